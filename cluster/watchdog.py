@@ -109,23 +109,19 @@ class Watchdog:
 
     def _end_if_lost(self) -> None:
         """Report at once: Ray may end this process, without a message, when it calls the raylet."""
-        if lost := self._lost():
+        if self._raylet is None or _is_closed(self._raylet):
+            self._raylet = _connect(self._socket)
+        if self._raylet is None:
+            host = socket.gethostname()
+            lost = f"the raylet of this node ({host}) is dead: {self._socket} refuses connections"
+        else:
+            lost = self._dead_process() or self._full_disk() or self._lost_gcs()
+        if lost:
             time.sleep(REAP_SECONDS)
             lost = self._dead_process() or lost
             logs = f"; Ray's logs on this node: {self._logs}" if self._logs else ""
             text = f"{lost}; rerun the same command to resume{logs}"
             ending.end_process(1, text, kill_first=True)
-
-    def _lost(self) -> str:
-        """What of Ray is lost, and where; empty if nothing is."""
-        host = socket.gethostname()
-        if self._raylet is None or _is_closed(self._raylet):
-            self._raylet = _connect(self._socket)
-            if self._raylet is None:
-                return (
-                    f"the raylet of this node ({host}) is dead: {self._socket} refuses connections"
-                )
-        return self._dead_process() or self._full_disk() or self._lost_gcs()
 
     def _full_disk(self) -> str:
         """Whether a local Ray can still write its files; empty if so."""

@@ -35,23 +35,18 @@ def lowest(score: np.ndarray, ranks: Rows, open_rows: Bools, size: int) -> Rows:
     `size` > 0 rows must be open.
     """
     rows = np.flatnonzero(open_rows)
-    if size < len(rows):
-        rows = _first(rows, score[rows], ranks, size)
+    if size < len(rows):  # a partition is faster than a sort of all
+        scores = score[rows]
+        cutoff = np.partition(scores, size - 1)[size - 1]
+        unknown = bool(np.isnan(cutoff))
+        certain = rows[~np.isnan(scores) if unknown else scores < cutoff]
+        tied = rows[np.isnan(scores) if unknown else scores == cutoff]
+        remaining = size - len(certain)
+        last = np.partition(ranks[tied], remaining - 1)[remaining - 1]
+        rows = np.concatenate([certain, tied[ranks[tied] <= last]])
     # Ranks are distinct, so any sort will do for them; the scores then need a stable one.
     rows = rows[np.argsort(ranks[rows])]
     return rows[np.argsort(score[rows], kind="stable")]
-
-
-def _first(rows: Rows, scores: np.ndarray, ranks: Rows, size: int) -> Rows:
-    """The first `size` of the rows by (score, rank), in no particular order."""
-    cutoff = np.partition(scores, size - 1)[size - 1]
-    unknown = bool(np.isnan(cutoff))
-    certain = rows[~np.isnan(scores) if unknown else scores < cutoff]
-    tied = rows[np.isnan(scores) if unknown else scores == cutoff]
-    tied_ranks = ranks[tied]
-    remaining = size - len(certain)
-    last = np.partition(tied_ranks, remaining - 1)[remaining - 1]
-    return np.concatenate([certain, tied[tied_ranks <= last]])
 
 
 # (difficulty table, size, generator) -> row numbers, best first

@@ -67,7 +67,7 @@ class Mixture(Requiring, SubsetPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.parts = _parts(_written(self.shares))
+        self.parts = _parts(self.shares)
         # A canonical form, so that equal shares have equal hashes.
         self.shares = [{p.name: {"share": p.written, **p.options}} for p in self.parts]
 
@@ -132,20 +132,16 @@ def _pick(
         raise PolicyError(f"mixture: {error}") from error
 
 
-def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The parts as written: names, and options including `share`."""
-    listed = [shares] if isinstance(shares, Mapping) else shares
-    if not isinstance(listed, list | tuple) or not all(isinstance(m, Mapping) for m in listed):
-        raise PolicyError(f"mixture: shares is {shares!r}: {_HOW}")
-    pairs = [pair for mapping in listed for pair in mapping.items()]
-    return [
-        (str(name), dict(value) if isinstance(value, Mapping) else {"share": value})
-        for name, value in pairs
-    ]
-
-
-def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[MixturePart]:
+def _parts(given: Any) -> list[MixturePart]:
     """The parts with their policies. PolicyError unless the shares sum to 1."""
+    listed = [given] if isinstance(given, Mapping) else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(m, Mapping) for m in listed):
+        raise PolicyError(f"mixture: shares is {given!r}: {_HOW}")
+    written = [
+        (str(name), dict(value) if isinstance(value, Mapping) else {"share": value})
+        for mapping in listed
+        for name, value in mapping.items()
+    ]
     shares = []
     for name, options in written:
         share = options.get("share")

@@ -84,7 +84,9 @@ class Pools(OnlinePolicy):
         hard, easy = rates < np.float32(self.low), rates > np.float32(self.high)
         pools = {"normal": ~(hard | easy), "hard": hard, "easy": easy}
         rows = {name: np.flatnonzero(pool & ~retired) for name, pool in pools.items()}
-        chosen = [some(rows[name], count, rng) for name, count in self._counts(history.size)]
+        exact = np.array([getattr(self, name) for name in pools]) * history.size
+        counts = largest_remainder(exact / (exact.sum() / history.size), history.size)
+        chosen = [some(rows[name], n, rng) for name, n in zip(pools, counts, strict=True)]
         missing = history.size - sum(map(len, chosen))
         for others in (*rows.values(), np.flatnonzero(retired)):
             if missing:
@@ -92,13 +94,6 @@ class Pools(OnlinePolicy):
                 chosen.append(some(left, missing, rng))
                 missing -= len(chosen[-1])
         return history.ids(np.concatenate(chosen))
-
-    def _counts(self, size: int) -> list[tuple[str, int]]:
-        """Prompts of each pool: largest remainder method."""
-        names = ("normal", "hard", "easy")
-        exact = np.array([getattr(self, name) for name in names]) * size
-        counts = largest_remainder(exact / (exact.sum() / size), size)
-        return [*zip(names, counts, strict=True)]
 
 
 @dataclass(kw_only=True)

@@ -352,32 +352,29 @@ def draw(rng: random.Random, steps: Sequence[int], largest: int) -> Scenario:
     people = [WOMEN, MEN]
     rng.shuffle(people)
     # Half of the bound leaves room for additions.
-    start = rng.randint(2, largest // 2)
-    return Scenario(
-        scene=scene,
-        person=rng.choice(people[0]),
-        friend=rng.choice(people[1]),
-        start=start,
-        first_sentence=rng.choice(scene.starts),
-        actions=tuple(_actions(rng, scene, start, rng.choice(steps), largest)),
-        last_sentence=rng.choice(QUESTIONS),
-    )
-
-
-def _actions(
-    rng: random.Random, scene: Scene, value: int, count: int, largest: int
-) -> Iterator[Action]:
+    start = value = rng.randint(2, largest // 2)
+    person, friend = rng.choice(people[0]), rng.choice(people[1])
+    first_sentence = rng.choice(scene.starts)
+    actions: list[Action] = []
     last: Kind | None = None
     opening = ""
-    for _ in range(count):
+    for _ in range(rng.choice(steps)):
         # No kind twice in a row; add or subtract is always possible.
-        kinds = [k for k in KINDS if k != last and choices(value, k, largest)]
-        kind = rng.choice(kinds)
+        kind = rng.choice([k for k in KINDS if k != last and choices(value, k, largest)])
         number = rng.choice(choices(value, kind, largest))
         value = apply(value, kind, number)
         opening = rng.choice([o for o in OPENINGS if not o or o != opening])
-        yield Action(kind, number, rng.choice(scene.templates(kind)), opening)
+        actions.append(Action(kind, number, rng.choice(scene.templates(kind)), opening))
         last = kind
+    return Scenario(
+        scene=scene,
+        person=person,
+        friend=friend,
+        start=start,
+        first_sentence=first_sentence,
+        actions=tuple(actions),
+        last_sentence=rng.choice(QUESTIONS),
+    )
 
 
 def prompt_of(scenario: Scenario) -> Prompt:
@@ -414,7 +411,12 @@ class Arithmetic(Task):
         largest: int = 100,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
-        self.steps = _check_steps(steps)
+        form = f"write a list of integers from 1 to {MAX_STEPS}"
+        if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
+            raise TaskError(f"invalid steps {steps!r}: {form}")
+        if any(type(count) is not int or not 1 <= count <= MAX_STEPS for count in steps):
+            raise TaskError(f"invalid steps {list(steps)}: {form}")
+        self.steps = tuple(dict.fromkeys(steps))
         self.sizes = (
             check_integer("train", train, 0, MAX_PROMPTS),
             check_integer("test", test, 0, MAX_PROMPTS),
@@ -448,13 +450,3 @@ class Arithmetic(Task):
             f"there are not {size:,} different questions of steps {list(self.steps)} within "
             f"{self.largest}: write a smaller {split}, more steps or a larger largest"
         )
-
-
-def _check_steps(steps: Sequence[int]) -> tuple[int, ...]:
-    form = f"write a list of integers from 1 to {MAX_STEPS}"
-    if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
-        raise TaskError(f"invalid steps {steps!r}: {form}")
-    for count in steps:
-        if type(count) is not int or not 1 <= count <= MAX_STEPS:
-            raise TaskError(f"invalid steps {list(steps)}: {form}")
-    return tuple(dict.fromkeys(steps))

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -60,20 +60,16 @@ def serve() -> None:
     folder, pid = os.open(".", os.O_RDONLY), os.getpid()
     for line in calls:
         for arguments in json.loads(line):
-            reply = _call(function, arguments)
+            try:
+                reply = Reply(function(*arguments))
+            except BaseException as error:  # noqa: BLE001 SystemExit and KeyboardInterrupt, too
+                reply = Reply(None, type(error).__name__, place_of(error))
             if os.getpid() != pid:  # the call forked: only one of the two goes on
                 os._exit(0)
             signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm is of one call only
             with suppress(OSError):  # the call closed it
                 os.fchdir(folder)
             _write(replies, reply)
-
-
-def _call(function: Callable[..., Any], arguments: Sequence[Any]) -> Reply:
-    try:
-        return Reply(function(*arguments))
-    except BaseException as error:  # noqa: BLE001 SystemExit and KeyboardInterrupt, too
-        return Reply(None, type(error).__name__, place_of(error))
 
 
 def _write(replies: TextIO, reply: Reply) -> None:
@@ -288,7 +284,12 @@ class Children:
             self._assign(batch.pending)
             for child in self._readable():
                 self._receive(child, batch)
-            self._kill_overdue(batch)
+            now = time.monotonic()
+            for child in [child for child in self._children if now >= child.deadline]:
+                if child.calls:
+                    self._fail(child, "time-limit", batch)
+                elif not child.ready:
+                    raise ChildError(self.target, f"did not start within {START_LIMIT:g} s")
             if batch.given_up:
                 for child in [child for child in self._children if child.calls]:
                     self._drop(child)
@@ -343,16 +344,6 @@ class Children:
             if reply.failure == "MemoryError":  # what fills its memory may stay there
                 self._fail(child, None, batch)
                 return
-
-    def _kill_overdue(self, batch: _Batch) -> None:
-        now = time.monotonic()
-        for child in list(self._children):
-            if now < child.deadline:
-                continue
-            if child.calls:
-                self._fail(child, "time-limit", batch)
-            elif not child.ready:
-                raise ChildError(self.target, f"did not start within {START_LIMIT:g} s")
 
     def _fail(self, child: _Child, failure: str | None, batch: _Batch) -> None:
         """Replace a child; its first call is the cause of the failure, the others come again."""

@@ -237,8 +237,12 @@ class Code(QuestionFile):
             raise TaskError(f"{place}: {error}") from error
         if not texts.question.strip():
             raise TaskError(f"{place}: column {self.question!r} is empty")
+        entry_point = _of_json(cell(row, self.entry_point))
+        if isinstance(entry_point, Mapping):  # LiveCodeBench's metadata
+            entry_point = entry_point.get("func_name")
+        function = entry_point if isinstance(entry_point, str) else ""
         try:
-            tests = read_tests(column_value(row, str(self.answer)), self._function(row))
+            tests = read_tests(column_value(row, str(self.answer)), function)
         except Unreadable as error:
             raise TaskError(
                 f"{place}: the tests in column {self.answer!r} cannot be read: {error}; {FORMS}, "
@@ -254,13 +258,6 @@ class Code(QuestionFile):
         tier = str(column_value(row, self.tier)) if self.tier else "all"
         prompt = make_prompt(self.name, question, tests, tier)
         return replace(prompt, info=_info(self._solution(row)))
-
-    def _function(self, row: Row) -> str:
-        """The name in the column of entry points, also in LiveCodeBench's metadata; or ""."""
-        value = _of_json(cell(row, self.entry_point))
-        if isinstance(value, Mapping):
-            value = value.get("func_name")
-        return value if isinstance(value, str) else ""
 
     def _solution(self, row: Row) -> str | None:
         """The program in the column of solutions: a text, or the first of a list."""

@@ -118,7 +118,12 @@ class CompetitionMath(ReadTask):
             raise TaskError("math500_path is only read with test_set: math500: write that as well")
         self.tiers = _check_levels("levels", levels)
         self.train_tiers = _check_levels("train_levels", train_levels)
-        self.subjects = _check_subjects(subjects)
+        if subjects is not None and (
+            isinstance(subjects, str) or not subjects or any(s not in SUBJECTS for s in subjects)
+        ):
+            known = ", ".join(SUBJECTS)
+            raise TaskError(f"invalid subjects {subjects!r}: write a list from {known}")
+        self.subjects = None if subjects is None else frozenset(subjects)
         self.numeric, self.test_set, self.math500_path = numeric, test_set, math500_path
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
@@ -190,12 +195,3 @@ def _check_levels(name: str, levels: Sequence[int] | None) -> frozenset[str] | N
     if isinstance(levels, int) or not levels or any(level not in LEVELS for level in levels):
         raise TaskError(f"invalid {name} {levels!r}: write a list of levels from 1 to 5")
     return frozenset(map(str, levels))
-
-
-def _check_subjects(subjects: Sequence[str] | None) -> frozenset[str] | None:
-    if subjects is None:
-        return None
-    if isinstance(subjects, str) or not subjects or any(s not in SUBJECTS for s in subjects):
-        known = ", ".join(SUBJECTS)
-        raise TaskError(f"invalid subjects {subjects!r}: write a list from {known}")
-    return frozenset(subjects)

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, Self, overload
+from typing import Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +101,12 @@ class PromptTable(Sequence[Prompt]):
             start, stop, step = index.indices(len(self))
             if step != 1:
                 return self.take(np.arange(start, stop, step))
-            return self._range(start, stop)
+            parts = zip(self.batches, self._starts[:-1].tolist(), strict=True)
+            return type(self)(
+                batch.slice(max(0, start - first), max(0, stop - max(start, first)))
+                for batch, first in parts
+                if first < stop and first + batch.num_rows > start
+            )
         row = range(len(self))[index]
         chunk = int(np.searchsorted(self._starts, row, "right")) - 1
         batch, row = self.batches[chunk], row - int(self._starts[chunk])
@@ -207,26 +212,15 @@ class PromptTable(Sequence[Prompt]):
 
     def _rows_of_chunk(self, ids: pa.Array) -> Ints:
         numbers = hex_numbers(ids)
-        if numbers is None:
-            return np.concatenate([self._rows_of_other(id_) for id_ in ids])
+        if numbers is None:  # one of them has another form than those of the table
+            each = [pa.array([id_.as_py()], pa.string()) for id_ in ids]
+            rows = [[-1] if hex_numbers(i) is None else self._rows_of_chunk(i) for i in each]
+            return np.concatenate(rows)
         by_number = np.argsort(numbers)  # in random order every step of the search leaves the cache
         at = np.empty(len(numbers), np.int64)
         at[by_number] = np.searchsorted(self._sorted_keys, numbers[by_number])
         at = np.minimum(at, len(self) - 1)
         return np.where(self._sorted_keys[at] == numbers, self.order[at], -1)
-
-    def _rows_of_other(self, prompt_id: Any) -> Ints:
-        """The row of an id that may have another form than those of the table."""
-        one = pa.array([prompt_id.as_py()], pa.string())
-        return np.array([-1]) if hex_numbers(one) is None else self._rows_of_chunk(one)
-
-    def _range(self, start: int, stop: int) -> Self:
-        parts = zip(self.batches, self._starts[:-1].tolist(), strict=True)
-        return type(self)(
-            batch.slice(max(0, start - first), max(0, stop - max(start, first)))
-            for batch, first in parts
-            if first < stop and first + batch.num_rows > start
-        )
 
     def _taken(self, rows: Ints) -> pa.RecordBatch:
         """Rows of any batches as one batch. `Table.take` would copy whole columns first."""

@@ -401,14 +401,26 @@ class ShuffledObjects(ReadTask):
         if not objects or any(count not in SIZES for count in objects):
             raise TaskError(f"invalid objects {list(objects)}: write a list of 3, 5 or 7")
         self.objects = tuple(dict.fromkeys(objects))
-        self.swaps = _check_swaps(swaps)
+        low, high = (*swaps, 0, 0)[:2] if len(swaps) == 2 else (0, 0)
+        if not 1 <= low <= high <= len(ORDINALS):
+            raise TaskError(
+                f"invalid swaps {list(swaps)}: write [minimum, maximum] from 1 to {len(ORDINALS)}"
+            )
+        self.swaps = (low, high)
         self.sizes = (
             check_integer("train", train, 0, MAX_PROMPTS),
             check_integer("test", test, 0, MAX_PROMPTS),
         )
         self.seed = check_integer("seed", seed)
+        if source not in ("generated", "bbh"):
+            raise TaskError(f"source {source!r} is unknown: write generated or bbh")
+        if split not in ("seed", "authors"):
+            raise TaskError(f"split {split!r} is unknown: write seed or authors")
+        if source == "generated" and path is not None:
+            raise TaskError("path is only read with source: bbh: write that, or leave path out")
+        if split == "authors" and (source, self.objects) != ("bbh", (7,)):
+            raise TaskError("split: authors needs source: bbh and objects: [7]: write both")
         self.source, self.split, self.hub = source, split, hub
-        self._check_source()
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
         """Generated questions, or the benchmark's, divided according to `split`."""
@@ -416,8 +428,17 @@ class ShuffledObjects(ReadTask):
         if self.source == "generated":
             return self._generated(train, test=False), self._generated(test, test=True)
         if self.split == "authors":
-            pool, questions = self._authors()
-            return pool[:train], questions[:test]
+            # The authors' order is a list of row numbers, so it fits the official file only.
+            order = json.loads(files("tasks").joinpath("authors_split.json").read_text("utf-8"))
+            prompts = self._benchmark(7)
+            golds = "".join(prompt.answer.strip("()") for prompt in prompts)
+            if hashlib.sha256(golds.encode()).hexdigest() != order["answers_sha256"]:
+                raise TaskError(
+                    f"{self._origins['7']} is not the official file of seven objects in its order: "
+                    "write that file's folder as path, or split: seed"
+                )
+            rows = order["train"][:train], order["test"][:test]
+            return [prompts[i] for i in rows[0]], [prompts[i] for i in rows[1]]
         prompts = [prompt for count in self.objects for prompt in self._benchmark(count)]
         distinct = {prompt.prompt_id: prompt for prompt in reversed(prompts)}
         self._note_repeats(len(prompts) - len(distinct), "bbh")
@@ -436,16 +457,6 @@ class ShuffledObjects(ReadTask):
         """The last boxed letter against the gold letter."""
         return mark_letter(completion, answer, self.marking, truncated)
 
-    def _check_source(self) -> None:
-        if self.source not in ("generated", "bbh"):
-            raise TaskError(f"source {self.source!r} is unknown: write generated or bbh")
-        if self.split not in ("seed", "authors"):
-            raise TaskError(f"split {self.split!r} is unknown: write seed or authors")
-        if self.source == "generated" and self.path is not None:
-            raise TaskError("path is only read with source: bbh: write that, or leave path out")
-        if self.split == "authors" and (self.source, self.objects) != ("bbh", (7,)):
-            raise TaskError("split: authors needs source: bbh and objects: [7]: write both")
-
     def _generated(self, size: int, *, test: bool) -> list[Prompt]:
         rng = random.Random(f"{_NAME}/{self.seed}/{'test' if test else 'train'}")
         kept: dict[str, Prompt] = {}
@@ -454,18 +465,6 @@ class ShuffledObjects(ReadTask):
             if in_test_split(prompt) == test:
                 kept.setdefault(prompt.prompt_id, prompt)
         return list(kept.values())
-
-    def _authors(self) -> tuple[list[Prompt], list[Prompt]]:
-        """The authors' order is a list of row numbers, so it fits the official file only."""
-        order = json.loads(files("tasks").joinpath("authors_split.json").read_text("utf-8"))
-        prompts = self._benchmark(7)
-        golds = "".join(prompt.answer.strip("()") for prompt in prompts)
-        if hashlib.sha256(golds.encode()).hexdigest() != order["answers_sha256"]:
-            raise TaskError(
-                f"{self._origins['7']} is not the official file of seven objects in its order: "
-                "write that file's folder as path, or split: seed"
-            )
-        return [prompts[i] for i in order["train"]], [prompts[i] for i in order["test"]]
 
     def _benchmark(self, count: int) -> list[Prompt]:
         """One file of the benchmark, row by row."""
@@ -495,12 +494,3 @@ class ShuffledObjects(ReadTask):
             configs=(stem,),
             records="examples",
         )
-
-
-def _check_swaps(swaps: Sequence[int]) -> tuple[int, int]:
-    low, high = (*swaps, 0, 0)[:2] if len(swaps) == 2 else (0, 0)
-    if not 1 <= low <= high <= len(ORDINALS):
-        raise TaskError(
-            f"invalid swaps {list(swaps)}: write [minimum, maximum] from 1 to {len(ORDINALS)}"
-        )
-    return low, high

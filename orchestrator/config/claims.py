@@ -15,7 +15,7 @@ what its claims need; `orchestrator.stats.claim_tests` judges it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import inf
@@ -281,8 +281,14 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
     _check_sides(claim)
     claim = _on_its_training_set(claim, axes)
     _check_clauses(claim)
-    for dataset, variant in _measured(claim, experiment):
-        _check_measured(claim, dataset, variant)
+    allowed: dict[str, list[str]] = {}  # the values of the cells that the claim is about
+    for axis, value in (*claim.a, *claim.b, *claim.only):
+        allowed.setdefault(axis, []).append(repr(value))
+    for swept, variant in experiment.variants:
+        for dataset in grid.dataset:
+            cell = {**swept, "dataset": dataset}
+            if all(repr(value) in allowed.get(axis, [repr(value)]) for axis, value in cell.items()):
+                _check_measured(claim, dataset, variant)
     return claim
 
 
@@ -398,18 +404,6 @@ def _check_clauses(claim: Claim) -> None:
         raise ClaimError(claim.text, "it has both 'at' and 'over': remove one")
 
 
-def _measured(claim: Claim, experiment: Experiment) -> Iterator[tuple[str, Experiment]]:
-    """The training set and the settings of every kind of cell that a claim is about."""
-    allowed: dict[str, list[str]] = {}
-    for axis, value in (*claim.a, *claim.b, *claim.only):
-        allowed.setdefault(axis, []).append(repr(value))
-    for swept, variant in experiment.variants:
-        if all(repr(value) in allowed.get(axis, [repr(value)]) for axis, value in swept.items()):
-            for dataset in experiment.grid.dataset:
-                if repr(dataset) in allowed.get("dataset", [repr(dataset)]):
-                    yield dataset, variant
-
-
 def _check_measured(claim: Claim, dataset: str, experiment: Experiment) -> None:
     """The cells of one training set measure what a claim needs."""
     evaluate, updates = experiment.evaluate, experiment.full_grpo()["max_steps"]
@@ -444,25 +438,15 @@ def _check_measured(claim: Claim, dataset: str, experiment: Experiment) -> None:
         raise ClaimError(
             claim.text, "no evaluation during training: write evaluate: {every: N} below max_steps"
         )
-    if claim.at:
-        _check_reading(claim, experiment, updates, evaluated=own)
-
-
-def _check_reading(claim: Claim, experiment: Experiment, updates: int, *, evaluated: bool) -> None:
-    """A cell reaches the point at which a claim is read, and is evaluated there."""
-    assert claim.at is not None
-    cost, amount = claim.at
-    if cost != "updates":
+    if not claim.at or claim.at.cost != "updates":
         return  # `orchestrator.planning.plan` knows what a cell can cost
+    amount, every = claim.at.amount, evaluate.every
     if amount > updates:
         raise ClaimError(
             claim.text,
             f"a cell has {updates:,} updates, not {amount:,.15g}: write at most {updates:,}",
         )
-    every = experiment.evaluate.every
-    if not evaluated:
-        return
-    if amount != updates and (not every or amount % every):
+    if own and amount != updates and (not every or amount % every):
         before = int(amount) // every * every if every else 0
         near = sorted({u for u in (before, before + every, updates) if 0 < u <= updates})
         raise ClaimError(

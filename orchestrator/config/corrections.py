@@ -27,7 +27,14 @@ def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
     `root` is the file's JSON schema, `kind` the validator's error type, of which only `missing`
     matters: everything else follows from the schema and the value.
     """
-    schema, optional = _schema_at(root, path)
+    schema, optional = root, False  # of the path: optional is what may be left out
+    for part in path:
+        if isinstance(part, int):
+            schema, optional = _resolved(root, schema["items"]), False
+            continue
+        named = schema.get("properties", {}).get(part)
+        optional = named is not None and part not in schema.get("required", ())
+        schema = _resolved(root, schema["additionalProperties"] if named is None else named)
     name = next((part for part in reversed(path) if isinstance(part, str)), "the file")
     if kind == "missing":
         return f"{name} is missing: write {name}: {as_yaml(_example(root, schema))}"
@@ -66,19 +73,6 @@ def one_of(words: Sequence[str], name: str) -> str:
 def replacement(name: str, known: Iterable[str]) -> str:
     """What to do with an unknown name: `did you mean 'x'?`, or to remove it."""
     return suggest(name, known).removeprefix("; ") or "remove it"
-
-
-def _schema_at(root: Schema, path: Path) -> tuple[Schema, bool]:
-    """The schema of a path, and whether the value may be left out."""
-    schema, optional = root, False
-    for part in path:
-        if isinstance(part, int):
-            schema, optional = _resolved(root, schema["items"]), False
-            continue
-        named = schema.get("properties", {}).get(part)
-        optional = named is not None and part not in schema.get("required", ())
-        schema = _resolved(root, schema["additionalProperties"] if named is None else named)
-    return schema, optional
 
 
 def _resolved(root: Schema, schema: Schema) -> Schema:

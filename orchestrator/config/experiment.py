@@ -90,7 +90,9 @@ def check_axis(name: str) -> str | None:
     if reason := _REFUSED.get(name) or _REFUSED.get(block):
         return f"{shortened(name)} cannot be an axis: remove it ({reason})"
     if not dot and block in BLOCKS:
-        return f"{block} is a block: write an axis for each setting, such as {_example(block)}"
+        settings = {"probe": "samples", "evaluate": "samples", "refresh": "every", "lora": "r"}
+        example = f"{block}.{settings.get(block, 'beta')}"
+        return f"{block} is a block: write an axis for each setting, such as {example}"
     if name in PLAIN:
         return None
     if dot and block in ("grpo", "lora"):
@@ -107,11 +109,6 @@ def check_axis(name: str) -> str | None:
         f"unknown axis {shortened(name)}: write one of model, dataset, policy, seed, probe_seed, "
         f"or a setting such as budget, probe.samples or grpo.beta{hint}"
     )
-
-
-def _example(block: str) -> str:
-    settings = {"probe": "samples", "evaluate": "samples", "refresh": "every", "lora": "r"}
-    return f"{block}.{settings.get(block, 'beta')}"
 
 
 def _known() -> list[str]:

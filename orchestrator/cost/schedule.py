@@ -172,10 +172,17 @@ def gantt(
     total = makespan(placements)
     if not total:
         return []
-    lanes = _lanes(placements)
+    # (device, lane number) -> jobs that follow each other there
+    lanes: dict[tuple[int, int], list[Placement]] = {}
+    for placement in sorted(placements, key=lambda placement: placement.start):
+        for device in placement.devices:
+            number, busy = 0, placement.start + ROUNDING
+            while (lane := lanes.get((device, number))) and lane[-1].end > busy:
+                number += 1
+            lanes.setdefault((device, number), []).append(placement)
     label_width = max(len(f"{capacity.unit} {device}") for device, _ in lanes)
     rows = []
-    for (device, number), lane in list(lanes.items())[:MAX_CHART_ROWS]:
+    for (device, number), lane in sorted(lanes.items())[:MAX_CHART_ROWS]:
         label = f"{capacity.unit} {device}" if number == 0 else ""
         bars = [" "] * width
         for placement in lane:
@@ -188,15 +195,3 @@ def gantt(
     if len(lanes) > len(rows):
         rows.append(f"{'':<{label_width}}  … and {len(lanes) - len(rows)} more rows")
     return rows
-
-
-def _lanes(placements: Sequence[Placement]) -> dict[tuple[int, int], list[Placement]]:
-    """(device, lane number) -> jobs that follow each other there."""
-    lanes: dict[tuple[int, int], list[Placement]] = {}
-    for placement in sorted(placements, key=lambda placement: placement.start):
-        for device in placement.devices:
-            number, busy = 0, placement.start + ROUNDING
-            while (lane := lanes.get((device, number))) and lane[-1].end > busy:
-                number += 1
-            lanes.setdefault((device, number), []).append(placement)
-    return dict(sorted(lanes.items()))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -101,35 +101,30 @@ def drift_of(subset: pa.Table, drawn: pa.Table, refreshed: pa.Table | None = Non
     groups, live = Counter[int](), Counter[int]()
     for (update, kind), part in groupby(events, key=lambda event: event[:2]):
         rows = [row for _, _, row in part]
-        rates = {row["prompt_id"]: rate for row in rows if (rate := _pass_rate(row)) is not None}
-        if kind == 0:
-            rated = [i for i in rates if i in probe]
-            sides = ([each[i] for i in rated] for each in (probe, latest, rates))
-            if rated:
-                refreshes[update] = _compared(*map(np.array, sides))
-        else:
-            for row in rows:
-                age = update - seen.get(row["prompt_id"], 1)
-                bound = next((limit for limit in AGES if age <= limit), -1)
-                groups[bound] += 1
-                live[bound] += is_live(correctness(row["outcomes"]))
+        rates: dict[str, float] = {}
+        for row in rows:
+            if marked := [score for score in correctness(row["outcomes"]) if score is not None]:
+                rates[row["prompt_id"]] = sum(marked) / len(marked)
+        for row in rows if kind == 1 else ():
+            age = update - seen.get(row["prompt_id"], 1)
+            bound = next((limit for limit in AGES if age <= limit), -1)
+            groups[bound] += 1
+            live[bound] += is_live(correctness(row["outcomes"]))
+        if kind == 0 and (rated := [i for i in rates if i in probe]):
+            first, before, now = (
+                np.array([each[i] for i in rated]) for each in (probe, latest, rates)
+            )
+            refreshes[update] = RefreshDrift(
+                prompts=len(rated),
+                rate_probe=float(first.mean()),
+                rate=float(now.mean()),
+                of_probe=Agreement(rank_correlation(first, now), hardest_overlap(first, now)),
+                of_latest=Agreement(rank_correlation(before, now), hardest_overlap(before, now)),
+            )
         latest |= rates
         seen |= dict.fromkeys(rates, update)
     order = sorted(groups, key=lambda bound: (bound < 0, bound))
     return Drift(refreshes, {bound: (groups[bound], live[bound]) for bound in order})
-
-
-def _pass_rate(row: Mapping[str, Any]) -> float | None:
-    marked = [score for score in correctness(row["outcomes"]) if score is not None]
-    return sum(marked) / len(marked) if marked else None
-
-
-def _compared(probe: Rates, latest: Rates, now: Rates) -> RefreshDrift:
-    of_probe, of_latest = (
-        Agreement(rank_correlation(earlier, now), hardest_overlap(earlier, now))
-        for earlier in (probe, latest)
-    )
-    return RefreshDrift(len(now), float(probe.mean()), float(now.mean()), of_probe, of_latest)
 
 
 def rank_correlation(a: Rates, b: Rates) -> float:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +83,7 @@ def tally(group: Mapping[str, Any]) -> Tally:
     kind, rewarded = kind_of(correct), is_live(rewards)
     tokens, generated = group["tokens"], sum(group["tokens"])
     cut = [o == "truncated" for o in outcomes]
+    episodes = [each for each in group.get("episodes") or () if each is not None]
     return Tally(
         groups=1,
         **{kind: 1},
@@ -98,15 +99,12 @@ def tally(group: Mapping[str, Any]) -> Tally:
         rewarded=int(rewarded),
         phantom=int(rewarded and kind != "live"),
         shaped=int(rewards != correct),
-        **_of_episodes(group.get("episodes") or ()),
+        turns=sum(episode["turns"] for episode in episodes),
+        tool_calls=sum(episode["tool_calls"] for episode in episodes),
+        tool_errors=sum(episode["tool_errors"] for episode in episodes),
+        tool_tokens=sum(episode["tool_tokens"] for episode in episodes),
+        environment_seconds=sum(episode["seconds"] for episode in episodes),
     )
-
-
-def _of_episodes(episodes: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    known = [episode for episode in episodes if episode is not None]
-    names = ("turns", "tool_calls", "tool_errors", "tool_tokens")
-    sums = {name: sum(episode[name] for episode in known) for name in names}
-    return sums | {"environment_seconds": sum(episode["seconds"] for episode in known)}
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
@@ -463,10 +461,10 @@ def _advice(
     if kind == "all wrong" and 2 * tally.all_wrong_truncated >= tally.all_wrong:
         return f"raise grpo.max_completion_length ({cell.grpo['max_completion_length']})"
     if kind == "all wrong":
-        changes = _easier(cell, rate_change)
+        changes = _other_prompts(cell, rate_change, "easy")
         changes += [f"lower grpo.temperature ({temperature:g})"] if temperature > 1 else []
     else:
-        changes = _harder(cell, rate_change)
+        changes = _other_prompts(cell, rate_change, "hard")
         changes += [f"raise grpo.temperature ({temperature:g})"] if temperature < 1 else []
     rate = pass_rate()
     if kind == "all wrong" and rate == 0:
@@ -478,28 +476,17 @@ def _advice(
     return ", or ".join(changes)
 
 
-def _easier(cell: Cell, rate_change: RateChange) -> list[str]:
-    policy, options = _policy(cell)
-    if policy in EASIER:
-        reordered = policy == "curriculum" and options.get("first") == "hard"
-        change = "start with first: easy" if reordered else EASIER[policy]
-        return [change] * (rate_change("easy") > 0)
-    others = () if policy in EASIEST else ("easy",) if policy in MIDDLING else ("middle", "easy")
-    names = [other for other in others if rate_change(other) > 0]
+def _other_prompts(cell: Cell, rate_change: RateChange, end: Literal["easy", "hard"]) -> list[str]:
+    """The change to prompts nearer to this end; none where there are no such prompts."""
+    entry, sign = cell.online or cell.rule, 1 if end == "easy" else -1
+    policy, changes = entry.policy, EASIER if end == "easy" else HARDER
+    if policy in changes:
+        starts_hard = entry.options.get("first") == "hard"
+        reordered = policy == "curriculum" and starts_hard == (end == "easy")
+        change = f"start with first: {end}" if reordered else changes[policy]
+        return [change] * (sign * rate_change(end) > 0)
+    if policy in (EASIEST if end == "easy" else HARDEST):
+        return []
+    others = (end,) if policy in MIDDLING else ("middle", end)
+    names = [other for other in others if sign * rate_change(other) > 0]
     return [f"use policy {' or '.join(names)}"] * bool(names)
-
-
-def _harder(cell: Cell, rate_change: RateChange) -> list[str]:
-    policy, options = _policy(cell)
-    if policy in HARDER:
-        reordered = policy == "curriculum" and options.get("first") != "hard"
-        change = "start with first: hard" if reordered else HARDER[policy]
-        return [change] * (rate_change("hard") < 0)
-    others = () if policy in HARDEST else ("hard",) if policy in MIDDLING else ("middle", "hard")
-    names = [other for other in others if rate_change(other) < 0]
-    return [f"use policy {' or '.join(names)}"] * bool(names)
-
-
-def _policy(cell: Cell) -> tuple[str, dict[str, object]]:
-    entry = cell.online or cell.rule
-    return entry.policy, entry.options

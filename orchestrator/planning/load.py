@@ -80,7 +80,14 @@ def load_pools(
             raise loaded.error(f"{error}{advice}", "datasets", name) from error
         if name in resolved.datasets:
             if not pool.train:
-                raise loaded.error(_no_training_prompts(pool), "datasets", name)
+                message = "has no training prompts: it is for evaluation only"
+                if pool.dropped_prompts:
+                    duplicates = " or near duplicates of them" * dataset.drop_overlap
+                    message = (
+                        f"has no training prompts left, because all {pool.dropped_prompts:,} are "
+                        f"test questions{duplicates}: use different questions for training and test"
+                    )
+                raise loaded.error(message, "datasets", name)
             capacities = _known_capacities(resolved.policies, pool.train)
             parts = [entry.parts for entry in resolved.policies.values()]
             chosen = any(online and not is_whole(build_policy(rule)) for rule, online in parts)
@@ -128,16 +135,6 @@ def _check_episodes(experiment: Experiment, resolved: Resolved) -> str | None:
     if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
         return f"has several turns, which Decile plays in training as well: leave out {by_trl}"
     return None
-
-
-def _no_training_prompts(pool: Pool) -> str:
-    if not pool.dropped_prompts:
-        return "has no training prompts: it is for evaluation only"
-    duplicates = " or near duplicates of them" * pool.dataset.drop_overlap
-    return (
-        f"has no training prompts left, because all {pool.dropped_prompts:,} are test questions"
-        f"{duplicates}: use different questions for training and test"
-    )
 
 
 def _check_budget(experiment: Experiment, total: int, chosen: bool) -> str | None:

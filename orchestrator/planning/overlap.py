@@ -67,27 +67,13 @@ _LETTER_OF_DIGIT = str.maketrans("0123456789", "ghijklmnop")
 _random = np.random.default_rng(20)
 _BYTE_HASH = _random.integers(0, 2**64, (_POSITIONS, 256), dtype=np.uint64).reshape(-1)
 _FACTORS = _random.integers(0, 2**63, SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-
-
-def _kinds() -> Octets:
-    """What each byte of a text in lower case is in the expression that finds words.
-
-    Bytes of other alphabets are letters.
-    """
-    kinds = np.full(256, _SIGN, dtype=np.uint8)
-    for kind, characters in (
-        (_SPACE, b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f ,;:?'\"`${}"),
-        (_LETTER, bytes([*range(97, 123), *range(128, 256)])),
-        (_DIGIT, b"0123456789"),
-        (_DOT, b"."),
-        (_BACKSLASH, b"\\"),
-        (_BANG, b"!"),
-    ):
-        kinds[list(characters)] = kind
-    return kinds
-
-
-_KINDS = _kinds()
+# What each byte of a text in lower case is in the expression that finds words. Bytes of other
+# alphabets are letters.
+_KINDS = np.full(256, _SIGN, dtype=np.uint8)
+_KINDS[list(b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f ,;:?'\"`${}")] = _SPACE
+_KINDS[[*range(97, 123), *range(128, 256)]] = _LETTER
+_KINDS[list(b"0123456789")] = _DIGIT
+_KINDS[list(b".\\!")] = _DOT, _BACKSLASH, _BANG
 
 
 class Runs(NamedTuple):
@@ -113,7 +99,12 @@ class NearFilter:
         Two sets of Jaccard similarity t share at least t of the runs of either.
         """
         runs = hashed_runs(questions)
-        known = self._known(runs.hashes)
+        known = self.table[self._place(runs.hashes)]  # or another hash with the same first bits
+        likely = np.flatnonzero(known)
+        if len(likely):
+            hashes = runs.hashes[likely]
+            at = np.searchsorted(self.hashes, hashes)
+            known[likely] = self.hashes[np.minimum(at, len(self.hashes) - 1)] == hashes
         row = np.repeat(np.arange(len(runs.counts)), runs.counts)
         some = np.bincount(row[known], minlength=len(runs.counts)) > 0
         kept = some[row]
@@ -130,15 +121,6 @@ class NearFilter:
         size = np.bincount(of_row, minlength=len(runs.counts))
         shared = np.bincount(of_row[distinct % np.uint64(2) == 1], minlength=len(runs.counts))
         return np.flatnonzero((size > 0) & (shared >= self.threshold * size - SLACK))
-
-    def _known(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Whether each hash is one of the test set's."""
-        known = self.table[self._place(hashes)]
-        likely = np.flatnonzero(known)
-        if len(likely):
-            at = np.searchsorted(self.hashes, hashes[likely])
-            known[likely] = self.hashes[np.minimum(at, len(self.hashes) - 1)] == hashes[likely]
-        return known
 
     def _place(self, hashes: Hashes) -> Ints:
         return (hashes >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
@@ -167,16 +149,15 @@ def _plain(questions: pa.Array) -> pa.Array:
     )
     if not pc.any(special).as_py():
         return questions
-    texts = questions.filter(special).to_pylist()
-    spelled = [" ".join(map(_in_letters, words(text))) for text in texts]
+    # Words of ASCII stay as they are; the rules for bytes read all others as words of letters, too.
+    spelled = [
+        " ".join(
+            word if word.isascii() else "\u00e9" + word.encode().hex().translate(_LETTER_OF_DIGIT)
+            for word in words(text)
+        )
+        for text in questions.filter(special).to_pylist()
+    ]
     return pc.replace_with_mask(questions, special, pa.array(spelled, pa.string()))
-
-
-def _in_letters(word: str) -> str:
-    """A word of ASCII as it is, and any other as one that the rules for bytes read as letters."""
-    if word.isascii():
-        return word
-    return "\u00e9" + word.encode().hex().translate(_LETTER_OF_DIGIT)
 
 
 def _hashed_words(questions: pa.Array) -> tuple[Hashes, Ints]:
@@ -315,18 +296,16 @@ class _Search:
         ]
         self.vocabulary, self.runs = vocabulary, _Runs(numbers)
         self.sizes = np.diff(self.runs.starts)
-        self.holders, self.holder_starts = self._index()
-        self.member = np.zeros(self.runs.kinds, dtype=bool)
-
-    def _index(self) -> tuple[Ints, Ints]:
-        """Evaluation rows grouped by shingle, and where each shingle's rows start."""
+        # Evaluation rows grouped by the shingles of their prefixes, and where each group starts.
         rows = np.repeat(np.arange(len(self.sizes)), self.sizes)
         position = np.arange(len(rows)) - self.runs.starts[rows]
         lengths = np.array([self._prefix(int(size)) for size in self.sizes], dtype=np.int64)
         kept = position < lengths[rows]
         order = np.argsort(self.runs.flat[kept], kind="stable")
+        self.holders = rows[kept][order]
         counts = np.bincount(self.runs.flat[kept], minlength=self.runs.kinds)
-        return rows[kept][order], np.concatenate(([0], np.cumsum(counts)))
+        self.holder_starts = np.concatenate(([0], np.cumsum(counts)))
+        self.member = np.zeros(self.runs.kinds, dtype=bool)
 
     def _prefix(self, size: int) -> int:
         # Round up: a prefix that is too long costs time, one that is too short misses matches.
@@ -340,36 +319,29 @@ class _Search:
         size = len(set(zip(*(padded[i:] for i in range(SHINGLE)), strict=False)))
         own = self.runs.known([self.vocabulary.get(word, -1) for word in text])
         rare = own[: max(0, self._prefix(size) - (size - len(own)))]
-        candidates = self._candidates(rare, size)
-        if not candidates.size:
-            return None
-        shared = self._shared(own, candidates)
-        similarity = shared / (size + self.sizes[candidates] - shared)
-        top = int(np.argmax(similarity))
-        if similarity[top] < self.threshold:
-            return None
-        return Match(int(candidates[top]), "near", float(similarity[top]))
-
-    def _candidates(self, rare: Ints, size: int) -> Ints:
-        """Evaluation rows that share a rare shingle and have a possible size, ascending."""
-        starts = self.holder_starts
-        slices = [self.holders[starts[s] : starts[s + 1]] for s in rare.tolist()]
+        # Evaluation rows that share a rare shingle and have a possible size, ascending.
+        slices = [
+            self.holders[self.holder_starts[s] : self.holder_starts[s + 1]] for s in rare.tolist()
+        ]
         rows: Ints = np.unique(np.concatenate([np.empty(0, np.int64), *slices]))
         other = self.sizes[rows]
-        possible: npt.NDArray[np.bool_] = (
-            np.minimum(other, size) >= self.threshold * np.maximum(other, size) - 1e-9
-        )
-        return rows[possible]
-
-    def _shared(self, own: Ints, candidates: Ints) -> Ints:
-        """How many shingles each candidate shares with `own`."""
+        least = self.threshold * np.maximum(other, size) - 1e-9
+        candidates = rows[np.minimum(other, size) >= least]
+        if not candidates.size:
+            return None
+        # How many shingles each candidate shares with the question.
         sizes = self.sizes[candidates]
         ends = np.cumsum(sizes)
         offsets = np.repeat(self.runs.starts[candidates] - (ends - sizes), sizes)
         self.member[own] = True
         hits = self.member[self.runs.flat[np.arange(ends[-1]) + offsets]].astype(np.int64)
         self.member[own] = False
-        return np.add.reduceat(hits, ends - sizes)
+        shared = np.add.reduceat(hits, ends - sizes)
+        similarity = shared / (size + sizes - shared)
+        top = int(np.argmax(similarity))
+        if similarity[top] < self.threshold:
+            return None
+        return Match(int(candidates[top]), "near", float(similarity[top]))
 
 
 class _Runs:

@@ -261,7 +261,7 @@ class Plan:
             return self.experiment.compare_at
         return "rollouts"
 
-    @property
+    @cached_property
     def probes(self) -> list[ProbeSpec]:
         """Every probe that the cells read from, once.
 
@@ -269,8 +269,13 @@ class Plan:
         and the largest is drawn. An adaptive probe is one for each K, because which samples it
         needs depends on K; it draws what is not stored yet.
         """
+        specs = (
+            spec
+            for cell in self.cells
+            for spec in (cell.probe, cell.baseline, *(e.probe for e in cell.extra_evals))
+        )
         largest: dict[tuple[Any, ...], ProbeSpec] = {}
-        for spec in self._specs:
+        for spec in {id(spec): spec for spec in specs}.values():  # cells share the objects
             if spec.model.recorded and spec.split == "test":
                 continue  # nothing is trained on a recording, so nothing is evaluated
             if spec.split == "test" and not self.trains:
@@ -281,16 +286,6 @@ class Plan:
             if key not in largest or spec.settings.samples > largest[key].settings.samples:
                 largest[key] = spec
         return list(largest.values())
-
-    @cached_property
-    def _specs(self) -> list[ProbeSpec]:
-        """The probe of every cell and evaluation, each object once."""
-        specs = (
-            spec
-            for cell in self.cells
-            for spec in (cell.probe, cell.baseline, *(e.probe for e in cell.extra_evals))
-        )
-        return list({id(spec): spec for spec in specs}.values())
 
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""

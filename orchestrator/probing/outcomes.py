@@ -98,9 +98,22 @@ class PartTables:
 
     def __init__(self, missing: MissingSamples) -> None:
         self.prompts = missing.prompts
-        by_length = _by_length(missing)
-        self.rows, self.absent = missing.rows[by_length], missing.absent[by_length]
-        self.ends = _part_ends(np.count_nonzero(self.absent, axis=1))
+        # By the length of the question, then by id.
+        rank = np.empty(len(self.prompts), dtype=np.int64)
+        rank[self.prompts.order] = np.arange(len(self.prompts))
+        by_id = np.argsort(rank[missing.rows])
+        lengths = self.prompts.question_lengths[missing.rows][by_id]
+        if len(lengths) and lengths.max() < 2**16:
+            lengths = lengths.astype(np.uint16)  # which NumPy sorts in linear time
+        order = by_id[np.argsort(lengths, kind="stable")]
+        self.rows, self.absent = missing.rows[order], missing.absent[order]
+        # Each part takes prompts until it has ROWS_PER_PART samples.
+        total = np.cumsum(np.count_nonzero(self.absent, axis=1))
+        self.ends: list[int] = []
+        while not self.ends or self.ends[-1] < len(total):
+            before = total[self.ends[-1] - 1] if self.ends else 0
+            end = int(np.searchsorted(total, before + ROWS_PER_PART)) + 1
+            self.ends.append(min(end, len(total)))
         self.per_table = -(-len(self.ends) // MOST_TASKS)
 
     def __len__(self) -> int:
@@ -122,26 +135,3 @@ class PartTables:
             requests = pa.StructArray.from_arrays([*columns, samples], names)
             offsets = pa.array(np.array(bounds) - start, pa.int32())
             yield pa.table({"part": pa.ListArray.from_arrays(offsets, requests)})
-
-
-def _by_length(missing: MissingSamples) -> Ints:
-    """The order of the missing rows by length of the question, then by id."""
-    prompts = missing.prompts
-    rank = np.empty(len(prompts), dtype=np.int64)
-    rank[prompts.order] = np.arange(len(prompts))
-    by_id = np.argsort(rank[missing.rows])
-    lengths = prompts.question_lengths[missing.rows][by_id]
-    if len(lengths) and lengths.max() < 2**16:
-        lengths = lengths.astype(np.uint16)  # which NumPy sorts in linear time
-    return by_id[np.argsort(lengths, kind="stable")]
-
-
-def _part_ends(samples: Ints) -> list[int]:
-    """Where parts end: each takes prompts until it has ROWS_PER_PART samples."""
-    total = np.cumsum(samples)
-    ends: list[int] = []
-    while not ends or ends[-1] < len(samples):
-        before = total[ends[-1] - 1] if ends else 0
-        end = int(np.searchsorted(total, before + ROWS_PER_PART)) + 1
-        ends.append(min(end, len(samples)))
-    return ends

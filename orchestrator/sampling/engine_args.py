@@ -60,10 +60,8 @@ def check_server_arg(name: str, value: Any) -> str | None:
             "api_key_env is not the name of an environment variable (capitals, digits, _): write "
             "the name, such as SERVER_KEY, and never the key itself"
         )
-    return _check_url(value) if name == "base_url" else None
-
-
-def _check_url(value: str) -> str | None:
+    if name != "base_url":
+        return None
     try:
         url = urlsplit(value)
         valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0

@@ -27,9 +27,28 @@ def load_model(
     """
     tokenizer = load_tokenizer(source)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    pinned = _pinned(source)
-    options = _load_options(source, device) | pinned
-    if pinned.get("local_files_only"):  # the library also looks for an adapter, with these
+    options: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True, **_pinned(source)}
+    if (attention := source.attn_implementation) != "auto":
+        # Without the package, transformers would download and run a kernel from the hub.
+        if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
+            raise ValueError(
+                f"model {source.name}: attn_implementation: {attention} needs the package "
+                "flash-attn: install it, or write attn_implementation: sdpa"
+            )
+        options["attn_implementation"] = attention
+    if source.load_in_4bit:
+        if importlib.util.find_spec("bitsandbytes") is None:
+            raise ValueError(
+                f"model {source.name}: load_in_4bit needs bitsandbytes: pip install "
+                "'decile[4bit]', or leave load_in_4bit out"
+            )
+        if not device.startswith("cuda"):
+            raise ValueError(
+                f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
+                "write resources: {gpus: 1}, or leave load_in_4bit out"
+            )
+        options |= {"quantization_config": nf4_config(source.dtype), "device_map": {"": device}}
+    if options.get("local_files_only"):  # the library also looks for an adapter, with these
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options)
@@ -68,32 +87,6 @@ def _pinned(source: ModelSource) -> dict[str, Any]:
     if repository := source.repository:
         # The hub would be asked for optional files that the model does not have, for minutes.
         options["local_files_only"] = cached_folder(repository) is not None
-    return options
-
-
-def _load_options(source: ModelSource, device: str) -> dict[str, Any]:
-    """Arguments of `from_pretrained` for precision, attention and quantization."""
-    options: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True}
-    if (attention := source.attn_implementation) != "auto":
-        # Without the package, transformers would download and run a kernel from the hub.
-        if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
-            raise ValueError(
-                f"model {source.name}: attn_implementation: {attention} needs the package "
-                "flash-attn: install it, or write attn_implementation: sdpa"
-            )
-        options["attn_implementation"] = attention
-    if source.load_in_4bit:
-        if importlib.util.find_spec("bitsandbytes") is None:
-            raise ValueError(
-                f"model {source.name}: load_in_4bit needs bitsandbytes: pip install "
-                "'decile[4bit]', or leave load_in_4bit out"
-            )
-        if not device.startswith("cuda"):
-            raise ValueError(
-                f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
-                "write resources: {gpus: 1}, or leave load_in_4bit out"
-            )
-        options |= {"quantization_config": nf4_config(source.dtype), "device_map": {"": device}}
     return options
 
 

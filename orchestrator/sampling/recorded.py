@@ -36,15 +36,16 @@ class RecordedSampler(Sampler):
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
         """Per request, the recorded responses with these indices; missing ones are errors."""
-        return [[self._response(r.question, i) for i in r.samples] for r in requests]
-
-    def _response(self, question: str, index: int) -> Completion:
-        row = self.rows.get(question)
-        if row is None or index >= len(row["responses"]):
-            return Completion("", 0, "error")
-        tokens = row.get("tokens") or [0] * len(row["responses"])
-        finish = row.get("finish") or ["stop"] * len(row["responses"])
-        return Completion(row["responses"][index], tokens[index], finish[index])
+        drawn = []
+        for request in requests:
+            row = self.rows.get(request.question, {"responses": []})
+            count = len(row["responses"])
+            tokens = row.get("tokens") or [0] * count
+            finish = row.get("finish") or ["stop"] * count
+            recorded = [*map(Completion, row["responses"], tokens, finish)]
+            missing = Completion("", 0, "error")
+            drawn.append([recorded[i] if i < count else missing for i in request.samples])
+        return drawn
 
 
 def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:

@@ -193,7 +193,11 @@ class Endpoint:
                 f"it cannot be reached ({type(cause).__name__}: {cause}): "
                 "start it, or correct base_url"
             )
-        status, text = error.status_code, self._message(error)
+        status, body = error.status_code, error.body
+        if isinstance(body, dict):  # the forms that servers use
+            body = body.get("message") or body.get("detail") or body
+        text = one_line(self.without_key(str(body or error.message)))
+        text = text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
         if status == 400 and any(words in f"{error.code} {text}" for words in TOO_LONG):
             return PromptTooLong(self._sentence(text))
         if status in (401, 403):
@@ -207,14 +211,6 @@ class Endpoint:
             asks = f" and asks to wait {wait} s" if wait.isdecimal() else ""
             return self.error(f"it still answers {status} ({text}){asks}")
         return self.error(f"it refuses a request ({status}: {text})")
-
-    def _message(self, error: Any) -> str:
-        """What the server says, in one of the forms that servers use."""
-        body = error.body
-        if isinstance(body, dict):
-            body = body.get("message") or body.get("detail") or body
-        text = one_line(self.without_key(str(body or error.message)))
-        return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
 
 
 log = logging.getLogger(__name__)
@@ -335,16 +331,9 @@ class ServerSampler(TokenSampler):
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request.
 
-        Raises Interrupted, with what was drawn, where the server fails for longer than the retries.
+        Raises SamplingError for settings that the server cannot follow, and Interrupted, with what
+        was drawn, where it fails for longer than the retries.
         """
-        self._check(settings)
-        drawn: list[list[Any]] = [[None] * len(r.samples) for r in requests]
-        if failure := asyncio.run(self._draw(self._jobs(requests, settings, drawn), drawn)):
-            raise Interrupted(f"{failure}; rerun to draw what is missing", drawn)
-        return drawn
-
-    def _check(self, settings: SamplingSettings) -> None:
-        """Raise SamplingError for settings that the server cannot follow."""
         if self.window is not None and settings.max_completion_length >= self.window:
             raise self.endpoint.error(
                 f"max_model_len {self.window} leaves no space for a prompt and "
@@ -357,6 +346,10 @@ class ServerSampler(TokenSampler):
                 raise self.endpoint.error(
                     f"only vLLM and SGLang support {name}, and it is neither: remove {name}"
                 )
+        drawn: list[list[Any]] = [[None] * len(r.samples) for r in requests]
+        if failure := asyncio.run(self._draw(self._jobs(requests, settings, drawn), drawn)):
+            raise Interrupted(f"{failure}; rerun to draw what is missing", drawn)
+        return drawn
 
     def _jobs(
         self, requests: Sequence[Request], settings: SamplingSettings, drawn: list[list[Any]]

@@ -69,11 +69,8 @@ class ToolChat:
         Raises SamplingError where the template renders earlier turns differently from then on.
         """
         key = json.dumps(results, sort_keys=True)
-        if key not in self._suffixes:
-            self._suffixes[key] = self._suffix(results)
-        return self._suffixes[key]
-
-    def _suffix(self, results: Sequence[Message]) -> list[int]:
+        if key in self._suffixes:
+            return self._suffixes[key]
         call = {"type": "function", "function": {"name": results[0]["name"], "arguments": {}}}
         before: list[Message] = [
             {"role": "user", "content": "dummy"},
@@ -88,4 +85,5 @@ class ToolChat:
             short = short[: len(short) - [*reversed(short)].index(end)]
         if whole[: len(short)] != short:
             raise SamplingError("the model's chat template changes a turn once another follows")
-        return list(whole[len(short) :])
+        self._suffixes[key] = list(whole[len(short) :])
+        return self._suffixes[key]

@@ -25,7 +25,6 @@ from transformers import PreTrainedTokenizerBase
 
 from orchestrator.sampling.base import (
     Completion,
-    Finish,
     Request,
     SamplingError,
     SamplingSettings,
@@ -135,7 +134,18 @@ class TransformersSampler(TokenSampler):
             )
         except torch.OutOfMemoryError as error:
             raise SamplingError(str(error)) from error
-        completions = iter(self._completions([ids for part in rows for ids in part], settings.stop))
+        sampled = [ids for part in rows for ids in part]
+        ends = [bool(ids) and ids[-1] in self.eos for ids in sampled]  # the limit cut all others
+        kept = [ids[:-1] if ended else ids for ids, ended in zip(sampled, ends, strict=True)]
+        texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
+        drawn = []
+        for text, ids, own, ended in zip(texts, sampled, kept, ends, strict=True):
+            before = cut_at_stop(text, settings.stop)
+            if before is not None:
+                drawn.append(Completion(before, len(own), "stop", ids))
+            else:  # an end token counts
+                drawn.append(Completion(text, len(ids), "stop" if ended else "length", ids))
+        completions = iter(drawn)
         return [
             [next(completions) if fit else Completion("", 0, "error") for _ in request.samples]
             for request, fit in zip(requests, fits, strict=True)
@@ -255,21 +265,6 @@ class TransformersSampler(TokenSampler):
         texts = self.tokenizer.batch_decode(tails, skip_special_tokens=True)
         stopped = [cut_at_stop(text, stop) is not None for text in texts]
         batch.ended |= torch.tensor(stopped, device=batch.ended.device)
-
-    def _completions(self, rows: list[list[int]], stop: Sequence[str]) -> list[Completion]:
-        """Texts of sampled token ids; a row without an end token was cut by the limit."""
-        ends = [bool(row) and row[-1] in self.eos for row in rows]
-        kept = [row[:-1] if ended else row for row, ended in zip(rows, ends, strict=True)]
-        texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
-        completions = []
-        for text, row, sampled, ended in zip(texts, kept, rows, ends, strict=True):
-            before = cut_at_stop(text, stop)
-            if before is not None:
-                completions.append(Completion(before, len(row), "stop", sampled))
-            else:  # an end token counts
-                finish: Finish = "stop" if ended else "length"
-                completions.append(Completion(text, len(sampled), finish, sampled))
-        return completions
 
 
 def eos_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -126,18 +126,7 @@ class VllmSampler(TokenSampler):
         if reserved := sorted(VLLM_RESERVED.keys() & engine_args.keys()):
             raise ValueError(f"engine_args: {reserved[0]} is set by Decile: remove it")
         folder = local_folder(source)
-        options = {
-            **_platform_defaults(folder, engine_args),
-            "enable_prefix_caching": True,
-            "distributed_executor_backend": "mp",
-            **engine_args,
-            **_lora_options(lora_rank),
-            "model": str(folder),
-            "dtype": stored_dtype(folder) if source.dtype == "auto" else source.dtype,
-            "load_format": "safetensors",
-            "trust_remote_code": False,
-            **(_nf4_options(source) if source.load_in_4bit else {}),
-        }
+        options = _options(source, folder, lora_rank, engine_args)
         with CapturedOutput() as output:
             try:
                 llm = vllm.LLM(**options)
@@ -162,6 +151,8 @@ class VllmSampler(TokenSampler):
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request."""
+        import vllm
+
         prompts = self.rendered(requests)
         fits = [
             len(ids) + request.limit_of(settings) <= self.window
@@ -169,7 +160,19 @@ class VllmSampler(TokenSampler):
         ]
         fit = [(r, ids) for r, ids, fits_in in zip(requests, prompts, fits, strict=True) if fits_in]
         prompts_of_samples = [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples]
-        parameters = [_parameters(settings, r, s) for r, _ in fit for s in r.samples]
+        parameters = [
+            vllm.SamplingParams(
+                n=1,
+                seed=stream_key(settings.seed, r.prompt_id, sample) >> 65,  # 63 bits, not negative
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
+                max_tokens=r.limit_of(settings),
+                stop=list(settings.stop),
+            )
+            for r, _ in fit
+            for sample in r.samples
+        ]
         outputs = iter(self._generate(prompts_of_samples, parameters) if fit else ())
         too_long = Completion("", 0, "error")
         return [
@@ -202,67 +205,58 @@ def _import_vllm() -> Any:
     return vllm
 
 
-def _platform_defaults(folder: Path, engine_args: dict[str, Any]) -> dict[str, Any]:
-    """Defaults that depend on where the engine runs; what the user sets overrides them."""
+def _options(
+    source: ModelSource, folder: Path, lora_rank: int, engine_args: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of `vllm.LLM`, of which the user's override those that depend on the place.
+
+    Raises ValueError for a rank that vLLM does not support, and SamplingError without bitsandbytes,
+    which vLLM 0.28 moved to a plugin.
+    """
     from vllm.platforms import current_platform
 
+    defaults: dict[str, Any] = {}
     if not current_platform.is_cpu():
         import torch
 
         visible = torch.cuda.device_count()  # an actor sees its own GPUs only
-        return {
-            "tensor_parallel_size": max(1, visible // engine_args.get("pipeline_parallel_size", 1))
-        }
-    defaults: dict[str, Any] = {
+        parallel = max(1, visible // engine_args.get("pipeline_parallel_size", 1))
+        defaults["tensor_parallel_size"] = parallel
+    else:
         # vLLM rewinds a seeded generator after each part of a prompt, which torch has for GPUs only
-        "enable_chunked_prefill": False,
-        "enforce_eager": True,  # compilation takes minutes and gains little on a CPU
+        defaults["enable_chunked_prefill"] = False
+        defaults["enforce_eager"] = True  # compilation takes minutes and gains little on a CPU
+        if "gpu_memory_utilization" not in engine_args:  # vLLM would reserve 92 % of the machine
+            window = window_bytes(folder, engine_args.get("max_model_len"))
+            defaults["kv_cache_memory_bytes"] = max(CPU_CACHE, int(1.1 * window))  # whole blocks
+    options = {
+        **defaults,
+        "enable_prefix_caching": True,
+        "distributed_executor_backend": "mp",
+        **engine_args,
+        "model": str(folder),
+        "dtype": stored_dtype(folder) if source.dtype == "auto" else source.dtype,
+        "load_format": "safetensors",
+        "trust_remote_code": False,
     }
-    if "gpu_memory_utilization" not in engine_args:  # vLLM would reserve 92 % of the machine
-        window = window_bytes(folder, engine_args.get("max_model_len"))
-        defaults["kv_cache_memory_bytes"] = max(CPU_CACHE, int(1.1 * window))  # whole blocks
-    return defaults
-
-
-def _nf4_options(source: ModelSource) -> dict[str, Any]:
-    """Engine arguments to quantize the weights as they are loaded, as `loading.nf4_config` does.
-
-    vLLM quantizes the same layers to NF4 with quantized scales. Its loader would also read pickled
-    weights, but only from a folder without safetensors, which `local_folder` refuses. Raises
-    SamplingError without bitsandbytes, which vLLM 0.28 moved to a plugin.
-    """
-    for package in ("bitsandbytes", "vllm_bnb_plugin"):
-        if importlib.util.find_spec(package) is None:
-            raise SamplingError(
-                f"model {source.name}: load_in_4bit with engine vllm needs {package}: "
-                "pip install vllm-bnb-plugin, or write engine: transformers"
-            )
-    dtype = "bfloat16" if source.dtype == "auto" else source.dtype
-    return {"quantization": "bitsandbytes", "load_format": "bitsandbytes", "dtype": dtype}
-
-
-def _lora_options(rank: int) -> dict[str, Any]:
-    """Engine arguments to swap adapters of up to this rank, one at a time."""
-    if not rank:
-        return {}
-    if rank > RANKS[-1]:
-        raise ValueError(f"engine vllm takes LoRA ranks up to {RANKS[-1]}, not {rank}")
-    largest = next(known for known in RANKS if known >= rank)
-    return {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
-
-
-def _parameters(settings: SamplingSettings, request: Request, sample: int) -> Any:
-    import vllm
-
-    return vllm.SamplingParams(
-        n=1,
-        seed=stream_key(settings.seed, request.prompt_id, sample) >> 65,  # 63 bits, never negative
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-        max_tokens=request.limit_of(settings),
-        stop=list(settings.stop),
-    )
+    if lora_rank > RANKS[-1]:
+        raise ValueError(f"engine vllm takes LoRA ranks up to {RANKS[-1]}, not {lora_rank}")
+    if lora_rank:  # one adapter at a time
+        largest = next(known for known in RANKS if known >= lora_rank)
+        options |= {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
+    if source.load_in_4bit:
+        # vLLM quantizes the same layers to NF4 as `loading.nf4_config`, with quantized scales. Its
+        # loader would also read pickled weights, but only from a folder without safetensors, which
+        # `local_folder` refuses.
+        for package in ("bitsandbytes", "vllm_bnb_plugin"):
+            if importlib.util.find_spec(package) is None:
+                raise SamplingError(
+                    f"model {source.name}: load_in_4bit with engine vllm needs {package}: "
+                    "pip install vllm-bnb-plugin, or write engine: transformers"
+                )
+        dtype = "bfloat16" if source.dtype == "auto" else source.dtype
+        options |= {"quantization": "bitsandbytes", "load_format": "bitsandbytes", "dtype": dtype}
+    return options
 
 
 def _completion(output: Any) -> Completion:

@@ -103,21 +103,18 @@ def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
     """The key that all tables share; UserError that names the difference where they do not."""
     one, key = files[0][0], _key(files[0][1])
     for two, table in files:
-        if _key(table) != key:
-            reason = _differences(one, two) or f"keys {key or 'none'} and {_key(table) or 'none'}"
-            raise UserError(f"{one} and {two} are different probes and cannot be merged: {reason}")
+        if _key(table) == key:
+            continue
+        folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
+        keys = [store.read_json(*place, "key.json") for store, *place in folders]
+        left, right = (_flat(content or {}) for content in keys)
+        names = sorted(left.keys() | right.keys()) if left and right else ()
+        differences = [
+            f"{n} is {left.get(n)} and {right.get(n)}" for n in names if left.get(n) != right.get(n)
+        ]
+        reason = "; ".join(differences) or f"keys {key or 'none'} and {_key(table) or 'none'}"
+        raise UserError(f"{one} and {two} are different probes and cannot be merged: {reason}")
     return key or None
-
-
-def _differences(one: Path, two: Path) -> str:
-    """What two probes' keys hash differently, in words; empty where it is not known."""
-    folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
-    keys = [store.read_json(*place, "key.json") for store, *place in folders]
-    left, right = (_flat(key or {}) for key in keys)
-    if not (left and right):
-        return ""
-    names = [n for n in sorted(left.keys() | right.keys()) if left.get(n) != right.get(n)]
-    return "; ".join(f"{n} is {left.get(n)} and {right.get(n)}" for n in names)
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -181,22 +178,19 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
                 f"(several pools share a folder, or a probe was interrupted): {_OWN_TABLE}"
             )
         markers |= {why["marker"] for why in reasons}
-        markers |= {name for store in stores for name in _cached_markers(store, key, ids)}
+        marked_again = (
+            store.read_table(MARKED, "probes", key, folder, name, needs_proof=True)
+            for store in stores
+            for folder in store.folders("probes", key)
+            for name in store.names("probes", key, folder)
+        )
+        for marks in marked_again:
+            if marks is not None:
+                own = marks.filter(pc.is_in(marks["prompt_id"], ids))
+                markers |= {*own["marker"].unique().to_pylist()}
     if len(markers) > 1:
         shown = ", ".join(sorted(markers))
         raise UserError(f"{probes[0]}: holds marks of several markers ({shown}): {_OWN_TABLE}")
-
-
-def _cached_markers(store: Store, key: str, prompt_ids: pa.Array) -> set[str]:
-    """The markers under which a probe's samples of these prompts were marked again."""
-    markers: set[str] = set()
-    for folder in store.folders("probes", key):
-        for name in store.names("probes", key, folder):
-            marks = store.read_table(MARKED, "probes", key, folder, name, needs_proof=True)
-            if marks is not None:
-                marks = marks.filter(pc.is_in(marks["prompt_id"], prompt_ids))
-                markers |= {*marks["marker"].unique().to_pylist()}
-    return markers
 
 
 def _store_of(probe: Path) -> Store:

@@ -74,7 +74,11 @@ class PlanProbe:
     def outcomes(self) -> Outcomes:
         """The outcomes of all samples. Raises UserError while some are missing."""
         outcomes = self.folder.outcomes()
-        if not outcomes.complete and not self._stopped_early():
+        unfinished = not outcomes.complete
+        if unfinished and targets_of(self.plan, self.spec) is not None:
+            # An adaptive probe stops early, once no missing sample could change a subset.
+            unfinished = pending_samples(self.plan, self.spec, self.folder).samples > 0
+        if unfinished:
             command = ["decile", "probe", str(self.plan.source.file), "-e", self.plan.name]
             if self.store.uri != Store(self.plan.source.config.storage).uri:
                 command += ["--storage", self.store.uri]
@@ -85,12 +89,6 @@ class PlanProbe:
                 f"run: {shlex.join(command)}"
             )
         return outcomes
-
-    def _stopped_early(self) -> bool:
-        """Whether the probe is adaptive and no missing sample could change a subset."""
-        if targets_of(self.plan, self.spec) is None:
-            return False
-        return not pending_samples(self.plan, self.spec, self.folder).samples
 
     @cached_property
     def tables(self) -> CellTables:

@@ -79,7 +79,13 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
             lock = _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
             os.close(lock)
-    folder, lock = _locked_folder(prefix)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+        with suppress(FileNotFoundError):  # another process deleted the folder
+            lock = _lock(folder, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(lock), (folder / NAME).stat()):
+                break
+            os.close(lock)
     delete = partial(shutil.rmtree, folder, ignore_errors=True)
     try:
         with at_end(delete):
@@ -87,17 +93,6 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
     finally:
         delete()
         os.close(lock)
-
-
-def _locked_folder(prefix: str) -> tuple[Path, int]:
-    """A new folder and the descriptor that holds its lock."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix))
-        with suppress(FileNotFoundError):  # another process deleted the folder
-            lock = _lock(folder, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(lock), (folder / NAME).stat()):
-                return folder, lock
-            os.close(lock)
 
 
 def _lock(folder: Path, operation: int) -> int:

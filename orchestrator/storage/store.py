@@ -68,28 +68,20 @@ def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
         except FileNotFoundError:
             continue
         for child in children:
-            entry = _entry(child, start)
-            if entry is not None:
-                yield entry
-                if recursive and entry.size is None and not entry.problem:
-                    below.append(f"{entry.path}/")
-
-
-def _entry(child: os.DirEntry[str], start: str) -> Entry | None:
-    """None for a file that was deleted after the folder was read."""
-    path = f"{start}{os.fsencode(child.name).decode(errors='backslashreplace')}"
-    if path != f"{start}{child.name}":
-        return Entry(path, problem=NOT_UTF8)
-    if child.is_symlink():
-        return Entry(path, problem="is a link")
-    if child.is_dir(follow_symlinks=False):
-        return Entry(path)
-    try:
-        if child.is_file(follow_symlinks=False):
-            return Entry(path, child.stat(follow_symlinks=False).st_size)
-    except FileNotFoundError:
-        return None
-    return Entry(path, problem="is not a regular file")
+            path = f"{start}{os.fsencode(child.name).decode(errors='backslashreplace')}"
+            if path != f"{start}{child.name}":
+                yield Entry(path, problem=NOT_UTF8)
+            elif child.is_symlink():
+                yield Entry(path, problem="is a link")
+            elif child.is_dir(follow_symlinks=False):
+                yield Entry(path)
+                if recursive:
+                    below.append(f"{path}/")
+            elif not child.is_file(follow_symlinks=False):
+                yield Entry(path, problem="is not a regular file")
+            else:
+                with suppress(FileNotFoundError):  # deleted after the folder was read
+                    yield Entry(path, child.stat(follow_symlinks=False).st_size)
 
 
 def is_regular(file: str | Path) -> bool:

@@ -71,7 +71,15 @@ def connect(uri: str) -> "MlflowClient":
     with _creation_lock(uri) as database:
         if database:
             _keep_journals().add(database.resolve())
-        _check_database(uri)
+        if uri.startswith(DATABASES):
+            # Connect once: MLflow itself retries an unusable database for 100 seconds.
+            import sqlalchemy
+
+            engine = sqlalchemy.create_engine(uri)
+            try:
+                sqlalchemy.inspect(engine).get_table_names()
+            finally:
+                engine.dispose()
         if database and database.is_file() and not database.stat().st_size:
             _create_database(database)
         return MlflowClient(tracking_uri=uri)
@@ -112,19 +120,6 @@ def _keep_journals() -> set[Path]:
                 connection.execute("PRAGMA journal_mode = PERSIST")
 
     return files
-
-
-def _check_database(uri: str) -> None:
-    """Connect once: MLflow itself retries an unusable database for 100 seconds."""
-    if not uri.startswith(DATABASES):
-        return
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(uri)
-    try:
-        sqlalchemy.inspect(engine).get_table_names()
-    finally:
-        engine.dispose()
 
 
 def _create_database(file: Path) -> None:

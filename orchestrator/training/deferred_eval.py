@@ -48,12 +48,23 @@ def evaluate_trained(
     if total:
         progress(done, total)  # an engine may take minutes to load
     for group in _by_engine(cells):
-        if any(pending[cell.cell_id] for cell in group):
-            for row in _evaluate(store, group, pending, cluster):
-                done += 1
-                progress(done, total)
-                if row["failure"]:
-                    failed[row["cell_id"]] = row["failure"]
+        parts = [
+            pa.table({"cell": [cell.model_dump_json()], "update": [update]})
+            for cell in group
+            for update in pending[cell.cell_id]
+        ]
+        if not parts:
+            continue
+        settings = group[0].baseline.settings
+        gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
+        share = probe_share(cluster, len(parts), gpus, most)
+        arguments = {"engine": _engine_of(group), "storage": store.uri, "cpus": share.cpus}
+        python = settings.engine_python
+        for row in map_over_actors(parts, CheckpointActor, arguments, share, python):
+            done += 1
+            progress(done, total)
+            if row["failure"]:
+                failed[row["cell_id"]] = row["failure"]
     for cell in cells:
         if cell.cell_id not in failed:
             failed[cell.cell_id] = _finish(store, cell)
@@ -95,21 +106,6 @@ def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
 def _base_model(cell: Cell) -> ModelSource:
     """The model without the chat template settings of one dataset."""
     return replace(cell.baseline.model, chat_template_kwargs={})
-
-
-def _evaluate(
-    store: Store, cells: list[Cell], pending: Mapping[str, list[int]], cluster: Mapping[str, float]
-) -> Iterator[dict[str, Any]]:
-    parts = [
-        pa.table({"cell": [cell.model_dump_json()], "update": [update]})
-        for cell in cells
-        for update in pending[cell.cell_id]
-    ]
-    settings = cells[0].baseline.settings
-    gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
-    share = probe_share(cluster, len(parts), gpus, most)
-    arguments = {"engine": _engine_of(cells), "storage": store.uri, "cpus": share.cpus}
-    return map_over_actors(parts, CheckpointActor, arguments, share, settings.engine_python)
 
 
 def _engine_of(cells: Sequence[Cell]) -> dict[str, Any]:

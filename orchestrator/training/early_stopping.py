@@ -44,23 +44,16 @@ def stop_decision(
     One-sided t over questions. The level is divided by `checks` and rivals, since the best of
     several rivals is chosen by the same numbers.
     """
-    differences = [
-        StopDecision(name, *bound)
-        for name, scores in rivals.items()
-        if (bound := _bound(own, scores, LEVEL / (checks * len(rivals))))
-    ]
+    differences = []
+    for name, rival in rivals.items():
+        shared = sorted(own.keys() & rival.keys())
+        if len(shared) >= 2:
+            values = np.array([own[i] - rival[i] for i in shared])
+            level = 2 * LEVEL / (checks * len(rivals))  # that of two sides
+            mean, half = float(values.mean()), half_width(mean_squares(values[None]), level)
+            differences.append(StopDecision(name, mean, mean + half))
     best = min(differences, key=lambda each: each.difference, default=None)
     return best if best is not None and best.upper < -MARGIN else None
-
-
-def _bound(own: QuestionScores, other: QuestionScores, level: float) -> tuple[float, float] | None:
-    """Mean difference over shared questions and its upper bound; None for fewer than two."""
-    shared = sorted(own.keys() & other.keys())
-    if len(shared) < 2:
-        return None
-    differences = np.array([own[i] - other[i] for i in shared])
-    mean = float(differences.mean())
-    return mean, mean + half_width(mean_squares(differences[None]), 2 * level)
 
 
 def interim_updates(cell: Cell) -> int:

@@ -125,7 +125,9 @@ class Chooser:
         left, g = size * max_draws_of(self.policy), self.history.group_size
         at_once = at_once_of(self.policy)
         while missing := size - len(kept) // g:
-            if not (count := min(missing * at_once, left, self._fresh(update))):
+            self._learn()
+            fresh = int(np.count_nonzero(self.history.fresh(update)))  # not drawn for this update
+            if not (count := min(missing * at_once, left, fresh)):
                 break
             prompts = self.choose(update, count, missing)
             for group, keep in self._draw(update, prompts, generate):
@@ -205,11 +207,6 @@ class Chooser:
                     f"{update}: leave out those with history.last_update == update"
                 )
         return self.prompts.take(rows)
-
-    def _fresh(self, update: int) -> int:
-        """How many prompts were not drawn for this update yet."""
-        self._learn()
-        return int(np.count_nonzero(self.history.fresh(update)))
 
     def _learn(self) -> None:
         """Add to the history what was recorded since the last choice."""

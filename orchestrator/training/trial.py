@@ -56,9 +56,18 @@ class Checkpoints:
 
     def __init__(self, store: Store, cell_id: str, rank: int = 0) -> None:
         self.store, self.cell = store, CellFolder(store, cell_id)
-        own = store.local_path(self.cell.place) if store.local else _scratch(cell_id, rank)
-        self.folder: Path = own
+        self.folder: Path
         """Where the trainer writes `checkpoint-N`."""
+        if store.local:
+            self.folder = store.local_path(self.cell.place)
+            return
+        # A folder of this user on this node, the same for every execution of the cell.
+        base = Path(tempfile.gettempdir()) / f"decile-{os.getuid()}"
+        base.mkdir(mode=0o700, exist_ok=True)
+        if base.is_symlink() or base.stat().st_uid != os.getuid():
+            raise StoreError(f"{base} belongs to another user: set TMPDIR to a folder of your own")
+        self.folder = base / cell_id / str(rank)
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def restored(self, update: int) -> Path:
         """The local folder of a complete checkpoint of the store."""
@@ -118,44 +127,28 @@ def _unloadable(store: Store, place: str) -> Iterator[Checked]:
 
     The manifest only shows that they are as they were written, perhaps with other libraries.
     """
-    for name in filter(_LOADED.fullmatch, store.names(place)):
-        data = store.read_bytes(place, name)
-        try:
-            _load(name, data)
-        except Exception as error:  # what pickle raises depends on the bytes
-            if isinstance(error, MemoryError) or "allocate memory" in str(error):
-                raise
-            reason = f"{type(error).__name__}: {one_line(str(error))[:REASON_LENGTH]}"
-            yield Checked(f"{place}/{name}", f"cannot be loaded ({reason})")
-
-
-def _load(name: str, data: bytes) -> None:
-    """As the trainer does, on a CPU."""
     import torch
     from safetensors.torch import load
     from transformers import TrainerState
     from transformers.trainer_pt_utils import safe_globals
 
-    if name.endswith(".json"):
-        content = json.loads(data)
-        if name.startswith("trainer_state"):
-            TrainerState(**content)
-    elif name.endswith(".safetensors"):
-        load(data)
-    else:
-        with safe_globals():
-            torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-
-
-def _scratch(cell_id: str, rank: int) -> Path:
-    """A folder of this user on this node, the same for every execution of the cell."""
-    base = Path(tempfile.gettempdir()) / f"decile-{os.getuid()}"
-    base.mkdir(mode=0o700, exist_ok=True)
-    if base.is_symlink() or base.stat().st_uid != os.getuid():
-        raise StoreError(f"{base} belongs to another user: set TMPDIR to a folder of your own")
-    folder = base / cell_id / str(rank)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    for name in filter(_LOADED.fullmatch, store.names(place)):
+        data = store.read_bytes(place, name)
+        try:  # as the trainer does, on a CPU
+            if name.endswith(".json"):
+                content = json.loads(data)
+                if name.startswith("trainer_state"):
+                    TrainerState(**content)
+            elif name.endswith(".safetensors"):
+                load(data)
+            else:
+                with safe_globals():
+                    torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        except Exception as error:  # what pickle raises depends on the bytes
+            if isinstance(error, MemoryError) or "allocate memory" in str(error):
+                raise
+            reason = f"{type(error).__name__}: {one_line(str(error))[:REASON_LENGTH]}"
+            yield Checked(f"{place}/{name}", f"cannot be loaded ({reason})")
 
 
 # Receives {"update": u, "metrics": {MLflow name: value}, "groups": Tally as a dict, "explanation":

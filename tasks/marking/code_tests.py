@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tasks.marking.sandbox import REPLY, SLACK, Limits, Run, free_names, run_asserts, run_program
 from tasks.marking.sandbox_guest import decode
@@ -256,16 +256,16 @@ class Result(NamedTuple):
 def run_tests(code: str, answer: str, limits: Limits) -> Result:
     """Run a program on the tests of a canonical text. Raises SandboxError."""
     tests = _compiled(answer)
-    if tests.checks is None:
-        run = run_asserts(code, tests.scripts, limits)
+    if tests.kind == "scripts":
+        run = run_asserts(code, tests.expected, limits)
         passed = sum(reply.get("value") is True for reply in run.replies)
-        return Result(passed, len(tests.scripts), _end(run))
-    run = run_program(code, tests.requests, tests.header, limits)
+        return Result(passed, len(tests.expected), _end(run))
+    run = run_program(code, tests.requests, tests.kind == "values", limits)
     passed = 0
-    for reply, check in zip(run.replies, tests.checks, strict=False):
+    for reply, expected in zip(run.replies, tests.expected, strict=False):
         with suppress(Exception):  # a value that cannot be compared is not the expected one
-            passed += bool(check(reply))
-    return Result(passed, len(tests.checks), _end(run))
+            passed += _passes(tests.kind, reply, expected)
+    return Result(passed, len(tests.expected), _end(run))
 
 
 def _end(run: Run) -> str:
@@ -273,37 +273,34 @@ def _end(run: Run) -> str:
     return run.end or ("time-limit" if "time-limit" in failed else "")
 
 
-class _Compiled(NamedTuple):
-    """Tests as requests, with a check of each reply; or scripts where there are no `checks`."""
+_Kind = Literal["outputs", "values", "checks", "scripts"]
 
+
+class _Compiled(NamedTuple):
+    """Tests as requests, and what is expected of each reply; or scripts, which need no requests."""
+
+    kind: _Kind
     requests: Sequence[Sequence[Any]]
-    checks: Sequence[Callable[[Any], object]] | None
-    scripts: Sequence[str] = ()
-    header: bool = False
+    expected: Sequence[Any]
 
 
 @lru_cache(maxsize=256)
 def _compiled(answer: str) -> _Compiled:
     tests = json.loads(answer)
     if "stdin" in tests:
-        return _Compiled(
-            [("script", _limit(expected), given) for given, expected in tests["stdin"]],
-            [_output_check(expected) for _, expected in tests["stdin"]],
-        )
+        scripts = [("script", _limit(expected), given) for given, expected in tests["stdin"]]
+        return _Compiled("outputs", scripts, [expected for _, expected in tests["stdin"]])
     if "calls" in tests:
         calls = [_Call(tests["calls"], given, {}) for given, _ in tests["tests"]]
         limits = [_limit(json.dumps(expected)) for _, expected in tests["tests"]]
-        checks = [_json_check(expected) for _, expected in tests["tests"]]
         requests = [call.request(limit) for call, limit in zip(calls, limits, strict=True)]
-        return _Compiled(requests, checks, header=True)
+        return _Compiled("values", requests, [expected for _, expected in tests["tests"]])
     calls_of = [_as_call(script) for script in tests["asserts"]]
     if any(call is None for call in calls_of):
-        return _Compiled([], None, tests["asserts"])
+        return _Compiled("scripts", [], tests["asserts"])
     converted = [call for call in calls_of if call is not None]
-    return _Compiled(
-        [call.request(limit) for call, _, limit in converted],
-        [_value_check(check) for _, check, _ in converted],
-    )
+    requests = [call.request(limit) for call, _, limit in converted]
+    return _Compiled("checks", requests, [check for _, check, _ in converted])
 
 
 def _limit(expected: str) -> int:
@@ -311,22 +308,16 @@ def _limit(expected: str) -> int:
     return 2 * len(expected.encode("utf-8", "surrogatepass")) + SLACK
 
 
-def _output_check(expected: str) -> Callable[[Any], bool]:
-    return lambda reply: reply.get("status") == 0 and same_output(reply["output"], expected)
-
-
-def _json_check(expected: Any) -> Callable[[Any], bool]:
-    def check(reply: Any) -> bool:
-        value = _as_json(decode(reply["value"]))
-        if _close(value, expected):
-            return True
-        return isinstance(expected, list) and len(expected) == 1 and _close(value, expected[0])
-
-    return check
-
-
-def _value_check(check: Callable[[Any], object]) -> Callable[[Any], object]:
-    return lambda reply: check(decode(reply["value"], lambda _: object()))
+def _passes(kind: _Kind, reply: Any, expected: Any) -> bool:
+    """Whether a reply has the expected output or value, or passes the expected check."""
+    if kind == "outputs":
+        return reply.get("status") == 0 and same_output(reply["output"], expected)
+    if kind == "checks":
+        return bool(expected(decode(reply["value"], lambda _: object())))
+    value = _as_json(decode(reply["value"]))
+    if _close(value, expected):
+        return True
+    return isinstance(expected, list) and len(expected) == 1 and _close(value, expected[0])
 
 
 def same_output(output: str, expected: str) -> bool:

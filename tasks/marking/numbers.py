@@ -108,20 +108,16 @@ def only_number(span: str) -> Fraction | None:
     if len(numbers) != 1 or any(_NEXT_EQUATION.search(other) for other in others[1:]):
         return None
     before, after = side[: numbers[0].start()], side[numbers[0].end() :]
-    return parse_number(numbers[0][0]) if _keeps_value(before, after) else None
-
-
-def _keeps_value(before: str, after: str) -> bool:
-    """Whether the text around a number leaves its value unchanged."""
     if _FUNCTION.search(before) or _POINTER.search(before):
-        return False
-    return not any(
+        return None
+    changes_value = any(
         _VARIABLE.search(part)
         or MODIFIERS.search(part)
         or not _PROSE.fullmatch(part)
         or any(sign.isnumeric() for sign in part)  # ½, ², ①, 万 are letters to `re`
         for part in (before, after)
     )
+    return None if changes_value else parse_number(numbers[0][0])
 
 
 def last_number(text: str) -> Fraction | None:

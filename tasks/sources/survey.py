@@ -151,19 +151,18 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
             names[str(name)] = None
             if isinstance(value, Mapping):
                 names |= dict.fromkeys(f"{name}.{key}" for key in value)
-    return {name: _column(name, rows) for name in names}
-
-
-def _column(name: str, rows: Sequence[Row]) -> Column:
-    texts = [_texts(row, name, name) for row in rows]
-    questions = [question_text for question_text, _ in texts if question_text]
-    return Column(
-        questions=len(questions),
-        answers=sum(bool(gold) for _, gold in texts),
-        words=sum(isinstance(value := row.get(name), str) or is_chat(value) for row in rows),
-        chats=sum(is_chat(row.get(name)) for row in rows),
-        length=sum(map(len, questions)) / max(1, len(questions)),
-    )
+    columns = {}
+    for name in names:
+        texts = [_texts(row, name, name) for row in rows]
+        questions = [question_text for question_text, _ in texts if question_text]
+        columns[name] = Column(
+            questions=len(questions),
+            answers=sum(bool(gold) for _, gold in texts),
+            words=sum(isinstance(value := row.get(name), str) or is_chat(value) for row in rows),
+            chats=sum(is_chat(row.get(name)) for row in rows),
+            length=sum(map(len, questions)) / max(1, len(questions)),
+        )
+    return columns
 
 
 def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
