@@ -216,8 +216,11 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     try:
         raw = file.read_bytes()
         text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except ValueError as error:
         raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
+    except (OSError, EOFError, zlib.error) as error:
+        remedy = "compress it again" if file.suffix == ".gz" else "check its permissions"
+        raise TaskError(f"{file} cannot be read: {error}: {remedy}") from error
     if file.name.endswith((".jsonl", ".jsonl.gz")):
         # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
         lines = enumerate(text.split("\n"), 1)
