@@ -195,9 +195,10 @@ class Answer(NamedTuple):
 class MarkLimits(NamedTuple):
     """What marking with a task of your own may use, in child processes (`tasks.children`)."""
 
-    seconds: float = 5.0  # for one completion
+    seconds: float = 5.0  # for one completion, or for one call of an environment
     memory: float = 2.0  # GiB of address space of a process, beyond what its imports use
     processes: int = 2
+    episode_seconds: float = 600.0  # for all calls of an environment in an episode
 
 
 class Task(ABC):

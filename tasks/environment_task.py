@@ -45,7 +45,8 @@ class EnvironmentTask(QuestionFile):
     the text of all turns against the column `answer`, as in task `file`; or it is a reward function
     that reads `environments`, as for TRL, and gives the score. `turns` limits the turns
     of the model, `max_completion_length` the tokens of all turns together, and `mark_limits` the
-    seconds of each call, the memory and the number of the processes in which environments live.
+    seconds of each call and of all calls of an episode (`seconds`, `episode_seconds`), the memory
+    and the number of the processes in which environments live.
     """
 
     name: ClassVar[str] = "environment"
@@ -110,7 +111,7 @@ class EnvironmentTask(QuestionFile):
         if threshold is not None:
             self.threshold = check_threshold(threshold)
         self.turns = check_integer("turns", turns, 1, MAX_TURNS)
-        self.mark_limits = check_limits({"seconds": 30.0, **(mark_limits or {})})
+        self.mark_limits = check_limits({"seconds": 30.0, **(mark_limits or {})}, episodes=True)
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
         """The rows of the files, or of the class."""

@@ -25,7 +25,7 @@ from orchestrator.plugins.project_modules import add_project, project_folders
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import is_own
 from tasks.base import MarkLimits, Prompt, Task, TaskError
-from tasks.children import ChildError, Children, Reply
+from tasks.children import NOT_TRIED, ChildError, Children, Reply
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.reward_functions import OF_TRAINER, RewardFunction, reward_function, source_version
 
@@ -35,6 +35,7 @@ ENVIRONMENTS = Registry(
 OBSERVATION = "return None, or a text that continues the prompt"
 REWARD = "return a number from 0 to 1, such as points / most_points, or None"
 _ROUNDING = 1e-6  # by which a reward computed in 32 bits may be outside 0 to 1
+OVER_LIMIT = "time-limit@episode"  # the failure of a session whose calls took too long together
 _OWN = ("reset", "get_reward")  # public methods that are no tools
 
 
@@ -167,7 +168,7 @@ class Session:
 
     Python's and NumPy's generators are seeded: with `start` before the reset, so that what it draws
     is the same for all sessions of a row, and with `key` before each turn. After a `failure` it
-    cannot be called any more.
+    cannot be called any more. `seconds` are those of its calls, without what is played again.
     """
 
     key: str
@@ -184,10 +185,11 @@ class Environments:
     def __init__(self, task: Task) -> None:
         assert task.environment is not None
         self.environment = environment_of(task.environment)
-        limits = MarkLimits(*task.mark_limits)
+        self.limits = limits = MarkLimits(*task.mark_limits)
         path = [folder or os.getcwd() for folder in sys.path]
         described = [self.environment.reference, self.environment.version]
-        setup = [path, project_folders(), *described, task.environment_reward]
+        options = [task.environment_reward, limits.episode_seconds]
+        setup = [path, project_folders(), *described, *options]
         self.children = [
             Children(
                 "tasks.environments:player", 1, limits.seconds, int(limits.memory * 2**30), setup
@@ -195,17 +197,25 @@ class Environments:
             for _ in range(limits.processes)
         ]
 
-    def reset(self, sessions: Sequence[Session]) -> list[str | None]:
-        """Start each environment; the text that continues its prompt, or None."""
-        replies = self._map("reset", sessions, [None] * len(sessions))
+    def reset(
+        self, sessions: Sequence[Session], tolerated: float | None = None
+    ) -> list[str | None]:
+        """Start each environment; the text that continues its prompt, or None.
+
+        After more than `tolerated` failures in a process, the rest has the failure "not-tried".
+        """
+        replies = self._map("reset", sessions, [None] * len(sessions), tolerated)
         return [reply["value"] if reply else None for reply in replies]
 
     def step(
-        self, sessions: Sequence[Session], calls: Sequence[Sequence[Mapping[str, Any]]]
+        self,
+        sessions: Sequence[Session],
+        calls: Sequence[Sequence[Mapping[str, Any]]],
+        tolerated: float | None = None,
     ) -> list[list[ToolResult]]:
         """Make each session's tool calls of one turn; none of a session that fails."""
         results = []
-        replies = self._map("step", sessions, calls)
+        replies = self._map("step", sessions, calls, tolerated)
         for session, own, reply in zip(sessions, calls, replies, strict=True):
             answers = [ToolResult(*each) for each in reply["value"]] if reply else []
             session.history.append(([*own], [each.content for each in answers]))
@@ -213,13 +223,16 @@ class Environments:
         return results
 
     def end(
-        self, sessions: Sequence[Session], chats: Sequence[Sequence[Mapping[str, Any]]]
+        self,
+        sessions: Sequence[Session],
+        chats: Sequence[Sequence[Mapping[str, Any]]],
+        tolerated: float | None = None,
     ) -> list[float | None]:
         """The reward of each, whose environment may then serve another session.
 
         `chats` are the messages of each after its prompt, which a reward function may read.
         """
-        replies = self._map("end", sessions, chats)
+        replies = self._map("end", sessions, chats, tolerated)
         return [reply["value"] if reply else None for reply in replies]
 
     def close(self) -> None:
@@ -227,7 +240,13 @@ class Environments:
         for child in self.children:
             child.close()
 
-    def _map(self, operation: str, sessions: Sequence[Session], calls: Sequence[Any]) -> list[Any]:
+    def _map(
+        self,
+        operation: str,
+        sessions: Sequence[Session],
+        calls: Sequence[Any],
+        tolerated: float | None,
+    ) -> list[Any]:
         """The reply to one operation of each session; None where its environment fails.
 
         Raises TaskError for what no environment may return, and where no process can start.
@@ -241,22 +260,29 @@ class Environments:
 
         def of_child(number: int) -> None:
             pending: list[tuple[int, list[Any] | None]] = [(p, None) for p in places[number]]
+            left = tolerated
             while pending:
                 sent, weights = [], []
                 for place, past in pending:
                     session, own = sessions[place], calls[place]
                     keys = [session.key, session.start]
                     row = session.row if operation != "step" or past is not None else None
-                    sent.append([operation, keys, row, past, own])
+                    sent.append([operation, keys, session.seconds, row, past, own])
                     new_calls = len(own) if operation == "step" else 0
                     weights.append(max(1, len(past or ()) + new_calls))
-                given = self.children[number].map(sent, None, weights)
+                given = self.children[number].map(sent, left, weights)
+                if left is not None:
+                    left -= sum(reply.failure is not None for reply in given)
                 lost: list[tuple[int, list[Any] | None]] = []
                 for (place, _), reply in zip(pending, given, strict=True):
                     if reply.failure is None and reply.value == "lost":
+                        if left is not None and left < 0:
+                            sessions[place].failure = str(NOT_TRIED.failure)
+                            continue
                         lost.append((place, [*sessions[place].history]))
                     else:
-                        replies[place] = self._read(sessions[place], operation, reply)
+                        called = calls[place] if operation == "step" else ()
+                        replies[place] = self._read(sessions[place], operation, called, reply)
                 pending = lost
 
         try:
@@ -268,14 +294,21 @@ class Environments:
             ) from error
         return replies
 
-    def _read(self, session: Session, operation: str, reply: Reply) -> Any:
+    def _read(self, session: Session, operation: str, called: Sequence[Any], reply: Reply) -> Any:
+        """The value of a reply, or None where the session has a failure now."""
         if reply.failure is not None:
-            place = os.path.basename(reply.detail) or operation
-            session.failure = f"{reply.failure}@{place}"
+            names = [(call.get("function") or {}).get("name") for call in called]
+            tools = "+".join(name for name in self.environment.tools if name in names)
+            place = os.path.basename(reply.detail) or tools or operation
+            failure = reply.failure if reply is NOT_TRIED else f"{reply.failure}@{place}"
+            session.failure = failure
             return None
         if wrong := reply.value.get("wrong"):
             raise TaskError(f"environment {self.environment.reference}: {wrong}")
         session.seconds += reply.value["seconds"]
+        if session.seconds > self.limits.episode_seconds:
+            session.failure = OVER_LIMIT
+            return None
         return reply.value
 
 
@@ -296,7 +329,12 @@ def environments_of(task: Task) -> Environments:
 
 
 def player(
-    path: Sequence[str], project: Sequence[str], reference: str, version: str, reward: str
+    path: Sequence[str],
+    project: Sequence[str],
+    reference: str,
+    version: str,
+    reward: str,
+    episode_seconds: float,
 ) -> Callable[..., Any]:
     """In a child: import the class and return what plays its instances, many at a time."""
     sys.path[:] = path
@@ -304,14 +342,15 @@ def player(
     cls = environment_class(reference)
     if environment_of(cls).version != version:
         raise TaskError("its source file has changed since this command began: run it again")
-    return _Player(cls, reward_function(reward) if reward else None)
+    return _Player(cls, reward_function(reward) if reward else None, episode_seconds)
 
 
 class _Player:
     """The instances in one child: those in play by the key of their session, and the others."""
 
-    def __init__(self, cls: type[Any], reward: RewardFunction | None) -> None:
+    def __init__(self, cls: type[Any], reward: RewardFunction | None, limit: float) -> None:
         self.cls, self.environment, self.reward = cls, environment_of(cls), reward
+        self.limit = limit  # of seconds for all calls of a session
         self.playing: dict[str, Any] = {}
         self.turns: dict[str, int] = {}  # with tool calls, by the key of a session in play
         self.idle: list[Any] = []  # TRL, too, makes an instance once and resets it often
@@ -324,6 +363,7 @@ class _Player:
         self,
         operation: str,
         keys: tuple[str, str],
+        spent: float,
         row: dict[str, Any] | None,
         history: list[Any] | None,
         calls: Any,
@@ -339,6 +379,7 @@ class _Player:
             else:
                 if key not in self.playing:
                     self.replay(key, start, row or {}, history or [])
+                    started = time.monotonic()
                 ends = operation == "end"
                 value = self.end(key, row or {}, calls) if ends else self.step(key, calls)
         except BaseException:
@@ -346,7 +387,10 @@ class _Player:
             raise
         if operation == "end" and isinstance(value, str):
             return {"wrong": value}
-        return {"value": value, "seconds": time.monotonic() - started}
+        seconds = time.monotonic() - started
+        if spent + seconds > self.limit:  # it is not called again
+            self.playing.pop(key, None)
+        return {"value": value, "seconds": seconds}
 
     def reset(self, key: str, start: str, row: dict[str, Any]) -> Any:
         """Start an environment, with the columns of the row that it accepts."""

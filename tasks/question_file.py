@@ -454,11 +454,15 @@ def check_threshold(threshold: float) -> float:
     return float(threshold)
 
 
-def check_limits(limits: Mapping[str, float]) -> MarkLimits:
-    """The limits of `mark_limits`. Raises TaskError for an unknown name or a wrong number."""
+def check_limits(limits: Mapping[str, float], episodes: bool = False) -> MarkLimits:
+    """The limits of `mark_limits`, which for `episodes` are those of environments.
+
+    Raises TaskError for an unknown name or a wrong number.
+    """
+    names = [name for name in MarkLimits._fields if episodes or name != "episode_seconds"]
     for name, value in limits.items():
-        if name not in MarkLimits._fields:
-            known = ", ".join(MarkLimits._fields)
+        if name not in names:
+            known = ", ".join(names)
             raise TaskError(f"mark_limits has no setting {name!r:.80}: it takes {known}")
         kinds = (int,) if name == "processes" else (int, float)
         if type(value) not in kinds or not 0 < value < math.inf:

@@ -39,6 +39,8 @@ class Guess:
             raise ValueError("no such thing")
         if what == "hang":
             time.sleep(1000)
+        if what == "wait":
+            time.sleep(0.4)
         if what == "exit":
             os._exit(3)
         if what == "leave":

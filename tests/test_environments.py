@@ -81,7 +81,7 @@ def test_an_error_is_an_answer_to_the_model(made: dict[str, Any], content: str) 
 @pytest.mark.parametrize(
     ("what", "failure"),
     [
-        ("hang", "time-limit@step"),
+        ("hang", "time-limit@act"),
         ("exit", "crashed@exit-code-3"),
         ("leave", "SystemExit@environments_of_users.py:"),
     ],
@@ -96,6 +96,21 @@ def test_only_the_session_that_is_the_cause_fails(what: str, failure: str) -> No
     environments.step([sessions[0]], [[call("guess", number=3)]])
     assert environments.end(sessions, [[]] * len(sessions)) == [pytest.approx(1 / 3), None, 0.5]
     assert not sessions[0].failure and not sessions[2].failure
+    environments.close()
+
+
+@pytest.mark.slow
+def test_the_seconds_of_all_calls_of_an_episode_are_limited() -> None:
+    limits = {"seconds": 30.0, "memory": 0.5, "processes": 1, "episode_seconds": 1.0}
+    environments, sessions = started(task_of(mark_limits=limits), [{"number": 3}] * 2)
+    turns = 0
+    while not sessions[0].failure and turns < 9:
+        turns += 1
+        environments.step(sessions, [[call("act", what="wait")], [call("guess", number=1)]])
+    assert turns <= 3 and sessions[0].failure == "time-limit@episode"
+    environments.step(sessions[1:], [[call("act", what="pid")]])
+    environments.step(sessions[1:], [[call("guess", number=3)]])
+    assert environments.end(sessions, [[]] * 2) == [None, pytest.approx(1 / (turns + 1))]
     environments.close()
 
 

@@ -1,6 +1,7 @@
 """Episodes: the loop of turns, its limits, and what is stored of it, with scripted models."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from scripted_model import Scripted, Turns, calls, characters, counting
 from test_environments import MODULE, call, file_of, task_of
 
 from orchestrator.probing.episodes import play
-from orchestrator.probing.samples import mark_samples, sample_and_mark, update_marks
+from orchestrator.probing.samples import MarkingError, mark_samples, sample_and_mark, update_marks
 from orchestrator.sampling.base import (
     Interrupted,
     Sampler,
@@ -126,7 +127,7 @@ def test_a_call_that_cannot_be_read_is_text(tmp_path: Path, text: str) -> None:
 @pytest.mark.slow
 def test_environments_that_fail_are_errors_and_others_are_not(tmp_path: Path) -> None:
     task = game(tmp_path, [0, 1])
-    for what, rule in (("hang", "time-limit@step"), ("exit", "crashed@exit-code-3")):
+    for what, rule in (("hang", "time-limit@act"), ("exit", "crashed@exit-code-3")):
         requests = [(prompt, range(3)) for prompt in task.train()]
         rows = sample_and_mark(Scripted(acting(what)), task, requests, SETTINGS).to_pylist()
         outcomes = [(row["sample"], row["outcome"], row["score"]) for row in rows]
@@ -136,6 +137,28 @@ def test_environments_that_fail_are_errors_and_others_are_not(tmp_path: Path) ->
     [[raised]] = drawn(Scripted(acting("raise")), game(tmp_path))
     assert raised.episode.tool_errors == 1
     assert raised.episode.messages[2]["content"] == "{'error': 'no such thing'}"
+
+
+@pytest.mark.slow
+def test_too_many_failures_end_the_play_and_what_was_played_stays(tmp_path: Path) -> None:
+    """Samples 0 and 1 of each row never call the tool that hangs in all others."""
+
+    def turn(chat: str, sample: int) -> str:
+        if sample < 2 or "act" in chat:
+            return "Done."
+        return calls(call("act", what="hang"))
+
+    limits = {"seconds": 0.5, "memory": 0.5, "processes": 2}
+    task = game(tmp_path, [*range(10)], mark_limits=limits)
+    requests = [(prompt, range(10)) for prompt in task.train()]
+    results = play(Scripted(turn), task, requests, SETTINGS, max_errors=0.04)
+    failures = Counter(each.episode.failure for of_row in results for each in of_row)
+    failed = failures["time-limit@act"]
+    assert failures == {"": 20, "time-limit@act": failed, "not-tried": 80 - failed}
+    assert 5 <= failed <= 10, "more than 4 in one process, or in both"
+    problem = rf"{failed} of {failed + 20} episodes failed in {MODULE}:Guess \({failed} × time-l"
+    with pytest.raises(MarkingError, match=problem):
+        mark_samples(task, requests, results, 0.04)
 
 
 def test_scores_are_stored_and_another_threshold_marks_the_same_episodes(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from orchestrator.probing.isolation import NOT_TRIED, TOLERATED_FAILURES
 from orchestrator.sampling.base import (
     Completion,
     Episode,
@@ -76,12 +77,14 @@ def play(
     requests: Sequence[SampleRequest],
     settings: SamplingSettings,
     stream: str = "",
+    max_errors: float = 1.0,
 ) -> list[list[Completion]]:
     """One episode per prompt and sample index, as a completion with its `episode`.
 
-    `stream` distinguishes the randomness of episodes of the same samples. Raises TaskError for an
-    environment that returns what it must not, SamplingError for a model without tool calls, and
-    Interrupted as `Sampler.sample` does: what is not finished then is None.
+    `stream` distinguishes the randomness of episodes of the same samples. After failures of more
+    than the share `max_errors`, the rest is not played: its failure is NOT_TRIED. Raises TaskError
+    for an environment that returns what it must not, SamplingError for a model without tool calls,
+    and Interrupted as `Sampler.sample` does: what is not finished then is None.
     """
     if not isinstance(sampler, TokenSampler) or getattr(sampler, "api", "") == "chat":
         raise SamplingError(
@@ -101,20 +104,29 @@ def play(
             todo.append(_Played(place, sample, prompt, session, messages))
     done: dict[tuple[int, int], Completion] = {}
     interrupted: Interrupted | None = None
+    tolerated = max(TOLERATED_FAILURES, max_errors * len(todo))
     try:
         for start in range(0, len(todo), AT_ONCE):
             part = todo[start : start + AT_ONCE]
-            interrupted = _play(sampler, task, part, settings, stream, chat, environments)
+            left = tolerated - _failed(todo)
+            interrupted = _play(sampler, task, part, settings, stream, chat, environments, left)
             ended = [each for each in part if not each.playing]
             chats = [each.messages[each.prompt_length :] for each in ended]
-            rewards = environments.end([each.session for each in ended], chats)
+            left = max(0.0, left - _failed(part))
+            rewards = environments.end([each.session for each in ended], chats, left)
             for each, reward in zip(ended, rewards, strict=True):
                 done[each.place, each.sample] = each.completion(reward)
-            if interrupted:
+            if interrupted or _failed(todo) > tolerated:
                 break
     except BaseException:
         environments.close()  # with what is in play there
         raise
+    if _failed(todo) > tolerated:
+        environments.close()
+        for each in todo:
+            if (each.place, each.sample) not in done:
+                each.session.failure = NOT_TRIED
+                done[each.place, each.sample] = each.completion(None)
     results: Any = [[done.get((i, s)) for s in ss] for i, (_, ss) in enumerate(requests)]
     if interrupted:
         environments.close()
@@ -130,9 +142,10 @@ def _play(
     stream: str,
     chat: ToolChat,
     environments: Environments,
+    tolerated: float,
 ) -> Interrupted | None:
-    """Play until all have ended, or until the engine is interrupted."""
-    texts = environments.reset([each.session for each in episodes])
+    """Play until all have ended, more than `tolerated` failed, or the engine is interrupted."""
+    texts = environments.reset([each.session for each in episodes], tolerated)
     for each, text in zip(episodes, texts, strict=True):
         if text:
             last = each.messages[-1]
@@ -141,6 +154,8 @@ def _play(
         each.prompt_ids = chat.prompt(each.messages)
         each.playing = not each.session.failure
     while active := [each for each in episodes if each.playing]:
+        if _failed(episodes) > tolerated:
+            return None
         try:
             completions = _next_turn(sampler, active, settings, stream)
         except Interrupted as error:
@@ -148,10 +163,17 @@ def _play(
         for each, completion in zip(active, completions, strict=True):
             _take_turn(each, completion, chat, task.turns)
         calling = [each for each in active if each.calls and each.playing]
-        results = environments.step([e.session for e in calling], [e.calls for e in calling])
+        results = environments.step(
+            [e.session for e in calling], [e.calls for e in calling], tolerated
+        )
         for each, answers in zip(calling, results, strict=True):
             _answer(each, answers, chat, settings.max_completion_length)
     return None
+
+
+def _failed(episodes: Sequence[_Played]) -> int:
+    """How many of the episodes failed."""
+    return sum(each.session.failure not in ("", NOT_TRIED) for each in episodes)
 
 
 def _next_turn(

@@ -26,6 +26,7 @@ from tasks.children import ChildError, Children
 from tasks.question_file import QuestionFile
 
 NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed
+TOLERATED_FAILURES = 2  # failures that never stop a batch, however small it is
 FORM = (
     "return tasks.Mark(outcome, extracted, rule, score) with the outcome correct, wrong, unparsed, "
     "truncated or error, extracted a string or None, rule a string, and score a number from 0 to 1 "

@@ -251,19 +251,27 @@ class ProbeActor:
 
         A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
         lose their cause. It ends the probe, so that nothing is drawn after it. What was drawn
-        before a server failed is written.
+        before a server failed is written, and so are the episodes before too many failed.
         """
         if self.failure:
             return [], self.failure
         spec = self.specs[number]
         task, failure = self.tasks[spec.dataset.name], ""
+        max_errors = spec.dataset.max_marking_errors
         results: Sequence[Sequence[Completion | None]]
         try:
             try:
-                results = draw(self.sampler, task, requests, spec.settings.sampling())
+                settings = spec.settings.sampling()
+                results = draw(self.sampler, task, requests, settings, max_errors)
             except Interrupted as error:
                 results, failure = error.drawn, str(error)
-            samples = mark_samples(task, requests, results, spec.dataset.max_marking_errors)
+            try:
+                samples = mark_samples(task, requests, results, max_errors)
+            except MarkingError as error:
+                if task.environment is None:
+                    raise
+                failure = str(error)
+                samples = mark_samples(task, requests, _without_failures(results), max_errors)
         except (MarkingError, SamplingError, TaskError) as error:
             self.failure = str(error)
             return [], self.failure
@@ -271,6 +279,16 @@ class ProbeActor:
             write_part(self.store, spec.key, spec.split, samples)
         self.failure = failure
         return samples.select(COUNTED).to_pylist(), failure
+
+
+def _without_failures(
+    results: Sequence[Sequence[Completion | None]],
+) -> list[list[Completion | None]]:
+    """Completions whose episodes have not failed; None in place of the others."""
+    return [
+        [each if each and each.episode and not each.episode.failure else None for each in of_prompt]
+        for of_prompt in results
+    ]
 
 
 @dataclass(frozen=True)

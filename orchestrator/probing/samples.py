@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from orchestrator.probing.episodes import SampleRequest, episode_row, play, stored_episode
-from orchestrator.probing.isolation import NOT_TRIED, mark_answers
+from orchestrator.probing.isolation import NOT_TRIED, TOLERATED_FAILURES, mark_answers
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, drawn
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
-from tasks.environments import reward_mark, scores_itself
-
-TOLERATED_FAILURES = 2  # marking failures that never stop a batch, however small it is
+from tasks.environments import environment_of, reward_mark, scores_itself
 
 
 class ProbeError(RuntimeError):
@@ -48,15 +46,24 @@ def sample_and_mark(
     Raises MarkingError where marking fails for more than the share `max_errors`, TaskError where a
     task, and SamplingError where a server or an engine of the user's own fails.
     """
-    return mark_samples(task, requests, draw(sampler, task, requests, settings), max_errors)
+    results = draw(sampler, task, requests, settings, max_errors)
+    return mark_samples(task, requests, results, max_errors)
 
 
 def draw(
-    sampler: Sampler, task: Task, requests: Sequence[SampleRequest], settings: SamplingSettings
+    sampler: Sampler,
+    task: Task,
+    requests: Sequence[SampleRequest],
+    settings: SamplingSettings,
+    max_errors: float = 1.0,
 ) -> list[list[Completion]]:
-    """The completions of each request. Raises TaskError and SamplingError."""
+    """The completions of each request. Raises TaskError and SamplingError.
+
+    Where environments fail in more than the share `max_errors`, the rest is not played, and
+    marking raises MarkingError.
+    """
     if task.environment is not None:
-        return play(sampler, task, requests, settings)
+        return play(sampler, task, requests, settings, max_errors=max_errors)
     prompts = [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests]
     return drawn(sampler, prompts, settings)
 
@@ -115,12 +122,16 @@ def mark_completions(
     every = [mark for mark in marks if mark is not None]
     tried = [mark for mark in every if mark.rule not in (NOT_TRIED, NOT_GENERATED)]
     failed = [mark for mark in tried if mark.outcome == "error"]
-    if len(failed) > tolerated:
+    if len(failed) > tolerated or any(mark.rule == NOT_TRIED for mark in every):
         rules = Counter(mark.rule for mark in failed).most_common(3)
         why = ", ".join(f"{count} × {rule}" for rule, count in rules)
+        problem, advice = "answers could not be marked", "run decile doctor to check the marker"
+        if task.environment is not None and not marked:
+            problem = f"episodes failed in {environment_of(task.environment).reference}"
+            advice = "mend what is named after @, or allow it more time with mark_limits"
         raise MarkingError(
-            f"{len(failed)} of {len(tried)} answers could not be marked ({why}), more than "
-            f"max_marking_errors: {max_errors:g} allows: run decile doctor to check the marker"
+            f"{len(failed)} of {len(tried)} {problem} ({why}), more than "
+            f"max_marking_errors: {max_errors:g} allows: {advice}"
         )
     others, reading = [*every], task.other_reading
     if reading is not task:

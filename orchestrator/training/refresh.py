@@ -65,8 +65,10 @@ class Refresher:
         # An evaluation of another data set may have left other settings.
         self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
         settings = replace(cell.probe.settings.sampling(), seed=cell.seed)
+        max_errors = cell.probe.dataset.max_marking_errors
         if self.task.environment is not None:
-            drawn = play(self.sampler, self.task, [(p, samples) for p in own], settings, stream)
+            requested = [(prompt, samples) for prompt in own]
+            drawn = play(self.sampler, self.task, requested, settings, stream, max_errors)
             lengths = [len(part[0].episode.prompt_ids) if part[0].episode else 0 for part in drawn]
         else:
             requests = [
@@ -76,7 +78,6 @@ class Refresher:
             drawn = self.sampler.sample(requests, settings)
         each = [prompt for prompt in own for _ in samples]
         completions = [completion for part in drawn for completion in part]
-        max_errors = cell.probe.dataset.max_marking_errors
         pairs = mark_completions(self.task, completions, each, max_errors)
         marks: list[dict[str, Any]] = [
             {

@@ -18,7 +18,8 @@ from orchestrator.config.experiment import REWARDS
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.episodes import group_row, play
-from orchestrator.probing.samples import TOLERATED_FAILURES, MarkingError, mark_completions
+from orchestrator.probing.isolation import TOLERATED_FAILURES
+from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import Completion, Request, SamplingSettings, cut_at_stop
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import Answer, Prompt, Task
@@ -228,11 +229,14 @@ class Player:
     """Plays the episodes of a trainer's model while it trains: TRL's `rollout_func`.
 
     The randomness of an episode is that of `Decoder`, and its loop that of probes. `prompts` are
-    those that may be trained on.
+    those that may be trained on, and `max_errors` is the share of episodes that may fail.
     """
 
-    def __init__(self, decoder: Decoder, task: Task, prompts: Sequence[Prompt]) -> None:
+    def __init__(
+        self, decoder: Decoder, task: Task, prompts: Sequence[Prompt], max_errors: float
+    ) -> None:
         self.decoder, self.task, self.prompts = decoder, task, PromptTable.of(prompts)
+        self.max_errors = max_errors
 
     def __call__(self, _prompts: Any, trainer: Any) -> dict[str, Any]:
         """One episode for each of the trainer's `drawn`, which its `played` then holds."""
@@ -242,7 +246,7 @@ class Player:
             requests.append((prompt, [number for _, number in group]))
         stream = f"{trainer.state.global_step + 1}\x1f"
         sampler, settings = self.decoder.sampler, self.decoder.settings
-        played = play(sampler, self.task, requests, settings, stream)
+        played = play(sampler, self.task, requests, settings, stream, self.max_errors)
         trainer.played = [completion for of_prompt in played for completion in of_prompt]
         episodes = [completion.episode for completion in trainer.played]
         # TRL needs a token of each: one that is masked where there is none.

@@ -117,7 +117,8 @@ def build_trainer(
     elif not cell.why_trl_draws:
         trainer.decoder = Decoder(trainer.model, tokenizer, trainer.eos_token_ids, cell)
         if task.environment is not None:
-            trainer.rollout_func = Player(trainer.decoder, task, subset)
+            max_errors = cell.probe.dataset.max_marking_errors
+            trainer.rollout_func = Player(trainer.decoder, task, subset, max_errors)
     if history is not None:
         row, prompts = partial(training_row, task), PromptTable.of(subset)
         reward, workers = partial(with_rewards, cell), Workers.of(cell)
