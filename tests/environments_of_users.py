@@ -63,6 +63,20 @@ class Guess:
         return [{"prompt": f"Range 0 to 9, game {n}.", "number": n % 10} for n in range(30)]
 
 
+class Stuck(Guess):
+    """It hangs in games of the number 5."""
+
+    def guess(self, number: int) -> str:
+        """Guess the number.
+
+        Args:
+            number: Your guess.
+        """
+        if self.number == 5:
+            time.sleep(1000)
+        return super().guess(number)
+
+
 class Draws:
     """It draws its own task, and has no reward of its own."""
 

@@ -1,6 +1,7 @@
 """Probes of episodes by the command: killed and resumed, selected from, reported and checked."""
 
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 import sweeps
 import yaml
+from scripted_model import Scripted
 from test_environments import MODULE
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.store import Store
 
@@ -21,11 +24,11 @@ pytestmark = pytest.mark.cluster
 HERE = Path(__file__).parent
 
 
-def experiments(folder: Path, **options: Any) -> Path:
+def experiments(folder: Path, name: str = "Guess", **options: Any) -> Path:
     """A probe of three parts: 120 prompts with 12 samples each."""
     folder.mkdir(exist_ok=True)
-    for name in ("environments_of_users", "scripted_model"):
-        shutil.copy(HERE / f"{name}.py", folder)
+    for module in ("environments_of_users", "scripted_model"):
+        shutil.copy(HERE / f"{module}.py", folder)
     (folder / "model").mkdir(exist_ok=True)
     (folder / "model" / "config.json").write_text("{}")
     rows = [{"prompt": f"Game {n}.", "number": n % 6, "level": str(n % 6)} for n in range(140)]
@@ -34,7 +37,7 @@ def experiments(folder: Path, **options: Any) -> Path:
     content = {
         "storage": "./runs",
         "models": {"m": {"path": "model"}},
-        "datasets": {"game": {"task": f"{MODULE}:Guess", "options": options}},
+        "datasets": {"game": {"task": f"{MODULE}:{name}", "options": options}},
         "experiments": {
             sweeps.NAME: {
                 "grid": {"model": ["m"], "dataset": ["game"], "policy": ["middle", "random"]},
@@ -58,6 +61,29 @@ def opened(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, ProbeFold
     [spec] = [probe for probe in plan.probes if probe.split == "train"]
     pool = plan.pool(spec)
     return plan, ProbeFolder(Store(str(file.parent / "runs")), spec, pool.train, pool.task)
+
+
+@pytest.mark.slow
+def test_a_probe_stops_early_where_tools_hang_and_keeps_what_it_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"seconds": 0.5, "memory": 0.5, "processes": 1}
+    file = experiments(tmp_path, "Stuck", mark_limits=limits)
+    _, folder = opened(file, monkeypatch)
+    monkeypatch.setattr("scripted_model.Engine.sample", Scripted.sample)
+    prompts = sorted(folder.prompts, key=lambda p: p.tier == "5")[-32:]
+    requests = [(prompt, range(1, 5)) for prompt in prompts]  # sample 1 says "No."
+    actor = ProbeActor([folder.spec], str(tmp_path / "runs"), 1)
+    rows, failure = actor.draw_part(requests)
+    assert re.fullmatch(
+        rf"13 of \d+ episodes failed in {MODULE}:Stuck \(13 × time-limit@guess\), more than "
+        "max_marking_errors: 0.1 allows: mend what is named after @, .* mark_limits",
+        failure,
+    )
+    assert len(rows) == 32 and {row["outcome"] for row in rows} == {"wrong"}
+    stored = opened(file, monkeypatch)[1].read().outcomes()
+    assert stored.drawn == len(rows), "what failed is played again"
+    assert actor.draw_part(requests) == ([], failure), "nothing is drawn after it"
 
 
 def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
