@@ -358,6 +358,9 @@ class Task(ABC):
         """Tasks of this class on which its marker is checked without a data set."""
         return [cls()]
 
+    why_no_variants: ClassVar[str] = "the library that it needs is not installed"
+    """Why `marker_variants` is empty, where it is."""
+
     def check_prompts(self) -> list[Prompt]:
         """Prompts to check the marker on: `examples` if the class has some, else its test set."""
         if self.examples:

@@ -137,6 +137,8 @@ class EnvironmentTask(QuestionFile):
         """A score of the environment does not depend on the reading."""
         return self if scores_itself(self) else super().other_reading
 
+    why_no_variants: ClassVar[str] = "each environment is checked with its rows, as a dataset"
+
     @classmethod
     def marker_variants(cls) -> list[Task]:
         """None: each environment is checked with its own rows."""

@@ -13,6 +13,7 @@ import yaml
 from scripted_model import Scripted
 from test_environments import MODULE
 
+from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.probe import ProbeActor
@@ -61,6 +62,17 @@ def opened(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, ProbeFold
     [spec] = [probe for probe in plan.probes if probe.split == "train"]
     pool = plan.pool(spec)
     return plan, ProbeFolder(Store(str(file.parent / "runs")), spec, pool.train, pool.task)
+
+
+def test_plan_starts_each_environment_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = experiments(tmp_path, "BadReset")
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", str(file), "-e", sweeps.NAME]) == 1
+    assert "dataset game: environment environments_of_users:BadReset: reset() returned 5" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow

@@ -83,6 +83,12 @@ def test_invalid_input_is_named_and_nothing_is_written(
     assert not target.exists()
 
 
+def test_episodes_are_not_marked_from_a_file(tmp_path: Path) -> None:
+    source = written(tmp_path, [{"answer": "1", "completion": "x"}])
+    with pytest.raises(TaskError, match="number_guess:NumberGuess, which a file"):
+        mark_file("number_guess", {}, source, tmp_path / "out.jsonl")
+
+
 def test_columns_are_named_and_solutions_and_chats_are_read(tmp_path: Path) -> None:
     reply = {"role": "assistant", "content": "\\boxed{4}"}
     rows = [

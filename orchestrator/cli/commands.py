@@ -27,10 +27,12 @@ def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary, summary_text
     from orchestrator.pipeline.long_prompts import check_long_prompts
+    from orchestrator.pipeline.probes import check_environments
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.timetable import Site
 
     plan, store = _open(arguments)
+    check_environments(plan)
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
     run = Run.of(plan, store, site.cluster)
     check_long_prompts(run, site.gpu)

@@ -318,10 +318,9 @@ def _mlflow(tracking_uri: str | None) -> str:
 
 def try_task(name: str) -> str:
     """Check a task's marker on the task's own examples; no dataset is loaded."""
-    if reason := find_task(name).unusable():
+    kind = find_task(name)
+    if reason := kind.unusable():
         return f"not checked: {reason}"
-    if name == "environment":
-        return "not checked: each environment is checked with its rows, as a dataset"
-    tasks = find_task(name).marker_variants()
+    tasks = kind.marker_variants()
     checks = "; ".join(str(check_marker(task, task.check_prompts())) for task in tasks)
-    return checks or "not checked: the library that it needs is not installed"
+    return checks or f"not checked: {kind.why_no_variants}"

@@ -17,6 +17,7 @@ from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
 from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped, make_prompt
+from tasks.environments import environment_of, scores_itself
 from tasks.question_file import QuestionFile
 from tasks.sources.files import column_value, completion_texts, is_chat, json_text, read_file
 
@@ -51,6 +52,13 @@ def mark_file(
     wrong, and UserError where the target cannot be written.
     """
     marker, source, target = get_task(task, **options), Path(source), Path(target)
+    if marker.environment is not None and scores_itself(marker):
+        reference = environment_of(marker.environment).reference
+        raise TaskError(
+            f"task {task} takes the score of an episode from its environment {reference}, which a "
+            "file of completions does not hold: play episodes with decile probe, or name a task "
+            "with a marker"
+        )
     check_output(target, (".jsonl", ".parquet"), [source])
     rows = list(_read_completions(source, marker, answer, completions))
     if not rows:

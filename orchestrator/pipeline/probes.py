@@ -20,7 +20,14 @@ from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
-from orchestrator.probing.checks import EngineFails, MarkerFails, check_dataset, check_engine
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.checks import (
+    EngineFails,
+    MarkerFails,
+    check_dataset,
+    check_engine,
+    check_environment,
+)
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import needing_all, sample, sampler_groups
 from orchestrator.selection.candidates import check_candidates
@@ -44,6 +51,20 @@ def check_markers(run: Run) -> None:
             run.progress.say(f"marker of {dataset.name}: {run_in_worker(check_dataset, dataset)}")
         except MarkerFails as error:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
+
+
+def check_environments(plan: Plan) -> None:
+    """Start the environment of every dataset that has one, and reset it with one row, here.
+
+    Raises MarkerFails.
+    """
+    for spec in {spec.dataset.name: spec for spec in plan.probes}.values():
+        pool = plan.pool(spec)
+        if pool.task.environment is not None:
+            try:
+                check_environment(pool.task, pool.test[:1])
+            except MarkerFails as error:
+                raise MarkerFails(f"dataset {spec.dataset.name}: {error}") from error
 
 
 def check_engines(run: Run) -> None:
