@@ -1,6 +1,7 @@
 """Training on episodes: the tokens and gradients of plain TRL, the record, and resuming."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import yaml
 from datasets import Dataset
 from environments_of_users import Guess
 from grpo import Killed, generation, gradient, one_thread  # noqa: F401 (fixture)
+from safetensors.torch import load
 from scripted_model import Scripted, calls, characters, counting
 from test_environments import MODULE, call, file_of
 from test_episodes import SETTINGS
 from tiny_sampler import SIZES
+from torch.multiprocessing import spawn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
@@ -200,8 +204,8 @@ def without_seconds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "episodes": own} for row, own in zip(rows, episodes, strict=True)]
 
 
-def trained(folder: Path, cell: Cell, stops: Sequence[int]) -> Store:
-    """Probe and run a cell to its end, from a new trial after each of `stops`."""
+def probed(folder: Path, cell: Cell) -> Store:
+    """A store with the probes and the subset of a cell."""
     store, pool = Store(str(folder / "runs")), load_pool(cell.probe.dataset)
     script = Scripted(turn)
     for spec in (cell.probe, cell.baseline):
@@ -213,6 +217,12 @@ def trained(folder: Path, cell: Cell, stops: Sequence[int]) -> Store:
             store_subset(
                 store, cell, difficulty(samples, pool.tiers("train"), samples_per_prompt=4)
             )
+    return store
+
+
+def trained(folder: Path, cell: Cell, stops: Sequence[int]) -> Store:
+    """Probe and run a cell to its end, from a new trial after each of `stops`."""
+    store = probed(folder, cell)
     for stop in (*stops, 0):
 
         def report(values: dict[str, Any], stop: int = stop) -> None:
@@ -227,20 +237,66 @@ def trained(folder: Path, cell: Cell, stops: Sequence[int]) -> Store:
     return store
 
 
+def worker(rank: int, folder: str, cell_json: str, cpus: int) -> None:
+    """Run a cell as one of two workers, whose models say what `turn` says."""
+    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= ranks | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "ACCELERATE_USE_CPU": "1",
+    }
+    torch.set_num_threads(cpus)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
+    )
+    script = Scripted(turn)
+    TransformersSampler.sample = lambda _, requests, settings: script.sample(requests, settings)  # type: ignore[method-assign]
+    try:
+        run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
+    finally:
+        dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
+        dist.destroy_process_group()
+
+
+def outcome(store: Store, cell: Cell) -> tuple[Any, ...]:
+    """What a finished cell recorded that does not depend on the clock, and its adapter."""
+    finished = CellFolder(store, cell.cell_id).finished()
+    assert finished is not None
+    result, tables = finished
+    ledger = {k: v for k, v in result["ledger"].items() if "seconds" not in k}
+    adapter = store.read_bytes("cells", cell.cell_id, "adapter", "adapter_model.safetensors")
+    groups = without_seconds(tables["groups"].to_pylist())
+    order = [(name, "ascending") for name in ("update", "prompt_id", "sample")]
+    return ledger, groups, tables["evaluations"].sort_by(order).to_pylist(), adapter
+
+
+def test_two_workers_play_the_episodes_of_one(tmp_path: Path, scripted: Scripted) -> None:
+    results = []
+    for count in (1, 2):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        size, resources = 2 * GROUP // count, {"workers": count, "cpus": 1}
+        [cell] = plan_of(folder, {"resources": resources}, per_device_train_batch_size=size).cells
+        if count == 1:
+            store = trained(folder, cell, ())
+        else:
+            store = probed(folder, cell)
+            spawn(worker, (str(folder), cell.model_dump_json(), 1), nprocs=2)
+        results.append(outcome(store, cell))
+    (one, two) = results
+    assert one[:3] == two[:3] and one[0]["tool_calls"] > 0
+    weights = [load(adapter) for adapter in (one[3], two[3])]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name])
+
+
 def test_a_resumed_cell_is_equal_to_an_undisturbed_one(tmp_path: Path, scripted: Scripted) -> None:
     results = []
     for stops in ((), (2, 3)):
         folder = tmp_path / f"stops{len(stops)}"
         folder.mkdir()
         [cell] = plan_of(folder).cells
-        store = trained(folder, cell, stops)
-        finished = CellFolder(store, cell.cell_id).finished()
-        assert finished is not None
-        result, tables = finished
-        ledger = {k: v for k, v in result["ledger"].items() if "seconds" not in k}
-        adapter = store.read_bytes("cells", cell.cell_id, "adapter", "adapter_model.safetensors")
-        groups = without_seconds(tables["groups"].to_pylist())
-        results.append((ledger, groups, tables["evaluations"].to_pylist(), adapter))
+        results.append(outcome(trained(folder, cell, stops), cell))
     assert results[0] == results[1]
     ledger, groups, evaluations, _ = results[0]
     assert ledger["turns"] == sum(e["turns"] for row in groups for e in row["episodes"])
