@@ -13,6 +13,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from processes import wait_until
 from sweeps import NAME, evaluations, experiments, plan_of, store_of
 from vllm_server import KEY, vllm_server
@@ -35,7 +36,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str,
     if request.param == "vllm":
         yield {"engine": "vllm", "engine_python": sys.executable}
         return
-    with vllm_server(embedded_path("tiny"), tmp_path / "serve.log") as base_url:
+    with vllm_server(embedded_path("tiny-guess"), tmp_path / "serve.log") as base_url:
         engine_args = {"base_url": base_url, "model": "served", "api_key_env": "SERVER_KEY"}
         yield {"engine": "server", "engine_args": engine_args}
 
@@ -57,22 +58,28 @@ def without_engine(ray_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def sweep(folder: Path, probe: dict[str, Any], evaluate: dict[str, Any]) -> Path:
-    """A file with one cell; the probe has several parts."""
+    """A file with one cell of episodes, whose probe has several parts; `few` has one turn."""
     folder.mkdir()
-    return experiments(
+    file = experiments(
         folder,
-        grid={"model": ["tiny"], "dataset": ["few"], "policy": ["random"]},
-        probe={"samples": 30, "max_completion_length": 48} | probe,
+        grid={"model": ["guess"], "dataset": ["game"], "policy": ["random"]},
+        probe={"samples": 30, "max_completion_length": 96} | probe,
         grpo={
             "max_steps": 6,
             "num_generations": 4,
             "per_device_train_batch_size": 16,
-            "max_completion_length": 48,
+            "max_completion_length": 96,
             "learning_rate": 1e-2,
             "save_steps": 3,
         },
-        evaluate={"every": 3, "samples": 2, "greedy": True} | evaluate,
+        evaluate={"every": 3, "samples": 2, "greedy": True, "ood": ["few"]} | evaluate,
     )
+    content = yaml.safe_load(file.read_text())
+    content["models"]["guess"] = {"embedded": "tiny-guess"}
+    game = {"task": "number_guess", "options": {"train": 64, "test": 16}}
+    content["datasets"]["game"] = game
+    file.write_text(yaml.safe_dump(content))
+    return file
 
 
 def start(file: Path, ray_folder: Path, *arguments: str) -> subprocess.Popen[str]:
