@@ -270,13 +270,17 @@ def outcome(store: Store, cell: Cell) -> tuple[Any, ...]:
     return ledger, groups, tables["evaluations"].sort_by(order).to_pylist(), adapter
 
 
-def test_two_workers_play_the_episodes_of_one(tmp_path: Path, scripted: Scripted) -> None:
+@pytest.mark.parametrize("policy", ["random", "dynamic"])
+def test_two_workers_play_the_episodes_of_one(
+    tmp_path: Path, scripted: Scripted, policy: str
+) -> None:
     results = []
     for count in (1, 2):
         folder = tmp_path / str(count)
         folder.mkdir()
-        size, resources = 2 * GROUP // count, {"workers": count, "cpus": 1}
-        [cell] = plan_of(folder, {"resources": resources}, per_device_train_batch_size=size).cells
+        grid = {"model": ["m"], "dataset": ["game"], "policy": [policy]}
+        changes = {"grid": grid, "resources": {"workers": count, "cpus": 1}}
+        [cell] = plan_of(folder, changes, per_device_train_batch_size=2 * GROUP // count).cells
         if count == 1:
             store = trained(folder, cell, ())
         else:
