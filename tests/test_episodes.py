@@ -14,7 +14,9 @@ from test_environments import MODULE, call, file_of, task_of
 from orchestrator.probing.episodes import play
 from orchestrator.probing.samples import MarkingError, mark_samples, sample_and_mark, update_marks
 from orchestrator.sampling.base import (
+    Completion,
     Interrupted,
+    Request,
     Sampler,
     SamplingError,
     SamplingSettings,
@@ -239,6 +241,23 @@ def test_what_was_played_before_an_engine_fails_is_kept(tmp_path: Path) -> None:
     requests = [(prompt, [0]) for prompt in task.train()]
     assert mark_samples(task, requests, stopped.value.drawn).num_rows == 1
     assert [[c.episode.reward] for [c] in drawn(Scripted(counting), task)] == [[1.0], [0.25]]
+
+
+class Texts(Scripted):
+    """A server: texts without token ids, and its own number of tokens."""
+
+    def turn(self, request: Request, sample: int, settings: SamplingSettings) -> Completion:
+        completion = super().turn(request, sample, settings)
+        return completion._replace(ids=(), tokens=completion.tokens - 1)
+
+
+def test_texts_without_token_ids_are_played_and_their_tokens_counted_by_the_engine(
+    tmp_path: Path,
+) -> None:
+    task = game(tmp_path)
+    [[completion]], [[expected]] = (drawn(kind(counting), task) for kind in (Texts, Scripted))
+    assert completion.text == expected.text and completion.ids == expected.ids
+    assert completion.tokens == expected.tokens - expected.episode.turns
 
 
 def test_models_that_cannot_play(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class _Played:
     ids: list[int] = field(default_factory=list)  # of all turns
     mask: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    tokens: int = 0  # generated, as the engine counts them
     turns: int = 0
     calls: list[Any] = field(default_factory=list)  # of the last turn
     tool_calls: int = 0
@@ -55,20 +56,19 @@ class _Played:
 
     def completion(self, reward: float | None) -> Completion:
         """The episode as a completion, whose text is that of all turns."""
-        generated = sum(self.mask)
         episode = Episode(
             self.messages,
             self.turns,
             self.tool_calls,
             self.tool_errors,
-            len(self.mask) - generated,
+            len(self.mask) - sum(self.mask),
             reward,
             self.session.failure,
             self.session.seconds,
             self.prompt_ids,
             self.mask,
         )
-        return Completion("\n".join(self.texts), generated, self.finish, self.ids, episode)
+        return Completion("\n".join(self.texts), self.tokens, self.finish, self.ids, episode)
 
 
 def play(
@@ -223,6 +223,7 @@ def _take_turn(each: _Played, completion: Completion, chat: ToolChat, turns: int
     each.ids += ids
     each.mask += [1] * len(ids)
     each.texts.append(completion.text)
+    each.tokens += completion.tokens
     each.messages.append(message)
     each.turns += 1
     each.calls = message.get("tool_calls") or []
