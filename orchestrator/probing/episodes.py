@@ -124,9 +124,8 @@ def play(
     if _failed(todo) > tolerated:
         environments.close()
         for each in todo:
-            if (each.place, each.sample) not in done:
-                each.session.failure = NOT_TRIED
-                done[each.place, each.sample] = each.completion(None)
+            each.session.failure = each.session.failure or NOT_TRIED
+            done.setdefault((each.place, each.sample), each.completion(None))
     results: Any = [[done.get((i, s)) for s in ss] for i, (_, ss) in enumerate(requests)]
     if interrupted:
         environments.close()

@@ -69,7 +69,7 @@ def sweep(folder: Path, probe: dict[str, Any], evaluate: dict[str, Any]) -> Path
             "num_generations": 4,
             "per_device_train_batch_size": 16,
             "max_completion_length": 96,
-            "learning_rate": 1e-2,
+            "learning_rate": 3e-3,
             "save_steps": 3,
         },
         evaluate={"every": 3, "samples": 2, "greedy": True, "ood": ["few"]} | evaluate,
