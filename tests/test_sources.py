@@ -145,7 +145,11 @@ def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
         ("a.parquet", b"no", "a.parquet is not Parquet"),
         ("a.jsonl", b'{"question": "\xff"}', "a.jsonl cannot be read: 'utf-8' codec"),
         ("a.jsonl.gz", b"{}", "a.jsonl.gz cannot be read: Not a gzipped file"),
-        ("a.json.gz", gzip.compress(b"[]" * 99, mtime=0)[:-12], "end-of-stream marker was reached: compress it again"),
+        (
+            "a.json.gz",
+            gzip.compress(b"[]" * 99, mtime=0)[:-12],
+            "marker was reached: compress it again",
+        ),
         ("a.json", b"[", "a.json: invalid JSON"),
         ("a.csv", b"", "write a .jsonl, .json, .parquet, .jsonl.gz or .json.gz file"),
     ],
