@@ -5,18 +5,22 @@ import re
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir
 from pathlib import Path
 
 import pytest
 import sweeps
 from filelock import FileLock
 from hypothesis import Phase, settings
-from sweeps import experiments, run
+from sweeps import experiments, one_cpu, run
 
+from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
 
 FIXTURE_MARKERS = {
     "finished": "cluster",
+    "local_ray": "cluster",
     "browser": "browser",
     "empty_database": "slow",
     "server": "slow",
@@ -47,7 +51,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.M)
     if marker and f"not {marker[1]}" in chosen:
         return True
-    return True if chosen == "cluster" and not re.search(r"\b(cluster|finished)\b", text) else None
+    return True if chosen == "cluster" and not re.search(r"\b(cluster|finished|local_ray)\b", text) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,6 +84,41 @@ def finished(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
             part.rename(whole)
     shutil.copytree(whole, own)
     return own / "experiments.yaml"
+
+
+@pytest.fixture(scope="session")
+def ray_sessions() -> Iterator[ExitStack]:
+    """Ends the Ray of `local_ray`."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def local_ray(ray_sessions: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a Ray that this process is connected to, in this test and in later ones.
+
+    A sweep in this process needs no other Ray and no other process that imports all libraries. Its
+    workers import modules from this folder, in which relative paths hold.
+    """
+    import ray
+
+    from cluster.session import ray_session
+
+    folder = tmp_path_factory.getbasetemp() / "local_ray"
+    if not ray.is_initialized():
+        folder.mkdir(exist_ok=True)
+        with chdir(folder), one_cpu(), pytest.MonkeyPatch.context() as patch:
+            patch.delenv("RAY_ADDRESS", raising=False)
+            patch.setenv("PYTHONPATH", str(ROOT))
+            patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+            ray_sessions.enter_context(ray_session())
+    return folder
+
+
+@pytest.fixture
+def no_ray(ray_sessions: ExitStack) -> None:
+    """This process is not connected to a Ray: the test starts one, or loses it."""
+    ray_sessions.close()
 
 
 @pytest.fixture(scope="session")

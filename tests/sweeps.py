@@ -5,7 +5,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import (
+    chdir,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
+from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -117,12 +125,30 @@ def decile(
         )
 
 
+def decile_here(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """As `decile`, in this process, hence on the Ray of the fixture `local_ray`."""
+    from orchestrator.cli.main import main
+
+    out, error = StringIO(), StringIO()
+    with chdir(folder), redirect_stdout(out), redirect_stderr(error):
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())
+
+
 def run(
-    file: Path, *arguments: str, expect: int = 0, parallel: bool = False, **variables: str
+    file: Path,
+    *arguments: str,
+    expect: int = 0,
+    here: bool = False,
+    parallel: bool = False,
+    **variables: str,
 ) -> str:
-    """Run the sweep of a file to its end; returns all that it printed."""
+    """Run the sweep of a file to its end, `here` in this process; returns all that it printed."""
     arguments = ("run", str(file), "-e", NAME, *arguments)
-    process = decile(*arguments, folder=file.parent, parallel=parallel, **variables)
+    if here:
+        process = decile_here(*arguments, folder=file.parent)
+    else:
+        process = decile(*arguments, folder=file.parent, parallel=parallel, **variables)
     text = process.stdout + process.stderr
     assert process.returncode == expect, text
     return text

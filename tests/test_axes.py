@@ -289,8 +289,9 @@ def test_axes_are_parameters_and_tags_in_mlflow(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.cluster
-def test_a_sweep_over_settings_trains_each_cell_with_its_own(tmp_path: Path) -> None:
+def test_a_sweep_over_settings_trains_each_cell_with_its_own(
+    finished: Path, local_ray: Path, tmp_path: Path
+) -> None:
     grid = {
         "model": ["tiny"],
         "dataset": ["few"],
@@ -300,10 +301,11 @@ def test_a_sweep_over_settings_trains_each_cell_with_its_own(tmp_path: Path) -> 
     }
     settings = {"grpo": {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 16}}
     settings["grpo"] |= {"max_completion_length": 48}
-    file = sweeps.experiments(
-        tmp_path, grid=grid, evaluate={"samples": 1}, lora={"r": 4}, **settings
+    evaluate = {"samples": 2, "greedy": True}
+    file = sweeps.probed(
+        finished, tmp_path, grid=grid, evaluate=evaluate, lora={"r": 4}, **settings
     )
-    text = sweeps.run(file)
+    text = sweeps.run(file, here=True)
     plan, store = sweeps.plan_of(file), sweeps.store_of(file)
     for beta in (0, 0.1):
         assert f"tiny on few, grpo.beta {beta:.1f}, probe.samples 4" in text
@@ -322,4 +324,4 @@ def test_a_sweep_over_settings_trains_each_cell_with_its_own(tmp_path: Path) -> 
         assert set(table["n"].to_pylist()) == {cell.probe.settings.samples}
     assert [len(each) for each in subsets.values()] == [1, 1], "beta does not change a subset"
     assert subsets[1] != subsets[4]
-    assert "nothing to do: all 4 cells of small are finished" in sweeps.run(file)
+    assert "nothing to do: all 4 cells of small are finished" in sweeps.run(file, here=True)

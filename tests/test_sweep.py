@@ -89,7 +89,7 @@ def test_rerunning_a_finished_sweep_reports_that_nothing_is_left(finished: Path)
         return {file: file.stat().st_mtime_ns for file in files}
 
     before = written()
-    assert "nothing to do" in run(finished)
+    assert "nothing to do" in run(finished, here=True)
     assert written() == before
     assert len(mlflow_runs(finished)) == 3
 
@@ -153,12 +153,14 @@ def test_running_out_of_memory_with_a_micro_batch_of_one_is_reported(tmp_path: P
     assert "lower grpo.max_completion_length" in str(error)
 
 
-def test_two_workers_train_one_cell_through_ray_train(finished: Path, tmp_path: Path) -> None:
+def test_two_workers_train_one_cell_through_ray_train(
+    finished: Path, local_ray: Path, tmp_path: Path
+) -> None:
     file = probed(
         finished,
         tmp_path,
         grid={"model": ["tiny"], "dataset": ["few"], "policy": ["random"]},
-        resources={"workers": 2, "cpus": 1},
+        resources={"workers": 2, "cpus": 0.5},
         grpo={
             "max_steps": 4,
             "num_generations": 4,
@@ -169,7 +171,7 @@ def test_two_workers_train_one_cell_through_ray_train(finished: Path, tmp_path: 
         evaluate={"every": 2, "samples": 2},
         refresh={"every": 2, "samples": 2, "share": 0.5},
     )
-    run(file, parallel=True)
+    run(file, here=True)
     store, [cell] = store_of(file), plan_of(file).cells
     recorded = groups(store, cell.cell_id)
     assert recorded["update"].to_pylist() == [u for u in range(1, 5) for _ in range(4)]
