@@ -51,7 +51,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.M)
     if marker and f"not {marker[1]}" in chosen:
         return True
-    return True if chosen == "cluster" and not re.search(r"\b(cluster|finished|local_ray)\b", text) else None
+    return (
+        True
+        if chosen == "cluster" and not re.search(r"\b(cluster|finished|local_ray)\b", text)
+        else None
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -94,11 +98,15 @@ def ray_sessions() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def local_ray(ray_sessions: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def local_ray(
+    ray_sessions: ExitStack,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
     """The folder of a Ray that this process is connected to, in this test and in later ones.
 
-    A sweep in this process needs no other Ray and no other process that imports all libraries. Its
-    workers import modules from this folder, in which relative paths hold.
+    A sweep in this process needs no other Ray and no other process that imports all libraries. It
+    and its workers import modules from this folder: a name is used by one test only.
     """
     import ray
 
@@ -112,6 +120,7 @@ def local_ray(ray_sessions: ExitStack, tmp_path_factory: pytest.TempPathFactory)
             patch.setenv("PYTHONPATH", str(ROOT))
             patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
             ray_sessions.enter_context(ray_session())
+    monkeypatch.syspath_prepend(folder)
     return folder
 
 
