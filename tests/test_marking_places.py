@@ -3,13 +3,12 @@
 Verifiers with time limits by signals return nothing, or kill their host, in all of these.
 """
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from factories import trl_columns
 
-from cluster.session import ray_session
 from tasks import Answer, Prompt, get_task
 
 pytestmark = pytest.mark.cluster
@@ -28,19 +27,13 @@ def outcomes(answers: list[Answer]) -> list[str]:
     return [mark.outcome for mark in get_task("math").mark_all(answers)]
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[object]:
-    with ray_session():
-        import ray
-
-        yield ray
-
-
 def test_expressions_are_marked_in_this_process() -> None:
     assert outcomes(ANSWERS) == OUTCOMES
 
 
-def test_expressions_are_marked_in_a_threaded_ray_actor(ray) -> None:
+def test_expressions_are_marked_in_a_threaded_ray_actor(local_ray: Path) -> None:
+    import ray
+
     class Marker:
         def mark(self) -> list[str]:
             return [m.outcome for m in get_task("math").mark_all(ANSWERS)]
@@ -49,7 +42,7 @@ def test_expressions_are_marked_in_a_threaded_ray_actor(ray) -> None:
     assert ray.get([actor.mark.remote() for _ in range(2)]) == [OUTCOMES] * 2
 
 
-def test_expressions_are_marked_in_a_ray_data_worker(ray) -> None:
+def test_expressions_are_marked_in_a_ray_data_worker(local_ray: Path) -> None:
     import ray.data
 
     def mark(batch: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ from sweeps import experiments, same_results, start, store_of, wait_for, workers
 
 from benchmarks.local_cluster import kill_all
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("no_ray")]
 
 MEMORY = 100_000_000  # bytes of each node's object store
 

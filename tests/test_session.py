@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from sweeps import refused
+from sweeps import experiments, run
 
 from cluster import actors
 from cluster.actors import map_over_actors, run_in_worker
@@ -21,10 +21,16 @@ from cluster.session import RayFails, ray_session
 from cluster.watchdog import Watchdog
 from orchestrator.storage.faults import fault_text
 
+pytestmark = pytest.mark.usefixtures("no_ray")
+
 
 @pytest.mark.cluster
-def test_an_absent_cluster_is_an_immediate_error(tmp_path: Path) -> None:
-    message = refused(tmp_path, "127.0.0.1:1")
+def test_an_absent_cluster_is_an_immediate_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    message = run(experiments(tmp_path), expect=2, here=True)
+    assert "Traceback" not in message
     assert "cannot connect to a Ray cluster at RAY_ADDRESS=127.0.0.1:1: start one" in message
 
 

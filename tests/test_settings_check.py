@@ -114,9 +114,8 @@ def test_doctor_constructs_the_settings_of_every_experiment(
             checks["q"]()
 
 
-@pytest.mark.cluster
 def test_a_run_ends_before_it_samples_anything(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    local_ray: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "experiments.yaml"
     file.write_text(FILE)

@@ -1,5 +1,7 @@
 """`decile doctor --gpu`: its small sweep, and its message without a GPU."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,8 +13,7 @@ pytestmark = pytest.mark.slow
 HAS_GPU = torch.cuda.is_available()
 
 
-@pytest.mark.cluster
-def test_the_smoke_test_ends_with_a_result() -> None:
+def test_the_smoke_test_ends_with_a_result(local_ray: Path) -> None:
     summary = smoke_test(gpus=1 if HAS_GPU else 0)
     assert summary.startswith("4 updates in ") and "tokens generated, accuracy" in summary
 

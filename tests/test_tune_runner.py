@@ -4,7 +4,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from factories import small_plan
 
 from cluster.ray_internals import worker_failures
-from cluster.session import RayFails, ray_session
+from cluster.session import RayFails
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.store import Store, StoreError
@@ -90,21 +90,14 @@ def refusing(log: str) -> Train:
     return train
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with ray_session():
-        yield
-
-
-@pytest.mark.cluster
 def test_a_deterministic_error_ends_a_cell_at_once_and_in_one_line(
-    ray: None, tmp_path: Path
+    local_ray: Path, tmp_path: Path
 ) -> None:
     plan, log = small_plan(tmp_path), tmp_path / "log.txt"
     source = Cells(plan.cells[:1])
     run_cells(source, plan.cells[:1], 1, Store(str(tmp_path / "runs")), refusing(str(log)))
     assert source.ends == ["ValueError: Unknown loss type: drgrpo"]
-    assert log.read_text() == f"started in {Path.cwd()}\n", "relative paths of data sets hold there"
+    assert log.read_text() == f"started in {local_ray}\n", "where Ray has started"
 
 
 def failing(log: str, sizes: Sequence[int]) -> Train:
@@ -121,8 +114,9 @@ def failing(log: str, sizes: Sequence[int]) -> Train:
     return train
 
 
-@pytest.mark.cluster
-def test_four_attempts_besides_those_with_a_smaller_micro_batch(ray: None, tmp_path: Path) -> None:
+def test_four_attempts_besides_those_with_a_smaller_micro_batch(
+    local_ray: Path, tmp_path: Path
+) -> None:
     plan, log = small_plan(tmp_path), tmp_path / "log.txt"
     source = Cells(plan.cells[:1])
     store = Store(str(tmp_path / "runs"))
@@ -137,8 +131,7 @@ def test_four_attempts_besides_those_with_a_smaller_micro_batch(ray: None, tmp_p
     assert source.ends == ["OSError: connection reset"]
 
 
-@pytest.mark.cluster
-def test_cells_that_tune_leaves_out_are_an_error(ray: None, tmp_path: Path) -> None:
+def test_cells_that_tune_leaves_out_are_an_error(local_ray: Path, tmp_path: Path) -> None:
     plan, driver = small_plan(tmp_path), os.getpid()
 
     def train(cell: Cell, storage: str, report: Report) -> None:
@@ -177,8 +170,9 @@ def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None
     ]
 
 
-@pytest.mark.cluster
-def test_a_deterministic_error_ends_a_group_of_workers_at_once(ray: None, tmp_path: Path) -> None:
+def test_a_deterministic_error_ends_a_group_of_workers_at_once(
+    local_ray: Path, tmp_path: Path
+) -> None:
     plan = small_plan(tmp_path, resources={"workers": 2, "cpus": 0.5})
     cell = plan.cells[0]
     dataset = replace(cell.probe.dataset, options={"train": -5})
