@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from sweeps import decile
+from sweeps import decile_here
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
@@ -57,7 +57,7 @@ def experiments(folder: Path, policies: list[str], **probe: object) -> Path:
 
 
 def probe(file: Path) -> str:
-    process = decile("probe", str(file), "-e", "study", folder=file.parent)
+    process = decile_here("probe", str(file), "-e", "study", folder=file.parent)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout + process.stderr
 
@@ -73,8 +73,9 @@ def subsets(file: Path) -> dict[str, list[str]]:
     return by_policy
 
 
-@pytest.mark.cluster
-def test_a_replay_stops_early_with_the_subsets_of_the_full_recording(tmp_path: Path) -> None:
+def test_a_replay_stops_early_with_the_subsets_of_the_full_recording(
+    local_ray: Path, tmp_path: Path
+) -> None:
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "easy", "middle", "random"], adaptive=True)
     output = probe(file)
