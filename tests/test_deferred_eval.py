@@ -7,7 +7,7 @@ import psutil
 import pytest
 from sweeps import NAME, experiments, plan_of, probed, run, same_results, start, store_of, wait_for
 
-from benchmarks.local_cluster import kill_all
+from benchmarks.local_cluster import ROOT, kill_all
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError
@@ -42,16 +42,15 @@ def say(line):
 
 
 def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, local_ray: Path, tmp_path: Path
 ) -> None:
     """All processes are killed once a checkpoint is evaluated: that one and training are kept."""
-    (tmp_path / "counted.py").write_text(ENGINE)
-    monkeypatch.syspath_prepend(str(tmp_path))  # this process reads the plan, too
+    (local_ray / "counted.py").write_text(ENGINE)
     file = probed(finished, tmp_path, evaluate=EVALUATE | {"engine": "counted:Counted"})
     log = tmp_path / "driver.log"
     cells = [cell.cell_id for cell in plan_of(file).cells]
-    folder, calls = Path(store_of(file).path("cells")), tmp_path / "calls"
-    driver = start(file, log)
+    folder, calls = Path(store_of(file).path("cells")), local_ray / "calls"
+    driver = start(file, log, PYTHONPATH=f"{ROOT}:{local_ray}")
     try:
         wait_for(lambda: list(folder.glob("*/evaluated/*.parquet")), driver, log)
     finally:
@@ -60,7 +59,7 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
     assert log.read_text().count("its checkpoints are evaluated after all cells") == 2
     assert calls.read_text().count("load 4") <= 2, "an actor loads the base model once"
 
-    text = run(file)
+    text = run(file, here=True)
     assert "cells finished, " not in text, "nothing is trained again"
     assert re.search(r"evaluations: ([123])/\1 checkpoints", text), "nor all evaluated again"
     lines = calls.read_text().splitlines()
@@ -70,7 +69,7 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
     assert same_results(file, finished)
     for cell in cells:
         assert store_of(file).folders("cells", cell) == ["adapter"], "nothing else is left"
-    assert "nothing to do" in run(file)
+    assert "nothing to do" in run(file, here=True)
 
 
 @pytest.mark.parametrize(
