@@ -61,7 +61,7 @@ def failing() -> Train:
 
 
 def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
-    probed: Path, capsys: pytest.CaptureFixture[str]
+    probed: Path, local_ray: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(str(probed / "runs"))
     plan = with_settings(probed, max_hours=1.0)
