@@ -397,8 +397,7 @@ def test_several_writers_leave_one_whole_file(
 # A sweep
 
 
-@pytest.mark.cluster
-def test_a_mix_of_three_is_probed_and_trained_on(tmp_path: Path) -> None:
+def test_a_mix_of_three_is_probed_and_trained_on(local_ray: Path, tmp_path: Path) -> None:
     file = experiments(tmp_path)
     content = yaml.safe_load(file.read_text())
     content["models"] = {"tiny": {"embedded": "tiny-arithmetic"}}
@@ -416,7 +415,7 @@ def test_a_mix_of_three_is_probed_and_trained_on(tmp_path: Path) -> None:
         "evaluate": {"samples": 2},
     }
     file.write_text(yaml.safe_dump(content))
-    run(file)
+    run(file, here=True)
     store = store_of(file)
     [cell] = plan_of(file).cells
     assert store.read_json("cells", cell.cell_id, "result.json")["ledger"]["updates"] == 2
