@@ -9,7 +9,6 @@ import yaml
 from factories import cell_record, finished_cell, small_plan
 from sweeps import NAME, evaluations, groups, plan_of, probed, run, store_of
 
-from orchestrator.cli.main import main
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import families
@@ -145,10 +144,7 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
 
 
 def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    finished: Path, local_ray: Path, tmp_path: Path
 ) -> None:
     """The rival is simulated: finished, and always correct."""
     file = probed(finished, tmp_path, stop_hopeless=True)
@@ -164,13 +160,11 @@ def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
     record.evaluations = pa.Table.from_pylist(rows, schema=record.evaluations.schema)
     finish(store, rival, record, {})
 
-    text = run(file)
+    text = run(file, here=True)
     assert "stopped early: clearly below the best policy of its block" in text
     stored = store.read_json("cells", hard.cell_id, STOPPED_EARLY)
     assert (stored["updates"], stored["why"]["rival"]) == (6, rival.cell_id)
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", str(file), "-e", NAME]) == 0
-    assert "nothing to do" in capsys.readouterr().err
+    assert "nothing to do" in run(file, here=True)
 
     content = yaml.safe_load(file.read_text())
     content["experiments"][NAME]["stop_hopeless"] = False
