@@ -118,7 +118,9 @@ def test_a_rays_worker_puts_the_folders_of_the_driver_last() -> None:
 
 @pytest.mark.cluster
 def test_a_sweep_runs_beside_own_modules(project: Path) -> None:
-    file = own(project)
+    training = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 16}
+    training["max_completion_length"] = 48
+    file = own(project, grpo=training, evaluate={"samples": 1})
     process = decile("run", str(file), "-e", NAME, folder=project)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "MLflow at" not in process.stderr
