@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from sweeps import NAME, decile, experiments
+from sweeps import NAME, decile, decile_here, experiments
 
 from orchestrator.cli.doctor import checks
 from orchestrator.storage.store import Store
@@ -50,16 +50,18 @@ class Crashing(ShuffledObjects):
 '''
 
 
-def sweep(folder: Path, task: str) -> subprocess.CompletedProcess[str]:
-    (folder / "lying_task.py").write_text(LYING)
+def sweep(ray_folder: Path, folder: Path, task: str) -> subprocess.CompletedProcess[str]:
+    (ray_folder / "lying_task.py").write_text(LYING)
     few = {"task": f"lying_task:{task}", "options": {"train": 64, "test": 16}}
     file = experiments(folder)
     file.write_text(file.read_text().replace("task: shuffled_objects", f"task: {few['task']}"))
-    return decile("run", str(file), "-e", NAME, folder=folder)
+    return decile_here("run", str(file), "-e", NAME, folder=folder)
 
 
-def test_a_failing_marker_is_refused_before_anything_is_sampled(tmp_path: Path) -> None:
-    process = sweep(tmp_path, "Lying")
+def test_a_failing_marker_is_refused_before_anything_is_sampled(
+    local_ray: Path, tmp_path: Path
+) -> None:
+    process = sweep(local_ray, tmp_path, "Lying")
     assert process.returncode == 1
     [message] = [line for line in process.stderr.splitlines() if line.startswith("decile: ")]
     assert "dataset few" in message and "should be wrong, but marks correct by lie" in message
@@ -68,8 +70,8 @@ def test_a_failing_marker_is_refused_before_anything_is_sampled(tmp_path: Path) 
     assert store.folders("probes") == [] and store.folders("cells") == []
 
 
-def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
-    process = sweep(tmp_path, "Failing")
+def test_too_many_errors_stop_the_probe_with_the_reason(local_ray: Path, tmp_path: Path) -> None:
+    process = sweep(local_ray, tmp_path, "Failing")
     assert process.returncode == 1
     [message] = [line for line in process.stderr.splitlines() if line.startswith("decile: ")]
     assert "answers could not be marked" in message and "× too-much-for-me" in message
@@ -110,15 +112,11 @@ def left_behind(folder: Path) -> list[psutil.Process]:
     return processes
 
 
-def test_doctor_tries_every_marker_in_a_ray_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_tries_every_marker_in_a_ray_worker(local_ray: Path, tmp_path: Path) -> None:
     from orchestrator.config.catalog import load_config
     from orchestrator.planning.resolve import datasets_of
 
-    (tmp_path / "lying_task.py").write_text(LYING)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (local_ray / "lying_task.py").write_text(LYING)
     file = experiments(tmp_path)
     file.write_text(file.read_text().replace("task: shuffled_objects", "task: lying_task:Lying"))
     results = {check.name: check for check in checks(None, datasets_of(load_config(file)))}
