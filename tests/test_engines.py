@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from sweeps import decile
+from sweeps import decile_here
 
 from orchestrator.config.catalog import load_config
 from orchestrator.sampling import find_sampler
@@ -38,7 +38,6 @@ def no_class():
 '''
 
 
-@pytest.mark.cluster
 def experiments(folder: Path, engine: str) -> Path:
     """A probe of twelve sums whose engine always answers 0 to 2."""
     content = {
@@ -58,11 +57,10 @@ def experiments(folder: Path, engine: str) -> Path:
     return file
 
 
-@pytest.mark.cluster
-def test_a_probe_can_use_a_custom_engine(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(ENGINE)
-    file = experiments(tmp_path, "mine:Sayer")
-    process = decile("probe", str(file), "-e", "own", folder=tmp_path)
+def test_a_probe_can_use_a_custom_engine(local_ray: Path, tmp_path: Path) -> None:
+    (local_ray / "sayer.py").write_text(ENGINE)
+    file = experiments(tmp_path, "sayer:Sayer")
+    process = decile_here("probe", str(file), "-e", "own", folder=tmp_path)
     assert process.returncode == 0, process.stdout + process.stderr
     [part] = [
         f
@@ -72,7 +70,7 @@ def test_a_probe_can_use_a_custom_engine(tmp_path: Path) -> None:
     assert set(pq.read_table(part)["completion"].to_pylist()) == {
         rf"\boxed{{{i}}}" for i in range(3)
     }
-    assert "mine:Sayer" in (part.parent / "key.json").read_text()
+    assert "sayer:Sayer" in (part.parent / "key.json").read_text()
     declared = json.loads((tmp_path / "runs" / "sweeps" / "own.json").read_text())
     assert declared["spent"]["seconds"] > 0, "a cap of a later run counts the probe"
 
