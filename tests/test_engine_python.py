@@ -3,8 +3,6 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import chdir
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +12,6 @@ from factories import small_plan
 from sweeps import evaluations, experiments, plan_of, run, store_of
 
 from cluster.actors import interpreter_problem, worker_options
-from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.pipeline import probes
@@ -96,27 +93,18 @@ def test_interpreters_that_ray_cannot_use_are_named_with_both_versions(tmp_path:
     assert f"and no Ray, but Decile runs under {own}" in interpreter_problem(without)
 
 
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A session outside of this repository: workers also import from the driver's folder."""
-    with chdir(tmp_path_factory.mktemp("project")), ray_session():
-        yield
-
-
 def check(python: str, engine: str = "transformers") -> str:
     return check_engine(Probe(engine=engine, engine_python=python), 0)
 
 
-@pytest.mark.cluster
-def test_the_check_names_library_version_and_interpreter(ray: None, tmp_path: Path) -> None:
+def test_the_check_names_library_version_and_interpreter(local_ray: Path, tmp_path: Path) -> None:
     python = interpreter(tmp_path / "an environment" / "python")
     assert check(python).startswith("transformers ") and check(python).endswith(f"({python})")
     with pytest.raises(EngineFails, match=r"missing does not run on .*make engine-vllm builds"):
         check(str(tmp_path / "missing"))
 
 
-@pytest.mark.cluster
-def test_decile_must_be_installed_there(ray: None, tmp_path: Path) -> None:
+def test_decile_must_be_installed_there(local_ray: Path, tmp_path: Path) -> None:
     (tmp_path / "lib" / "orchestrator").mkdir(parents=True)
     (tmp_path / "lib" / "orchestrator" / "__init__.py").write_text("import missing_dependency")
     python = interpreter(tmp_path / "python", f"export PYTHONPATH={tmp_path / 'lib'}")
@@ -124,8 +112,7 @@ def test_decile_must_be_installed_there(ray: None, tmp_path: Path) -> None:
         check(python)
 
 
-@pytest.mark.cluster
-def test_the_same_decile_must_be_installed_there(ray: None, tmp_path: Path) -> None:
+def test_the_same_decile_must_be_installed_there(local_ray: Path, tmp_path: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / "lib" / package)
     python = interpreter(tmp_path / "python", f"export PYTHONPATH={tmp_path / 'lib'}")
@@ -136,8 +123,7 @@ def test_the_same_decile_must_be_installed_there(ray: None, tmp_path: Path) -> N
         check(python)
 
 
-@pytest.mark.cluster
-def test_a_library_that_is_missing_there_is_named(ray: None, tmp_path: Path) -> None:
+def test_a_library_that_is_missing_there_is_named(local_ray: Path, tmp_path: Path) -> None:
     (tmp_path / "lib" / "vllm").mkdir(parents=True)
     (tmp_path / "lib" / "vllm" / "__init__.py").write_text("raise ImportError('broken')")
     folders = f"{tmp_path / 'lib'}:{ROOT}"
@@ -146,23 +132,19 @@ def test_a_library_that_is_missing_there_is_named(ray: None, tmp_path: Path) -> 
         check(python, "vllm")
 
 
-@pytest.mark.cluster
-def test_probes_and_evaluations_run_under_it(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "logged.py").write_text(ENGINE)
-    python = interpreter(tmp_path / "own environment" / "python", "export ENVIRONMENT=own")
-    own = {"engine": "logged:Logged", "engine_python": os.path.relpath(python, tmp_path)}
+def test_probes_and_evaluations_run_under_it(finished: Path, local_ray: Path) -> None:
+    (local_ray / "logged.py").write_text(ENGINE)
+    python = interpreter(local_ray / "own environment" / "python", "export ENVIRONMENT=own")
+    own = {"engine": "logged:Logged", "engine_python": os.path.relpath(python, local_ray)}
     file = experiments(
-        tmp_path,
+        local_ray,
         grid={"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]},
         probe={"samples": 4, "max_completion_length": 48, "adaptive": True} | own,
         evaluate={"every": 6, "samples": 2, "greedy": True} | own,
     )
-    text = " ".join(run(file, PYTHONPATH=f"{ROOT}:{tmp_path}").split())
+    text = " ".join(run(file, here=True).split())
     assert f"engine of probe: transformers {version('transformers')} ({python})" in text, text
-    loads = set((tmp_path / "loads").read_text().split("\n")[:-1])
+    loads = set((local_ray / "loads").read_text().split("\n")[:-1])
     assert loads == {"own 0", "own 4"}
     hard, reference = plan_of(file).cells[0], plan_of(finished).cells[0]
     own_test = evaluations(store_of(finished), reference.cell_id)
