@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from http_server import completion, fake_server
-from sweeps import decile
+from sweeps import decile, decile_here
 
 from orchestrator.probing.checks import check_marker
 from orchestrator.probing.isolation import mark_answers
@@ -98,13 +98,14 @@ def test_the_examples_plan(folder: Path) -> None:
     ]
 
 
-@pytest.mark.cluster
-def test_the_examples_probe(folder: Path) -> None:
-    process = decile("probe", "experiments.yaml", "-e", "mine", folder=folder)
+def test_the_examples_probe(local_ray: Path, tmp_path: Path) -> None:
+    for name, text in files().items():
+        (local_ray if name.endswith(".py") else tmp_path).joinpath(name).write_text(text)
+    process = decile_here("probe", "experiments.yaml", "-e", "mine", folder=tmp_path)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "near-half" in process.stdout and "wrote probe-mine.html" in process.stdout
     (command,) = re.findall(r"decile (select .*)", process.stdout)
-    process = decile(*command.split(), folder=folder)
+    process = decile_here(*command.split(), folder=tmp_path)
     assert process.returncode == 0 and "8 prompts" in process.stdout, process.stderr
 
 
