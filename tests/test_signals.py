@@ -11,7 +11,7 @@ import pytest
 from processes import wait_until
 from sweeps import (
     NAME,
-    decile,
+    decile_here,
     experiments,
     run,
     same_results,
@@ -42,7 +42,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 
 def test_a_sweep_that_is_killed_at_every_stage_has_the_results_of_a_calm_one(
-    finished: Path, tmp_path: Path
+    finished: Path, local_ray: Path, tmp_path: Path
 ) -> None:
     """SIGTERM while Ray starts; a sampler and the raylet die in probing; SIGINT in training; then a
     trial and, after the first result, the driver are killed."""
@@ -81,7 +81,7 @@ def test_a_sweep_that_is_killed_at_every_stage_has_the_results_of_a_calm_one(
     stage(lambda _: list(cells.glob(trained)), None, signal.SIGINT, 130, INTERRUPTED)
     assert statuses(file) == {"KILLED"}
     with driver_lease(store, NAME, print):
-        refused = decile("run", str(file), "-e", NAME, folder=tmp_path)
+        refused = decile_here("run", str(file), "-e", NAME, folder=tmp_path)
     assert refused.returncode == 1
     assert (
         f"another driver runs {NAME}" in refused.stderr
@@ -100,7 +100,7 @@ def test_a_sweep_that_is_killed_at_every_stage_has_the_results_of_a_calm_one(
     driver.send_signal(signal.SIGKILL)
     driver.wait()
 
-    run(file, "--wait")
+    run(file, "--wait", here=True)
     assert all(result.read_bytes() == written for result, written in first.items()), "ran again"
     assert same_results(file, finished)
     assert statuses(file) == {"FINISHED"}
