@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from reward_functions_of_users import CALLS
-from sweeps import decile
+from sweeps import decile, decile_here
 
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.checks import FunctionCheck, MarkerFails, check_marker
@@ -248,19 +248,20 @@ def example(folder: Path) -> Path:
     return folder
 
 
-def probe(folder: Path) -> str:
-    process = decile("probe", "experiments.yaml", "-e", "mine", folder=folder)
+def probe(folder: Path, command: Callable[..., Any]) -> str:
+    process = command("probe", "experiments.yaml", "-e", "mine", folder=folder)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout + process.stderr
 
 
-@pytest.mark.cluster
-def test_the_example_and_an_edit_of_its_function(example: Path) -> None:
-    output = probe(example)
+def test_the_example_and_an_edit_of_its_function(local_ray: Path, example: Path) -> None:
+    output = probe(example, decile)
     assert "my_rewards:accuracy called for 20 gold answers: 20 correct" in output
     assert "samples to draw" in output
     function = example / "my_rewards.py"
     function.write_text(function.read_text().replace("1.0 if last == gold", "0.0 if last == gold"))
-    output = probe(example)
+    for name in (function.name, "word-problems.jsonl"):
+        shutil.copy(example / name, local_ray)
+    output = probe(example, decile_here)
     assert "samples to draw" not in output
     assert "my_rewards:accuracy called for 20 gold answers: 0 correct" in output
