@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
     name: str
     outcome: str
-    completion: str
+    completion: str | None
     episode: Mapping[str, Any] | None = None
 
 
@@ -41,7 +41,7 @@ def card(prompt: Prompt, samples: Sequence[Sample], about: str = "") -> Completi
         (
             sample.name,
             sample.outcome,
-            visible(sample.completion)
+            visible(sample.completion or "")
             if chat is None or sample.episode is None
             else (*_turns(chat[len(shared) :], sample.episode), _end(sample)),
         )
