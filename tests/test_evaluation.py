@@ -21,6 +21,7 @@ from orchestrator.evaluation.metrics import (
     by_band,
     by_update,
     evaluation_metrics,
+    held_out,
     main,
     pass_at_k,
     per_prompt,
@@ -175,8 +176,8 @@ def test_base_difficulty_bands_and_gains_use_disjoint_samples() -> None:
     right, mixed = ["correct"] * 4, ["correct", "wrong"] * 2
     base = evaluation({"a": right, "b": mixed, "c": ["wrong"] * 4}, update=0)
     assert by_band(base, base) == {"low": 0.0, "high": 0.5}, "b's even samples are all right"
-    later = evaluation({"a": right, "b": right, "c": mixed})
-    assert by_band(base, later) == {"low": 0.5, "high": 1.0}
+    later = evaluation({"a": right, "b": right, "c": ["correct", "wrong", "correct", "correct"]})
+    assert by_band(base, later) == {"low": 0.5, "high": 1.0}, "of odd samples, too"
     assert by_band(evaluation({"a": ["correct"]}, update=0), later) == {}
     assert evaluation_metrics(later, base)["band/low/accuracy"] == 0.5
 
@@ -191,20 +192,22 @@ def test_a_third_and_two_thirds_belong_to_the_band_above(right: int, band: str) 
     odd = ["wrong", "correct", "correct", "unparsed", "error", "correct"]
     mixed = [outcome for pair in zip(even, odd, strict=True) for outcome in pair]
     base = evaluation({"a": mixed}, update=0)
-    assert bands(base) == ({"a": band}, {"a": (5, 3)})
+    assert bands(base) == {"a": band} and held_out(base) == {"a": (5, 3)}
     assert by_band(base, base) == {band: 0.6}
-    later = evaluation({"a": ["correct", "wrong", "wrong", "wrong"], "b": ["correct"]})
-    assert by_band(base, later) == {band: 0.25}
+    later = evaluation({"a": ["correct", "correct", "correct", "wrong"], "b": ["correct"]})
+    assert by_band(base, later) == {band: 0.5}
 
 
 def test_a_band_whose_questions_were_not_scored_has_no_accuracy() -> None:
     base = evaluation({"a": ["correct"] * 4, "b": ["wrong"] * 4, "c": ["error"] * 4}, update=0)
-    assert bands(base)[0] == {"a": "high", "b": "low"}
-    later = by_band(base, evaluation({"a": ["error"], "b": ["correct"], "c": ["correct"]}))
+    assert bands(base) == {"a": "high", "b": "low"}
+    outcomes = {"a": ["correct", "error"], "b": ["wrong", "correct"], "c": ["correct"] * 2}
+    later = by_band(base, evaluation(outcomes))
     assert later["low"] == 1.0 and isnan(later["high"])
     greedy = evaluation({"a": ["wrong"]}, greedy=True, update=0)
     assert bands(pa.concat_tables([greedy, base])) == bands(base)
-    two = by_band(base, evaluation({"a": ["correct", "error"], "b": ["wrong"], "d": ["correct"]}))
+    outcomes = {"a": ["error", "correct"], "b": ["correct", "wrong"], "d": ["correct"] * 2}
+    two = by_band(base, evaluation(outcomes))
     assert two == {"low": 0.0, "high": 1.0}
 
 

@@ -136,27 +136,34 @@ def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
     return metrics
 
 
-def bands(base: pa.Table) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
-    """prompt_id -> low, middle or high third of the base model's pass rate; and held-out counts.
+def bands(base: pa.Table) -> dict[str, str]:
+    """prompt_id -> low, middle or high third of the base model's pass rate, by its even samples.
 
-    The bands come from the base model's even samples, the counts (as `per_prompt`) from its odd
-    ones: with the same samples the low band would seem to gain (regression to the mean). Both are
-    empty where the base model has one sample per question.
+    Empty where the base model has one sample per question. Accuracies of the bands are those of
+    `held_out`.
     """
     base = main(base)
     odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
     if not pc.any(odd).as_py():
-        return {}, {}
+        return {}
     rates = scores(base.filter(pc.invert(odd)))
-    named = {i: name for i, r in rates.items() for name, low, high in BANDS if low <= r < high}
-    return named, per_prompt(base.filter(odd))
+    return {i: name for i, r in rates.items() for name, low, high in BANDS if low <= r < high}
+
+
+def held_out(evaluation: pa.Table) -> dict[str, tuple[int, int]]:
+    """Counts (as `per_prompt`) of an evaluation's odd samples, which assign no bands.
+
+    With the same samples of the base model the low band would seem to gain (regression to the
+    mean). Later evaluations draw sample i with the random numbers of the base model's sample i, so
+    that of theirs, too, the even ones would follow the bands.
+    """
+    own = main(evaluation)
+    return per_prompt(own.filter(pc.equal(pc.bit_wise_and(own["sample"], 1), 1)))
 
 
 def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
-    """Accuracy by base difficulty (see `bands`); the base model's own is of its odd samples."""
-    named, held_out = bands(base)
-    own = main(evaluation)
-    counts = held_out if pc.max(own["update"]).as_py() == 0 else per_prompt(own)
+    """Accuracy by base difficulty (see `bands`), of the held-out samples."""
+    named, counts = bands(base), held_out(evaluation)
     accuracies = {}
     for name, _, _ in BANDS:
         ids = [i for i, band in named.items() if band == name]

@@ -23,7 +23,7 @@ from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 
-FORM = 9  # increase to have the views of finished sweeps rendered again
+FORM = 10  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from orchestrator.evaluation.drift import Drift, drift_of
 from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
-from orchestrator.evaluation.metrics import bands, by_update, main, part, per_prompt
+from orchestrator.evaluation.metrics import bands, by_update, held_out, main, part, per_prompt
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.selection.stored import read_subset
@@ -46,10 +46,10 @@ class Row:
 
     gain: final minus base accuracy with its 95 % interval, as shares; nan where no question could
     be scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier" and
-    "band" -> question of the own test set -> its tier or band. held_out: base counts from samples
-    that were not used to assign bands. shares, tier_shares: update, tier -> its groups by kind.
-    costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some cell
-    of its policy was stopped early, so comparing the others would favour the policy. log: the
+    "band" -> question of the own test set -> its tier or band. held_out: counts before and after
+    training, of samples that assign no bands. shares, tier_shares: update, tier -> its groups by
+    kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some
+    cell of its policy was stopped early, so comparing the others would favour the policy. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
     after training. finished: when the result was written, in UTC. mislabeled: prompts of the
     subset whose gold answer label noise has replaced; None without label noise. drift: what groups
@@ -62,7 +62,7 @@ class Row:
     gain: Effect
     counts: Mapping[str, SampleCounts]
     kinds: Mapping[str, Mapping[str, str]]
-    held_out: Mapping[str, tuple[int, int]]
+    held_out: tuple[Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int]]]
     shares: Mapping[int, GroupShares]
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
@@ -143,7 +143,6 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
     base, final = main(steps[0]), main(steps[cell.updates])
     of_tiers = _of_each_tier(base)
     tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
-    band_of, held_out = bands(base)
     by_name: dict[str, dict[int, float]] = {}
     for each in log.to_pylist():
         by_name.setdefault(each["name"], {})[each["update"]] = each["value"]
@@ -152,8 +151,8 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         result,
         gain=_gain(counts[OWN], cell.updates),
         counts=dict(counts),
-        kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": band_of},
-        held_out=held_out,
+        kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": bands(base)},
+        held_out=(held_out(base), held_out(final)),
         shares=group_shares(groups, lost),
         tier_shares=by_tier(groups),
         costs={

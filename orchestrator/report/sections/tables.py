@@ -325,8 +325,8 @@ def bands(families: Sequence[Family]) -> Table:
     """Accuracy by the base model's pass rate on a test question."""
     caption = (
         "Test questions by the base model's pass rate: low, middle, high third. Half of the base "
-        "model's samples assign the bands, the other half give its accuracy; the same samples "
-        "would bias the low band downwards."
+        "model's samples assign the bands, the other half of each model's samples give its "
+        "accuracy; the same samples would bias the low band downwards."
     )
     return _table(families, "Accuracy by base difficulty", "band", caption)
 
@@ -360,7 +360,7 @@ def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
     """How a policy's cells changed on the questions of one tier or band; None without any."""
     questions = {i for i, own in rows[0].kinds[kind].items() if own == name}
     sides = [
-        (row.held_out if kind == "band" else row.counts[OWN][0], row.counts[OWN][row.cell.updates])
+        row.held_out if kind == "band" else (row.counts[OWN][0], row.counts[OWN][row.cell.updates])
         for row in rows
     ]
     return paired_change(sides, correct_share, questions)
