@@ -69,20 +69,18 @@ def compare(
     if not isinstance(arms, Mapping):
         raise UserError('arms: write a dictionary such as {"hard": "hard*.eval", "random": …}')
     columns = ItemColumns(id, score, seed, sample, metric)
-    sources = {str(name): _sources(name, value) for name, value in arms.items()}
+    sources: dict[str, list[Source]] = {}
+    for name, value in arms.items():
+        own = sources[str(name)] = []
+        for each in (
+            value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        ):
+            if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
+                each = pa.Table.from_pandas(each, preserve_index=False)
+            if not isinstance(each, str | Path | pa.Table):
+                raise UserError(
+                    f"arm {name!r:.80}: {type(each).__name__}: write a path, an Arrow table or a "
+                    "DataFrame"
+                )
+            own.append(each)
     return ItemComparison(compare_items(sources, columns, models_are_seeds=models_are_seeds))
-
-
-def _sources(name: str, value: Any) -> list[Source]:
-    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    sources: list[Source] = []
-    for each in values:
-        if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
-            each = pa.Table.from_pandas(each, preserve_index=False)
-        if not isinstance(each, str | Path | pa.Table):
-            raise UserError(
-                f"arm {name!r:.80}: {type(each).__name__}: write a path, an Arrow table or a "
-                "DataFrame"
-            )
-        sources.append(each)
-    return sources

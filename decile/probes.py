@@ -86,13 +86,11 @@ class Probe:
         difficulty: prompts by correct completions; outcomes: shares of outcomes in the pool and in
         the subsets of the grid.
         """
-        return chosen_figure(self._figures(), figure).draw()
-
-    def _figures(self) -> dict[str, Figure]:
         subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
         k = self.spec.settings.samples
         row = pool_figures(self.stored.title, self.table, k, subsets)
-        return dict(zip(("difficulty", "outcomes"), row.figures, strict=True))
+        figures = dict(zip(("difficulty", "outcomes"), row.figures, strict=True))
+        return chosen_figure(figures, figure).draw()
 
     @as_user_error()
     def select(

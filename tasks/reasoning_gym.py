@@ -222,7 +222,7 @@ class ReasoningGym(Task):
         """The score of each answer's text, and what gave it; None, and why, where it failed."""
         items = [(text, a.answer, a.question, a.info) for a, text in answers if a.info]
         calls = [["score", self.configs, *item] for item in items]
-        replies = iter(_scorers(os.getpid()).map(calls) if calls else [])
+        replies = iter(_children(os.getpid(), SCORE_LIMIT).map(calls) if calls else [])
         scores: list[tuple[float | None, str]] = []
         for answer, text in answers:
             if not answer.info:
@@ -237,7 +237,7 @@ class ReasoningGym(Task):
             try:
                 parts = {name: self._fill(name) for name in self.weights}
             finally:
-                _drawers(os.getpid()).close()
+                _children(os.getpid(), DRAW_LIMIT).close()
             for name, part in parts.items():
                 self._golds[name] = sorted({p.answer for s in _SPLITS for p in part[s]})
             self._splits = {s: [p for part in parts.values() for p in part[s]] for s in _SPLITS}
@@ -323,7 +323,7 @@ class _Draws:
     def _call(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
         """The values of all calls. Raises TaskError if one hangs or crashes."""
         try:
-            replies = _drawers(os.getpid()).map(calls, tolerated=0)
+            replies = _children(os.getpid(), DRAW_LIMIT).map(calls, tolerated=0)
         except ChildError as error:
             raise TaskError(f"reasoning_gym {error.reason}") from error
         if failed := next((r for r in replies if r.failure not in (None, "not-tried")), None):
@@ -343,21 +343,11 @@ class _Draws:
             self._stored, self._time = len(self.known), time.monotonic()
 
 
-def _children(limit: float) -> Children:
+@cache
+def _children(pid: int, limit: float) -> Children:
+    """This process's children with this time for a call; a forked process starts its own."""
     target = "tasks.sources.gym:functions"
     return Children(target, CHILDREN, limit, setup=[], environment=ENVIRONMENT)
-
-
-@cache
-def _drawers(pid: int) -> Children:
-    """This process's children that draw items."""
-    return _children(DRAW_LIMIT)
-
-
-@cache
-def _scorers(pid: int) -> Children:
-    """This process's scorers, started when first needed; a forked process starts its own."""
-    return _children(SCORE_LIMIT)
 
 
 def _library_version() -> str:

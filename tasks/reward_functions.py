@@ -163,13 +163,6 @@ class _Group(NamedTuple):
     completion_ids: list[list[int]] | None
 
 
-def _columns(answer: Answer, answer_name: str) -> dict[str, Any]:
-    """The columns of a prompt: those of its info, and its question and answer by their names."""
-    info = json.loads(answer.info) if answer.info else {}
-    own = {"question": answer.question, "answer": answer.answer, answer_name: answer.answer}
-    return own | (info if isinstance(info, dict) else {"info": info})
-
-
 def reward_values(
     reference: str,
     answers: Sequence[Answer],
@@ -202,7 +195,10 @@ def reward_values(
         first = answers[rows[0]]
         ids = None if completion_ids is None else [[*completion_ids[row]] for row in rows]
         texts = [answers[row].completion for row in rows]
-        return _Group(chats[first.question], texts, _columns(first, answer_name), ids)
+        info = json.loads(first.info) if first.info else {}
+        columns = {"question": first.question, "answer": first.answer, answer_name: first.answer}
+        columns |= info if isinstance(info, dict) else {"info": info}
+        return _Group(chats[first.question], texts, columns, ids)
 
     failures = 0
     while pending and (tolerated is None or failures <= tolerated):
@@ -214,8 +210,10 @@ def reward_values(
         for call, reply in zip(pending, replies, strict=True):
             if reply is NOT_TRIED:
                 untried.append(call)
-            elif reply.failure is not None and (parts := _parts(call)):
-                split += parts
+            elif reply.failure is not None and len(call) > 1:
+                split += [[group] for group in call]  # a prompt each, then a completion each
+            elif reply.failure is not None and len(call[0]) > 1:
+                split += [[[row]] for row in call[0]]
             else:
                 rows = [row for group in call for row in group]
                 for row, value in zip(rows, _read(function, reply, call), strict=True):
@@ -250,13 +248,6 @@ def _consecutive(answers: Sequence[Answer]) -> list[list[int]]:
 
     groups = [[*rows] for _, rows in groupby(range(len(answers)), prompt)]
     return [rows[i : i + GROUP] for rows in groups for i in range(0, len(rows), GROUP)]
-
-
-def _parts(call: Sequence[list[int]]) -> list[list[list[int]]]:
-    """The calls that take the place of a failed one: a prompt each, then a completion each."""
-    if len(call) > 1:
-        return [[group] for group in call]
-    return [[[row]] for row in call[0]] if len(call[0]) > 1 else []
 
 
 def _read(

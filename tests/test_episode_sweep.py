@@ -13,6 +13,7 @@ import yaml
 from scripted_model import Scripted
 from test_environments import MODULE
 
+from benchmarks.local_cluster import ROOT
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
@@ -28,13 +29,12 @@ HERE = Path(__file__).parent
 def experiments(folder: Path, name: str = "Guess", **options: Any) -> Path:
     """A probe of three parts: 120 prompts with 12 samples each."""
     folder.mkdir(exist_ok=True)
-    for module in ("environments_of_users", "scripted_model"):
-        shutil.copy(HERE / f"{module}.py", folder)
     (folder / "model").mkdir(exist_ok=True)
     (folder / "model" / "config.json").write_text("{}")
     rows = [{"prompt": f"Game {n}.", "number": n % 6, "level": str(n % 6)} for n in range(140)]
-    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options = {"path": "rows.jsonl", "test_share": 0.1, "tier": "level", "threshold": 0.3} | options
+    path = folder / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    options = {"path": str(path), "test_share": 0.1, "tier": "level", "threshold": 0.3} | options
     content = {
         "storage": "./runs",
         "models": {"m": {"path": "model"}},
@@ -99,8 +99,10 @@ def test_a_probe_stops_early_where_tools_hang_and_keeps_what_it_played(
 
 
 def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local_ray: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in ("environments_of_users", "scripted_model"):
+        shutil.copy(HERE / f"{module}.py", local_ray)
     tables = []
     for name in ("killed", "undisturbed"):
         file = experiments(tmp_path / name)
@@ -108,14 +110,14 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
         if name == "killed":
             log = tmp_path / "log"
             _, folder = opened(file, monkeypatch)
-            driver = sweeps.start(file, log, verb="probe")
+            driver = sweeps.start(file, log, verb="probe", PYTHONPATH=f"{ROOT}:{HERE}")
             sweeps.wait_for(lambda: [*parts.glob(f"{folder.spec.key}/*.parquet")], driver, log)  # noqa: B023
             driver.send_signal(signal.SIGKILL)
             driver.wait()
             _, folder = opened(file, monkeypatch)
             before = folder.read().outcomes().drawn
             assert 0 < before < 12 * len(folder.prompts)
-        out = sweeps.decile("probe", str(file), "-e", sweeps.NAME, folder=file.parent)
+        out = sweeps.decile_here("probe", str(file), "-e", sweeps.NAME, folder=file.parent)
         assert out.returncode == 0, out.stdout + out.stderr
         assert "environments_of_users:Guess reset with 8 rows, 2 tools (act, guess)" in out.stderr
         plan, folder = opened(file, monkeypatch)
@@ -128,8 +130,8 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
     text = " ".join(out.stdout.split())
     assert "correct" in text and "% of prompts" in text, "the tables of the probe"
     assert "Turns by pass rate" in text
-    again = sweeps.decile("plan", str(file), "-e", sweeps.NAME, folder=file.parent)
+    again = sweeps.decile_here("plan", str(file), "-e", sweeps.NAME, folder=file.parent)
     assert "samples to draw" not in again.stdout.split("probe m/game test")[0]
     for arguments in (["select", "-e", sweeps.NAME, "--policy", "middle"], ["doctor"]):
-        done = sweeps.decile(arguments[0], str(file), *arguments[1:], folder=file.parent)
+        done = sweeps.decile_here(arguments[0], str(file), *arguments[1:], folder=file.parent)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -50,7 +50,15 @@ def fetch(arguments: argparse.Namespace) -> int:
         except TaskError as error:
             raise loaded.error(str(error), "datasets", dataset_name) from error
     users = repositories(resolved.models.values(), tasks)
-    _check_writable()
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{folder} cannot be written ({reason}): set HF_HOME to a folder on a disk with space"
+        ) from error
     files: dict[Repository, list[HubFile]] = {}
     absent: list[HubFile] = []
     if users and (reason := unreachable()):
@@ -58,7 +66,7 @@ def fetch(arguments: argparse.Namespace) -> int:
         if needed:
             raise HubFails(
                 f"{needed[0]} cannot be downloaded ({reason}): {fetch_advice(loaded, name)} that "
-                f"shares {cache_folder()}, or copy that folder"
+                f"shares {folder}, or copy that folder"
             )
         _say(f"{reason}: the hashes of the files are not checked")
     else:
@@ -100,19 +108,6 @@ def _transfer(users: Users, files: Mapping[Repository, Sequence[HubFile]]) -> li
             download([file for file in each if file in absent], progress.advance)
             fetch_snapshot(repository, [glob.escape(file.path) for file in each])  # links them
     return needed
-
-
-def _check_writable() -> None:
-    """Raise UserError unless files can be written to the cache."""
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{folder} cannot be written ({reason}): set HF_HOME to a folder on a disk with space"
-        ) from error
 
 
 def _view(

@@ -201,7 +201,15 @@ def init(arguments: argparse.Namespace) -> int:
         train = read_questions(arguments.train, "train")
     else:
         train = answers.get("training file", "", lambda reply: read_questions(reply, "train"))
-    test = _test(arguments, answers)
+    if arguments.test is not None:
+        test = read_questions(arguments.test, "test")
+    elif arguments.train is not None and Path(arguments.train).is_dir():
+        test = test_in(Path(arguments.train))
+    else:
+        question = "test file, or nothing to hold out a part of the training file"
+        test = answers.get(
+            question, "", lambda file: read_questions(file, "test") if file else None
+        )
     survey = _survey(arguments, train, answers)
     print("\n".join(survey_lines(train.path, survey)))
     data = Data(dataset_name(train.path), train.path, survey)
@@ -234,16 +242,6 @@ def _relative_to(file: Path, settings: Mapping[str, Any], *names: str) -> dict[s
         else value
         for name, value in settings.items()
     }
-
-
-def _test(arguments: argparse.Namespace, answers: Answers) -> QuestionRows | None:
-    """The test file, where one is given, asked for, or beside the training file of a folder."""
-    if arguments.test is not None:
-        return read_questions(arguments.test, "test")
-    if arguments.train is not None and Path(arguments.train).is_dir():
-        return test_in(Path(arguments.train))
-    question = "test file, or nothing to hold out a part of the training file"
-    return answers.get(question, "", lambda reply: read_questions(reply, "test") if reply else None)
 
 
 def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers) -> FileSurvey:

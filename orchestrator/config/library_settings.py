@@ -413,10 +413,7 @@ def _expected_range(section: str, name: str, value: Any) -> str | None:
 
 def _is_installed(package: str) -> bool:
     """Whether the package is installed; a folder of that name beside the file does not count."""
-    try:
-        return bool(importlib.metadata.version(package))
-    except importlib.metadata.PackageNotFoundError:
-        return False
+    return any(True for _ in importlib.metadata.distributions(name=package))
 
 
 def _expected_number(name: str, value: Any) -> str | None:

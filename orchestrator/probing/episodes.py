@@ -217,7 +217,10 @@ def _take_turn(each: _Played, completion: Completion, chat: ToolChat, turns: int
             del each.ids[ids_end:], each.mask[ids_end:]
             del each.texts[texts_end:], each.messages[messages_end:]
         return
-    ids = [*completion.ids] or _ids_of(completion, chat.tokenizer)
+    ids = [*completion.ids]
+    if not ids:  # an engine that gives texts alone
+        ids = chat.tokenizer(completion.text, add_special_tokens=False)["input_ids"]
+        ids = [*ids, *([chat.tokenizer.eos_token_id] if completion.finish == "stop" else [])]
     message = chat.parse(ids, [*each.prompt_ids, *each.ids])
     each.ids += ids
     each.mask += [1] * len(ids)
@@ -246,19 +249,10 @@ def _answer(each: _Played, results: Sequence[Any], chat: ToolChat, limit: int) -
             return
     each.before = len(each.ids), len(each.texts), len(each.messages)
     each.messages += answers
-    each.texts += [_text(answer["content"]) for answer in answers]
+    contents = [result.content for result in results]
+    each.texts += [c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in contents]
     each.ids += suffix
     each.mask += [0] * len(suffix)
-
-
-def _ids_of(completion: Completion, tokenizer: Any) -> list[int]:
-    """Token ids of an engine's text."""
-    ids = tokenizer(completion.text, add_special_tokens=False)["input_ids"]
-    return [*ids, *([tokenizer.eos_token_id] if completion.finish == "stop" else [])]
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 def episode_row(episode: Episode) -> dict[str, Any]:

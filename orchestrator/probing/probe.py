@@ -271,7 +271,14 @@ class ProbeActor:
                 if task.environment is None:
                     raise
                 failure = str(error)
-                samples = mark_samples(task, requests, _without_failures(results), max_errors)
+                played = [
+                    [
+                        each if each and each.episode and not each.episode.failure else None
+                        for each in of
+                    ]
+                    for of in results
+                ]
+                samples = mark_samples(task, requests, played, max_errors)
         except (MarkingError, SamplingError, TaskError) as error:
             self.failure = str(error)
             return [], self.failure
@@ -279,16 +286,6 @@ class ProbeActor:
             write_part(self.store, spec.key, spec.split, samples)
         self.failure = failure
         return samples.select(COUNTED).to_pylist(), failure
-
-
-def _without_failures(
-    results: Sequence[Sequence[Completion | None]],
-) -> list[list[Completion | None]]:
-    """Completions whose episodes have not failed; None in place of the others."""
-    return [
-        [each if each and each.episode and not each.episode.failure else None for each in of_prompt]
-        for of_prompt in results
-    ]
 
 
 @dataclass(frozen=True)

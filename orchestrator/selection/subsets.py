@@ -1,7 +1,7 @@
 """A difficulty table and a policy -> a subset: which prompts, and why they were chosen. Pure."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,22 +107,20 @@ def _subset_table(
     else:
         first = len(chosen) - ties.chosen if ties.pool > ties.chosen else len(chosen)
         tied = [rank >= first for rank in range(len(chosen))]
+    why: list[str] = []
+    read = [name for name in ("n", "successes", "short") if name in rows.column_names]
+    for start in range(0, rows.num_rows, _ROWS):  # dicts of all rows take much memory
+        some = rows.slice(start, _ROWS)
+        counts = some.select(read).to_pylist() if read else [{}] * some.num_rows
+        why += map(_why, counts, tied[start : start + _ROWS])
     columns = {f.name: pa.nulls(len(chosen), f.type) for f in SUBSET}
     columns |= {name: rows[name] for name in SUBSET.names if name in rows.column_names}
     columns |= {
         "rank": pa.array(range(len(chosen)), pa.int32()),
         "tied": pa.array(tied, pa.bool_()),
-        "why": pa.array([_why(row, t) for row, t in zip(_counts(rows), tied, strict=True)]),
+        "why": pa.array(why, pa.string()),
     }
     return pa.table({name: columns[name] for name in SUBSET.names}).cast(SUBSET)
-
-
-def _counts(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """What `_why` reads of each row, as far as the table has it; some rows at a time."""
-    names = [name for name in ("n", "successes", "short") if name in rows.column_names]
-    for start in range(0, rows.num_rows, _ROWS):
-        some = rows.slice(start, _ROWS)
-        yield from some.select(names).to_pylist() if names else [{}] * some.num_rows
 
 
 def _why(row: dict[str, Any], tied: bool) -> str:

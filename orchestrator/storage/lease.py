@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.fs as pafs
 
 from cluster import ending
@@ -84,13 +85,7 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     """Whether the holder was a process of this machine that has ended."""
     if not holder.get("ids") or holder["ids"] != _pid_space():
         return False
-    try:
-        os.kill(int(holder["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    return not psutil.pid_exists(int(holder["pid"]))
 
 
 class FolderLease:

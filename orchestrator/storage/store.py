@@ -173,7 +173,16 @@ class Store:
         self.uri = uri = os.fspath(uri)
         if not uri.strip():
             raise StoreError("the storage is empty: write a folder, s3://… or gs://…")
-        _refuse_credentials(uri)
+        address = urlsplit(uri)
+        user, separator, _ = address.netloc.rpartition("@")
+        # In abfs://CONTAINER@… the user part names a container.
+        in_query = redact(address.query) != address.query
+        if in_query or (separator and (address.scheme == "s3" or ":" in user)):
+            raise StoreError(  # addresses are logged and stored
+                f"storage {address.scheme}://… contains credentials: remove them from the address "
+                "and export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) "
+                "instead"
+            )
         try:
             if "://" not in uri:
                 folder = Path(uri).expanduser().resolve()  # workers run in other directories
@@ -388,16 +397,3 @@ class Store:
                     "followed: put the folder itself there, or remove the link"
                 )
         return self.path(path)
-
-
-def _refuse_credentials(uri: str) -> None:
-    """Refuse addresses that contain credentials, because addresses are logged and stored."""
-    address = urlsplit(uri)
-    user, separator, _ = address.netloc.rpartition("@")
-    # In abfs://CONTAINER@… the user part names a container.
-    in_query = redact(address.query) != address.query
-    if in_query or (separator and (address.scheme == "s3" or ":" in user)):
-        raise StoreError(
-            f"storage {address.scheme}://… contains credentials: remove them from the address and "
-            "export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"
-        )

@@ -180,7 +180,17 @@ class SweepRuns:
         artifacts = None
         if uri.startswith(DATABASES) and store.local:  # a server chooses its own location
             artifacts = Path(store.path("mlartifacts", canonical_hash(uri))).as_uri()
-        self.experiment_id = self._find_experiment(plan, artifacts)
+        name = f"decile/{plan.name}"
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            created = self._client.create_experiment(name, artifacts)
+            experiment = self._client.get_experiment(created)
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        now, swept = round(time.time() * 1000), [clean(a) for a in plan.experiment.grid.swept]
+        for key, value in experiment_tags(experiment.tags, now, swept).items():
+            self._client.set_experiment_tag(experiment.experiment_id, key, value)
+        self.experiment_id = str(experiment.experiment_id)
         self.parent = ParentRun.of(self._client, self.experiment_id, plan)
         where = f"tags.mlflow.parentRunId = '{self.parent.run_id}'"
         children = search_runs(self._client, self.experiment_id, where)
@@ -275,19 +285,6 @@ class SweepRuns:
         """End the parent run."""
         self.flush()
         self.parent.end("FINISHED" if ok else "FAILED")
-
-    def _find_experiment(self, plan: Plan, artifacts: str | None) -> str:
-        """The id of the experiment, which is created, restored and given its views if needed."""
-        client, name = self._client, f"decile/{plan.name}"
-        experiment = client.get_experiment_by_name(name)
-        if experiment is None:
-            experiment = client.get_experiment(client.create_experiment(name, artifacts))
-        if experiment.lifecycle_stage == "deleted":
-            client.restore_experiment(experiment.experiment_id)
-        now, swept = round(time.time() * 1000), [clean(a) for a in plan.experiment.grid.swept]
-        for key, value in experiment_tags(experiment.tags, now, swept).items():
-            client.set_experiment_tag(experiment.experiment_id, key, value)
-        return str(experiment.experiment_id)
 
     def _run(self, cell: Cell, started: int | None = None) -> CellRun:
         """The cell's run, created once; `started`: milliseconds since the epoch, default now."""

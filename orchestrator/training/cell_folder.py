@@ -199,12 +199,30 @@ class CellFolder:
         if opened is None:
             return None
         if not opened.proven:
-            _check_fields(opened.value, self.cell_id)
+            if not isinstance(opened.value, dict) or opened.value.get("cell_id") != self.cell_id:
+                raise Unsound("is not the result of this cell")
+            try:
+                _Result.model_validate(opened.value)
+            except ValidationError as error:
+                field = ".".join(map(str, error.errors()[0]["loc"]))
+                raise Unsound(f"is not a result ({field} is missing or not valid)") from error
         tables = _read_tables(self.store, self.place, opened)
         if tables is None:
             return None
         if not opened.proven:
-            _check_numbers(opened.value, tables)
+            result, steps = opened.value, by_update(main(tables["evaluations"]))
+            if not {0, result["updates"]} <= steps.keys():
+                raise Unsound("is not the result of its tables (other updates)")
+            base, final = (accuracy(steps[update]) for update in (0, result["updates"]))
+            numbers = {
+                "accuracy_base": base,
+                "accuracy_final": final,
+                "gain": final - base,
+                "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
+            }
+            for name, number in numbers.items():
+                if not np.isclose(result[name], number, rtol=1e-6, atol=1e-9, equal_nan=True):
+                    raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
         return Finished(dict(opened.value), tables)
 
     def finished_at(self, result: Mapping[str, Any]) -> datetime | None:
@@ -410,32 +428,6 @@ class CellFolder:
 def cell_state(store: Store, cell: Cell) -> CellState:
     """How far a cell has come."""
     return CellFolder(store, cell.cell_id).state(cell)
-
-
-def _check_fields(result: Any, cell_id: str) -> None:
-    if not isinstance(result, dict) or result.get("cell_id") != cell_id:
-        raise Unsound("is not the result of this cell")
-    try:
-        _Result.model_validate(result)
-    except ValidationError as error:
-        field = ".".join(map(str, error.errors()[0]["loc"]))
-        raise Unsound(f"is not a result ({field} is missing or not valid)") from error
-
-
-def _check_numbers(result: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-    steps = by_update(main(tables["evaluations"]))
-    if not {0, result["updates"]} <= steps.keys():
-        raise Unsound("is not the result of its tables (other updates)")
-    base, final = (accuracy(steps[update]) for update in (0, result["updates"]))
-    numbers = {
-        "accuracy_base": base,
-        "accuracy_final": final,
-        "gain": final - base,
-        "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
-    }
-    for name, number in numbers.items():
-        if not np.isclose(result[name], number, rtol=1e-6, atol=1e-9, equal_nan=True):
-            raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
 
 
 def _read_tables(store: Store, place: str, manifest: Json) -> dict[str, pa.Table] | None:

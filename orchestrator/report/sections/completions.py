@@ -35,7 +35,11 @@ def card(prompt: Prompt, samples: Sequence[Sample], about: str = "") -> Completi
     The messages that all of its episodes begin with are shown once, in place of the question.
     """
     chats = [json.loads(s.episode["messages"]) if s.episode else None for s in samples]
-    prompts = [[*takewhile(_is_prompt, chat)] for chat in chats if chat is not None]
+    prompts = [
+        [*takewhile(lambda message: message.get("role") != "assistant", chat)]
+        for chat in chats
+        if chat is not None
+    ]
     shared = prompts[0] if prompts and all(each == prompts[0] for each in prompts) else []
     answers = tuple(
         (
@@ -49,10 +53,6 @@ def card(prompt: Prompt, samples: Sequence[Sample], about: str = "") -> Completi
     )
     start = tuple(_message(message, COMPLETION_LIMIT) for message in shared)
     return Completions(visible(prompt.question), one_line(prompt.answer), answers, start, about)
-
-
-def _is_prompt(message: Mapping[str, Any]) -> bool:
-    return message.get("role") != "assistant"
 
 
 def _turns(messages: Sequence[Mapping[str, Any]], episode: Mapping[str, Any]) -> list[Message]:

@@ -110,8 +110,15 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
     for number, pool in enumerate(pools):
         suffix = f": {pool.title}" if len(pools) > 1 else ""
         what = "episodes" if pool.turns else "completions"
+        subsets = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
+        tables = (tier_table(pool.table), turn_table(pool))
+        difficulty = [
+            *(Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)),
+            pool_figures(pool.title, pool.table, pool.samples, subsets),
+            *(table for table in tables if table.body),
+        ]
         for name, title, blocks in (
-            ("difficulty", "Difficulty of the pool", _difficulty(pool)),
+            ("difficulty", "Difficulty of the pool", difficulty),
             ("policies", "Subsets", _policies(pool)),
             ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
             ("gold", "Suspected wrong gold answers", _suspects(pool)),
@@ -146,14 +153,6 @@ def pool_figures(
         partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
     )
     return FigureRow((histogram, outcomes))
-
-
-def _difficulty(pool: PoolAnalysis) -> list[Block]:
-    outcomes = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
-    blocks: list[Block] = [Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)]
-    blocks.append(pool_figures(pool.title, pool.table, pool.samples, outcomes))
-    blocks += [t for t in (tier_table(pool.table), turn_table(pool)) if t.body]
-    return blocks
 
 
 def turn_table(pool: PoolAnalysis) -> Table:

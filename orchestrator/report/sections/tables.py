@@ -247,7 +247,11 @@ def turns(families: Sequence[Family]) -> Table:
     """What episodes took before and after training; empty where completions are no episodes."""
     body = []
     for family in families:
-        lines = {p: _turns(rows) for p, rows in family.by_policy().items() if _has_turns(rows)}
+        lines = {
+            policy: _turns(rows)
+            for policy, rows in family.by_policy().items()
+            if all(side for row in rows for side in row.turns)
+        }
         if lines:
             base, _ = next(iter(lines.values()))
             body.append((family.title, "base model", *base))
@@ -267,18 +271,19 @@ def turns(families: Sequence[Family]) -> Table:
     )
 
 
-def _has_turns(rows: Sequence[Row]) -> bool:
-    return all(side for row in rows for side in row.turns)
-
-
 def _turns(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The entries of the base model, and those of a policy."""
+    """The entries of the base model, and those of a policy; errors are means over seeds."""
     accuracy, truncated = change(rows, OWN, correct_share), _change_of(rows, "truncated")
     shares = [
         (f"{100 * c.base:.1f}", level_text(c)) if c else (NONE, NONE) for c in (accuracy, truncated)
     ]
     means = (_mean_turns(rows, name) for name in ("turns", "tool_calls"))
-    base, after = zip(shares[0], *means, _error_shares(rows), shares[1], strict=True)
+    totals = [[total(row.turns[side].values()) for row in rows] for side in (0, 1)]
+    errors = [float(np.mean([t.error_share for t in side if t])) for side in totals]
+    errors_before, errors_after = (f"{100 * e:.1f}" if isfinite(e) else NONE for e in errors)
+    if NONE not in (errors_before, errors_after):
+        errors_after = f"{errors_after} ({in_points(100 * (errors[1] - errors[0]))})"
+    base, after = zip(shares[0], *means, (errors_before, errors_after), shares[1], strict=True)
     return base, after
 
 
@@ -300,16 +305,6 @@ def _mean_turns(rows: Sequence[Row], name: str) -> tuple[str, str]:
     difference, low, high = (f"{most * x:+.2f}".replace("-", "−") for x in changed.effect[:3])
     interval = f" [{low}, {high}]" if isfinite(changed.effect.low) else ""
     return f"{most * changed.base:.2f}", f"{most * changed.final:.2f} ({difference}{interval})"
-
-
-def _error_shares(rows: Sequence[Row]) -> tuple[str, str]:
-    """Tool calls answered by an error in % before and after training, means over seeds."""
-    totals = [[total(row.turns[side].values()) for row in rows] for side in (0, 1)]
-    shares = [float(np.mean([t.error_share for t in side if t])) for side in totals]
-    before, after = (f"{100 * share:.1f}" if isfinite(share) else NONE for share in shares)
-    if NONE not in (before, after):
-        after = f"{after} ({in_points(100 * (shares[1] - shares[0]))})"
-    return before, after
 
 
 Kind = Literal["tier", "band"]
