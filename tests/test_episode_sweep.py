@@ -14,6 +14,7 @@ from scripted_model import Scripted
 from test_environments import MODULE
 
 from benchmarks.local_cluster import ROOT
+from orchestrator.cli.doctor import check_dataset
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
@@ -103,35 +104,36 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
 ) -> None:
     for module in ("environments_of_users", "scripted_model"):
         shutil.copy(HERE / f"{module}.py", local_ray)
-    tables = []
-    for name in ("killed", "undisturbed"):
-        file = experiments(tmp_path / name)
-        parts = file.parent / "runs" / "probes"
-        if name == "killed":
-            log = tmp_path / "log"
-            _, folder = opened(file, monkeypatch)
-            driver = sweeps.start(file, log, verb="probe", PYTHONPATH=f"{ROOT}:{HERE}")
-            sweeps.wait_for(lambda: [*parts.glob(f"{folder.spec.key}/*.parquet")], driver, log)  # noqa: B023
-            driver.send_signal(signal.SIGKILL)
-            driver.wait()
-            _, folder = opened(file, monkeypatch)
-            before = folder.read().outcomes().drawn
-            assert 0 < before < 12 * len(folder.prompts)
-        out = sweeps.decile_here("probe", str(file), "-e", sweeps.NAME, folder=file.parent)
-        assert out.returncode == 0, out.stdout + out.stderr
-        assert "environments_of_users:Guess reset with 8 rows, 2 tools (act, guess)" in out.stderr
-        plan, folder = opened(file, monkeypatch)
-        tables.append(folder.samples())
-    assert tables[0].equals(tables[1])
-    episodes = tables[0]["episode"].to_pylist()
+    file, log = experiments(tmp_path), tmp_path / "log"
+    _, folder = opened(file, monkeypatch)
+    driver = sweeps.start(file, log, verb="probe", PYTHONPATH=f"{ROOT}:{HERE}")
+    parts = tmp_path / "runs" / "probes" / folder.spec.key
+    sweeps.wait_for(lambda: [*parts.glob("*.parquet")], driver, log)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    _, folder = opened(file, monkeypatch)
+    assert 0 < folder.read().outcomes().drawn < 12 * len(folder.prompts)
+    arguments = (str(file), "-e", sweeps.NAME)
+    out = sweeps.decile_here("probe", *arguments, folder=tmp_path)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "environments_of_users:Guess reset with 8 rows, 2 tools (act, guess)" in out.stderr
+    plan, folder = opened(file, monkeypatch)
+    samples = folder.samples()
+
+    calm = Store(str(tmp_path / "calm"))
+    actor = ProbeActor([folder.spec], calm.uri, 1)
+    _, failure = actor.draw_part([(prompt, range(12)) for prompt in folder.prompts])
+    assert not failure
+    assert samples == ProbeFolder(calm, folder.spec, folder.prompts, folder.task).samples()
+    episodes = samples["episode"].to_pylist()
     assert {e["turns"] for e in episodes} == {1, *range(2, 8)} and not any(
         e["failure"] for e in episodes
     )
     text = " ".join(out.stdout.split())
     assert "correct" in text and "% of prompts" in text, "the tables of the probe"
     assert "Turns by pass rate" in text
-    again = sweeps.decile_here("plan", str(file), "-e", sweeps.NAME, folder=file.parent)
+    again = sweeps.decile_here("plan", *arguments, folder=tmp_path)
     assert "samples to draw" not in again.stdout.split("probe m/game test")[0]
-    for arguments in (["select", "-e", sweeps.NAME, "--policy", "middle"], ["doctor"]):
-        done = sweeps.decile_here(arguments[0], str(file), *arguments[1:], folder=file.parent)
-        assert done.returncode == 0, done.stdout + done.stderr
+    chosen = sweeps.decile_here("select", *arguments, "--policy", "middle", folder=tmp_path)
+    assert chosen.returncode == 0, chosen.stdout + chosen.stderr
+    assert "2 tools (act, guess)" in check_dataset(folder.spec.dataset)

@@ -201,6 +201,7 @@ def init(arguments: argparse.Namespace) -> int:
         train = read_questions(arguments.train, "train")
     else:
         train = answers.get("training file", "", lambda reply: read_questions(reply, "train"))
+    test: QuestionRows | None
     if arguments.test is not None:
         test = read_questions(arguments.test, "test")
     elif arguments.train is not None and Path(arguments.train).is_dir():
