@@ -58,10 +58,11 @@ pure: install
 test: lint
 	@$(MAKE) --no-print-directory -j2 tests types
 
-# Tests that start Ray come last, also in two processes: a sweep mostly waits for its processes.
+# For two CPUs. Some tests wait for processes of their own, hence three at once; tests that start Ray
+# come last, two at once, each of them on one CPU.
 tests: install
 	@status=0; set -x; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=ci --durations=20 \
+	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20 \
 		-m "not cluster" || status=1; \
 	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=ci --durations=20 \
 		-m cluster || status=1; \

@@ -42,7 +42,7 @@ from policies import History
 from policies.scheduled import Predicted
 from tasks.marking.marks import Mark
 
-G, UPDATES = 4, 6
+G, UPDATES = 4, 4
 ONLINE: dict[str, dict[str, Any]] = {
     "dynamic": {"max_draws": 2},
     "balanced": {"of": "hard", "low": 0.3},
