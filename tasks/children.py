@@ -230,8 +230,9 @@ class Children:
 
     With `setup`, each child first calls `target(*setup)`, which returns the function to call.
     `limit` is the time for one call in seconds; a child that needs more is killed, and the call's
-    reply has the failure `time-limit`. `environment` is added to that of this process. Usable from
-    any thread; one `map` runs at a time.
+    reply has the failure `time-limit`. `environment` is added to that of this process. They start
+    when first needed; a forked process starts its own. Usable from any thread; one `map` runs at a
+    time.
     """
 
     def __init__(
@@ -248,6 +249,12 @@ class Children:
         self._children: list[_Child] = []
         self._lock = threading.Lock()
         atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked process: another thread of the parent may have the lock."""
+        self._of_parent, self._children = self._children, []  # not closed: their pipes are shared
+        self._lock = threading.Lock()
 
     def map(
         self,

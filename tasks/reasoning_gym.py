@@ -6,11 +6,9 @@ configuration or an answer makes hang or crash concerns that configuration or an
 
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -45,9 +43,10 @@ EXCLUDED: Mapping[str, str] = {
     "game_of_life_halting": "its score_answer accepts any text",
     "rush_hour": "an item has no reference answer",
 }
-CHILDREN = 2
-DRAW_LIMIT = 60.0  # seconds for one item
-SCORE_LIMIT = 10.0  # seconds for one answer; wrong integrals take sympy seconds
+_DRAWERS, _SCORERS = (
+    Children("tasks.sources.gym:functions", 2, seconds, setup=[], environment=ENVIRONMENT)
+    for seconds in (60.0, 10.0)  # for one item; for one answer: wrong integrals take sympy seconds
+)
 MAX_ANSWER = 100_000  # characters that are scored
 PATIENCE = 200  # items in a row without a new question, after which there is none
 ROUND = 100  # items that are drawn at once, at most: what an interruption loses
@@ -222,7 +221,7 @@ class ReasoningGym(Task):
         """The score of each answer's text, and what gave it; None, and why, where it failed."""
         items = [(text, a.answer, a.question, a.info) for a, text in answers if a.info]
         calls = [["score", self.configs, *item] for item in items]
-        replies = iter(_children(os.getpid(), SCORE_LIMIT).map(calls) if calls else [])
+        replies = iter(_SCORERS.map(calls) if calls else [])
         scores: list[tuple[float | None, str]] = []
         for answer, text in answers:
             if not answer.info:
@@ -237,7 +236,7 @@ class ReasoningGym(Task):
             try:
                 parts = {name: self._fill(name) for name in self.weights}
             finally:
-                _children(os.getpid(), DRAW_LIMIT).close()
+                _DRAWERS.close()
             for name, part in parts.items():
                 self._golds[name] = sorted({p.answer for s in _SPLITS for p in part[s]})
             self._splits = {s: [p for part in parts.values() for p in part[s]] for s in _SPLITS}
@@ -323,12 +322,12 @@ class _Draws:
     def _call(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
         """The values of all calls. Raises TaskError if one hangs or crashes."""
         try:
-            replies = _children(os.getpid(), DRAW_LIMIT).map(calls, tolerated=0)
+            replies = _DRAWERS.map(calls, tolerated=0)
         except ChildError as error:
             raise TaskError(f"reasoning_gym {error.reason}") from error
         if failed := next((r for r in replies if r.failure not in (None, "not-tried")), None):
             limits = {
-                "time-limit": f"takes more than {DRAW_LIMIT:g} s",
+                "time-limit": f"takes more than {_DRAWERS.limit:g} s",
                 "MemoryError": "needs too much memory",
             }
             reason = limits.get(str(failed.failure), f"ends with {failed.failure} {failed.detail}")
@@ -341,13 +340,6 @@ class _Draws:
         if len(self.known) > self._stored:
             save_rows(self.key, self.known)
             self._stored, self._time = len(self.known), time.monotonic()
-
-
-@cache
-def _children(pid: int, limit: float) -> Children:
-    """This process's children with this time for a call; a forked process starts its own."""
-    target = "tasks.sources.gym:functions"
-    return Children(target, CHILDREN, limit, setup=[], environment=ENVIRONMENT)
 
 
 def _library_version() -> str:

@@ -276,7 +276,7 @@ def _replies(
     weights: Sequence[int],
 ) -> list[Reply]:
     """The children's replies; they are started when first needed."""
-    key = (os.getpid(), function.reference, limits)
+    key = (function.reference, limits)
     if key not in _children:
         path = [folder or os.getcwd() for folder in sys.path]
         setup = [path, project_folders(), function.reference, function.version]

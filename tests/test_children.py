@@ -148,3 +148,33 @@ def test_a_batch_that_is_interrupted_leaves_no_reply_to_the_next(
         with pytest.raises(KeyboardInterrupt):
             children.map([["echo", "old"]])
     assert values(children.map([["echo", "new"]])) == ["new"]
+
+
+FORKS = """
+import os, sys
+from tasks.children import Children
+
+children = Children("misbehaving:do", 1, 30.0)
+print(children.map([["pid", 0]]) == children.map([["pid", 0]]))
+[before] = children.map([["pid", 0]])
+children._lock.acquire()  # as another thread of the parent may have it
+if os.fork() == 0:
+    [own] = children.map([["pid", 0]])
+    print(own.failure is None and own != before, flush=True)
+    sys.exit()  # which ends the children of this process
+os.wait()
+children._lock.release()
+print(children.map([["pid", 0]]) == [before])
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_process_has_children_of_its_own_and_leaves_those_of_its_parent() -> None:
+    process = subprocess.run(
+        [sys.executable, "-u", "-c", FORKS],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([HERE, str(Path(HERE).parent)])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.stdout.split() == ["True"] * 3, process.stderr

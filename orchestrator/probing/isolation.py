@@ -88,7 +88,7 @@ def _children_of(task: Task, processes: int) -> Children:
         ) from error
     if processes:
         limits = limits._replace(processes=processes)
-    key = (os.getpid(), type(task), content, limits)
+    key = (type(task), content, limits)
     if key not in _children:
         path = [folder or os.getcwd() for folder in sys.path]
         setup = [path, project_folders(), reference_of(task), *json.loads(built_with)]

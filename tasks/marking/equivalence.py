@@ -5,11 +5,9 @@ lenient: a box of any kind, or a stated answer, that is equivalent to the gold. 
 child processes under a time limit, so no answer can hang, crash or starve the calling process.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cache
 from typing import NamedTuple
 
 from tasks.base import Answer
@@ -34,7 +32,7 @@ from tasks.marking.spelling import (
 )
 
 LIMIT = 5.0  # seconds for one comparison
-CHILDREN = 2
+_VERIFIERS = Children("tasks.marking.math_verifier:equivalent", 2, LIMIT)
 
 _DELIMITER = re.compile(r"(?<!\\)\$")
 _INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|\$\$?)", re.DOTALL)
@@ -61,7 +59,7 @@ def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:
     """Mark many; those that need math-verify are compared by several children at once."""
     by_text = [_mark_text(answer, marking) for answer in answers]
     pairs = [(mark.gold, mark.answer) for mark in by_text if isinstance(mark, _Comparison)]
-    replies = iter(_children(os.getpid()).map(pairs) if pairs else [])
+    replies = iter(_VERIFIERS.map(pairs) if pairs else [])
     marks = []
     for mark in by_text:
         if isinstance(mark, Mark):
@@ -130,9 +128,3 @@ def _single_number(latex: str, parts: AnswerParts) -> Fraction | None:
     """The value of an expression that is one number, apart from its label and unit."""
     text = latex.strip() if "%" in latex else parts.value  # 20 % may be meant as 0.2
     return only_number(text) if len(text) < REACH and _PLAIN.fullmatch(text) else None
-
-
-@cache
-def _children(pid: int) -> Children:
-    """This process's verifiers, started when first needed; a forked process starts its own."""
-    return Children("tasks.marking.math_verifier:equivalent", CHILDREN, LIMIT)
