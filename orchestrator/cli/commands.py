@@ -13,7 +13,6 @@ from orchestrator.report.layout import described, output_width, wrapped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.config.entries import ModelEntry
     from orchestrator.planning.cells import Cell
     from orchestrator.planning.plan import Plan
     from orchestrator.selection.plan_probe import PlanProbe
@@ -314,19 +313,11 @@ def ls(arguments: argparse.Namespace) -> int:
     else:
         config = load_config(arguments.file).config
         if arguments.what == "models":
-            lines = {name: _model_line(entry) for name, entry in config.models.items()}
+            lines = {name: entry.source_text() for name, entry in config.models.items()}
         else:
             lines = {name: experiment.about for name, experiment in config.experiments.items()}
     print(described([*lines], [*lines.values()], output_width()))
     return 0
-
-
-def _model_line(entry: "ModelEntry") -> str:
-    if entry.hub:
-        return f"hub {entry.hub}@{entry.revision}{', in 4 bits' if entry.load_in_4bit else ''}"
-    if entry.embedded:
-        return f"embedded {entry.embedded}"
-    return f"recorded {entry.recorded}" if entry.recorded else f"path {entry.path}"
 
 
 def doctor(arguments: argparse.Namespace) -> int:

@@ -179,7 +179,12 @@ def parse_claim(text: str) -> Claim:
     clauses = _clauses(text, words, start)
     if metric and "metric" in clauses:
         raise ClaimError(text, f"it has two metrics: remove {clauses['metric']!r}")
-    size = _size(text, sign, clauses)
+    word, other = ("by", "within") if sign in (">", "<", "!=") else ("within", "by")
+    if other in clauses:
+        raise ClaimError(text, f"{sign!r} takes {word!r}, not {other!r}: write {word}")
+    size = float(clauses.get(word, 0))
+    if sign == "=" and size == 0:
+        raise ClaimError(text, "no two results are exactly equal: add 'within 2'")
     most = 1 if level else 100
     if max(size, float(level["level"]) if level else 0) > most:
         what = "R² lies from 0 to 1" if level else "sizes are percentage points"
@@ -231,17 +236,6 @@ def _clauses(text: str, words: str, start: int) -> dict[str, str]:
         clauses |= groups if "size" not in groups else {groups["size"]: groups["points"]}
         start = clause.end()
     return clauses
-
-
-def _size(text: str, sign: str, clauses: dict[str, str]) -> float:
-    """The size of a claim: `by` for a strict sign, `within` for one that includes equality."""
-    word, other = ("by", "within") if sign in (">", "<", "!=") else ("within", "by")
-    if other in clauses:
-        raise ClaimError(text, f"{sign!r} takes {word!r}, not {other!r}: write {word}")
-    size = float(clauses.get(word, 0))
-    if sign == "=" and size == 0:
-        raise ClaimError(text, "no two results are exactly equal: add 'within 2'")
-    return size
 
 
 def _settings(text: str) -> AxisValues:

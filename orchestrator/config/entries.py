@@ -122,6 +122,14 @@ class ModelEntry(Settings):
             )
         return self
 
+    def source_text(self) -> str:
+        """Where the weights come from: `hub ID@COMMIT`, `embedded tiny`, `path FOLDER`."""
+        if self.hub:
+            return f"hub {self.hub}@{self.revision}{', in 4 bits' if self.load_in_4bit else ''}"
+        if self.embedded:
+            return f"embedded {self.embedded}"
+        return f"recorded {self.recorded}" if self.recorded else f"path {self.path}"
+
 
 class DatasetEntry(Settings):
     """A task with its options."""

@@ -60,7 +60,7 @@ def load_claims(
             if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
         ]
         twice = "it is stated twice: remove one" if claim in claims else ""
-        if problem := twice or _unknown_tier(claim, about, pools) or _unreachable(claim, about):
+        if problem := twice or _unreadable(claim, about, pools):
             error = ClaimError(text, problem)
             raise loaded.error(str(error), "experiments", name, "claims", index)
         claims.append(claim)
@@ -78,17 +78,13 @@ def tiers_of(pool: Pool) -> dict[str, str]:
     return {prompt.prompt_id: prompt.tier for prompt in pool.test}
 
 
-def _unknown_tier(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
-    if claim.tier in (None, EVERY_TIER):
-        return ""
-    for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
-        tiers = sorted({*tiers_of(pools[test_set]).values()})
-        if claim.tier not in tiers:
-            return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
-    return ""
-
-
-def _unreachable(claim: Claim, cells: Sequence[Cell]) -> str:
+def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
+    """Why a claim's tier or cost has no evaluation; empty if it has one."""
+    if claim.tier not in (None, EVERY_TIER):
+        for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
+            tiers = sorted({*tiers_of(pools[test_set]).values()})
+            if claim.tier not in tiers:
+                return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
     if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
         return ""
     cost, amount = claim.at

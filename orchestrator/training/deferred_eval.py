@@ -7,9 +7,8 @@ adapter after the other, and the cells are finished. After a kill, the same call
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -156,7 +155,11 @@ class CheckpointActor:
         folder = CellFolder(self.store, cell.cell_id)
         for path, problem in folder.adapter_problems(update).items():
             raise Unsound(f"{path} {problem}: rerun to resume before it")
-        with _local_copy(self.store, folder.place, ADAPTERS, str(update)) as adapter:
+        kept = (folder.place, ADAPTERS, str(update))
+        own = nullcontext(self.store.local_path(*kept)) if self.store.local else None
+        with own or scratch_folder("decile-adapter-") as adapter:
+            if own is None:
+                self.store.copy_out(adapter, *kept)
             with engine_errors(type(self.sampler), "adapt"):
                 self.sampler.adapt(adapter)
             try:
@@ -167,17 +170,6 @@ class CheckpointActor:
         place = (folder.place, EVALUATED)
         self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")
         self.store.write_table(table, *place, f"{update}.parquet")
-
-
-@contextmanager
-def _local_copy(store: Store, *place: str) -> Iterator[Path]:
-    """A folder of the store as a local folder, copied where the store is not local."""
-    if store.local:
-        yield store.local_path(*place)
-        return
-    with scratch_folder("decile-adapter-") as folder:
-        store.copy_out(folder, *place)
-        yield folder
 
 
 def _finish(store: Store, cell: Cell) -> str:

@@ -117,9 +117,15 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
             pool_figures(pool.title, pool.table, pool.samples, subsets),
             *(table for table in tables if table.body),
         ]
+        commands = [Command(p.command) for p in pool.policies if p.command]
+        about = "To select a subset from the pool's difficulty table, one row per prompt:"
+        policies: list[Block] = [policy_table(pool)] if subsets else []
+        policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
+        policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
+        policies += [Paragraph(about), *commands] if commands else []
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", difficulty),
-            ("policies", "Subsets", _policies(pool)),
+            ("policies", "Subsets", policies),
             ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
             ("gold", "Suspected wrong gold answers", _suspects(pool)),
             ("completions", f"Example {what}", _completions(pool)),
@@ -308,17 +314,6 @@ def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> 
     title = _title(len(prompts), f"by {policy}", f"the first {LISTED}")
     table = Table(title, ("rank", "question", "answer", "pass rate"), body)
     return Section("subset", "Subset", (table,))
-
-
-def _policies(pool: PoolAnalysis) -> list[Block]:
-    blocks: list[Block] = [policy_table(pool)] if any(p.summary for p in pool.policies) else []
-    blocks += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
-    blocks += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
-    commands = [Command(p.command) for p in pool.policies if p.command]
-    if commands:
-        about = "To select a subset from the pool's difficulty table, one row per prompt:"
-        blocks += [Paragraph(about), *commands]
-    return blocks
 
 
 def _unsolved(pool: PoolAnalysis) -> list[Block]:
