@@ -58,13 +58,13 @@ pure: install
 test: lint
 	@$(MAKE) --no-print-directory -j2 tests types
 
-# For two CPUs. Some tests wait for processes of their own, hence three at once; tests that start Ray
-# come last, two at once, each of them on one CPU.
+# For two CPUs: some tests wait for processes of their own, hence three at once. Tests that start Ray
+# come last, each of them on one CPU.
 tests: install
 	@status=0; set -x; \
 	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20 \
 		-m "not cluster" || status=1; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=ci --durations=20 \
+	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20 \
 		-m cluster || status=1; \
 	exit $$status
 
