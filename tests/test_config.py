@@ -383,7 +383,10 @@ def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> 
     assert setting.partition(":")[0] in load_config(file).experiment("q").lora
 
 
-def test_a_valid_setting_that_is_probably_a_slip_is_a_warning(tmp_path: Path) -> None:
+def test_a_valid_setting_that_is_probably_a_slip_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the tests run, a storage may be
     file = written(tmp_path, GOOD.replace("learning_rate: 1e-4", "learning_rate: 10, beta: 1"))
     assert load_config(file).warnings("q") == [
         f"warning: {file}:11: experiments.q.grpo.learning_rate: learning_rate is 10, which is "
