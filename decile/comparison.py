@@ -72,9 +72,8 @@ def compare(
     sources: dict[str, list[Source]] = {}
     for name, value in arms.items():
         own = sources[str(name)] = []
-        for each in (
-            value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-        ):
+        values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for each in values:
             if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
                 each = pa.Table.from_pandas(each, preserve_index=False)
             if not isinstance(each, str | Path | pa.Table):

@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -43,10 +44,9 @@ EXCLUDED: Mapping[str, str] = {
     "game_of_life_halting": "its score_answer accepts any text",
     "rush_hour": "an item has no reference answer",
 }
-_DRAWERS, _SCORERS = (
-    Children("tasks.sources.gym:functions", 2, seconds, setup=[], environment=ENVIRONMENT)
-    for seconds in (60.0, 10.0)  # for one item; for one answer: wrong integrals take sympy seconds
-)
+_children = partial(Children, "tasks.sources.gym:functions", 2, setup=[], environment=ENVIRONMENT)
+_DRAWERS = _children(60.0)  # seconds for one item
+_SCORERS = _children(10.0)  # seconds for one answer; wrong integrals take sympy seconds
 MAX_ANSWER = 100_000  # characters that are scored
 PATIENCE = 200  # items in a row without a new question, after which there is none
 ROUND = 100  # items that are drawn at once, at most: what an interruption loses

@@ -271,12 +271,9 @@ class ProbeActor:
                 if task.environment is None:
                     raise
                 failure = str(error)
-                played = [
-                    [
-                        each if each and each.episode and not each.episode.failure else None
-                        for each in of
-                    ]
-                    for of in results
+                played = [  # without the episodes that failed
+                    [c if c and c.episode and not c.episode.failure else None for c in completions]
+                    for completions in results
                 ]
                 samples = mark_samples(task, requests, played, max_errors)
         except (MarkingError, SamplingError, TaskError) as error:

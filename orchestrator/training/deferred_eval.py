@@ -156,9 +156,12 @@ class CheckpointActor:
         for path, problem in folder.adapter_problems(update).items():
             raise Unsound(f"{path} {problem}: rerun to resume before it")
         kept = (folder.place, ADAPTERS, str(update))
-        own = nullcontext(self.store.local_path(*kept)) if self.store.local else None
-        with own or scratch_folder("decile-adapter-") as adapter:
-            if own is None:
+        with (
+            nullcontext(self.store.local_path(*kept))
+            if self.store.local
+            else scratch_folder("decile-adapter-")
+        ) as adapter:
+            if not self.store.local:
                 self.store.copy_out(adapter, *kept)
             with engine_errors(type(self.sampler), "adapt"):
                 self.sampler.adapt(adapter)
