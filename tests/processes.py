@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 
 def output_of(code: str) -> str:
     """What the code prints in a fresh interpreter, run in the root of the repository."""
@@ -60,6 +62,23 @@ def wait_until(
         assert running(), "the process ended early"
         time.sleep(0.05)
     raise AssertionError(f"timed out after {seconds:g} s")
+
+
+def wait_gone(processes: list[psutil.Process], seconds: float = 60) -> None:
+    """Fail unless every process ends in this time."""
+
+    def remaining() -> list[str]:
+        names = []
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    names.append(process.name())
+        return names
+
+    try:
+        wait_until(lambda: not remaining(), seconds=seconds)
+    except AssertionError:
+        raise AssertionError(f"still running after {seconds:g} s: {remaining()}") from None
 
 
 @contextmanager

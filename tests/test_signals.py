@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import wait_until
+from processes import wait_gone
 from sweeps import (
     NAME,
     decile_here,
@@ -31,14 +31,6 @@ def statuses(file: Path) -> set[str]:
     """The statuses of the sweep's runs in MLflow."""
     with closing(sqlite3.connect(store_of(file).path("mlflow.db"))) as database:
         return {status for (status,) in database.execute("SELECT status FROM runs")}
-
-
-def assert_gone(processes: list[psutil.Process]) -> None:
-    """Fails unless every process ends."""
-    wait_until(
-        lambda: not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE],
-        seconds=30,
-    )
 
 
 def test_a_sweep_that_is_killed_at_every_stage_has_the_results_of_a_calm_one(
@@ -64,7 +56,7 @@ def test_a_sweep_that_is_killed_at_every_stage_has_the_results_of_a_calm_one(
         assert text in log.read_text().splitlines()[-1], log.read_text()
         assert "Traceback" not in log.read_text()
         assert "Raylet is terminated" not in log.read_text()
-        assert_gone(below)
+        wait_gone(below)
 
     samplers: list[int] = []
 

@@ -1,6 +1,5 @@
 """Sweeps that sample with vLLM, in an environment of its own or as a server; kill included."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from processes import wait_until
-from sweeps import NAME, evaluations, experiments, plan_of, store_of
+from processes import wait_gone, wait_until
+from sweeps import NAME, evaluations, experiments, plan_of, store_of, workers
 from vllm_server import KEY, vllm_server
 
-from benchmarks.local_cluster import ROOT, environment
+from benchmarks.local_cluster import ROOT, environment, kill_all
 from orchestrator.embedded import embedded_path
 
 Answers = dict[tuple[int, str, int], tuple[str, int, str]]  # text, tokens, finish
@@ -103,18 +102,6 @@ def finish(file: Path, ray_folder: Path) -> str:
     return " ".join(text.split())
 
 
-def started_with(name: str, value: str) -> list[psutil.Process]:
-    """The processes with this variable in their environment."""
-    matching = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(name) == value and process.pid != os.getpid():
-                matching.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return matching
-
-
 def answers(file: Path, *, greedy: bool) -> Answers:
     """The completions of a sweep's only cell, by update, prompt and sample."""
     table = evaluations(store_of(file), plan_of(file).cells[0].cell_id)
@@ -144,10 +131,14 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
     parts = wait_until(
         lambda: list(folder.glob("*.parquet")), running=lambda: driver.poll() is None
     )
+    below = psutil.Process(driver.pid).children(recursive=True)
+    agents, engines = workers(driver.pid, "Agent"), workers(driver.pid, "VLLM")
     driver.kill()
+    kill_all(agents)  # these of Ray's would ask its ended GCS for minutes
     killed_output = driver.communicate()[0]
     before = {part: pq.read_table(part) for part in parts if part.exists()}
-    wait_until(lambda: not started_with("RAY_TMPDIR", str(ray_folder)))
+    assert bool(engines) is (engine["engine"] == "vllm")
+    wait_gone(below)
 
     text = finish(file, ray_folder)
     if engine["engine"] == "vllm":
