@@ -1,7 +1,6 @@
 """Training on episodes: the tokens and gradients of plain TRL, the record, and resuming."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import yaml
 from datasets import Dataset
 from environments_of_users import Guess
@@ -19,9 +17,9 @@ from scripted_model import Scripted, calls, characters, counting
 from test_environments import MODULE, call, file_of
 from test_episodes import SETTINGS
 from tiny_sampler import SIZES
-from torch.multiprocessing import spawn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
+from two_workers import two_workers
 
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.table import difficulty
@@ -237,25 +235,11 @@ def trained(folder: Path, cell: Cell, stops: Sequence[int]) -> Store:
     return store
 
 
-def worker(rank: int, folder: str, cell_json: str, cpus: int) -> None:
+def worker(rank: int, folder: Path, cell_json: str) -> None:
     """Run a cell as one of two workers, whose models say what `turn` says."""
-    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-    os.environ |= ranks | {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "0",
-        "ACCELERATE_USE_CPU": "1",
-    }
-    torch.set_num_threads(cpus)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
-    )
     script = Scripted(turn)
     TransformersSampler.sample = lambda _, requests, settings: script.sample(requests, settings)  # type: ignore[method-assign]
-    try:
-        run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
-    finally:
-        dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
-        dist.destroy_process_group()
+    run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
 
 
 def outcome(store: Store, cell: Cell) -> tuple[Any, ...]:
@@ -285,7 +269,7 @@ def test_two_workers_play_the_episodes_of_one(
             store = trained(folder, cell, ())
         else:
             store = probed(folder, cell)
-            spawn(worker, (str(folder), cell.model_dump_json(), 1), nprocs=2)
+            two_workers(worker, folder, cell.model_dump_json())
         results.append(outcome(store, cell))
     (one, two) = results
     assert one[:3] == two[:3] and one[0]["tool_calls"] > 0

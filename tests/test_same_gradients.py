@@ -1,14 +1,11 @@
 """An update here and in plain TRL, from the same rollouts: the same gradients to rounding."""
 
 import json
-import os
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-import torch.distributed as dist
 from grpo import (  # noqa: F401 (fixtures)
     BY_ROWS,
     BY_TOKENS,
@@ -22,9 +19,9 @@ from grpo import (  # noqa: F401 (fixtures)
     trained,
     trainer_of,
 )
-from torch.multiprocessing import spawn
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
+from two_workers import two_workers
 
 from orchestrator.training.shortcuts import arranged
 from orchestrator.training.trl_internals import LiveGroupsTrainer
@@ -240,16 +237,9 @@ def test_six_updates_give_the_weights_of_trl(
     assert difference(ours, trls) < limit
 
 
-def worker(rank: int, folder: str, settings: dict[str, Any]) -> None:
+def worker(rank: int, folder: Path, settings: dict[str, Any]) -> None:
     """One of two workers that train in both ways; writes the difference, and rows left out."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    torch.set_num_threads(1)
-    rendezvous, timeout = f"file://{folder}/rendezvous", timedelta(seconds=300)
-    dist.init_process_group(
-        "gloo", init_method=rendezvous, rank=rank, world_size=2, timeout=timeout
-    )
-    own = Path(folder, str(rank))
+    own = folder / str(rank)
     own.mkdir()
     seen = []
     for loss_type in ("dr_grpo", "dapo"):
@@ -260,8 +250,6 @@ def worker(rank: int, folder: str, settings: dict[str, Any]) -> None:
         left_out = [int((~batch["kept"]).sum()) for batch in trainer._buffered_inputs]
         seen.append([difference(ours, trls), left_out])
     (own / "seen.json").write_text(json.dumps(seen))
-    dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
-    dist.destroy_process_group()
 
 
 def test_two_workers_give_the_weights_of_trl(tmp_path: Path) -> None:
@@ -271,7 +259,7 @@ def test_two_workers_give_the_weights_of_trl(tmp_path: Path) -> None:
         **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
         **{"max_completion_length": 24, "learning_rate": 0.02},
     }
-    spawn(worker, (str(tmp_path), settings), nprocs=2)
+    two_workers(worker, tmp_path, settings)
     one, other = (json.loads((tmp_path / str(n) / "seen.json").read_text()) for n in (0, 1))
     assert one == other and len(one) == 2
     assert all(moved < 1e-4 and sum(left_out) > 0 for moved, left_out in one)

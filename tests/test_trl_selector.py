@@ -1,12 +1,9 @@
 """`decile.trl.PromptSelector` in TRL's own trainer, against cells with the same history."""
 
 import hashlib
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +22,7 @@ from grpo import Killed, one_thread, rated_pool, trained_cell  # noqa: F401 (fix
 from peft import LoraConfig
 from transformers import IntervalStrategy, PrinterCallback, set_seed
 from trl import GRPOTrainer
+from two_workers import two_workers
 
 from decile.trl import STATE, PromptSelector
 from orchestrator.cli.main import main
@@ -345,40 +343,17 @@ def table_of_a_run(own: Path, out: Path, policy: str, processes: int, resume: st
     return selector.table()
 
 
-PROCESS = """
-import os
-import sys
-from pathlib import Path
-
-import pyarrow.parquet as pq
-import torch
-from test_trl_selector import table_of_a_run
-
-torch.set_num_threads(1)
-rank = os.environ["RANK"]
-for policy in ("predicted", "dynamic"):
-    groups = table_of_a_run(Path(f"rank-{rank}"), Path(policy), policy, 2, sys.argv[1])
-    pq.write_table(groups, f"{policy}-{rank}.parquet")
-"""
+def worker(rank: int, folder: Path, resume: str) -> None:
+    for policy in ("predicted", "dynamic"):
+        own = folder / f"rank-{rank}"
+        groups = table_of_a_run(own, folder / policy, policy, 2, resume)
+        pq.write_table(groups, folder / f"{policy}-{rank}.parquet")
 
 
 @pytest.mark.slow
 def test_several_processes_choose_as_one(tmp_path: Path) -> None:
-    (tmp_path / "process.py").write_text(PROCESS)
-
     def run(resume: str = "") -> dict[str, list[pa.Table]]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
-        variables = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, "--nproc-per-node", "2", "process.py", resume],
-            cwd=tmp_path,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        two_workers(worker, tmp_path, resume)
         return {
             policy: [pq.read_table(tmp_path / f"{policy}-{rank}.parquet") for rank in (0, 1)]
             for policy in ("predicted", "dynamic")

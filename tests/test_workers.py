@@ -1,15 +1,13 @@
 """Several workers of one cell start from the checkpoint that rank 0 reads from the store."""
 
 import json
-import os
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 from factories import cell_record, small_plan
-from torch.multiprocessing import spawn
+from two_workers import two_workers
 
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
@@ -45,14 +43,8 @@ def unreadable(self: Store, *parts: str) -> bool:
     raise OSError("the store is down")
 
 
-def worker(rank: int, folder: str, cell_json: str, hidden: str) -> None:
+def worker(rank: int, folder: Path, cell_json: str, hidden: str) -> None:
     """Run the cell as one of two workers; the training is replaced by a record of its start."""
-    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
-    os.environ["WORLD_SIZE"] = "2"
-    rendezvous, timeout = f"file://{folder}/rendezvous", timedelta(seconds=60)
-    dist.init_process_group(
-        "gloo", init_method=rendezvous, rank=rank, world_size=2, timeout=timeout
-    )
     if rank == 1:
         for name in ("folders", "exists"):
             setattr(Store, name, stale(getattr(Store, name), hidden))
@@ -63,21 +55,18 @@ def worker(rank: int, folder: str, cell_json: str, hidden: str) -> None:
         dist.barrier()
         rows = len(trial.record.groups.rows)
         start = [trial.checkpoint, trial.grpo["per_device_train_batch_size"], rows]
-        Path(folder, f"start-{rank}.json").write_text(json.dumps(start))
+        (folder / f"start-{rank}.json").write_text(json.dumps(start))
 
     Trial.run = train  # type: ignore[method-assign]
     try:
         run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
     except (OSError, RuntimeError) as error:
-        Path(folder, f"error-{rank}").write_text(str(error))
-    finally:
-        dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
-        dist.destroy_process_group()
+        (folder / f"error-{rank}").write_text(str(error))
 
 
 def starts(folder: Path, cell: Cell, hidden: str) -> list[Any]:
     """Where each worker starts that trains, while rank 1 does not see `hidden`."""
-    spawn(worker, (str(folder), cell.model_dump_json(), hidden), nprocs=2)
+    two_workers(worker, folder, cell.model_dump_json(), hidden)
     return [json.loads(file.read_text()) for file in sorted(folder.glob("start-*.json"))]
 
 
