@@ -14,7 +14,7 @@ import pytest
 import sweeps
 from filelock import FileLock
 from hypothesis import Phase, settings
-from sweeps import experiments, one_cpu, run
+from sweeps import ONE_CPU, experiments, run
 
 from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
@@ -123,10 +123,11 @@ def local_ray(
     folder = tmp_path_factory.getbasetemp() / "local_ray"
     if not ray.is_initialized():
         folder.mkdir(exist_ok=True)
-        with chdir(folder), one_cpu(), pytest.MonkeyPatch.context() as patch:
+        variables = ONE_CPU | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
+        with chdir(folder), pytest.MonkeyPatch.context() as patch:
             patch.delenv("RAY_ADDRESS", raising=False)
-            patch.setenv("PYTHONPATH", str(ROOT))
-            patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+            for name, value in variables.items():
+                patch.setenv(name, value)
             ray_sessions.enter_context(ray_session())
     monkeypatch.syspath_prepend(folder)
     return folder

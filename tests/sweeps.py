@@ -1,18 +1,10 @@
 """Real sweeps for tests: a small experiments.yaml on the embedded model, and the command itself."""
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import (
-    chdir,
-    contextmanager,
-    nullcontext,
-    redirect_stderr,
-    redirect_stdout,
-    suppress,
-)
+from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -29,6 +21,9 @@ from orchestrator.storage.schema import EVALUATIONS, GROUPS
 from orchestrator.storage.store import Store
 
 NAME = "small"
+# One sampler and one trial at a time: each process imports torch and TRL, which takes longer than
+# the training of most sweeps here.
+ONE_CPU = {"RAY_OVERRIDE_RESOURCES": '{"CPU": 1}'}
 shared_folder = Path()  # set in conftest.py
 
 
@@ -93,36 +88,18 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "orchestrator", *arguments]
 
 
-@contextmanager
-def one_cpu() -> Iterator[None]:
-    """Commands that are started in the block by a process of xdist use one CPU, its own.
-
-    Their Ray then starts one sampler and one trial at a time, so that fewer processes import torch
-    and TRL, which takes longer than the training of most sweeps here.
-    """
-    worker, usable = os.environ.get("PYTEST_XDIST_WORKER"), os.sched_getaffinity(0)
-    if worker:
-        number = int(worker.removeprefix("gw"))
-        os.sched_setaffinity(0, {sorted(usable)[number % len(usable)]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, usable)
-
-
 def decile(
     *arguments: str, folder: Path, parallel: bool = False, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `decile …` in `folder` to its end; `variables` are added to its environment."""
-    with nullcontext() if parallel else one_cpu():
-        return subprocess.run(
-            command(*arguments),
-            cwd=folder,
-            env=environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(**{} if parallel else ONE_CPU, **variables),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
 
 
 def decile_here(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -163,11 +140,11 @@ def start(
     **variables: str,
 ) -> subprocess.Popen[bytes]:
     """Start the sweep of a file in the background; its output goes to `log`."""
-    with log.open("wb") as out, nullcontext() if parallel else one_cpu():
+    with log.open("wb") as out:
         return subprocess.Popen(
             command(verb, str(file), "-e", NAME, *arguments),
             cwd=file.parent,
-            env=environment(**variables),
+            env=environment(**{} if parallel else ONE_CPU, **variables),
             stdout=out,
             stderr=subprocess.STDOUT,
         )

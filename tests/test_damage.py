@@ -168,7 +168,7 @@ def test_a_damaged_file_is_named_set_aside_and_not_used(
     assert (kind.path in {checked.path for checked in unsound}) is not absent
     assert not is_used(intact, store, kind)
 
-    lines = [*set_aside(store, problems(store, kind)), *repair_plan(intact.deferred, store)]
+    lines = [*set_aside(store, unsound), *repair_plan(intact.deferred, store)]
     assert len({line.split(" ")[0] for line in lines}) == len(lines), "one line for each file"
     if damaged is not None:
         assert file.with_name(f"{file.name}.unsound").read_bytes() == damaged

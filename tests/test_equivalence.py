@@ -14,6 +14,7 @@ from processes import hang_limit
 from orchestrator.probing.checks import BOMBS
 from tasks import Answer, get_task
 from tasks.children import Children
+from tasks.marking import equivalence
 from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.spelling import normalize_latex, same_text, split_answer, split_unit
 
@@ -262,7 +263,10 @@ def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
 
 
 @pytest.mark.slow
-def test_expressions_that_exceed_the_time_limit_are_errors_and_marking_continues() -> None:
+def test_expressions_that_exceed_the_time_limit_are_errors_and_marking_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(equivalence._VERIFIERS, "limit", 2.0)
     answers = [Answer(bomb, "7") for bomb in BOMBS] + [Answer(r"\boxed{x+7}", "7+x")]
     *bombs, last = mark_expressions(answers, "lenient")
     assert {mark.outcome for mark in bombs} <= {"error", "unparsed", "wrong"}

@@ -20,7 +20,7 @@ from hub_server import Hub, etag, hub_server
 from huggingface_hub import constants
 from processes import free_port, hang_limit, wait_until
 from remedies import problems
-from sweeps import command, one_cpu
+from sweeps import ONE_CPU, command
 
 import tasks.sources.hub
 from benchmarks.local_cluster import environment
@@ -492,15 +492,14 @@ def test_a_sweep_runs_without_a_network_on_what_was_fetched(tmp_path: Path, hub:
     hub.requests.clear()
     environment = client(file, hub) | {"HF_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
     environment["HF_HUB_OFFLINE"] = "1"
-    with one_cpu():
-        done = subprocess.run(
-            command("run", file.name, "-e", "small"),
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+    done = subprocess.run(
+        command("run", file.name, "-e", "small"),
+        cwd=tmp_path,
+        env=environment | ONE_CPU,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[1/1] far/sums/hard/s0: accuracy" in done.stderr
     assert not hub.requests

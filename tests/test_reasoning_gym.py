@@ -297,7 +297,10 @@ def test_an_exception_of_the_score_is_a_wrong_answer() -> None:
     assert mark[:4] == ("wrong", "x", "lenient:boxed-score", 0.0)
 
 
-def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other() -> None:
+def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks.reasoning_gym._SCORERS, "limit", 3.0)
     task = sums(dataset="polynomial_multiplication", config={}, train=4, test=0)
     [prompt, *_] = task.train()
     answers = [prompt.answer, "9**9**9**9", prompt.answer]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from sweeps import NAME, command, experiments, one_cpu
+from sweeps import NAME, ONE_CPU, command, experiments
 from terminal import Screen, run_in_terminal
 
 pytestmark = pytest.mark.cluster
@@ -26,8 +26,8 @@ def test_a_sweep_fits_a_small_terminal_and_leaves_only_its_messages(tmp_path: Pa
         training = any(line.startswith("training") for line in screen.shown)
         return (100, 30) if screen.columns == 80 and training else None
 
-    with one_cpu():
-        assert run_in_terminal(command("run", str(file), "-e", NAME), screen, tmp_path, watch) == 0
+    run = command("run", str(file), "-e", NAME)
+    assert run_in_terminal(run, screen, tmp_path, watch, **ONE_CPU) == 0
     assert screen.columns == 100, "was resized while it trained"
     assert any(re.match(r"probe tiny/few train  ━  \d+/256 samples, ETA ", f) for f in frames)
     assert any(re.match(r"hard/s0 .* [34]/4 +\d+\.\d +0\.\d{3} +\d:\d\d$", f) for f in frames)
