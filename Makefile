@@ -58,15 +58,9 @@ pure: install
 test: lint
 	@$(MAKE) --no-print-directory -j2 tests types
 
-# For two CPUs: some tests wait for processes of their own, hence three at once. Tests that start Ray
-# come last, each of them on one CPU.
+# For two CPUs: some tests wait for processes of their own, hence three at once.
 tests: install
-	@status=0; set -x; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20 \
-		-m "not cluster" || status=1; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20 \
-		-m cluster || status=1; \
-	exit $$status
+	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20
 
 test-engines: install engine-vllm
 	PYTHONPATH=.:tests $(ENGINES)/python -m pytest -n 2 --dist loadfile --durations=10 tests/engines

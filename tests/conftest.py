@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack, chdir
 from pathlib import Path
 
@@ -27,6 +26,7 @@ FIXTURE_MARKERS = {
     "server": "slow",
 }
 
+LOCAL_RAY = ExitStack()
 gc.disable()  # a third of the time in which torch, TRL and MLflow are imported
 # A shell in the background ignores the first, nohup the second; commands would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,23 +49,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Skip modules that are deselected as a whole: importing torch and Ray takes seconds."""
     if collection_path.suffix != ".py":
         return None
-    text, chosen = collection_path.read_text(), config.option.markexpr
+    text = collection_path.read_text()
     marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.M)
-    if marker and f"not {marker[1]}" in chosen:
-        return True
-    return (
-        True
-        if chosen == "cluster" and not re.search(r"\b(cluster|finished|local_ray)\b", text)
-        else None
-    )
+    return True if marker and f"not {marker[1]}" in config.option.markexpr else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a fixture which starts a sweep, a browser or a server."""
+    """Mark the tests that use a fixture which starts a sweep, a browser or a server.
+
+    Each process of xdist is given a part of the tests, in this order, and takes some from the end
+    of another's when it is done: each part begins with its share of those that start Ray, which
+    take a minute, so that all processes end together.
+    """
     for item in items:
         for fixture, marker in FIXTURE_MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    with_ray = [item for item in items if item.get_closest_marker("cluster")]
+    others = [item for item in items if not item.get_closest_marker("cluster")]
+    ordered: list[pytest.Item] = []
+    for left in range(processes, 0, -1):
+        size, share = (len(items) - len(ordered)) // left, len(with_ray) // left
+        ordered += with_ray[:share] + others[: size - share]
+        del with_ray[:share], others[: size - share]
+    items[:] = ordered
 
 
 def pytest_collection_finish() -> None:
@@ -98,16 +106,18 @@ def finished(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return own / "experiments.yaml"
 
 
-@pytest.fixture(scope="session")
-def ray_sessions() -> Iterator[ExitStack]:
-    """Ends the Ray of `local_ray`."""
-    with ExitStack() as stack:
-        yield stack
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End the Ray of `local_ray` after the tests that need it."""
+    if not item.get_closest_marker("cluster"):
+        LOCAL_RAY.close()
+
+
+def pytest_sessionfinish() -> None:
+    LOCAL_RAY.close()
 
 
 @pytest.fixture
 def local_ray(
-    ray_sessions: ExitStack,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
@@ -128,15 +138,15 @@ def local_ray(
             patch.delenv("RAY_ADDRESS", raising=False)
             for name, value in variables.items():
                 patch.setenv(name, value)
-            ray_sessions.enter_context(ray_session())
+            LOCAL_RAY.enter_context(ray_session())
     monkeypatch.syspath_prepend(folder)
     return folder
 
 
 @pytest.fixture
-def no_ray(ray_sessions: ExitStack) -> None:
+def no_ray() -> None:
     """This process is not connected to a Ray: the test starts one, or loses it."""
-    ray_sessions.close()
+    LOCAL_RAY.close()
 
 
 @pytest.fixture(scope="session")
