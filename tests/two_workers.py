@@ -15,7 +15,7 @@ multiprocessing.set_forkserver_preload(["orchestrator.training.trainer"])
 
 
 def two_workers(target: Callable[..., None], folder: Path, *arguments: object) -> None:
-    """Call `target(rank, folder, *arguments)` in both. Raises the first error of either.
+    """Call `target(rank, folder, *arguments)` in both, in that folder. Raises the first error.
 
     They are forked from a process that has imported torch and TRL, which takes five seconds.
     """
@@ -35,6 +35,7 @@ def _worker(
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ.clear()  # those of the forking process, which may be of an earlier test
     os.environ |= variables | ranks | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.chdir(folder)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=300)
