@@ -33,7 +33,7 @@ def process() -> None:
     A C++ thread of Arrow or Ray that drops a Python object while the interpreter is finalized
     aborts the process (apache/arrow#49942 narrows that window and leaves some of it open).
     """
-    gc.set_threshold(100_000)  # of 700 objects: imports leave no garbage, and half a second is saved
+    gc.set_threshold(100_000)  # objects, not 700: imports leave no garbage; saves half a second
     _open_closed_streams()
     exit_codes: list[int] = []
 
