@@ -64,7 +64,7 @@ def wait_until(
     raise AssertionError(f"timed out after {seconds:g} s")
 
 
-def wait_gone(processes: list[psutil.Process], seconds: float = 60) -> None:
+def wait_gone(processes: list[psutil.Process], seconds: float = 30) -> None:
     """Fail unless every process ends in this time."""
 
     def remaining() -> list[str]:

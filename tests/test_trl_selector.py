@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import sweeps
 import torch
+import torch.distributed as dist
 from accelerate import PartialState
 from datasets import Dataset
 from grpo import Killed, one_thread, rated_pool, trained_cell  # noqa: F401 (fixture)
@@ -344,6 +345,7 @@ def table_of_a_run(own: Path, out: Path, policy: str, processes: int, resume: st
 
 
 def worker(rank: int, folder: Path, resume: str) -> None:
+    assert not dist.is_initialized(), "TRL connects them, after the selector is constructed"
     for policy in ("predicted", "dynamic"):
         own = folder / f"rank-{rank}"
         groups = table_of_a_run(own, folder / policy, policy, 2, resume)
@@ -353,7 +355,7 @@ def worker(rank: int, folder: Path, resume: str) -> None:
 @pytest.mark.slow
 def test_several_processes_choose_as_one(tmp_path: Path) -> None:
     def run(resume: str = "") -> dict[str, list[pa.Table]]:
-        two_workers(worker, tmp_path, resume)
+        two_workers(worker, tmp_path, resume, connected=False)
         return {
             policy: [pq.read_table(tmp_path / f"{policy}-{rank}.parquet") for rank in (0, 1)]
             for policy in ("predicted", "dynamic")

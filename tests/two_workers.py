@@ -1,26 +1,30 @@
-"""Two processes of one training, connected by gloo."""
+"""Two processes of one training, as `torchrun` starts them."""
 
 import multiprocessing
 import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
+from processes import free_port
 from torch.multiprocessing import start_processes
 
 multiprocessing.set_forkserver_preload(["orchestrator.training.trainer"])
 
 
-def two_workers(target: Callable[..., None], folder: Path, *arguments: object) -> None:
+def two_workers(
+    target: Callable[..., None], folder: Path, *arguments: object, connected: bool = True
+) -> None:
     """Call `target(rank, folder, *arguments)` in both, in that folder. Raises the first error.
 
-    They are forked from a process that has imported torch and TRL, which takes five seconds.
+    Without `connected`, the target is what connects them. They are forked from a process that has
+    imported torch and TRL, which takes five seconds.
     """
-    meeting = f"file://{folder}/{uuid4().hex}"
-    values = (target, folder, arguments, meeting, dict(os.environ))
+    sizes = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    values = (target, folder, arguments, connected, os.environ | sizes | meeting)
     start_processes(_worker, values, nprocs=2, start_method="forkserver")
 
 
@@ -29,17 +33,15 @@ def _worker(
     target: Callable[..., None],
     folder: Path,
     arguments: tuple[object, ...],
-    meeting: str,
+    connected: bool,
     variables: dict[str, str],
 ) -> None:
-    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ.clear()  # those of the forking process, which may be of an earlier test
-    os.environ |= variables | ranks | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ |= variables | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     os.chdir(folder)
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=300)
-    )
+    if connected:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     target(rank, folder, *arguments)
     dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
     dist.destroy_process_group()

@@ -138,7 +138,7 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
     killed_output = driver.communicate()[0]
     before = {part: pq.read_table(part) for part in parts if part.exists()}
     assert bool(engines) is (engine["engine"] == "vllm")
-    wait_gone(below)
+    wait_gone(below, seconds=60)
 
     text = finish(file, ray_folder)
     if engine["engine"] == "vllm":
