@@ -169,7 +169,7 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
         place.keep(update)
         if update < 6:  # then the process dies
             record.save(store, cell.cell_id, update, files=place.files(update))
-            place.forget_old()
+            place.forget_old(update)
     latest = CellFolder(store, cell.cell_id).latest()
     assert latest and latest.update == 4
 
@@ -180,7 +180,7 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
     assert (restored / "adapter_model.safetensors").read_text() == "after 4"
 
     record.save(store, cell.cell_id, 6, files=place.files(6))
-    place.forget_old()
+    place.forget_old(6)
     assert store.folders("cells", cell.cell_id) == ["checkpoint-4", "checkpoint-6"][-KEPT:]
     place.clear()
     assert list(place.folder.iterdir()) == []

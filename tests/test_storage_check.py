@@ -22,6 +22,7 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.views import read_view
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
+from orchestrator.training.record import tidy_finished
 
 
 def make_old(store: Store) -> None:
@@ -201,6 +202,20 @@ def test_a_cell_without_a_file_that_its_result_lists_is_not_finished(
     change(Path(store.path("cells", first.cell_id, "log.parquet")))
     assert [cell_state(store, c) for c in plan.cells] == [CellState.RUNNING, CellState.FINISHED]
     assert finished_results(plan, store).keys() == {second.cell_id}
+
+
+def test_an_older_ledger_of_a_finished_cell_is_written_again(tmp_path: Path) -> None:
+    """Its hash and its place are right; its hours are not those of the result."""
+    plan, store = finished_sweep(tmp_path)
+    [cell, _] = plan.cells
+    place = f"cells/{cell.cell_id}/ledger.json"
+    right = store.read_json(place)
+    store.write_json(right | {"gpu_seconds": 1.0}, place)
+    [line] = repair_plan(plan, store)
+    assert line.startswith(f"{place} ") and not store.exists(place)
+    assert cell_state(store, cell) is CellState.FINISHED
+    tidy_finished(store, cell)
+    assert store.read_json(place) == right and repair_plan(plan, store) == []
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "3"])

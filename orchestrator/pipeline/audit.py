@@ -126,7 +126,8 @@ def repair_plan(
     checked = [each for _, files in files_of_units for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
     for cell in plan.cells if "cells" in kinds else ():
-        lines += filter(None, [CellFolder(store, cell.cell_id).forget_lost(cell)])
+        folder = CellFolder(store, cell.cell_id)
+        lines += [] if folder.is_training() else folder.forget_unusable(cell)
     return lines
 
 

@@ -31,6 +31,7 @@ STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
 STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
 RESULT = "result.json"  # written last of all; the manifest of the cell
+LEDGER = "ledger.json"  # what the cell consumed; of a finished cell, a copy of a part of RESULT
 TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
 DISCARDED = "discarded"  # groups that an online policy drew and did not train on, schema GROUPS
 REFRESHED = "refreshed"  # prompts probed again during training, schema GROUPS
@@ -368,7 +369,7 @@ class CellFolder:
 
         They can only be evaluated after training again from a checkpoint before them.
         """
-        newest = self.checkpoints()[-1:] if cell.evaluate_engine else []
+        newest = self.checkpoints()[-1:]
         checkpoint = self.checkpoint(newest[0]) if newest else None
         if checkpoint is None:
             return []
@@ -411,18 +412,33 @@ class CellFolder:
                     self.open_finished()
                 except Unsound as error:
                     checked = checked._replace(problem=str(error))
+            if checked.path == f"{self.place}/{LEDGER}" and not checked.problem:
+                result = self.store.open_json(self.place, RESULT)
+                copied = result is not None and result.proven and result.value["ledger"]
+                if copied and self.store.read_json(checked.path) != copied:
+                    checked = checked._replace(problem=f"is not the ledger of {RESULT}")
             yield checked
 
-    def forget_lost(self, cell: Cell) -> str:
-        """Set aside the checkpoints after an evaluation that cannot be made; says so, or empty."""
-        lost = [] if self.is_training() else self.lost_updates(cell)
-        if not lost:
-            return ""
+    def forget_unusable(self, cell: Cell) -> list[str]:
+        """Set aside the checkpoints that cannot lead to the cell's result; a sentence for each.
+
+        Those of more updates than the cell has, and those after an evaluation that cannot be made.
+        For the trial that trains the cell, or while none does.
+        """
+        lines = []
         for update in self.checkpoints():
+            if update > cell.updates:
+                place = self.checkpoint_place(update)
+                self.store.set_aside(place, MANIFEST)
+                lines.append(f"{place} is beyond the {cell.updates} updates of its cell: set aside")
+        lost = self.lost_updates(cell)
+        for update in self.checkpoints() if lost else ():
             if update >= lost[0]:
                 self.store.set_aside(self.checkpoint_place(update), MANIFEST)
-        where = f"{self.place}/{ADAPTERS}/{lost[0]}"
-        return f"{where} cannot be evaluated: the cell resumes from a checkpoint before"
+        if lost:
+            where = f"{self.place}/{ADAPTERS}/{lost[0]}"
+            lines.append(f"{where} cannot be evaluated: the cell resumes from a checkpoint before")
+        return lines
 
 
 def cell_state(store: Store, cell: Cell) -> CellState:

@@ -26,7 +26,7 @@ from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import ADAPTERS, EVALUATED, CellFolder
-from orchestrator.training.record import CellRecord, finish, versions
+from orchestrator.training.record import finish_trained
 from tasks import TaskError
 
 # Called with (checkpoints evaluated, checkpoints in all).
@@ -66,7 +66,7 @@ def evaluate_trained(
                 failed[row["cell_id"]] = row["failure"]
     for cell in cells:
         if cell.cell_id not in failed:
-            failed[cell.cell_id] = _finish(store, cell)
+            failed[cell.cell_id] = finish_trained(store, cell)
         yield cell, failed[cell.cell_id]
 
 
@@ -173,21 +173,3 @@ class CheckpointActor:
         place = (folder.place, EVALUATED)
         self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")
         self.store.write_table(table, *place, f"{update}.parquet")
-
-
-def _finish(store: Store, cell: Cell) -> str:
-    """Write the result of a cell whose checkpoints are all evaluated; returns why that failed."""
-    folder = CellFolder(store, cell.cell_id)
-    newest = folder.latest()
-    if newest is None or newest.update != cell.updates:
-        return "its last checkpoint fails verification: rerun to train it again"
-    record = CellRecord.of(newest)
-    for update, (table, seconds) in folder.evaluations().items():
-        if not record.has_evaluation(update):
-            record.add_evaluation(table)
-            record.evaluation_seconds += seconds
-    due = [update for update in range(1, cell.updates + 1) if cell.evaluates_after(update)]
-    if missing := [update for update in due if not record.has_evaluation(update)]:
-        return f"the evaluation after update {missing[0]} is missing: rerun to make it again"
-    finish(store, cell, record, versions(), folder.keep_adapter(cell.updates, "adapter"))
-    return ""

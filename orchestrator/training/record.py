@@ -35,6 +35,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import (
     ADAPTER,
     DISCARDED,
+    LEDGER,
     MANIFEST,
     REFRESHED,
     RESULT,
@@ -224,7 +225,7 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
     )
 
 
-LEDGER, README = "ledger.json", "README.md"
+README = "README.md"
 
 
 def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
@@ -388,6 +389,27 @@ def finish(
     store.delete(*place, STOPPED_EARLY)
     store.delete_folder(*place, SCORES)  # evaluations.parquet holds them, too
     CellFolder(store, cell.cell_id).drop_checkpoints()
+
+
+def finish_trained(store: Store, cell: Cell) -> str:
+    """Finish a cell from the checkpoint of its last update; returns why that failed, or empty.
+
+    Evaluations that were made after training are added to those of the checkpoint.
+    """
+    folder = CellFolder(store, cell.cell_id)
+    newest = folder.latest()
+    if newest is None or newest.update != cell.updates:
+        return "its last checkpoint fails verification: rerun to train it again"
+    record = CellRecord.of(newest)
+    for update, (table, seconds) in folder.evaluations().items():
+        if not record.has_evaluation(update):
+            record.add_evaluation(table)
+            record.evaluation_seconds += seconds
+    due = [update for update in range(1, cell.updates + 1) if cell.evaluates_after(update)]
+    if missing := [update for update in due if not record.has_evaluation(update)]:
+        return f"the evaluation after update {missing[0]} is missing: rerun to make it again"
+    finish(store, cell, record, versions(), folder.keep_adapter(cell.updates, "adapter"))
+    return ""
 
 
 def finish_as(store: Store, cell: Cell, other: Cell) -> bool:

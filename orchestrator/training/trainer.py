@@ -140,7 +140,6 @@ def grpo_config(model: ModelSource, seed: int, folder: Path, grpo: dict[str, Any
         "report_to": "none",
         "logging_steps": 1,
         "save_strategy": "steps",
-        "save_total_limit": 2,
         "disable_tqdm": True,
         "chat_template_kwargs": model.chat_template_kwargs,
         "ddp_find_unused_parameters": False,

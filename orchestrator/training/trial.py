@@ -12,6 +12,7 @@ way a kill costs the updates since the last checkpoint.
 
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -34,10 +35,10 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
-from orchestrator.training.cell_folder import MANIFEST, STARTED, CellFolder, CellState, Checkpoint
+from orchestrator.training.cell_folder import MANIFEST, STARTED, CellFolder, Checkpoint
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
-from orchestrator.training.record import CellRecord, finish, versions
+from orchestrator.training.record import CellRecord, finish, finish_trained, versions
 from orchestrator.training.workers import Workers
 from policies import History
 from tasks.prompt_table import PromptTable
@@ -48,7 +49,9 @@ _LOADED = re.compile(
     r"adapter_model\.safetensors|(adapter_config|trainer_state)\.json"
 )
 REASON_LENGTH = 200
-KEPT = 2  # checkpoints of a running cell, as the trainer keeps on a folder
+KEPT = 2  # checkpoints of a running cell
+
+logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
@@ -91,11 +94,14 @@ class Checkpoints:
                 files[file] = self.store.hash_file(place, file)
         return files
 
-    def forget_old(self) -> None:
-        """Delete all but the newest checkpoints; in a local store the trainer does so itself."""
-        if self.store.local:
-            return
-        for update in self.cell.checkpoints(complete=False)[:-KEPT]:
+    def forget_old(self, newest: int) -> None:
+        """Delete the checkpoints before `newest`, which is complete, but for those to keep.
+
+        Later ones, of an earlier execution, are not complete; the trainer writes them anew. Its own
+        rotation would count them, and delete the one that it has just written.
+        """
+        updates = self.cell.checkpoints(complete=False)
+        for update in [update for update in updates if update <= newest][:-KEPT]:
             # The manifest goes first: a half-deleted checkpoint is incomplete.
             self.store.delete(self.cell.checkpoint_place(update), MANIFEST)
             self.store.delete_folder(self.cell.checkpoint_place(update))
@@ -181,11 +187,17 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
 
         def start() -> Start | None:
             lock.enter_context(exclusive(checkpoints.folder, waits))
-            state = folder.state(cell)
-            if state.settled or (state is CellState.TRAINED and cell.evaluate_engine):
+            for line in folder.forget_unusable(cell):
+                logger.warning(line)
+            if folder.state(cell).settled:
                 return None
             store.write_json(cell.model_dump(mode="json"), folder.place, STARTED)
             newest = resumable_checkpoint(folder)
+            if newest is not None and newest.update == cell.updates:
+                # Killed before its result: the trainer would train another update.
+                if not cell.evaluate_engine and (problem := finish_trained(store, cell)):
+                    raise ValueError(f"cell {cell.name}: {problem}")
+                return None
             return Start(newest.update if newest else None, fitted_grpo(cell, store))
 
         # Only one worker decides: another could see an older state of the store.
@@ -245,6 +257,11 @@ class Trial:
         torch.set_num_threads(max(1, int(cell.resources.cpus)))
         if not self.record.has_evaluation(0):
             self.record.add_evaluation(self.evaluator.base(self.store))
+        resumes_at = self.checkpoint or 0
+        self._check_rivals(resumes_at)  # it may have been killed before its stop was stored
+        if self.stop is not None:
+            self.workers.from_first(lambda: self._end(resumes_at))
+            return
         micro_batch = int(self.grpo["per_device_train_batch_size"])
         subset, history = self._subset()
         self.size = len(subset)
@@ -268,7 +285,7 @@ class Trial:
         trainer.add_callback(
             CellCallback(self.record, self._after_update, self._after_save, before)
         )
-        resumed = str(self.checkpoints.restored(self.checkpoint)) if self.checkpoint else None
+        resumed = str(self.checkpoints.restored(resumes_at)) if resumes_at else None
         self.record.start_seconds = time.monotonic() - self.started
         try:
             with allocation_errors():
@@ -312,10 +329,7 @@ class Trial:
             started = time.monotonic()
             self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update))
             self.record.evaluation_seconds += time.monotonic() - started
-            if cell.rivals and update < cell.updates:
-                self.stop = self.workers.from_first(
-                    lambda: interim_check(cell, self.store, self.record, update)
-                )
+            self._check_rivals(update)
         metrics = self.record.groups.metrics(update)
         if self.record.has_evaluation(update):
             evaluations = by_update(self.record.evaluations)
@@ -328,6 +342,14 @@ class Trial:
         )
         stop = self.stop is not None
         return stop or (due and bool(cell.evaluate_engine)), stop
+
+    def _check_rivals(self, update: int) -> None:
+        """Decide after an evaluation whether the cell stops early."""
+        cell = self.cell
+        if cell.rivals and 0 < update < cell.updates and self.record.has_evaluation(update):
+            self.stop = self.workers.from_first(
+                lambda: interim_check(cell, self.store, self.record, update)
+            )
 
     def _after_save(self, update: int) -> None:
         """Complete the trainer's checkpoint, once every worker has written its part of it."""
@@ -346,7 +368,7 @@ class Trial:
             self.record.peak_gib = max(self.record.peak_gib, peak)
         ledger = self.record.running_ledger(self.cell, self.size)
         self.record.save(self.store, self.cell.cell_id, update, ledger, files)
-        self.checkpoints.forget_old()
+        self.checkpoints.forget_old(update)
 
     def _end(self, updates: int) -> None:
         """Write the result, or why the cell was stopped; an engine's evaluations come later."""

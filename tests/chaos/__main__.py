@@ -18,6 +18,7 @@ from chaos.entries import entries, nfs
 from chaos.faults import clocks, full_disks, object_stores, trackers
 from chaos.kills import kills
 from chaos.mutated import mutated_files
+from chaos.writes import killed_cells
 
 
 def interrupted_sweep(folder: Path) -> Path:
@@ -42,6 +43,7 @@ def main() -> int:
         ("disks", 10),
         ("buckets", 3),
         ("mutations", 1000),
+        ("writes", 1000),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"number of {name}")
     parser.add_argument("--seed", type=int, default=0)
@@ -66,6 +68,7 @@ def main() -> int:
         partial(entries, folder, stores, reference),
         partial(nfs, folder, reference),
         partial(mutated_files, folder, options.mutations, options.seed),
+        partial(killed_cells, folder, options.writes, rng),
     ]
     for scenario in scenarios:
         for case in scenario():

@@ -4,7 +4,7 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,12 +13,18 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", 
 
 @contextmanager
 def flaky_proxy(
-    address: str, *, delay: float = 0.0, failures: float = 0.0, rng: random.Random | None = None
+    address: str,
+    *,
+    delay: float = 0.0,
+    failures: float = 0.0,
+    rng: random.Random | None = None,
+    changed: Callable[[str], None] = lambda request: None,
 ) -> Iterator[tuple[str, list[str]]]:
     """Forward to `address` (http://HOST:PORT); yields the proxy's own address and failed requests.
 
     A share `failures` of the calls fails: one half is answered by 503, of the other half the
-    connection is closed in the middle of the body.
+    connection is closed in the middle of the body. `changed` is called with each request that has
+    written or deleted something, before its reply is passed on.
     """
     upstream, random_numbers, lock = (
         address.removeprefix("http://"),
@@ -51,6 +57,9 @@ def flaky_proxy(
                 connection.request(self.command, self.path, body, dict(self.headers))
                 reply = connection.getresponse()
                 data = reply.read()
+                if self.command in ("PUT", "POST", "DELETE") and reply.status < 300:
+                    with lock:
+                        changed(f"{self.command} {self.path}")
             except OSError:  # the server is down
                 self.close_connection = True
                 return
@@ -80,7 +89,11 @@ def flaky_proxy(
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that was killed is no error of the proxy."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
