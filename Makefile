@@ -1,5 +1,6 @@
 # make demo: a small sweep on this machine, which names a winner.
-# make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
+# make chaos: kills, damaged files and faults, and a kill after every write of a cell; prints a table
+#   of figures, in some hours.
 # make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: which random changes of the code the tests notice.
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
 # make check: lint, types and the pure tests. make test: all tests, as CI runs them.

@@ -227,6 +227,7 @@ class KilledCell:
         problems += Outcome.of(store, self.cell).differences(self.undisturbed)
         folder = CellFolder(store, self.cell.cell_id)
         problems += [f"{c.path} {c.problem}" for c in folder.check() if c.problem]
+        problems += [f"{path} is left" for path in self.host.scratch.rglob("checkpoint-*")]
         return [f"{self.scenario.name}, {kill} after {where}: {problem}" for problem in problems]
 
     def run(self, kill: Kill | None = None) -> Ended:

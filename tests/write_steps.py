@@ -52,8 +52,10 @@ class Host:
         self.folder = folder
         self.log = folder / "host.log"
         command = [sys.executable, __file__]
-        library = compiled(folder)
-        variables = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        variables = {"LD_PRELOAD": str(compiled(folder)), "TMPDIR": str(self.scratch)}
+        variables |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

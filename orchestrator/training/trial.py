@@ -202,9 +202,9 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
 
         # Only one worker decides: another could see an older state of the store.
         decided = workers.from_first(start)
+        checkpoints.clear()  # a killed process may have left incomplete files
         if decided is None:
             return
-        checkpoints.clear()  # a killed process may have left incomplete files
         try:
             Trial(cell, store, checkpoints, decided, report, workers).run()
         finally:
