@@ -1,6 +1,9 @@
 """Escapes from the sandbox of the task `code`, forged results, and programs that must pass."""
 
+import builtins
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -8,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +19,8 @@ import pytest
 from tasks import Answer
 from tasks.code import Code
 from tasks.marking.code_tests import read_tests, run_tests
-from tasks.marking.sandbox import Limits, problem, run_program
+from tasks.marking.sandbox import Limits, problem, run_asserts, run_program
+from tasks.marking.sandbox_guest import _CALLS, _MACHINES, PASSED, _filter, _restriction
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(problem()), reason=problem())]
 
@@ -150,6 +155,155 @@ def test_no_result_is_forged(attack: str, form: str) -> None:
     assert result.passed == 0
 
 
+# Where a test calls a function of the program inside of something that ends, or looks for another
+# answer, at an exception. `f(name, …)` raises the exception of this name.
+CONSTRUCTS = [
+    "all(map(lambda x: f(name) == x, [1]))",
+    "all(x == 1 for x in map(f, [name]))",
+    "list(map(f, [name]))",
+    "list(filter(f, [name]))",
+    "[*map(f, [name])]",
+    "for x in map(f, [name]): assert x == 1",
+    "dict(zip([1], map(f, [name])))",
+    "sum(map(f, [name]))",
+    "next(map(f, [name]), 1)",
+    "''.join(map(f, [name]))",
+    "sorted([1, 2], key=lambda x: f(name))",
+    "max([1], key=lambda x: f(name), default=3)",
+    "min(map(f, [name]), default=3)",
+    "1 not in map(f, [name])",
+    "list(iter(lambda: f(name), 1))",
+    "list(itertools.takewhile(lambda x: f(name), [1]))",
+    "list(itertools.starmap(f, [(name,)]))",
+    "list(itertools.accumulate([1, 2], lambda x, y: f(name)))",
+    "list(itertools.groupby([1], key=lambda x: f(name)))",
+    "functools.reduce(lambda x, y: f(name), [1, 2])",
+    "re.sub('a', lambda m: f(name), 'a')",
+    "collections.defaultdict(lambda: f(name))[1]",
+    "collections.Counter(map(f, [name]))",
+    "f(name) == 1 or True",
+    "{f(name) for x in [1]}",
+    "class A(list, metaclass=lambda *a: f(name)): pass",
+    "def g():\n      try: yield\n      finally: f(name)\n    h = g(); next(h); h.close()",
+    "async def g(): return f(name)\n    try: g().send(None)\n    except StopIteration: pass",
+    "async def g():\n      yield f(name)\n    async def h(): return [x async for x in g()]\n"
+    "    try: h().send(None)\n    except StopIteration: pass",
+    "async def g(): return f(name)\n    class A:\n      def __aiter__(self): return self\n"
+    "      __anext__ = lambda self: g()\n    async def h(): return [x async for x in A()]\n"
+    "    try: h().send(None)\n    except StopIteration: pass",
+    "class A:\n      __iter__ = lambda self: self\n      __next__ = lambda self: f(name)\n"
+    "    list(A())",
+    "class A:\n      __len__ = lambda self: f(name)\n    len(A())",
+    "class A:\n      __contains__ = lambda self, x: f(name)\n    1 in A()",
+    "with contextlib.ExitStack() as stack: stack.callback(f, name)",
+    "try: f(name)\n    except* (StopIteration, StopAsyncIteration, GeneratorExit): pass",
+]
+EXCEPTIONS = [
+    n for n, k in vars(builtins).items() if isinstance(k, type) and issubclass(k, BaseException)
+]
+RAISES = """
+import builtins
+def f(name, *a):
+    kind = getattr(builtins, name)
+    for arguments in (("text",), ("text", [ValueError()]), ("utf-8", b"x", 0, 1, "text"),
+                      ("utf-8", "x", 0, 1, "text"), ("x", 0, 1, "text")):
+        try: error = kind(*arguments)
+        except TypeError: continue
+        raise error
+def g(name):
+    return type("Own", (getattr(builtins, name),), {})("text")
+def h(name): raise g(name)
+"""
+
+
+def test_no_construct_of_the_language_swallows_an_exception() -> None:
+    scripts = [
+        "import itertools, functools, re, collections, contextlib\nswallowed = []\n"
+        f"for name in {EXCEPTIONS}:\n  try:\n    {construct}\n  except BaseException: continue\n"
+        "  swallowed.append(name)\nassert swallowed == []"
+        for construct in CONSTRUCTS
+    ]
+    limits = Limits(seconds=20)
+    run = run_asserts(RAISES, scripts, limits)
+    assert not [c for c, reply in zip(CONSTRUCTS, run.replies, strict=True) if reply != PASSED]
+
+
+CAUGHT = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "BaseExceptionGroup")
+CAUGHT += ("ExceptionGroup",)
+
+
+@pytest.mark.parametrize("function", ["f", "h"])
+def test_an_exception_arrives_as_what_it_is(function: str) -> None:
+    expected = {
+        kind: "RuntimeError" if kind in CAUGHT else getattr(builtins, kind).__name__
+        for kind in EXCEPTIONS
+        if function == "f" or kind not in CAUGHT
+    }
+    script = (
+        f"arrived = {{}}\nfor name in {[*expected]}:\n  try: {function}(name)\n"
+        f"  except BaseException as e: arrived[name] = type(e).__name__\nassert arrived == {expected}"
+    )
+    if function == "h":  # a class of the program arrives as the builtin one below it
+        own = [kind for kind in expected if not kind.startswith("Unicode")]
+        script = script.replace(str([*expected]), str(own))
+        script = script.replace(str(expected), str({kind: expected[kind] for kind in own}))
+    assert run_asserts(RAISES, [script], LIMITS).replies == [PASSED]
+
+
+def test_a_program_that_has_ended_passes_no_test() -> None:
+    tests = ["try: f()\nexcept BaseException: pass", "import contextlib\n"
+             "with contextlib.suppress(BaseException): f()"]  # fmt: skip
+    for code in ("def f(): raise ValueError", "def f(): raise SystemExit"):
+        assert run_asserts(code, tests, LIMITS).replies == [PASSED] * 2
+    for end in ("os._exit(0)", "os.abort()", "os.write(4, b'{}\\n')", "os.write(4, b'7\\n')"):
+        code = f"import os\ndef f(): {end}; os._exit(0)"
+        assert PASSED not in run_asserts(code, tests, LIMITS).replies
+
+
+# Replies of which reading or comparing takes minutes, or for ever.
+COUNT = 30_000
+REPLIES = {
+    "a set of equal hashes": '{"set": [%s]}' % ", ".join(
+        f'{{"int": "{i * (2**61 - 1):x}"}}' for i in range(COUNT)),
+    "a frozenset of equal hashes": '{"frozenset": [%s]}' % ", ".join(
+        f'{i * (2**61 - 1)}' for i in range(COUNT)),
+    "keys of equal hashes": '{"dict": [%s]}' % ", ".join(
+        f'[{i * (2**61 - 1)}, 0]' for i in range(COUNT)),
+    "keys of tuples of equal hashes": '{"dict": [%s]}' % ", ".join(
+        f'[{{"tuple": [{i * (2**61 - 1)}]}}, 0]' for i in range(COUNT)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_a_reply_that_takes_long_to_read_is_given_up(reply: str) -> None:
+    program = (
+        "import os\ndef f():\n    numbers = [i * (2**61 - 1) for i in range(%d)]\n"
+        "    data = b'{\"value\": ' + REPLY + b'}\\n'\n"
+        "    while data: data = data[os.write(4, data):]\n    os._exit(0)\nREPLY = %r"
+    ) % (COUNT, REPLIES[reply].encode())
+    for test in ("assert f()", "assert f() or 1 == 2"):
+        result = run_tests(program, read_tests([test]), Limits(seconds=0.5))
+        assert (result.passed, result.end != "crashed") == (0, True)
+    assert run_tests(program, read_tests(["assert f()"]), Limits(seconds=0.5)).end == "time-limit"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["[" * 300_000, '{"list": ' * 30_000, "1" * 500_000, '{"object": [1]}', "{}", "", "NaN",
+     '{"complex": ["1"]}', '{"dict": [[[], 1]]}', '"\\ud800"', "\\xff"],
+)  # fmt: skip
+def test_a_reply_that_is_no_value_is_not_the_expected_one(reply: str) -> None:
+    program = (
+        f"import os\ndef f():\n    data = b'{{\"value\": {reply}}}\\n'\n"
+        "    while data: data = data[os.write(4, data):]\n    os._exit(0)\n"
+    )
+    for form in (
+        [f"assert f() == {SECRET}"],
+        {"fn_name": "f", "inputs": [[]], "outputs": [SECRET]},
+    ):
+        assert run_tests(program, read_tests(form), LIMITS).passed == 0
+
+
 def test_forgeries_work_where_asserts_run_beside_the_program() -> None:
     """The attacks are real: this is how a program and its asserts are usually run."""
     forged = []
@@ -164,7 +318,7 @@ def value_of(code: str, limits: Limits = LIMITS) -> Any:
     """What `f()` of a program returns, or why it returns nothing."""
     request = ["new", 10_000, "call", [("name", "f")], {}]
     run = run_program(code, [request], False, limits)
-    return run.replies[0] if run.replies else {"failed": run.end}
+    return json.loads(run.replies[0]) if run.replies else {"failed": run.end}
 
 
 @pytest.fixture
@@ -258,7 +412,12 @@ BOMBS = {
     "subprocesses": "import subprocess\ndef f(): return subprocess.run(['/bin/true']).args",
     "memory": "def f(): return len(bytearray(4 << 30))",
     "memory in pieces": "def f():\n    x = []\n    while True: x.append(bytearray(1 << 20))",
-    "mapped memory": "import mmap\ndef f(): return len(mmap.mmap(-1, 8 << 30))",
+    "mapped memory": (
+        "import mmap\ndef f(): return len(mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE))"
+    ),
+    "empty files": "def f():\n    for i in range(10**7): open(f'/tmp/{i}', 'wb').close()",
+    "folders": "import os\ndef f():\n    for i in range(10**7): os.mkdir(f'/tmp/{i}')",
+    "symbolic links": "import os\ndef f():\n    for i in range(10**7): os.symlink('x' * 99, f'/tmp/{i}')",
     "files": (
         "def f():\n    i = 0\n    while True:\n        i += 1\n"
         "        open(f'/tmp/{i}', 'wb').write(bytes(1 << 22))"
@@ -278,6 +437,88 @@ BOMBS = {
         "        threading.Thread(target=time.sleep, args=(99,)).start()"
     ),
 }
+
+
+KERNEL = """
+import ctypes, mmap, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+def refused(call, *arguments):
+    ctypes.set_errno(0)
+    return call(*arguments) in (-1, 2**64 - 1) and ctypes.get_errno() == 38
+"""
+
+
+def test_no_other_system_call_exists() -> None:
+    """Nothing is kept by the kernel beyond the limits but by a call that is listed."""
+    column = _MACHINES[os.uname().machine][1]
+    listed = [entry.split()[1 + column] for entry in _CALLS.split(",")]
+    known = sorted({*range(700), 2**30 + 1} - {int(n) for n in listed if n != "-"})
+    code = (
+        f"{KERNEL}\ndef f():\n"
+        f"    return [n for n in {known} if not refused(libc.syscall, n, 0, 0, 0, 0, 0, 0)]"
+    )
+    assert value_of(code) == {"value": []}
+
+
+HEADERS = {
+    0: ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"),
+    1: ("/usr/include/asm-generic/unistd.h",),
+}
+
+
+@pytest.mark.parametrize("column", HEADERS)
+def test_numbers_of_system_calls_are_those_of_the_kernel(column: int) -> None:
+    texts = [Path(file).read_text() for file in HEADERS[column] if Path(file).exists()]
+    if not texts:
+        pytest.skip("there are no headers of the kernel")
+    pairs = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", texts[0])
+    numbers = {"newfstatat" if name == "fstatat" else name: number for name, number in pairs}
+    for name, *listed in map(str.split, _CALLS.split(",")):
+        assert numbers.get(name, "-") == listed[column], name
+
+
+ARGUMENTS = {
+    "a new process": "libc.syscall(clone, 17, 0, 0, 0, 0)",
+    "a thread with files of its own": "libc.syscall(clone, 0x3D0F00 & ~0x400, 0, 0, 0, 0)",
+    "a larger pipe": "libc.fcntl(os.pipe()[1], 1031, 1 << 20)",
+    "a lock": "libc.fcntl(1, 6, bytes(64))",
+    "a terminal": "libc.ioctl(0, 0x5402, bytes(64))",
+    "another filter": "libc.prctl(22, 2, 0)",
+    "huge pages": "libc.prctl(41, 0, 0, 0, 0)",
+    "memory that stays": "libc.mmap(None, 4096, 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0)",
+    "memory that stays, validated": "libc.mmap(None, 4096, 3, 3 | mmap.MAP_ANONYMOUS, -1, 0)",
+}
+
+
+@pytest.mark.parametrize("call", ARGUMENTS)
+def test_other_arguments_of_system_calls_are_refused(call: str) -> None:
+    [clone] = [e.split()[1:] for e in _CALLS.split(",") if e.split()[0] == "clone"]
+    function, _, arguments = ARGUMENTS[call].partition("(")
+    code = (
+        f"{KERNEL}\nclone = {clone[_MACHINES[os.uname().machine][1]]}\n"
+        f"def f(): return refused({function}, {arguments}"
+    )
+    assert value_of(code) == {"value": True}
+
+
+def test_no_family_of_sockets_is_open() -> None:
+    code = (
+        f"{KERNEL}\ndef f():\n    a, b = socket.socketpair()\n    a.send(b'x')\n"
+        "    opened = [n for n in range(64) for kind in (1, 2, 3, 5) if not refused(libc.socket, n, kind, 0)]\n"
+        "    pairs = [n for n in range(64) if n != 1 and not refused(libc.socketpair, n, 1, 0, bytes(8))]\n"
+        "    return b.recv(1), opened, pairs"
+    )
+    assert value_of(code) == {"value": {"tuple": [{"bytes": "78"}, [], []]}}
+
+
+def test_without_a_filter_no_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="no filter of system calls for riscv64"):
+        _filter("riscv64")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
+    with pytest.raises(SystemExit, match="riscv64"):
+        _restriction(isolated=True)
+    _restriction(isolated=False)()
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
@@ -338,7 +579,9 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
     ),
     "generators": (
         "def f(n):\n    for i in range(n): yield i * i",
-        ["assert list(f(3)) == [0, 1, 4]", "g = f(3)\nassert next(g) == 0 and next(g) == 1"],
+        ["assert list(f(3)) == [0, 1, 4]", "g = f(3)\nassert next(g) == 0 and next(g) == 1",
+         "g = f(0)\ntry: next(g)\nexcept StopIteration: pass\nelse: assert False",
+         "assert next(f(0), 7) == 7", "assert [*zip(f(2), 'ab')] == [(0, 'a'), (1, 'b')]"],
     ),
     "exceptions": (
         "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
@@ -368,6 +611,29 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
         "class Solution:\n    def f(self, xs: List[int]) -> Optional[int]:\n"
         "        return max(Counter(xs).items(), key=lambda p: p[1])[0] if xs else None",
         {"fn_name": "f", "inputs": [[[1, 2, 2]], [[]]], "outputs": [2, [None]]},
+    ),
+    "files, threads and an event loop": (
+        "import asyncio, os, random, shutil, signal, tempfile, threading\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def f(n):\n"
+        "    with tempfile.TemporaryDirectory() as d:\n"
+        "        open(f'{d}/a', 'w').write('x' * n)\n"
+        "        shutil.copy2(f'{d}/a', f'{d}/b'); os.makedirs(f'{d}/c/d'); os.rename(f'{d}/b', f'{d}/c/b')\n"
+        "        size = sum(os.path.getsize(os.path.join(r, x)) for r, _, xs in os.walk(d) for x in xs)\n"
+        "        shutil.make_archive(f'{d}/z', 'zip', f'{d}/c')\n"
+        "    async def g(): await asyncio.sleep(0.01); return await asyncio.to_thread(len, 'ab')\n"
+        "    with ThreadPoolExecutor(4) as pool: total = sum(pool.map(abs, range(-9, 9)))\n"
+        "    signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, .01); signal.pause()\n"
+        "    return size, asyncio.run(g()), total, os.cpu_count() > 0, len(os.urandom(3))",
+        ["assert f(5) == (10, 2, 81, True, 3)"],
+    ),
+    "asserts about exceptions": (
+        "class E(KeyError): pass\ndef f(x):\n    if x < 0: raise E(x)\n    if x > 9: raise SystemExit\n"
+        "    return b'\\xff'.decode()",
+        ["import unittest\nt = unittest.TestCase()\nwith t.assertRaises(KeyError): f(-1)",
+         "import unittest\nunittest.TestCase().assertRaises(LookupError, f, -1)",
+         "try:\n    f(1)\nexcept UnicodeDecodeError:\n    pass\nelse:\n    assert False",
+         "try:\n    f(10)\nexcept Exception:\n    assert False\nexcept SystemExit:\n    pass"],
     ),
     "a guarded script": (
         "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))",
