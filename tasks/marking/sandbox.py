@@ -28,6 +28,7 @@ from tasks.marking.sandbox_guest import COMPILED
 START = 30.0  # seconds for the start of the interpreter, on a busy machine
 REPLY = 2**20  # bytes of a value that an assert gets
 SCRATCH = 64 * 2**20  # bytes of /tmp inside
+WATCH = 0.1  # seconds between two counts of threads
 SLACK = 2**16  # bytes of an output beyond twice the expected one
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same order of sets in every run
 _ERROR = 500  # characters of a message of bubblewrap
@@ -99,7 +100,7 @@ def run_program(code: str, requests: Sequence[Sequence[Any]], header: bool, limi
     with ExitStack() as stack:
         inner = _Inner(stack, [job, *requests], limits)
         largest = sum(request[1] for request in requests) + (len(requests) + 2) * 1000
-        lines, end = _read(inner, len(requests) + 2, largest, limits.wall)
+        lines, end = _read([inner], len(requests) + 2, largest, limits.wall)
     return _as_run(lines, len(requests), end)
 
 
@@ -113,9 +114,10 @@ def run_asserts(code: str, tests: Sequence[str], limits: Limits) -> Run:
             program = _Inner(stack, [program_job], limits)
             job = limits.job(tests=scripts, channel=[replies[0], requests[1]])
             asserts = _Inner(stack, [{**job, "limit": REPLY}], limits)
-        lines, end = _read(program, 2, SLACK, limits.wall)
+        lines, end = _read([program], 2, SLACK, limits.wall)
         if not end and lines[1] == COMPILED:
-            results, end = _read(asserts, len(tests) + 1, SLACK + 100 * len(tests), limits.wall)
+            largest = SLACK + 100 * len(tests)
+            results, end = _read([asserts, program], len(tests) + 1, largest, limits.wall)
             lines += results[1:]
     return _as_run(lines, len(tests), end)
 
@@ -186,22 +188,43 @@ class _Inner:
         return ""
 
 
-def _read(inner: _Inner, count: int, largest: int, wall: float) -> tuple[list[str], str]:
-    """The first `count` lines, in `largest` bytes, and why there are fewer.
+def _threads(pid: int) -> int:
+    """The threads of a process and of those that it has started; 0 if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        started = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return 0
+    own = int(status.partition("\nThreads:")[2].partition("\n")[0])
+    return own + sum(_threads(int(child)) for child in started.split())
+
+
+def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tuple[list[str], str]:
+    """The first `count` lines of the first one, in `largest` bytes, and why there are fewer.
 
     Raises SandboxError where not even the first comes.
     """
+    inner = inners[0]
     assert inner.process.stdout is not None
     output, data, lines = inner.process.stdout.fileno(), b"", 0
     chunks: list[bytes] = []
     size, end = 0, ""
     deadline = time.monotonic() + START
+    next_watch = time.monotonic() + WATCH
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
         while lines < count and not end:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
+            ready = selector.select(max(0.0, min(deadline, next_watch) - time.monotonic()))
+            now = time.monotonic()
+            if now >= next_watch:
+                next_watch = now + WATCH
+                if any(_threads(each.process.pid) > sandbox_guest.THREADS for each in inners):
+                    end = "crashed"
+                    break
+            if now >= deadline and not ready:
                 end = "time-limit"
-                break
+            if not ready:
+                continue
             data = os.read(output, 1 << 16)
             if data and not lines and b"\n" in data:
                 deadline = time.monotonic() + wall

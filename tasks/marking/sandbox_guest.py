@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FILES = 64 * 2**20  # bytes of a file that a program writes
 ENTRIES = 10_000  # files and folders of /tmp
+THREADS = 4096
 LARGE = 1 << 4096  # integers from here on are written in hex, which is read in linear time
 RAISED = 200  # characters of an exception's message
 SIGKILL, SIGXCPU = 9, 24
@@ -217,7 +218,7 @@ def limit_resources(seconds: float, memory: int) -> None:
         resource.RLIMIT_FSIZE: FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_NPROC: 4096,  # threads; some kernels count all processes of the user
+        resource.RLIMIT_NPROC: THREADS,  # not of root; some kernels count all of the user
     }
     for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]
