@@ -140,7 +140,8 @@ clock_nanosleep 230 115, clock_gettime 228 113, clock_getres 229 114, gettimeofd
 time 201 -, times 100 153, getrusage 98 165, getrlimit 97 163, setrlimit 160 164,
 prlimit64 302 261, prctl 157 167, sysinfo 99 179, uname 63 160, getrandom 318 278,
 set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, membarrier 324 283,
-sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168
+sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168, getgroups 115 158,
+getresuid 118 148, getresgid 120 150, getpriority 140 141
 """
 # Of these, the argument of this number, masked, has one of these values.
 _ARGUMENTS = {
@@ -633,8 +634,8 @@ class _Asker:
         options = {key: self._argument(value) for key, value in named.items()}
         request = marshal.dumps([self.kind, self.limit, operation, passed, options])
         self.kind = "same"
-        _write(self.requests, request)
         try:
+            _write(self.requests, request)
             reply = self.loads(self.replies.readline(self.limit + 2))
             if "value" in reply:
                 return decode(reply["value"], lambda number: Remote(self, number))
