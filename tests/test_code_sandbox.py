@@ -569,6 +569,22 @@ def test_threads_are_limited_for_every_user() -> None:
     assert reply.get("value", 0) <= THREADS and not remaining()
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"\r", b"\n", b"\r\nVmPTE:\t9 kB", b":\t", b"a\tb\x85"])
+def test_a_program_may_have_any_name(name: bytes) -> None:
+    code = f"{KERNEL}\nlibc.prctl(15, {name!r})\nimport time\ndef f(): time.sleep(0.3); return 1"
+    assert value_of(code) == {"value": 1}
+
+
+def test_page_tables_are_limited() -> None:
+    code = (
+        f"{KERNEL}\nlibc.mmap.argtypes = [ctypes.c_size_t] * 6\ndef f():\n"
+        "    for n in range(60_000):\n"
+        "        place = libc.mmap((1 << 40) + (n << 30), 4096, 3, 0x100022, 2**64 - 1, 0)\n"
+        "        ctypes.memset(place, 1, 1)\n    import time\n    time.sleep(2)"
+    )
+    assert value_of(code, Limits(seconds=5)) == {"failed": "crashed"}
+
+
 def test_sleep_ends_at_the_wall_limit() -> None:
     code = "import time\ndef f(): time.sleep(999)"
     assert value_of(code, Limits(seconds=0.1)) == {"failed": "time-limit"}

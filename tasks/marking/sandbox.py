@@ -28,7 +28,9 @@ from tasks.marking.sandbox_guest import COMPILED
 START = 30.0  # seconds for the start of the interpreter, on a busy machine
 REPLY = 2**20  # bytes of a value that an assert gets
 SCRATCH = 64 * 2**20  # bytes of /tmp inside
-WATCH = 0.1  # seconds between two counts of threads
+WATCH = 0.1  # seconds between two looks at the memory that the kernel uses for a program
+KERNEL = 2**27  # bytes of it, as page tables take for 64 GiB
+STACK = 2**14  # bytes of a thread's stack in the kernel
 SLACK = 2**16  # bytes of an output beyond twice the expected one
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same order of sets in every run
 _ERROR = 500  # characters of a message of bubblewrap
@@ -188,15 +190,21 @@ class _Inner:
         return ""
 
 
-def _threads(pid: int) -> int:
-    """The threads of a process and of those that it has started; 0 if it has ended."""
+def _kernel_memory(pid: int) -> int:
+    """Bytes of stacks of threads and page tables, of a process and of those that it has started.
+
+    No limit of the process counts them, that of threads for root. 0 if it has ended.
+    """
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-        started = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        status = Path(f"/proc/{pid}/status").read_bytes()  # with a name of the program's choice
+        started = Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
     except OSError:
         return 0
-    own = int(status.partition("\nThreads:")[2].partition("\n")[0])
-    return own + sum(_threads(int(child)) for child in started.split())
+    lines = (line.partition(b":\t") for line in status.split(b"\n"))
+    fields = {name: value for name, _, value in lines}
+    page_tables = int(fields.get(b"VmPTE", b"0 kB").split()[0]) * 1024
+    own = int(fields[b"Threads"]) * STACK + page_tables
+    return own + sum(_kernel_memory(int(child)) for child in started.split())
 
 
 def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tuple[list[str], str]:
@@ -218,7 +226,7 @@ def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tu
             now = time.monotonic()
             if now >= next_watch:
                 next_watch = now + WATCH
-                if any(_threads(each.process.pid) > sandbox_guest.THREADS for each in inners):
+                if any(_kernel_memory(each.process.pid) > KERNEL for each in inners):
                     end = "crashed"
                     break
             if now >= deadline and not ready:
