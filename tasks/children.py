@@ -112,6 +112,7 @@ START_LIMIT = 120.0  # seconds for a child's imports on a busy machine
 MEMORY = 2 * 2**30  # bytes of address space beyond what the imports need
 RECYCLE = 20_000  # calls after which a child is replaced, so that its caches stay bounded
 CHUNK = 64  # calls sent at once
+REPLY = 2**28  # bytes of a reply; a child that writes more is replaced
 
 
 NOT_TRIED = Reply(None, "not-tried")
@@ -164,7 +165,8 @@ class _Child:
         self.ready = False
         self.sent = 0
         self.deadline = time.monotonic() + START_LIMIT
-        self._buffer = b""
+        self._partial: list[bytes] = []  # of a line that has not arrived whole
+        self._size = 0
         with suppress(OSError):  # it has exited already, which `receive` shows
             self._write([lifeline, target, memory, setup])
 
@@ -187,12 +189,17 @@ class _Child:
         self.process.stdin.flush()
 
     def receive(self) -> list[bytes] | None:
-        """The complete lines that have arrived; None when the child has exited."""
+        """The complete lines that have arrived; None when it has exited, or its line has no end."""
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
-        if not data:
+        self._partial.append(data)
+        self._size += len(data)
+        if not data or self._size > REPLY:
             return None
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if b"\n" not in data:
+            return []
+        *lines, rest = b"".join(self._partial).split(b"\n")
+        self._partial, self._size = [rest], len(rest)
         return lines
 
     def kill(self) -> str:
@@ -346,6 +353,9 @@ class Children:
                     raise ChildError(self.target, f"cannot start: {reply.detail}")
                 child.ready = True
                 continue
+            if not child.calls:  # it wrote more than its replies
+                self._drop(child)
+                return
             batch.settle(child.calls.popleft(), reply)
             child.start_clock()
             if reply.failure == "MemoryError":  # what fills its memory may stay there

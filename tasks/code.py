@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import parent_process
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from tasks.base import Answer, Marking, Prompt, TaskError, Template, make_prompt
 from tasks.marking.code_tests import FORMS, Unreadable, called_names, read_tests, run_tests
@@ -23,9 +23,7 @@ from tasks.sources.files import INSTRUCTIONS, Row, cell, column_value, read_text
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
-_FENCE = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*\n(.*?)^[ \t]*\1`*[ \t]*$", re.M | re.S
-)
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*")
 _OPENED = re.compile(r"^[ \t]*```(\w*)[ \t]*\n", re.M)
 _PYTHON = ("python", "python3", "py")
 _STATEMENT = re.compile(
@@ -68,7 +66,7 @@ class Code(QuestionFile):
 
     name: ClassVar[str] = "code"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "2"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template(
             "{question}\nWrite a complete Python program in one block that begins with ```python "
@@ -291,17 +289,56 @@ def find_code(completion: str, marking: str, truncated: bool) -> tuple[str, bool
     """
     text = completion if marking == "strict" else without_thinking(completion)
     languages = _PYTHON if marking == "strict" else (*_PYTHON, "")
-    blocks = [*_FENCE.finditer(text)]
-    rest = text[blocks[-1].end() :] if blocks else text
+    blocks, rest = _blocks(text)
     opened = _OPENED.search(rest) if marking == "lenient" else None
     if opened and opened[1].lower() in languages:
         return None if truncated else (rest[opened.end() :], True)
-    codes = [block[3] for block in blocks if block[2].lower() in languages and block[3].strip()]
+    codes = [code for name, code in blocks if name.lower() in languages and code.strip()]
     if codes:
         return codes[-1], True
     if marking == "lenient" and not blocks and not truncated and _STATEMENT.search(text):
         return text, False
     return None
+
+
+class _Fence(NamedTuple):
+    """A line that may open a block of code; without a language, it may also close one."""
+
+    line: int
+    mark: str  # ``` or ~~~, or more of them
+    language: str
+    closes: bool
+
+    def is_closed_by(self, other: "_Fence") -> bool:
+        return other.closes and other.mark.startswith(self.mark)
+
+
+def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
+    """The language and the content of each closed block, and the text after the last one.
+
+    In linear time, however many fences close nothing.
+    """
+    lines = text.split("\n")
+    fences = []
+    for number, line in enumerate(lines):
+        if match := _FENCE.fullmatch(line):
+            mark, language = match.groups()
+            fences.append(_Fence(number, mark, language, closes=line.strip() == mark))
+    longest = {"`": 0, "~": 0}
+    longest_after = []  # of the fences that follow each one, and may close it
+    for fence in reversed(fences):
+        longest_after.append(longest[fence.mark[0]])
+        if fence.closes:
+            longest[fence.mark[0]] = max(longest[fence.mark[0]], len(fence.mark))
+    blocks, end = [], 0
+    remaining = zip(fences, reversed(longest_after), strict=True)
+    for fence, longest_closing in remaining:
+        if longest_closing >= len(fence.mark):
+            close = next(other for other, _ in remaining if fence.is_closed_by(other))
+            content = "".join(f"{line}\n" for line in lines[fence.line + 1 : close.line])
+            blocks.append((fence.language, content))
+            end = close.line + 1
+    return blocks, "\n".join(lines[end:])
 
 
 def _cpus() -> int:

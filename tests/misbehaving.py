@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 
@@ -29,4 +30,10 @@ def do(what: str, argument: Any) -> Any:
     if what == "print":
         print("not a reply", flush=True)
         sys.stdout.write("nor this\n")
+    if what == "long":
+        return "x" * argument
+    if what == "write":  # over its own replies
+        for fd in range(3, 64):
+            with suppress(OSError):
+                os.write(fd, argument.encode())
     return os.getpid() if what == "pid" else argument

@@ -56,6 +56,19 @@ def test_a_failed_call_gives_its_reason_and_the_next_call_succeeds(
     assert values(children.map([["echo", 4]])) == [4]
 
 
+def test_a_reply_without_an_end_is_a_crash(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.children.REPLY", 2**20)
+    calls = [["long", 2**19], ["long", 2**21], ["echo", 1]]
+    assert values(children.map(calls)) == ["x" * 2**19, "crashed", 1]
+
+
+def test_more_replies_than_calls_are_dropped_with_their_child(children: Children) -> None:
+    assert values(children.map([["write", '[7, null, ""]\n' * 9]])) == [7]
+    assert values(children.map([["echo", 4]])) == [4]
+
+
 def test_output_printed_by_a_library_is_not_a_reply(children: Children) -> None:
     assert values(children.map([["print", 7], ["echo", 8]])) == [7, 8]
 

@@ -2,10 +2,14 @@
 
 import json
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sweeps import decile
 
 import tasks.code
@@ -13,11 +17,13 @@ from orchestrator.cli.doctor import try_task
 from orchestrator.config.catalog import load_config
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, TaskError, get_task
-from tasks.code import Code, find_code
-from tasks.marking.code_tests import Unreadable, _as_call, called_names, read_tests, same_output
-from tasks.marking.sandbox import free_names, problem
+from tasks.code import Code, _blocks, find_code
+from tasks.marking.code_results import _close, same_output
+from tasks.marking.code_tests import Unreadable, _as_call, called_names, read_tests
+from tasks.marking.sandbox import _bubblewrap, free_names, problem
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tasks.md").read_text()
+BWRAP = shutil.which("bwrap")
 needs_sandbox = pytest.mark.skipif(bool(problem()), reason=problem())
 
 
@@ -149,6 +155,35 @@ def test_outputs_are_compared_by_lines_and_words(output: str, expected: str, sam
 
 
 @pytest.mark.parametrize(
+    ("value", "expected", "close"),
+    [
+        (0.1 + 0.2, 0.3, True),
+        (1.0000009, 1.0, True),
+        (1.0000011, 1.0, False),
+        (2, 2.0000009, True),  # of which one is a float
+        (2.0000011, 2, False),
+        (1_000_000.0009, 1_000_000.0, True),
+        (1_000_000.0011, 1_000_000.0, False),
+        (1_000_000.9, 1_000_000.0, False),
+        (123_456_700, 123_456_789.5, False),
+        (-1e12 - 999, -1e12, True),
+        (-1e12 - 1001, -1e12, False),
+        (10**15 + 1, 10**15, False),  # two integers
+        (float("inf"), float("inf"), True),
+        (float("inf"), 1e308, False),
+        (float("nan"), float("nan"), False),
+        ("1.0", 1.0, False),
+        ([1.0, {"a": 0.9999999}], [1, {"a": 1}], True),
+        ([1.0, {"a": 0.99999}], [1, {"a": 1}], False),
+    ],
+)
+def test_results_that_are_not_whole_are_compared_nearly(
+    value: Any, expected: Any, close: bool
+) -> None:
+    assert _close(value, expected) is close
+
+
+@pytest.mark.parametrize(
     ("completion", "strict", "lenient"),
     [
         ("```python\na\n```\ntext\n```py\nb\n```", "b\n", "b\n"),
@@ -170,6 +205,25 @@ def test_the_program_of_a_completion(
 ) -> None:
     assert (find_code(completion, "strict", False) or (None,))[0] == strict
     assert (find_code(completion, "lenient", False) or (None,))[0] == lenient
+
+
+FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*\n(.*?)^[ \t]*\1`*[ \t]*$", re.M | re.S
+)
+
+
+@given(st.lists(st.sampled_from(["```", "````", " ~~~ ", "```py", "````x y", "~~~", "a", "", "`"])))
+def test_blocks_are_those_of_a_regular_expression(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    blocks, rest = _blocks(text)
+    expected = [*FENCE.finditer(text)]
+    assert blocks == [(block[2], block[3]) for block in expected]
+    assert rest.strip("\n") == (text[expected[-1].end() :] if expected else text).strip("\n")
+
+
+@pytest.mark.parametrize("fences", ["```x\n" * 20_000, "````x\n" * 9_000 + "```\n" * 9_000])
+def test_fences_that_close_nothing_cost_linear_time(fences: str) -> None:
+    assert find_code(f"{fences}\n~~~py\na\n~~~", "strict", False) == ("a\n", True)
 
 
 def test_a_program_that_the_token_limit_cuts_is_none() -> None:
@@ -277,13 +331,51 @@ def test_without_bubblewrap_nothing_starts(tmp_path: Path, monkeypatch: pytest.M
     assert unprotected.mark_all([answer])[0].outcome == "correct"
 
 
-def test_the_reason_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem.cache_clear()
-    monkeypatch.setenv("PATH", "/nowhere")
-    try:
-        assert "install the package bubblewrap" in problem() and "sandbox: none" in problem()
-    finally:
-        problem.cache_clear()
+@pytest.fixture
+def only_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where bwrap is looked for, alone."""
+    caches = (problem, _bubblewrap)
+    for cached in caches:
+        cached.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield tmp_path / "bwrap"
+    for cached in caches:
+        cached.cache_clear()
+
+
+REMEDIES = {"install the package bubblewrap", "allow user namespaces", "use a machine where"}
+
+
+@pytest.mark.parametrize(
+    ("script", "remedy"),
+    [
+        (None, "install the package bubblewrap"),
+        ("#!/nowhere/sh\n", "install the package bubblewrap"),
+        ("#!/bin/sh\necho bwrap: No permissions to create >&2\n", "allow user namespaces"),
+        ("#!/bin/sh\necho bwrap: no filter of system calls >&2\n", "allow user namespaces"),
+        ("#!/bin/sh\necho no filter of system calls for riscv64 >&2\n", "use a machine where"),
+    ],
+)
+def test_the_reason_names_the_remedy(script: str | None, remedy: str, only_on_path: Path) -> None:
+    if script is not None:
+        only_on_path.write_text(script)
+        only_on_path.chmod(0o755)
+    reason = problem()
+    assert "sandbox: none" in reason
+    assert {text for text in REMEDIES if text in reason} == {remedy}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("folder", ["", "."])
+def test_bubblewrap_may_be_in_a_folder_of_the_user(
+    folder: str, only_on_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(str(BWRAP), only_on_path)
+    if folder:
+        monkeypatch.chdir(only_on_path.parent)
+        monkeypatch.setenv("PATH", folder)
+    mark = Code().mark("```python\ndef f(x): return x\n```", read_tests(["assert f(1) == 1"]))
+    assert mark.outcome == "correct"
 
 
 @pytest.mark.parametrize(
@@ -301,8 +393,8 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 
 
 def test_limits_are_part_of_the_marker_id() -> None:
-    assert Code().marker_id == "code/1/lenient/5s/1GiB"
-    assert Code(seconds=0.5, sandbox="none").marker_id == "code/1/lenient/0.5s/1GiB/unprotected"
+    assert Code().marker_id == "code/2/lenient/5s/1GiB"
+    assert Code(seconds=0.5, sandbox="none").marker_id == "code/2/lenient/0.5s/1GiB/unprotected"
 
 
 # --- The page ---

@@ -1,6 +1,9 @@
 """Escapes from the sandbox of the task `code`, forged results, and programs that must pass."""
 
+import builtins
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -8,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +19,15 @@ import pytest
 from tasks import Answer
 from tasks.code import Code
 from tasks.marking.code_tests import read_tests, run_tests
-from tasks.marking.sandbox import Limits, problem, run_program
+from tasks.marking.sandbox import Limits, problem, run_asserts, run_program
+from tasks.marking.sandbox_guest import (
+    _CALLS,
+    _MACHINES,
+    PASSED,
+    THREADS,
+    _filter,
+    _restriction,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(problem()), reason=problem())]
 
@@ -150,6 +162,172 @@ def test_no_result_is_forged(attack: str, form: str) -> None:
     assert result.passed == 0
 
 
+# Where a test calls a function of the program inside of something that ends, or looks for another
+# answer, at an exception. `f(name, …)` raises the exception of this name.
+CONSTRUCTS = [
+    "all(map(lambda x: f(name) == x, [1]))",
+    "all(x == 1 for x in map(f, [name]))",
+    "list(map(f, [name]))",
+    "list(filter(f, [name]))",
+    "[*map(f, [name])]",
+    "for x in map(f, [name]): assert x == 1",
+    "dict(zip([1], map(f, [name])))",
+    "sum(map(f, [name]))",
+    "next(map(f, [name]), 1)",
+    "''.join(map(f, [name]))",
+    "sorted([1, 2], key=lambda x: f(name))",
+    "max([1], key=lambda x: f(name), default=3)",
+    "min(map(f, [name]), default=3)",
+    "1 not in map(f, [name])",
+    "list(iter(lambda: f(name), 1))",
+    "list(itertools.takewhile(lambda x: f(name), [1]))",
+    "list(itertools.starmap(f, [(name,)]))",
+    "list(itertools.accumulate([1, 2], lambda x, y: f(name)))",
+    "list(itertools.groupby([1], key=lambda x: f(name)))",
+    "functools.reduce(lambda x, y: f(name), [1, 2])",
+    "re.sub('a', lambda m: f(name), 'a')",
+    "collections.defaultdict(lambda: f(name))[1]",
+    "collections.Counter(map(f, [name]))",
+    "f(name) == 1 or True",
+    "{f(name) for x in [1]}",
+    "class A(list, metaclass=lambda *a: f(name)): pass",
+    "def g():\n      try: yield\n      finally: f(name)\n    h = g(); next(h); h.close()",
+    "async def g(): return f(name)\n    try: g().send(None)\n    except StopIteration: pass",
+    "async def g():\n      yield f(name)\n    async def h(): return [x async for x in g()]\n"
+    "    try: h().send(None)\n    except StopIteration: pass",
+    "async def g(): return f(name)\n    class A:\n      def __aiter__(self): return self\n"
+    "      __anext__ = lambda self: g()\n    async def h(): return [x async for x in A()]\n"
+    "    try: h().send(None)\n    except StopIteration: pass",
+    "class A:\n      __iter__ = lambda self: self\n      __next__ = lambda self: f(name)\n"
+    "    list(A())",
+    "class A:\n      __len__ = lambda self: f(name)\n    len(A())",
+    "class A:\n      __contains__ = lambda self, x: f(name)\n    1 in A()",
+    "with contextlib.ExitStack() as stack: stack.callback(f, name)",
+    "try: f(name)\n    except* (StopIteration, StopAsyncIteration, GeneratorExit): pass",
+]
+EXCEPTIONS = [
+    n for n, k in vars(builtins).items() if isinstance(k, type) and issubclass(k, BaseException)
+]
+RAISES = """
+import builtins
+def f(name, *a):
+    kind = getattr(builtins, name)
+    for arguments in (("text",), ("text", [ValueError()]), ("utf-8", b"x", 0, 1, "text"),
+                      ("utf-8", "x", 0, 1, "text"), ("x", 0, 1, "text")):
+        try: error = kind(*arguments)
+        except TypeError: continue
+        raise error
+def h(name):
+    arguments = ("text", [ValueError()]) if name.endswith("Group") else ("text",)
+    raise type("Own", (getattr(builtins, name),), {})(*arguments)
+"""
+
+
+def test_no_construct_of_the_language_swallows_an_exception() -> None:
+    scripts = [
+        "import itertools, functools, re, collections, contextlib\nswallowed = []\n"
+        f"for name in {EXCEPTIONS}:\n  try:\n    {construct}\n  except BaseException: continue\n"
+        "  swallowed.append(name)\nassert swallowed == []"
+        for construct in CONSTRUCTS
+    ]
+    limits = Limits(seconds=20)
+    run = run_asserts(RAISES, scripts, limits)
+    assert not [c for c, reply in zip(CONSTRUCTS, run.replies, strict=True) if reply != PASSED]
+
+
+CAUGHT = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "BaseExceptionGroup")
+CAUGHT += ("ExceptionGroup",)
+
+
+@pytest.mark.parametrize("function", ["f", "h"])
+def test_an_exception_arrives_as_what_it_is(function: str) -> None:
+    names = [name for name in EXCEPTIONS if function == "f" or "Unicode" not in name]
+    classes = {name: getattr(builtins, name).__name__ for name in names}
+    expected = {name: "RuntimeError" if name in CAUGHT else classes[name] for name in names}
+    script = (
+        f"arrived = {{}}\nfor name in {names}:\n  try: {function}(name)\n"
+        "  except BaseException as error: arrived[name] = type(error).__name__\n"
+        f"assert arrived == {expected}"
+    )
+    assert run_asserts(RAISES, [script], LIMITS).replies == [PASSED]
+
+
+def test_a_program_that_has_ended_passes_no_test() -> None:
+    tests = ["try: f()\nexcept BaseException: pass", "import contextlib\n"
+             "with contextlib.suppress(BaseException): f()"]  # fmt: skip
+    for code in ("def f(): raise ValueError", "def f(): raise SystemExit"):
+        assert run_asserts(code, tests, LIMITS).replies == [PASSED] * 2
+    ends = ["import os\ndef f(): os._exit(0)", "import os\ndef f(): os.abort()"]
+    for code in (*ends, replies("}"), f"REPLY = b'7\\n'\n{WRITES}", replies('{"tuple": 7}')):
+        assert PASSED not in run_asserts(code, tests, LIMITS).replies
+
+
+WRITES = """
+import os
+def f():
+    for fd in range(3, 256):
+        try:
+            data = REPLY
+            while data: data = data[os.write(fd, data):]
+        except OSError: pass
+    os._exit(0)
+"""
+
+
+def replies(value: str) -> str:
+    """A program that writes this as its reply."""
+    line = f'{{"value": {value}}}\n'.encode("utf-8", "surrogateescape")
+    return f"REPLY = {line!r}\n{WRITES}"
+
+
+MULTIPLES = [i * (2**61 - 1) for i in range(30_000)]  # of the same hash
+ENDLESS = {  # replies that take minutes to read
+    "a set": f'{{"set": {MULTIPLES}}}',
+    "a frozenset": f'{{"frozenset": {MULTIPLES}}}',
+    "a set of tuples": json.dumps({"set": [{"tuple": [i]} for i in MULTIPLES]}),
+    "keys": json.dumps({"dict": [[i, 0] for i in MULTIPLES]}),
+    "a list": str(MULTIPLES),
+}
+
+
+LONG = "x" * 600_000  # so that a long reply may be the expected one
+OF_ENDLESS: dict[str, Any] = {
+    "a set": ["assert f()"],
+    "a frozenset": {"fn_name": "f", "inputs": [[]], "outputs": [[LONG]]},
+    "a set of tuples": [f"assert f() == {{{LONG!r}}}"],
+    "keys": [f"assert len(f()) == {[LONG]}"],
+    "a list": [f"assert set(f()) == {{{LONG!r}}}"],
+}
+
+
+@pytest.mark.parametrize("reply", ENDLESS)
+def test_a_reply_that_takes_long_to_read_is_given_up(reply: str) -> None:
+    tests = read_tests(OF_ENDLESS[reply])
+    result = run_tests(replies(ENDLESS[reply]), tests, Limits(seconds=0.3))
+    assert result == (0, 1, "time-limit")
+
+
+def test_a_long_reply_to_a_script_is_given_up() -> None:
+    script = "try: x = f()\nexcept BaseException: pass\nassert True"
+    assert run_tests(replies(ENDLESS["a set"]), read_tests([script]), Limits(seconds=0.3))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["[" * 300_000, '{"list": ' * 30_000, "1" * 500_000, '{"object": [1]}', "{}", "", "NaN",
+     '{"complex": ["1"]}', '{"dict": [[[], 1]]}', '"\\ud800"', "\udcff", '{"object": 0}',
+     '"x", "value": true, "output": "424242", "status": 0, "passed": true'],
+)  # fmt: skip
+def test_a_reply_that_is_no_value_is_not_the_expected_one(reply: str) -> None:
+    forms = (
+        {"fn_name": "f", "inputs": [[]], "outputs": [SECRET]},
+        [f"assert f() == {SECRET}"],
+        [f"x = f()\nassert x == {SECRET}"],
+    )
+    for form in forms:
+        assert run_tests(replies(reply), read_tests(form), LIMITS).passed == 0
+
+
 def test_forgeries_work_where_asserts_run_beside_the_program() -> None:
     """The attacks are real: this is how a program and its asserts are usually run."""
     forged = []
@@ -164,7 +342,7 @@ def value_of(code: str, limits: Limits = LIMITS) -> Any:
     """What `f()` of a program returns, or why it returns nothing."""
     request = ["new", 10_000, "call", [("name", "f")], {}]
     run = run_program(code, [request], False, limits)
-    return run.replies[0] if run.replies else {"failed": run.end}
+    return json.loads(run.replies[0]) if run.replies else {"failed": run.end}
 
 
 @pytest.fixture
@@ -234,9 +412,9 @@ def test_no_file_of_the_machine_is_read(way: str, place: str, tmp_path: Path) ->
     assert "raised" in reply
 
 
-@pytest.mark.parametrize("folder", ["/", "/usr", "/dev", "/root", sys.base_prefix, "TMP"])
+@pytest.mark.parametrize("folder", ["/", "/usr", "/dev", "HOME", sys.base_prefix, "TMP"])
 def test_nothing_is_written_outside(folder: str, tmp_path: Path) -> None:
-    folder = str(tmp_path) if folder == "TMP" else folder
+    folder = {"TMP": str(tmp_path), "HOME": str(Path.home())}.get(folder, folder)
     reply = value_of(
         f"import os\ndef f(): open(os.path.join({folder!r}, 'escaped'), 'w'); return 1"
     )
@@ -258,14 +436,22 @@ BOMBS = {
     "subprocesses": "import subprocess\ndef f(): return subprocess.run(['/bin/true']).args",
     "memory": "def f(): return len(bytearray(4 << 30))",
     "memory in pieces": "def f():\n    x = []\n    while True: x.append(bytearray(1 << 20))",
-    "mapped memory": "import mmap\ndef f(): return len(mmap.mmap(-1, 8 << 30))",
+    "mapped memory": (
+        "import mmap\ndef f(): return len(mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE))"
+    ),
+    "empty files": "def f():\n    for i in range(10**7): open(f'/tmp/{i}', 'wb').close()",
+    "folders": "import os\ndef f():\n    for i in range(10**7): os.mkdir(f'/tmp/{i}')",
+    "links": "import os\ndef f():\n    for i in range(10**7): os.symlink('x', f'/tmp/{i}')",
     "files": (
         "def f():\n    i = 0\n    while True:\n        i += 1\n"
         "        open(f'/tmp/{i}', 'wb').write(bytes(1 << 22))"
     ),
     "a large result": "def f(): return 'x' * 10**8",
     "a deep result": "def f():\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
-    "an endless result": "import os\ndef f():\n    while True: os.write(4, b'x' * 9999)",
+    "an endless result": (
+        "import os\ndef f():\n    while True:\n        for fd in range(3, 256):\n"
+        "            try: os.write(fd, b'x' * 9999)\n            except OSError: pass"
+    ),
     "endless output": "def f():\n    while True: print('x' * 9999)",
     "an endless loop": "def f():\n    while True: pass",
     "an endless loop without signals": (
@@ -280,11 +466,123 @@ BOMBS = {
 }
 
 
+KERNEL = """
+import ctypes, mmap, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+def refused(call, *arguments):
+    ctypes.set_errno(0)
+    return call(*arguments) in (-1, 2**64 - 1) and ctypes.get_errno() == 38
+"""
+
+
+def test_no_other_system_call_exists() -> None:
+    """Nothing is kept by the kernel beyond the limits but by a call that is listed."""
+    column = _MACHINES[os.uname().machine][1]
+    listed = [entry.split()[1 + column] for entry in _CALLS.split(",")]
+    of_probes = {335, 336}  # the kernel answers these itself: they are of its own code
+    others = sorted({*range(700), 2**30 + 1} - {int(n) for n in listed if n != "-"} - of_probes)
+    code = (
+        f"{KERNEL}\ndef f():\n"
+        f"    return [n for n in {others} if not refused(libc.syscall, n, 0, 0, 0, 0, 0, 0)]"
+    )
+    assert value_of(code) == {"value": []}
+
+
+HEADERS = {
+    0: ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"),
+    1: ("/usr/include/asm-generic/unistd.h",),
+}
+
+
+@pytest.mark.parametrize("column", HEADERS)
+def test_numbers_of_system_calls_are_those_of_the_kernel(column: int) -> None:
+    texts = [Path(file).read_text() for file in HEADERS[column] if Path(file).exists()]
+    if not texts:
+        pytest.skip("there are no headers of the kernel")
+    pairs = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", texts[0])
+    numbers = {"newfstatat" if name == "fstatat" else name: number for name, number in pairs}
+    for name, *listed in map(str.split, _CALLS.split(",")):
+        assert numbers.get(name, "-") == listed[column], name
+
+
+ARGUMENTS = {
+    "a new process": "libc.syscall(clone, 17, 0, 0, 0, 0)",
+    "a thread with files of its own": "libc.syscall(clone, 0x3D0F00 & ~0x400, 0, 0, 0, 0)",
+    "a larger pipe": "libc.fcntl(os.pipe()[1], 1031, 1 << 20)",
+    "a lock": "libc.fcntl(1, 6, bytes(64))",
+    "a terminal": "libc.ioctl(0, 0x5402, bytes(64))",
+    "another filter": "libc.prctl(22, 2, 0)",
+    "huge pages": "libc.prctl(41, 0, 0, 0, 0)",
+    "memory that stays": "libc.mmap(None, 4096, 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0)",
+    "memory that stays, validated": "libc.mmap(None, 4096, 3, 3 | mmap.MAP_ANONYMOUS, -1, 0)",
+}
+
+
+@pytest.mark.parametrize("call", ARGUMENTS)
+def test_other_arguments_of_system_calls_are_refused(call: str) -> None:
+    [clone] = [e.split()[1:] for e in _CALLS.split(",") if e.split()[0] == "clone"]
+    function, _, arguments = ARGUMENTS[call].partition("(")
+    code = (
+        f"{KERNEL}\nclone = {clone[_MACHINES[os.uname().machine][1]]}\n"
+        f"def f(): return refused({function}, {arguments}"
+    )
+    assert value_of(code) == {"value": True}
+
+
+def test_no_family_of_sockets_is_open() -> None:
+    code = (
+        f"{KERNEL}\ndef f():\n    a, b = socket.socketpair()\n    a.send(b'x')\n"
+        "    opened = [(n, kind) for n in range(64) for kind in range(1, 11)\n"
+        "              if not refused(libc.socket, n, kind, 0)]\n"
+        "    opened += [n for n in {*range(64)} - {1}\n"
+        "               if not refused(libc.socketpair, n, 1, 0, bytes(8))]\n"
+        "    return b.recv(1), opened"
+    )
+    assert value_of(code) == {"value": {"tuple": [{"bytes": "78"}, []]}}
+
+
+def test_without_a_filter_no_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="no filter of system calls for riscv64"):
+        _filter("riscv64")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
+    with pytest.raises(SystemExit, match="riscv64"):
+        _restriction(isolated=True)
+    _restriction(isolated=False)()
+
+
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_ends_by_itself(bomb: str) -> None:
     reply = value_of(BOMBS[bomb])
     assert "value" not in reply
     assert not remaining()
+
+
+def test_threads_are_limited_for_every_user() -> None:
+    code = (
+        "import _thread\n_thread.stack_size(1 << 15)\nlock = _thread.allocate_lock()\n"
+        "def f():\n    lock.acquire()\n    for n in range(10**6):\n"
+        "        try: _thread.start_new_thread(lock.acquire, ())\n"
+        "        except RuntimeError: return n"
+    )
+    reply = value_of(code, Limits(memory=64))
+    assert reply.get("value", 0) <= THREADS and not remaining()
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\r", b"\n", b"\r\nVmPTE:\t9 kB", b":\t", b"a\tb\x85"])
+def test_a_program_may_have_any_name(name: bytes) -> None:
+    code = f"{KERNEL}\nlibc.prctl(15, {name!r})\nimport time\ndef f(): time.sleep(0.3); return 1"
+    assert value_of(code) == {"value": 1}
+
+
+def test_page_tables_are_limited() -> None:
+    code = (
+        f"{KERNEL}\nlibc.mmap.argtypes = [ctypes.c_size_t] * 6\ndef f():\n"
+        "    for n in range(60_000):\n"
+        "        place = libc.mmap((1 << 40) + (n << 30), 4096, 3, 0x100022, 2**64 - 1, 0)\n"
+        "        ctypes.memset(place, 1, 1)\n    import time\n    time.sleep(2)"
+    )
+    assert value_of(code, Limits(seconds=5)) == {"failed": "crashed"}
 
 
 def test_sleep_ends_at_the_wall_limit() -> None:
@@ -338,7 +636,9 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
     ),
     "generators": (
         "def f(n):\n    for i in range(n): yield i * i",
-        ["assert list(f(3)) == [0, 1, 4]", "g = f(3)\nassert next(g) == 0 and next(g) == 1"],
+        ["assert list(f(3)) == [0, 1, 4]", "g = f(3)\nassert next(g) == 0 and next(g) == 1",
+         "g = f(0)\ntry: next(g)\nexcept StopIteration: pass\nelse: assert False",
+         "assert next(f(0), 7) == 7", "assert [*zip(f(2), 'ab')] == [(0, 'a'), (1, 'b')]"],
     ),
     "exceptions": (
         "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
@@ -368,6 +668,33 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
         "class Solution:\n    def f(self, xs: List[int]) -> Optional[int]:\n"
         "        return max(Counter(xs).items(), key=lambda p: p[1])[0] if xs else None",
         {"fn_name": "f", "inputs": [[[1, 2, 2]], [[]]], "outputs": [2, [None]]},
+    ),
+    "files, threads and an event loop": (
+        "import asyncio, os, random, shutil, signal, tempfile, threading\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def f(n):\n"
+        "    with tempfile.TemporaryDirectory() as d:\n"
+        "        open(f'{d}/a', 'w').write('x' * n)\n"
+        "        shutil.copy2(f'{d}/a', f'{d}/b')\n"
+        "        os.makedirs(f'{d}/c/d')\n"
+        "        os.rename(f'{d}/b', f'{d}/c/b')\n"
+        "        size = sum(os.path.getsize(f'{r}/{x}') for r, _, xs in os.walk(d) for x in xs)\n"
+        "        shutil.make_archive(f'{d}/z', 'zip', f'{d}/c')\n"
+        "    async def g(): await asyncio.sleep(0.01); return await asyncio.to_thread(len, 'ab')\n"
+        "    with ThreadPoolExecutor(4) as pool: total = sum(pool.map(abs, range(-9, 9)))\n"
+        "    signal.signal(signal.SIGALRM, lambda *a: None)\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.01)\n"
+        "    signal.pause()\n"
+        "    return size, asyncio.run(g()), total, os.cpu_count() > 0, len(os.urandom(3))",
+        ["assert f(5) == (10, 2, 81, True, 3)"],
+    ),
+    "asserts about exceptions": (
+        "class E(KeyError): pass\ndef f(x):\n    if x < 0: raise E(x)\n"
+        "    if x > 9: raise SystemExit\n    return b'\\xff'.decode()",
+        ["import unittest\nt = unittest.TestCase()\nwith t.assertRaises(KeyError): f(-1)\nassert t",
+         "import unittest\nt = unittest.TestCase()\nt.assertRaises(LookupError, f, -1)\nassert t",
+         "try:\n    f(1)\nexcept UnicodeDecodeError:\n    pass\nelse:\n    assert False",
+         "try:\n    f(10)\nexcept Exception:\n    assert False\nexcept SystemExit:\n    pass"],
     ),
     "a guarded script": (
         "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))",

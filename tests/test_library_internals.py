@@ -71,6 +71,7 @@ OTHER_PRIVATE = {
     ("tasks/marking/sandbox_guest.py", "_collections_abc"),
     ("tasks/marking/sandbox_guest.py", "_json"),
     ("tasks/marking/sandbox_guest.py", "_shutdown"),
+    ("tasks/marking/sandbox_guest.py", "_thread"),
 }
 
 

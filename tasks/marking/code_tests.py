@@ -7,20 +7,28 @@ All forms become one JSON text: {"asserts": [scripts]}, {"stdin": [[input, outpu
 import ast
 import json
 import math
+import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from tasks.marking.sandbox import REPLY, SLACK, Limits, Run, free_names, run_asserts, run_program
-from tasks.marking.sandbox_guest import decode
+from tasks.children import Children
+from tasks.marking.sandbox import (
+    REPLY,
+    SLACK,
+    START,
+    Limits,
+    SandboxError,
+    free_names,
+    run_asserts,
+    run_program,
+)
+from tasks.marking.sandbox_guest import OUT_OF_TIME, PASSED
 
 FORMS = (
     "write asserts (a text, or a list of texts), {inputs: […], outputs: […]} with fn_name for "
     "functions, or a list of {input, output, testtype: stdin or functional}"
 )
-NUMBER = 100  # characters of a number in an output that is compared as a number
 
 
 class Unreadable(ValueError):
@@ -255,118 +263,75 @@ class Result(NamedTuple):
 
 def run_tests(code: str, answer: str, limits: Limits) -> Result:
     """Run a program on the tests of a canonical text. Raises SandboxError."""
-    tests = _compiled(answer)
+    tests = compiled(answer)
     if tests.kind == "scripts":
         run = run_asserts(code, tests.expected, limits)
-        passed = sum(reply.get("value") is True for reply in run.replies)
-        return Result(passed, len(tests.expected), _end(run))
+        return Result(run.replies.count(PASSED), len(tests.expected), run.end)
     run = run_program(code, tests.requests, tests.kind == "values", limits)
-    passed = 0
-    for reply, expected in zip(run.replies, tests.expected, strict=False):
-        with suppress(Exception):  # a value that cannot be compared is not the expected one
-            passed += _passes(tests.kind, reply, expected)
-    return Result(passed, len(tests.expected), _end(run))
+    passed, end = _compare(answer, run.replies, limits)
+    out_of_time = "time-limit" if OUT_OF_TIME in run.replies else ""
+    return Result(passed, len(tests.expected), run.end or out_of_time or end)
 
 
-def _end(run: Run) -> str:
-    failed = [reply.get("failed") for reply in run.replies]
-    return run.end or ("time-limit" if "time-limit" in failed else "")
+_COMPARING: list[Children] = []  # of which each compares for one thread at a time
 
 
-_Kind = Literal["outputs", "values", "checks", "scripts"]
+def _compare(answer: str, replies: Sequence[str], limits: Limits) -> tuple[int, str]:
+    """How many replies are as expected, and why comparing them ended early, if it did.
+
+    A reply may be made to take a long time, or much memory, so a child process reads it, which may
+    use as much CPU time as the program itself. Raises SandboxError.
+    """
+    try:
+        children = _COMPARING.pop()
+    except IndexError:
+        children = Children("tasks.marking.code_results:count_passed", count=1, limit=1.0)
+    wall = math.ceil(limits.wall + START)
+    try:
+        [reply] = children.map([[answer, replies, limits.seconds]], weights=[wall])
+    finally:
+        _COMPARING.append(children)
+    if reply.failure == "time-limit":
+        raise SandboxError("the results could not be compared: time-limit")
+    if reply.failure:
+        return 0, "time-limit" if reply.detail == signal.SIGPROF.name else "crashed"
+    return reply.value, ""
 
 
-class _Compiled(NamedTuple):
+Kind = Literal["outputs", "values", "checks", "scripts"]
+
+
+class Compiled(NamedTuple):
     """Tests as requests, and what is expected of each reply; or scripts, which need no requests."""
 
-    kind: _Kind
+    kind: Kind
     requests: Sequence[Sequence[Any]]
     expected: Sequence[Any]
 
 
 @lru_cache(maxsize=256)
-def _compiled(answer: str) -> _Compiled:
+def compiled(answer: str) -> Compiled:
+    """The tests of a canonical text."""
     tests = json.loads(answer)
     if "stdin" in tests:
         scripts = [("script", _limit(expected), given) for given, expected in tests["stdin"]]
-        return _Compiled("outputs", scripts, [expected for _, expected in tests["stdin"]])
+        return Compiled("outputs", scripts, [expected for _, expected in tests["stdin"]])
     if "calls" in tests:
         calls = [_Call(tests["calls"], given, {}) for given, _ in tests["tests"]]
         limits = [_limit(json.dumps(expected)) for _, expected in tests["tests"]]
         requests = [call.request(limit) for call, limit in zip(calls, limits, strict=True)]
-        return _Compiled("values", requests, [expected for _, expected in tests["tests"]])
+        return Compiled("values", requests, [expected for _, expected in tests["tests"]])
     calls_of = [_as_call(script) for script in tests["asserts"]]
     if any(call is None for call in calls_of):
-        return _Compiled("scripts", [], tests["asserts"])
+        return Compiled("scripts", [], tests["asserts"])
     converted = [call for call in calls_of if call is not None]
     requests = [call.request(limit) for call, _, limit in converted]
-    return _Compiled("checks", requests, [check for _, check, _ in converted])
+    return Compiled("checks", requests, [check for _, check, _ in converted])
 
 
 def _limit(expected: str) -> int:
     """The bytes of an output that may still be the expected one."""
     return 2 * len(expected.encode("utf-8", "surrogatepass")) + SLACK
-
-
-def _passes(kind: _Kind, reply: Any, expected: Any) -> bool:
-    """Whether a reply has the expected output or value, or passes the expected check."""
-    if kind == "outputs":
-        return reply.get("status") == 0 and same_output(reply["output"], expected)
-    if kind == "checks":
-        return bool(expected(decode(reply["value"], lambda _: object())))
-    value = _as_json(decode(reply["value"]))
-    if _close(value, expected):
-        return True
-    return isinstance(expected, list) and len(expected) == 1 and _close(value, expected[0])
-
-
-def same_output(output: str, expected: str) -> bool:
-    """Whether two outputs have the same words in each line, numbers compared by value.
-
-    Empty lines at the beginning and at the end are ignored.
-    """
-    lines, others = output.strip().split("\n"), expected.strip().split("\n")
-    if len(lines) != len(others):
-        return False
-    for line, other in zip(lines, others, strict=True):
-        words, expected_words = line.split(), other.split()
-        if len(words) != len(expected_words):
-            return False
-        if not all(map(_same_word, words, expected_words)):
-            return False
-    return True
-
-
-def _same_word(word: str, expected: str) -> bool:
-    if word == expected:
-        return True
-    if max(len(word), len(expected)) > NUMBER:
-        return False
-    try:
-        return Decimal(word) == Decimal(expected)
-    except InvalidOperation:
-        return False
-
-
-def _as_json(value: Any) -> Any:
-    """A value as JSON would have it: tuples as lists, keys as texts."""
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if isinstance(value, dict):
-        return {k if isinstance(k, str) else str(k): _as_json(v) for k, v in value.items()}
-    return value
-
-
-def _close(value: Any, expected: Any) -> bool:
-    """Whether values are equal, floats within 1e-6 of each other."""
-    if isinstance(value, list) and isinstance(expected, list):
-        return len(value) == len(expected) and all(map(_close, value, expected))
-    if isinstance(value, dict) and isinstance(expected, dict):
-        return value.keys() == expected.keys() and all(_close(value[k], expected[k]) for k in value)
-    if isinstance(value, float) or isinstance(expected, float):
-        number = isinstance(value, int | float) and isinstance(expected, int | float)
-        return number and math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-6)
-    return bool(value == expected)
 
 
 # --- Asserts that compare one call with a literal, which need no second sandbox ---

@@ -1,14 +1,13 @@
 """Runs untrusted programs with bubblewrap: without a network, files, or a say in their own mark.
 
 What runs inside is `sandbox_guest`. A program gets arguments and inputs and never what is expected
-of it: results are compared here, or, for asserts in general, in a second sandbox that the program
-cannot reach. So a program that takes over its whole sandbox learns nothing and can report nothing
-but values.
+of it: what it replies is compared in another process (`code_results`), or, for asserts in general,
+in a second sandbox that the program cannot reach. So a program that takes over its whole sandbox
+learns nothing and can report nothing but values. This process never reads these values.
 """
 
 import ast
 import builtins
-import json
 import marshal
 import os
 import selectors
@@ -24,10 +23,14 @@ from shutil import which
 from typing import Any, NamedTuple
 
 from tasks.marking import sandbox_guest
+from tasks.marking.sandbox_guest import COMPILED
 
 START = 30.0  # seconds for the start of the interpreter, on a busy machine
 REPLY = 2**20  # bytes of a value that an assert gets
 SCRATCH = 64 * 2**20  # bytes of /tmp inside
+WATCH = 0.1  # seconds between two looks at the memory that the kernel uses for a program
+KERNEL = 2**27  # bytes of it, as page tables take for 64 GiB
+STACK = 2**14  # bytes of a thread's stack in the kernel
 SLACK = 2**16  # bytes of an output beyond twice the expected one
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same order of sets in every run
 _ERROR = 500  # characters of a message of bubblewrap
@@ -49,36 +52,44 @@ class Limits(NamedTuple):
         return 4 * self.seconds + 1
 
     def job(self, **content: Any) -> dict[str, Any]:
-        return {**content, "seconds": self.seconds, "memory": int(self.memory * 2**30)}
+        memory = int(self.memory * 2**30)
+        return {**content, "seconds": self.seconds, "memory": memory, "isolated": self.isolated}
 
 
 class Run(NamedTuple):
     """The replies to requests, those that came, and how the run ended.
 
-    `end` is "" if all replies came, else `syntax-error`, `time-limit`, `output-limit` or `crashed`.
+    Replies are texts that should be JSON. `end` is "" if all came, else `syntax-error`,
+    `time-limit`, `output-limit` or `crashed`.
     """
 
-    replies: list[Any]
+    replies: list[str]
     end: str
 
 
 @cache
 def problem() -> str:
     """Why no sandbox works on this machine, and what to do; "" if one works."""
+    unprotected = (
+        "or write sandbox: none, which runs the code of completions without any protection"
+    )
     if which("bwrap") is None:
         return (
             "bubblewrap (bwrap) is not installed: install the package bubblewrap (apt, dnf, apk), "
-            "or write sandbox: none, which runs the code of completions without any protection"
+            f"{unprotected}"
         )
     try:
         run_program("x = 1\n", [["new", 999, "value", [("name", "x")], {}]], False, Limits())
     except SandboxError as error:
-        return (
-            f"bubblewrap does not work here ({error}): allow user namespaces (in Docker, with "
-            "--security-opt seccomp=unconfined; on Ubuntu, sysctl "
-            "kernel.apparmor_restrict_unprivileged_userns=0), or write sandbox: none, which runs "
-            "the code of completions without any protection"
-        )
+        remedy = "use a machine where it works"
+        if str(error).startswith("bwrap: "):  # it runs, and may not do what it needs to
+            remedy = (
+                "allow user namespaces (in Docker, with --security-opt seccomp=unconfined; on "
+                "Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
+            )
+        elif isinstance(error.__cause__, OSError):
+            remedy = "install the package bubblewrap (apt, dnf, apk)"
+        return f"bubblewrap does not work here ({error}): {remedy}, {unprotected}"
     return ""
 
 
@@ -91,8 +102,8 @@ def run_program(code: str, requests: Sequence[Sequence[Any]], header: bool, limi
     with ExitStack() as stack:
         inner = _Inner(stack, [job, *requests], limits)
         largest = sum(request[1] for request in requests) + (len(requests) + 2) * 1000
-        lines, end = _read(inner, len(requests) + 2, largest, limits.wall)
-    return _as_run(lines[1:], len(requests), end)
+        lines, end = _read([inner], len(requests) + 2, largest, limits.wall)
+    return _as_run(lines, len(requests), end)
 
 
 def run_asserts(code: str, tests: Sequence[str], limits: Limits) -> Run:
@@ -105,11 +116,12 @@ def run_asserts(code: str, tests: Sequence[str], limits: Limits) -> Run:
             program = _Inner(stack, [program_job], limits)
             job = limits.job(tests=scripts, channel=[replies[0], requests[1]])
             asserts = _Inner(stack, [{**job, "limit": REPLY}], limits)
-        lines, end = _read(program, 2, SLACK, limits.wall)
-        if not end and "value" in lines[1]:
-            results, end = _read(asserts, len(tests) + 1, SLACK + 100 * len(tests), limits.wall)
-            lines = [lines[0], lines[1], *results[1:]]
-    return _as_run(lines[1:], len(tests), end)
+        lines, end = _read([program], 2, SLACK, limits.wall)
+        if not end and lines[1] == COMPILED:
+            largest = SLACK + 100 * len(tests)
+            results, end = _read([asserts, program], len(tests) + 1, largest, limits.wall)
+            lines += results[1:]
+    return _as_run(lines, len(tests), end)
 
 
 def free_names(code: str) -> tuple[list[str], list[str]]:
@@ -155,7 +167,7 @@ class _Inner:
                 pass_fds=lines[0]["channel"] or (),
             )
         except OSError as error:
-            raise SandboxError(str(error)) from error
+            raise SandboxError(f"it cannot be started: {error}") from error
         finally:
             os.close(stdin)
         stack.callback(self.kill)
@@ -178,22 +190,49 @@ class _Inner:
         return ""
 
 
-def _read(inner: _Inner, count: int, largest: int, wall: float) -> tuple[list[Any], str]:
-    """The first `count` lines as JSON, in `largest` bytes, and why there are fewer.
+def _kernel_memory(pid: int) -> int:
+    """Bytes of stacks of threads and page tables, of a process and of those that it has started.
+
+    No limit of the process counts them, that of threads for root. 0 if it has ended.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()  # with a name of the program's choice
+        started = Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
+    except OSError:
+        return 0
+    lines = (line.partition(b":\t") for line in status.split(b"\n"))
+    fields = {name: value for name, _, value in lines}
+    page_tables = int(fields.get(b"VmPTE", b"0 kB").split()[0]) * 1024
+    own = int(fields[b"Threads"]) * STACK + page_tables
+    return own + sum(_kernel_memory(int(child)) for child in started.split())
+
+
+def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tuple[list[str], str]:
+    """The first `count` lines of the first one, in `largest` bytes, and why there are fewer.
 
     Raises SandboxError where not even the first comes.
     """
+    inner = inners[0]
     assert inner.process.stdout is not None
     output, data, lines = inner.process.stdout.fileno(), b"", 0
     chunks: list[bytes] = []
     size, end = 0, ""
     deadline = time.monotonic() + START
+    next_watch = time.monotonic() + WATCH
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
         while lines < count and not end:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
+            ready = selector.select(max(0.0, min(deadline, next_watch) - time.monotonic()))
+            now = time.monotonic()
+            if now >= next_watch:
+                next_watch = now + WATCH
+                if any(_kernel_memory(each.process.pid) > KERNEL for each in inners):
+                    end = "crashed"
+                    break
+            if now >= deadline and not ready:
                 end = "time-limit"
-                break
+            if not ready:
+                continue
             data = os.read(output, 1 << 16)
             if data and not lines and b"\n" in data:
                 deadline = time.monotonic() + wall
@@ -203,23 +242,14 @@ def _read(inner: _Inner, count: int, largest: int, wall: float) -> tuple[list[An
             end = "crashed" if not data else "output-limit" if size > largest else ""
     if not lines:
         raise SandboxError(inner.error() or f"it did not start within {START:g} s")
-    return [_parsed(line) for line in b"".join(chunks).split(b"\n")[:-1]][:count], end
+    return b"".join(chunks).decode(errors="replace").split("\n")[:-1][:count], end
 
 
-def _parsed(line: bytes) -> Any:
-    """A reply; what is not JSON, or nested too deep, is a failure of the program."""
-    try:
-        reply = json.loads(line)
-    except (ValueError, RecursionError):
-        return {"failed": "crashed"}
-    return reply if isinstance(reply, dict) else {"failed": "crashed"}
-
-
-def _as_run(lines: Sequence[Any], count: int, end: str) -> Run:
-    """The run of a program that said first whether it compiles."""
-    if lines and "value" not in lines[0]:
+def _as_run(lines: Sequence[str], count: int, end: str) -> Run:
+    """The run of a program, of which is said first that it starts and then whether it compiles."""
+    if len(lines) > 1 and lines[1] != COMPILED:
         return Run([], "syntax-error")
-    replies = [*lines[1:]]
+    replies = [*lines[2:]]
     return Run(replies, end if len(replies) < count else "")
 
 
@@ -242,9 +272,11 @@ def _bubblewrap() -> list[str]:
     """The command that isolates another: read-only /usr and interpreter, a scratch /tmp.
 
     There is no /proc inside, which not every container may mount, and which would show the command
-    and the environment of bubblewrap.
+    and the environment of bubblewrap; no /dev/zero, which is memory when it is mapped; and no
+    /dev/ptmx.
     """
-    command = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    path = os.path.abspath(which("bwrap") or "bwrap")  # it gets no PATH, and another folder
+    command = [path, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     command += ["--setenv", "PYTHONHASHSEED", "0"]
     command += ["--cap-drop", "ALL", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     command += ["--ro-bind", "/usr", "/usr"]
@@ -259,5 +291,7 @@ def _bubblewrap() -> list[str]:
             command += ["--ro-bind", prefix, prefix]
     if os.path.exists("/etc/ld.so.cache"):  # for libpython in /usr/local
         command += ["--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    command += ["--dev", "/dev", "--size", str(SCRATCH), "--tmpfs", "/tmp"]
-    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
+    for device in ("/dev/null", "/dev/random", "/dev/urandom"):
+        command += ["--dev-bind", device, device]
+    command += ["--size", str(SCRATCH), "--tmpfs", "/tmp"]
+    return [*command, "--remount-ro", "/", "--chdir", "/tmp", "--"]

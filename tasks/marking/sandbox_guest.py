@@ -15,6 +15,7 @@ import os
 import resource
 import sys
 from _collections_abc import Mapping  # collections.abc would import all of collections
+from _thread import start_new_thread
 
 try:
     from _json import encode_basestring_ascii as quoted
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, NoReturn
 
 FILES = 64 * 2**20  # bytes of a file that a program writes
+ENTRIES = 10_000  # files and folders of /tmp
+THREADS = 4096
 LARGE = 1 << 4096  # integers from here on are written in hex, which is read in linear time
 RAISED = 200  # characters of an exception's message
 SIGKILL, SIGXCPU = 9, 24
@@ -96,89 +99,114 @@ def decode(value: Any, known: Callable[[int], Any] | None = None) -> Any:
 
 
 def raised(error: BaseException) -> str:
-    """The reply to a request that raised."""
+    """The reply to a request that raised: the builtin class of the exception, and its message."""
     try:
+        classes = type(error).__mro__
+        name = next(c.__name__ for c in classes if c.__module__ == "builtins")
         text = str(error)[:RAISED]
     except Exception:  # of a class of the program
-        text = ""
-    return f'{{"raised": [{quoted(type(error).__name__)}, {quoted(text)}]}}'
+        name, text = "Exception", ""
+    return f'{{"raised": [{quoted(name)}, {quoted(text)}]}}'
 
 
 # --- Limits of a program's process ---
 
-# Numbers of the calls that a program may not make: it starts no process, enters no namespace,
-# mounts nothing, looks at no other process. The order: see `_FORBIDDEN`.
-_FORBIDDEN = {
-    "x86_64": (
-        0xC000003E,
-        56,  # clone, which only threads may use
-        # fork vfork unshare setns mount umount2 pivot_root ptrace process_vm_readv, _writev
-        # bpf perf_event_open keyctl add_key request_key userfaultfd io_uring_setup pidfd_open
-        # open_tree move_mount fsopen
-        (57, 58, 272, 308, 165, 166, 155, 101, 310, 311),
-        (321, 298, 250, 248, 249, 323, 425, 434, 428, 429, 430),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        220,
-        (97, 268, 40, 39, 41, 117, 270, 271),
-        (280, 241, 219, 217, 218, 282, 425, 434, 428, 429, 430),
-    ),
+# The system calls that a program may make, with their numbers on x86-64 and ARM64. No other exists
+# for it: it starts no process, enters no namespace, opens no connection, and the kernel keeps no
+# memory for it that is not of its address space, of /tmp, or of its few open files.
+_CALLS = """
+read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
+pwritev 296 70, lseek 8 62, open 2 -, openat 257 56, creat 85 -, close 3 57, close_range 436 436,
+stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43, fstatfs 138 44,
+access 21 -, faccessat 269 48, faccessat2 439 439, getdents64 217 61, readlink 89 -,
+readlinkat 267 78, getcwd 79 17, chdir 80 49, fchdir 81 50, mkdir 83 -, mkdirat 258 34, rmdir 84 -,
+unlink 87 -, unlinkat 263 35, rename 82 -, renameat 264 38, renameat2 316 276, link 86 -,
+linkat 265 37, symlink 88 -, symlinkat 266 36, chmod 90 -, fchmod 91 52, fchmodat 268 53,
+umask 95 166, truncate 76 45, ftruncate 77 46, fallocate 285 47, fadvise64 221 223, fsync 74 82,
+fdatasync 75 83, flock 73 32, utimensat 280 88, getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10,
+listxattr 194 11, llistxattr 195 12, flistxattr 196 13, dup 32 23, dup2 33 -, dup3 292 24,
+fcntl 72 25, ioctl 16 29, pipe 22 -, pipe2 293 59, eventfd2 290 19, poll 7 -, ppoll 271 73,
+select 23 -, pselect6 270 72, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -,
+epoll_pwait 281 22, socketpair 53 199, sendto 44 206, recvfrom 45 207, shutdown 48 210,
+getsockname 51 204, getpeername 52 205, getsockopt 55 209, mmap 9 222, munmap 11 215,
+mprotect 10 226, mremap 25 216, brk 12 214, madvise 28 233, msync 26 227, mincore 27 232,
+clone 56 220, exit 60 93, exit_group 231 94, getpid 39 172, getppid 110 173, gettid 186 178,
+getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177, getpgrp 111 -, getpgid 121 155,
+getsid 124 156, wait4 61 260, waitid 247 95, kill 62 129, tkill 200 130, tgkill 234 131,
+rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
+rt_sigtimedwait 128 137, rt_sigsuspend 130 133, sigaltstack 131 132, restart_syscall 219 128,
+alarm 37 -, setitimer 38 103, getitimer 36 102, pause 34 -, nanosleep 35 101,
+clock_nanosleep 230 115, clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169,
+time 201 -, times 100 153, getrusage 98 165, getrlimit 97 163, setrlimit 160 164,
+prlimit64 302 261, prctl 157 167, sysinfo 99 179, uname 63 160, getrandom 318 278,
+set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, membarrier 324 283,
+sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168, getgroups 115 158,
+getresuid 118 148, getresgid 120 150, getpriority 140 141
+"""
+# Of these, the argument of this number, masked, has one of these values.
+_ARGUMENTS = {
+    "clone": (0, 0xFFFFFFFF, (0x3D0F00, 0x7D0F00)),  # threads, as glibc and musl start them
+    "fcntl": (1, 0xFFFFFFFF, (0, 1, 2, 3, 4, 1030)),  # no size of a pipe and no locks
+    "ioctl": (1, 0xFFFFFFFF, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
+    "mmap": (3, 0x21, (0, 0x01, 0x20)),  # shared without a file: it stays where a part is unmapped
+    "prctl": (0, 0xFFFFFFFF, (15, 16)),  # the name of a thread
+    "socketpair": (0, 0xFFFFFFFF, (1,)),  # AF_UNIX
 }
-_CLONE3 = 435  # its flags are in memory, so it is said not to exist: libraries then use clone
-_CLONE_THREAD = 0x10000
+_MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # AUDIT_ARCH_…, column
 
 
 def _filter(machine: str) -> bytes:
-    """A seccomp program (classic BPF) that refuses the calls of `_FORBIDDEN`; b"" if unknown."""
-    if machine not in _FORBIDDEN:
-        return b""
-    architecture, clone, *groups = _FORBIDDEN[machine]
-    load, equal, at_least, any_bit, end = 0x20, 0x15, 0x35, 0x45, 0x06
-    refuse, allow = 0x00050001, 0x7FFF0000  # with EPERM
-    code = [
-        (load, 0, 0, 4),
-        (equal, 1, 0, architecture),
-        (end, 0, 0, refuse),
-        (load, 0, 0, 0),
-        (at_least, 0, 1, 0x40000000),  # x86_64 has the same calls a second time from here on
-        (end, 0, 0, refuse),
-    ]
-    for number in (n for group in groups for n in group):
-        code += [(equal, 0, 1, number), (end, 0, 0, refuse)]
-    code += [(equal, 0, 1, _CLONE3), (end, 0, 0, 0x00050026)]  # ENOSYS
-    code += [(equal, 0, 3, clone), (load, 0, 0, 16), (any_bit, 1, 0, _CLONE_THREAD)]
-    code += [(end, 0, 0, refuse), (end, 0, 0, allow)]
+    """A seccomp program (classic BPF) that refuses all but `_CALLS`. Raises OSError if unknown."""
+    if machine not in _MACHINES:
+        raise OSError(f"no filter of system calls for {machine}")
+    architecture, column = _MACHINES[machine]
+    load, mask, equal, end = 0x20, 0x54, 0x15, 0x06
+    refuse, allow = (end, 0, 0, 0x00050026), (end, 0, 0, 0x7FFF0000)  # with ENOSYS
+    code = [(load, 0, 0, 4), (equal, 1, 0, architecture), refuse, (load, 0, 0, 0)]
+    for name, *numbers in map(str.split, _CALLS.split(",")):
+        checks = [allow]
+        if name in _ARGUMENTS:
+            argument, bits, values = _ARGUMENTS[name]
+            checks = [(load, 0, 0, 16 + 8 * argument), (mask, 0, 0, bits)]
+            for value in values:
+                checks += [(equal, 0, 1, value), allow]
+            checks.append(refuse)
+        if numbers[column] != "-":
+            code += [(equal, 0, len(checks), int(numbers[column])), *checks]
     return b"".join(
         operation.to_bytes(2, sys.byteorder) + bytes(jumps) + value.to_bytes(4, sys.byteorder)
-        for operation, *jumps, value in code
+        for operation, *jumps, value in [*code, refuse]
     )
 
 
 def seccomp() -> Callable[[], None]:
-    """A function that refuses the calls of `_FORBIDDEN` to this process from then on.
+    """A function that restricts this process to `_CALLS` from then on.
 
-    It does nothing for another kind of machine, or without ctypes.
+    Raises OSError where that is not possible.
     """
     try:
         import ctypes
 
-        program = _filter(os.uname().machine)
-        prctl = ctypes.CDLL(None).prctl
-    except (ImportError, AttributeError, OSError):
-        program = b""
-    if not program:
-        return lambda: None
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+    except (ImportError, AttributeError) as error:
+        raise OSError(f"no filter of system calls: {error}") from error
+    program = _filter(os.uname().machine)
     content = ctypes.create_string_buffer(program, len(program))
 
     class Counted(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("content", ctypes.c_void_p))
 
     counted = Counted(len(program) // 8, ctypes.addressof(content))
+    set_filter = 22, 2  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    prctl(*set_filter, None)
+    if ctypes.get_errno() != 14:  # EFAULT, as it cannot read the filter
+        raise OSError("this kernel has no filters of system calls")
 
     def forbid() -> None:
+        prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: unmapped parts of a huge page are not freed
         prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
-        prctl(22, 2, ctypes.byref(counted), content)  # PR_SET_SECCOMP, a filter
+        if prctl(*set_filter, ctypes.byref(counted), content):
+            raise OSError(ctypes.get_errno(), "the filter of system calls is refused")
 
     return forbid
 
@@ -191,7 +219,7 @@ def limit_resources(seconds: float, memory: int) -> None:
         resource.RLIMIT_FSIZE: FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_NPROC: 4096,  # threads; some kernels count all processes of the user
+        resource.RLIMIT_NPROC: THREADS,  # not of root; some kernels count all of the user
     }
     for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]
@@ -403,9 +431,13 @@ class _Process:
 class Budget:
     """What is left to a program: CPU time in seconds, and memory in bytes."""
 
-    def __init__(self, seconds: float, memory: int) -> None:
-        self.left, self.memory = seconds, memory
-        self.forbid = seccomp()
+    def __init__(self, seconds: float, memory: int, forbid: Callable[[], None]) -> None:
+        self.left, self.memory, self.forbid = seconds, memory, forbid
+
+
+COMPILED = '{"value": null}'
+OUT_OF_TIME = '{"failed": "time-limit"}'
+PASSED, FAILED = '{"value": true}', '{"value": false}'
 
 
 def _failure(reason: str) -> bytes:
@@ -413,7 +445,7 @@ def _failure(reason: str) -> bytes:
 
 
 def _ended(budget: Budget) -> bytes:
-    return _failure("time-limit" if budget.left <= 0 else "crashed")
+    return f"{OUT_OF_TIME}\n".encode() if budget.left <= 0 else _failure("crashed")
 
 
 def _script(program: CodeType, budget: Budget, text: str, limit: int) -> bytes:
@@ -473,15 +505,17 @@ class _Session:
             self.process = None
 
 
-def serve_program(job: Mapping[str, Any], requests: BinaryIO, replies: int) -> None:
+def serve_program(
+    job: Mapping[str, Any], forbid: Callable[[], None], requests: BinaryIO, replies: int
+) -> None:
     """Reply to each request about a program with one line; first say whether it compiles."""
     try:
         program = compile(job["code"], "<completion>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
         _write(1, raised(error).encode() + b"\n")
         return
-    _write(1, b'{"value": null}\n')
-    budget = Budget(job["seconds"], job["memory"])
+    _write(1, f"{COMPILED}\n".encode())
+    budget = Budget(job["seconds"], job["memory"], forbid)
     session: _Session | None = None
     while (request := _request(requests)) is not None:
         kind, limit, *content = request
@@ -556,29 +590,61 @@ class _Name(str):
     """The name of something that the program defines."""
 
 
+# What the language itself catches: in loops, next(), close() and `except*`.
+_CAUGHT = (StopIteration, StopAsyncIteration, GeneratorExit, BaseExceptionGroup)
+
+
+def _exception(name: str, text: str, operation: str) -> BaseException:
+    """What a request about the program raises, where it raised the builtin exception `name`.
+
+    A function that raises StopIteration would end the loop of a test that calls it, and pass. So
+    the exceptions that the language itself catches are errors, as they are in generators (PEP 479).
+    """
+    kind = getattr(builtins, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return RuntimeError(text)
+    if issubclass(kind, _CAUGHT) and (kind, operation) != (StopIteration, "next"):
+        return RuntimeError(f"{name} {text}")
+    try:
+        return kind(text)
+    except TypeError:  # those of Unicode take five arguments
+        return kind.__new__(kind, text)
+
+
 class _Asker:
-    """Asks the sandbox of the program, over two pipes."""
+    """Asks the sandbox of the program, over two pipes.
+
+    `lost`: a reply did not come, so that the test fails, whatever it catches.
+    """
 
     def __init__(self, replies: int, requests: int, limit: int) -> None:
         from json import loads
 
         self.loads = loads
         self.replies, self.requests = os.fdopen(replies, "rb"), requests
-        self.limit, self.kind = limit, "new"
+        self.limit = limit
+        self.begin()
+
+    def begin(self) -> None:
+        """The next request is to a new process of the program."""
+        self.kind, self.lost = "new", False
 
     def __call__(self, operation: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         passed = [self._argument(value) for value in arguments]
         options = {key: self._argument(value) for key, value in named.items()}
         request = marshal.dumps([self.kind, self.limit, operation, passed, options])
         self.kind = "same"
-        _write(self.requests, request)
-        reply = self.loads(self.replies.readline(self.limit + 2))
-        if "value" in reply:
-            return decode(reply["value"], lambda number: Remote(self, number))
-        name, text = reply.get("raised", ("RuntimeError", ""))
-        kind = getattr(builtins, str(name), RuntimeError)
-        known = isinstance(kind, type) and issubclass(kind, Exception)
-        raise (kind if known else RuntimeError)(str(text))
+        try:
+            _write(self.requests, request)
+            reply = self.loads(self.replies.readline(self.limit + 2))
+            if "value" in reply:
+                return decode(reply["value"], lambda number: Remote(self, number))
+            name, text = reply["raised"]
+            error = _exception(name, text, operation)
+        except Exception:
+            self.lost = True  # the program has ended, or wrote something else
+            raise
+        raise error
 
     def _argument(self, value: Any) -> tuple[str, Any]:
         """An argument as marshal takes it, with its kind."""
@@ -591,16 +657,16 @@ class _Asker:
         return "value", value
 
 
-def serve_asserts(job: Mapping[str, Any]) -> None:
+def serve_asserts(job: Mapping[str, Any], forbid: Callable[[], None]) -> None:
     """Write for each test whether it ends without an exception."""
     replies, requests = job["channel"]
     ask = _Asker(replies, requests, job["limit"])
     output = os.dup(1)
     os.dup2(2, 1)  # what a test prints is not a result
     limit_resources(job["seconds"], job["memory"])
-    seccomp()()
+    forbid()
     for test, names, modules in job["tests"]:
-        ask.kind = "new"
+        ask.begin()
         try:
             values: dict[str, Any] = {name: __import__(name) for name in modules}
             for name in names:
@@ -609,24 +675,49 @@ def serve_asserts(job: Mapping[str, Any]) -> None:
                 except NameError:  # as in the test, where it needs that name
                     pass
             exec(compile(test, "<tests>", "exec", dont_inherit=True), values)
-            passed = True
+            passed = not ask.lost
         except BaseException:
             passed = False
-        _write(output, b'{"value": %s}\n' % (b"true" if passed else b"false"))
+        _write(output, f"{PASSED if passed else FAILED}\n".encode())
+
+
+def _watch_files() -> NoReturn:
+    """End the sandbox when /tmp has too many entries: its size counts their contents alone."""
+    from time import sleep
+
+    while True:
+        status = os.statvfs(".")  # /tmp
+        if status.f_files - status.f_ffree > ENTRIES:
+            os._exit(1)
+        sleep(0.05)
+
+
+def _restriction(isolated: bool) -> Callable[[], None]:
+    """`seccomp`; where it does not work, an isolated program is not run at all."""
+    try:
+        forbid = seccomp()
+    except OSError as error:
+        if isolated:
+            sys.exit(str(error))
+        return lambda: None
+    if isolated:
+        start_new_thread(_watch_files, ())
+    return forbid
 
 
 def main() -> None:
     """Read a job, say that the sandbox works, and do it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     requests = os.fdopen(os.dup(0), "rb")
     job = marshal.load(requests)
+    forbid = _restriction(job["isolated"])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     _write(1, b'{"value": "ready"}\n')
     if "tests" in job:
-        serve_asserts(job)
+        serve_asserts(job, forbid)
     elif job["channel"]:
-        serve_program(job, os.fdopen(job["channel"][0], "rb"), job["channel"][1])
+        serve_program(job, forbid, os.fdopen(job["channel"][0], "rb"), job["channel"][1])
     else:
-        serve_program(job, requests, 1)
+        serve_program(job, forbid, requests, 1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""Compares what a program replied with what its tests expect. Imported by child processes only.
+
+A program may reply with values that take very long to read or to compare, such as a set of integers
+with equal hashes. The calling process never reads them.
+"""
+
+import json
+import math
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from tasks.marking.code_tests import Kind, compiled
+from tasks.marking.sandbox_guest import decode
+
+NUMBER = 100  # characters of a number in an output that is compared as a number
+TOLERANCE = 1e-6  # between numbers of which one is a float
+RELATIVE = 1e-9  # the same, as a share of the larger one: above 1000, where it is more
+
+
+def count_passed(answer: str, replies: Sequence[str], seconds: float) -> int:
+    """How many replies are what the tests of a canonical text expect.
+
+    This process ends by SIGPROF where that takes more than `seconds` of its CPU time.
+    """
+    tests = compiled(answer)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    passed = 0
+    for reply, expected in zip(replies, tests.expected, strict=False):
+        with suppress(Exception):  # a value that cannot be compared is not the expected one
+            passed += _passes(tests.kind, json.loads(reply), expected)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return passed
+
+
+def _passes(kind: Kind, reply: Any, expected: Any) -> bool:
+    """Whether a reply has the expected output or value, or passes the expected check."""
+    if kind == "outputs":
+        return reply.get("status") == 0 and same_output(reply["output"], expected)
+    if kind == "checks":
+        return bool(expected(decode(reply["value"], lambda _: object())))
+    value = _as_json(decode(reply["value"]))
+    if _close(value, expected):
+        return True
+    return isinstance(expected, list) and len(expected) == 1 and _close(value, expected[0])
+
+
+def same_output(output: str, expected: str) -> bool:
+    """Whether two outputs have the same words in each line, numbers compared by value.
+
+    Empty lines at the beginning and at the end are ignored.
+    """
+    lines, others = output.strip().split("\n"), expected.strip().split("\n")
+    if len(lines) != len(others):
+        return False
+    for line, other in zip(lines, others, strict=True):
+        words, expected_words = line.split(), other.split()
+        if len(words) != len(expected_words):
+            return False
+        if not all(map(_same_word, words, expected_words)):
+            return False
+    return True
+
+
+def _same_word(word: str, expected: str) -> bool:
+    if word == expected:
+        return True
+    if max(len(word), len(expected)) > NUMBER:
+        return False
+    try:
+        return Decimal(word) == Decimal(expected)
+    except InvalidOperation:
+        return False
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON would have it: tuples as lists, keys as texts."""
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {k if isinstance(k, str) else str(k): _as_json(v) for k, v in value.items()}
+    return value
+
+
+def _close(value: Any, expected: Any) -> bool:
+    """Whether values are equal; numbers of which one is a float, nearly.
+
+    They may differ by TOLERANCE or by RELATIVE times the larger one, whichever is more. Two
+    integers are equal or not.
+    """
+    if isinstance(value, list) and isinstance(expected, list):
+        return len(value) == len(expected) and all(map(_close, value, expected))
+    if isinstance(value, dict) and isinstance(expected, dict):
+        return value.keys() == expected.keys() and all(_close(value[k], expected[k]) for k in value)
+    if isinstance(value, float) or isinstance(expected, float):
+        number = isinstance(value, int | float) and isinstance(expected, int | float)
+        return number and math.isclose(value, expected, rel_tol=RELATIVE, abs_tol=TOLERANCE)
+    return bool(value == expected)
