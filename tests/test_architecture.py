@@ -166,6 +166,76 @@ def test_functions_stay_short() -> None:
         assert lines <= MAX_FUNCTION_LINES, f"{module}:{node.lineno} {node.name} has {lines} lines"
 
 
+# Modules that name standard output or error for more than flush(), isatty() and echo(…, stream):
+# a default for a stream that they pass to echo, or another stream in its place.
+STREAMS = {
+    "cluster.terminal",
+    "orchestrator.cli.main",
+    "orchestrator.pipeline.live_region",
+    "orchestrator.pipeline.progress",
+    "orchestrator.pipeline.transfer",
+}
+DESCRIPTORS = {  # that write to descriptors: a terminal (printable text), a lock, a pipe
+    "cluster.ending",
+    "orchestrator.storage.lease",
+    "tasks.marking.sandbox_guest",
+}
+
+
+def printing(module: str, tree: ast.AST) -> Iterator[str]:
+    """The places at which a module prints by itself."""
+    streams = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
+    harmless = set()  # mentions of a stream
+    for node in ast.walk(tree):
+        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Attribute) and node.attr in ("flush", "isatty"):
+            harmless.add(node.value)
+        if isinstance(node, ast.Call) and name == "echo":
+            harmless |= set(node.args[1:])
+        own = name.rpartition(".")[2]
+        printable = isinstance(node, ast.Call) and ast.unparse(node.args[:1] or []).startswith(
+            "printable("
+        )
+        if (
+            name in ("print", "input")
+            or own in ("StreamHandler", "basicConfig", "showwarning", "pprint", "print_exc")
+            or (own == "Console" and module != "orchestrator.pipeline.live_region")
+            or (name == "Text" and not printable)
+            or (name == "warnings.warn" and not printable)
+            or (name == "os.write" and module not in DESCRIPTORS)
+        ):
+            yield f"{module}:{node.lineno} {name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in streams - {"sys.stdin"}:
+            if node not in harmless and module not in STREAMS:
+                yield f"{module}:{node.lineno} {ast.unparse(node)}"
+
+
+def test_one_module_prints() -> None:
+    """What a file or a user names may hold escape sequences, and is made printable there."""
+    for module, file in source_modules().items():
+        if module != "cluster.terminal":
+            assert [*printing(module, ast.parse(file.read_text()))] == [], "use cluster.terminal"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(name)",
+        "sys.stderr.write(name)",
+        "out = sys.stdout",
+        "input(name)",
+        "warnings.warn(name)",
+        "console.print(Text(name))",
+        "rich.console.Console()",
+        "logging.StreamHandler()",
+        "os.write(2, name)",
+    ],
+)
+def test_a_module_that_prints_is_noticed(code: str) -> None:
+    assert [*printing("orchestrator.cli.commands", ast.parse(code))]
+
+
 def test_the_exported_schema_is_up_to_date() -> None:
     stored = json.loads((ROOT / "docs" / "experiments.schema.json").read_text())
     assert stored == json_schema(), "run `make schema`"

@@ -49,7 +49,8 @@ def exclusive(folder: Path, waits: Callable[[str], None] = lambda _: None) -> It
                 fcntl.flock(lock, fcntl.LOCK_EX)
             lock.seek(0)
             lock.truncate()
-            print(os.getpid(), file=lock, flush=True)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
         yield
 
 
