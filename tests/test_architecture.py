@@ -185,17 +185,15 @@ DESCRIPTORS = {  # that write to descriptors: a terminal (printable text), a loc
 def printing(module: str, tree: ast.AST) -> Iterator[str]:
     """The places at which a module prints by itself."""
     streams = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
-    harmless = set()  # mentions of a stream
+    harmless, printable = set(), False  # mentions of a stream; the first argument of a call
     for node in ast.walk(tree):
         name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Attribute) and node.attr in ("flush", "isatty"):
             harmless.add(node.value)
-        if isinstance(node, ast.Call) and name == "echo":
-            harmless |= set(node.args[1:])
+        if isinstance(node, ast.Call):
+            harmless |= {*node.args[1:]} if name == "echo" else set()
+            printable = bool(node.args) and ast.unparse(node.args[0]).startswith("printable(")
         own = name.rpartition(".")[2]
-        printable = isinstance(node, ast.Call) and ast.unparse(node.args[:1] or []).startswith(
-            "printable("
-        )
         if (
             name in ("print", "input")
             or own in ("StreamHandler", "basicConfig", "showwarning", "pprint", "print_exc")
@@ -206,9 +204,9 @@ def printing(module: str, tree: ast.AST) -> Iterator[str]:
         ):
             yield f"{module}:{node.lineno} {name}"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in streams - {"sys.stdin"}:
-            if node not in harmless and module not in STREAMS:
-                yield f"{module}:{node.lineno} {ast.unparse(node)}"
+        stream = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        if stream in streams and node not in harmless and module not in STREAMS:
+            yield f"{module} {stream}"
 
 
 def test_one_module_prints() -> None:
