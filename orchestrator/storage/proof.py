@@ -111,8 +111,10 @@ def open_json(data: bytes, path: str) -> Json:
         raise Unsound("is not valid JSON" if data else "is empty") from error
     if not proven:
         return Json(value, None, False)
-    proof = value.pop("proof")
-    _check_path(proof[PATH], path)
+    proof = value.pop("proof", None) if isinstance(value, dict) else None
+    if not isinstance(proof, dict):
+        raise Unsound("has its hash in another place than its proof")
+    _check_path(proof.get(PATH), path)
     return Json(value, proof.get("files"), True)
 
 
@@ -127,7 +129,7 @@ def open_table(
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         if proven:
-            _check_path(file.metadata.metadata[PATH.encode()].decode(), path)
+            _check_path((file.metadata.metadata or {}).get(PATH.encode(), b"").decode(), path)
         table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise Unsound("is not valid Parquet" if data else "is empty") from error
@@ -183,6 +185,6 @@ def _hash_is_right(data: bytes) -> bool:
     raise Unsound("does not match its hash")
 
 
-def _check_path(own: str, path: str) -> None:
+def _check_path(own: Any, path: str) -> None:
     if own != path:
         raise Unsound(f"is a copy of {own}")
