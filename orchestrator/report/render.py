@@ -48,6 +48,7 @@ from orchestrator.stats.sentences import NONE
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES
+from tasks.sources.user_files import open_file
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -79,8 +80,8 @@ def own_page(plan: Plan, page: Path) -> Path:
     for file in (page, page.with_stem(f"{page.stem}-{plan.source.file.stem}")):
         check_output(file, PAGES)
         head = b""
-        with suppress(OSError):
-            head = file.read_bytes()[:4_000]
+        with suppress(OSError), open_file(file) as stream:
+            head = stream.read(4_000)
         source = re.search(rb'<meta name="decile-experiments" content="([^"]*)">', head)
         name = html.unescape(source[1].decode(errors="replace")) if source else ""
         if name in ("", _relative(plan.source.file, file)):

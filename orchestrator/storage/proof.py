@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.storage.schema import completed, without_empty
+from tasks.sources.user_files import free_memory, read_bytes, record_batches
 
 
 def canonical_hash(value: Any) -> str:
@@ -143,11 +144,14 @@ def open_table(
 def read_parquet(file: Path) -> pa.Table:
     """A table outside of a storage, in any place: if it has a proof, only its hash is verified.
 
-    Raises Unsound, and the errors of pyarrow and of the file system.
+    Raises Unsound, TaskError for a file that is no regular one or too large, and the errors of
+    pyarrow and of the file system.
     """
-    data = file.read_bytes()
+    data = read_bytes(file, free_memory() // 2)
     _hash_is_right(data)
-    return pq.read_table(pa.BufferReader(data))
+    with pq.ParquetFile(pa.BufferReader(data)) as opened:
+        schema = opened.schema_arrow
+    return pa.Table.from_batches(record_batches(pa.BufferReader(data), file), schema)
 
 
 def verify(data: bytes, path: str, schema: pa.Schema | None = None) -> bool:

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from tasks.base import Prompt
+from tasks.base import Prompt, TaskError
 from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
+from tasks.sources.user_files import open_file
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
 
@@ -45,12 +46,12 @@ class PlainFile:
     def __init__(self, path: str, columns: Sequence[str]) -> None:
         """Raises NotPlain."""
         self.path, self.columns = Path(path), list(dict.fromkeys(columns))
-        if not self.path.is_file() or not self.path.name.endswith((".jsonl", ".parquet")):
+        if not self.path.name.endswith((".jsonl", ".parquet")):
             raise NotPlain
         self.parquet = self.path.name.endswith(".parquet")
         try:
             self.origin, self.lines = _digest(self.path)
-        except OSError as error:
+        except (OSError, TaskError) as error:
             raise NotPlain from error
 
     def place(self, row: int) -> str:
@@ -85,8 +86,8 @@ class PlainFile:
             yield batch.select(self.columns)
 
     def _json(self) -> Iterator[pa.RecordBatch]:
-        with self.path.open("rb") as stream:
-            first = json.loads(stream.readline().decode())
+        with open_file(self.path) as stream:
+            first = json.loads(stream.readline(BLOCK).decode())
         types = {str: pa.string(), int: pa.int64()}
         if not isinstance(first, dict) or any(
             type(first.get(n)) not in types for n in self.columns
@@ -154,7 +155,7 @@ def _digest(file: Path) -> tuple[str, int]:
     Arrow accepts two objects on one line. If each line has one, two would be a row too many.
     """
     digest, lines, objects, last = hashlib.sha256(), 0, 0, b"\n"
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while block := stream.read(2**20):
             digest.update(block)
             lines += block.count(b"\n")

@@ -1,0 +1,138 @@
+"""Opens the files that users name: regular ones only, and no more of them than memory can hold.
+
+Links are followed, since they are the user's own. A pipe is refused: it may never end, it blocks
+whoever opens it, and a file is read twice, for its rows and for its hash.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from tasks.base import TaskError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_SETTINGS = 4 * 2**20  # bytes of a file of settings; the largest that is known has 100,000
+MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
+BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
+_KINDS = {
+    stat.S_IFIFO: "a pipe: write its content to a file first",
+    stat.S_IFDIR: "a folder: write the path of a file",
+    stat.S_IFCHR: "a device: write the path of a file",
+    stat.S_IFBLK: "a device: write the path of a file",
+}
+
+
+def open_file(path: str | Path) -> io.BufferedReader:
+    """A regular file for reading in pieces. Raises TaskError for a pipe and the like, and OSError.
+
+    Never waits, as for the other end of a pipe.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise TaskError(f"{path} is {_KINDS.get(kind, 'no regular file: write another path')}")
+    return os.fdopen(descriptor, "rb")
+
+
+def sha256_of(path: str | Path) -> str:
+    """The hash of a file's content in hex digits. Raises as `open_file`."""
+    with open_file(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def regular(path: str | Path) -> str:
+    """The path, for a library that opens it. Raises as `open_file`."""
+    open_file(path).close()
+    return str(path)
+
+
+def open_text(path: str | Path, most: int | None = None) -> io.BufferedReader:
+    """The bytes of a file, of a .gz file expanded. Raises as `open_file`.
+
+    Reading more than `most` bytes raises TaskError; by default, what rows of Python objects may
+    take of the memory that is free.
+    """
+    return io.BufferedReader(_Limited(path, most), 2**20)
+
+
+def read_bytes(path: str | Path, most: int | None = None) -> bytes:
+    """The whole content of a file, as of `open_text`."""
+    with open_text(path, most) as stream:
+        return stream.read()
+
+
+class _Limited(io.RawIOBase):
+    """A file that cannot be read beyond a number of bytes."""
+
+    def __init__(self, path: str | Path, most: int | None) -> None:
+        self._path, self._file = path, open_file(path)
+        zipped = str(path).endswith(".gz")
+        self._stream: Any = gzip.GzipFile(fileobj=self._file) if zipped else self._file
+        self._free = free_memory() if most is None else None
+        self._left = self._most = most or (self._free or 0) // MEMORY_PER_BYTE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = int(self._stream.readinto(buffer))
+        self._left -= count
+        if self._left < 0:
+            raise too_large(self._path, self._most, self._free)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def too_large(path: str | Path, most: int, free: int | None = None) -> TaskError:
+    """The error for a file that holds more than `most` bytes; `free`: of memory."""
+    if free is None:
+        return TaskError(f"{path} is larger than {_size(most)}: write a smaller file")
+    return TaskError(
+        f"{path} holds more than {_size(most)} of text, for which {_size(free)} of free memory are "
+        "too few: split the file, or write columns of plain texts as JSON lines or Parquet, which "
+        "are read in pieces"
+    )
+
+
+def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":
+    """The rows of Parquet, a part at a time. Raises TaskError where memory cannot hold them all."""
+    import pyarrow.parquet as pq
+
+    free, size = free_memory(), 0
+    with pq.ParquetFile(source) as file:
+        for batch in file.iter_batches(BATCH_ROWS):
+            size += batch.nbytes
+            if size * 2 > free:
+                raise too_large(path, free // 2, free)
+            yield batch
+
+
+def free_memory() -> int:
+    """Bytes of memory that this process may still take: the machine's or its container's."""
+    free = psutil.virtual_memory().available
+    with suppress(OSError, ValueError):  # no container, or no limit: `max` is no number
+        most, used = (Path("/sys/fs/cgroup", f"memory.{n}").read_text() for n in ("max", "current"))
+        free = min(free, max(0, int(most) - int(used)))
+    return int(free)
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} GiB"
