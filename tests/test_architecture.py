@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 
@@ -232,6 +233,72 @@ def test_one_module_prints() -> None:
 )
 def test_a_module_that_prints_is_noticed(code: str) -> None:
     assert [*printing("orchestrator.cli.commands", ast.parse(code))]
+
+
+OPENING = {  # functions that open a path
+    *("open", "read_text", "read_bytes", "read_table", "read_schema", "read_metadata", "ZipFile"),
+    *(
+        "ParquetFile",
+        "ParquetDataset",
+        "open_json",
+        "GzipFile",
+        "memory_map",
+        "loadtxt",
+        "fromfile",
+    ),
+}
+# What opens other files than those that a user names: modules, and the text of calls.
+OWN_FILES = {
+    "orchestrator.config.library_settings",  # sources of installed libraries
+    "orchestrator.probing.checks",  # Decile's own sources
+    "orchestrator.pipeline.own_data",  # a reference in the hub's cache
+    "orchestrator.pipeline.transfer",  # parts of downloads in the hub's cache
+    "orchestrator.tracking.client",  # the lock of a database
+    "orchestrator.training.tune_runner",  # Ray's own log
+    "tasks.marking.sandbox",  # the source of the guest
+    "tasks.shuffled_objects",  # a file of the package
+    "tasks.sources.cached_rows",  # files of this user's cache, proven
+    "cluster.resources",  # control groups
+    "cluster.session",  # what Linux knows of a GPU
+}
+HARMLESS = re.compile(
+    r"store|os\.devnull|BufferReader|regular\(|'/proc/|os\.open\('\.'|\(raw\)|\(member\)"
+)
+
+
+def openings(module: str, tree: ast.AST) -> Iterator[str]:
+    """The places at which a module opens a path by itself."""
+    storage = module.startswith("orchestrator.storage.")  # it opens what Decile has written
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and not storage and module not in OWN_FILES:
+            text, name = ast.unparse(node), ast.unparse(node.func)
+            imported = name in ("read_bytes", "open_json", "Tracker.open")
+            if name.rpartition(".")[2] in OPENING and not imported and not HARMLESS.search(text):
+                yield f"{module}:{node.lineno} {text}"
+
+
+def test_one_module_opens_the_files_that_users_name() -> None:
+    """A pipe would block, a device never ends, and a small .gz file may expand to any size."""
+    for module, file in source_modules().items():
+        if module != "tasks.sources.user_files":
+            assert [*openings(module, ast.parse(file.read_text()))] == [], "use user_files"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(file)",
+        "Path(file).open('rb')",
+        "file.read_text()",
+        "source.read_bytes()",
+        "gzip.open(file)",
+        "pq.read_table(file)",
+        "pq.ParquetFile(file)",
+        "zipfile.ZipFile(file)",
+    ],
+)
+def test_a_module_that_opens_a_file_is_noticed(code: str) -> None:
+    assert [*openings("orchestrator.exchange.mark", ast.parse(code))]
 
 
 def test_the_exported_schema_is_up_to_date() -> None:

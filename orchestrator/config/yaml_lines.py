@@ -294,8 +294,11 @@ def named_values(pairs: Sequence[str]) -> dict[str, Any]:
             if _first_deep_line(value):
                 raise _too_deep(f"--option {name}")
             values[name] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-        except (yaml.YAMLError, ValueError) as error:
-            raise UserError(f"--option {pair!r}: the value is not valid YAML: {error}") from error
+        except yaml.YAMLError as error:
+            message = syntax_error(value, error)[1]
+            raise UserError(f"--option {name}: the value is not valid YAML: {message}") from error
+        except ValueError as error:  # of a tag, such as !!float
+            raise UserError(f"--option {name}: the value is not valid YAML: {_QUOTE}") from error
     return values
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tasks.base import Prompt, TaskError
 from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
-from tasks.sources.user_files import open_file
+from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
 
@@ -59,22 +59,29 @@ class PlainFile:
         return f"{self.path} row {row + 1}" if self.parquet else f"{self.path}:{row + 1}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The columns of the rows, in their order. Raises NotPlain, also after some batches."""
-        rows = 0
+        """The columns of the rows, in their order. Raises NotPlain, also after some batches.
+
+        Raises TaskError where memory cannot hold them.
+        """
+        rows, size, free = 0, 0, free_memory()
         try:
             for batch in self._parquet() if self.parquet else self._json():
                 batch.validate(full=True)
                 if any(column.null_count for column in batch.columns):
                     raise NotPlain
-                rows += batch.num_rows
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if size * 2 > free:
+                    raise too_large(self.path, free // 2, free)
                 yield batch
+        except TaskError:
+            raise
         except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
             raise NotPlain from error
         if not rows or (rows != self.lines and not self.parquet):
             raise NotPlain
 
     def _parquet(self) -> Iterator[pa.RecordBatch]:
-        file = pq.ParquetFile(self.path, memory_map=True)
+        file = pq.ParquetFile(regular(self.path), memory_map=True)
         schema = file.schema_arrow
         for name in self.columns:
             if schema.names.count(name) != 1 or "." in name:
@@ -95,7 +102,7 @@ class PlainFile:
             raise NotPlain
         schema = pa.schema({name: types[type(first[name])] for name in self.columns})
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        with pj.open_json(self.path, pj.ReadOptions(block_size=BLOCK), options) as reader:
+        with pj.open_json(regular(self.path), pj.ReadOptions(block_size=BLOCK), options) as reader:
             for batch in reader:
                 yield batch.select(self.columns)
 

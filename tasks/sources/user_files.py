@@ -102,9 +102,8 @@ def too_large(path: str | Path, most: int, free: int | None = None) -> TaskError
     if free is None:
         return TaskError(f"{path} is larger than {_size(most)}: write a smaller file")
     return TaskError(
-        f"{path} holds more than {_size(most)} of text, for which {_size(free)} of free memory are "
-        "too few: split the file, or write columns of plain texts as JSON lines or Parquet, which "
-        "are read in pieces"
+        f"{path} holds more than {_size(most)}, for which {_size(free)} of free memory are too "
+        "few: split the file, or run this on a machine with more memory"
     )
 
 
