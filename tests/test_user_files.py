@@ -4,6 +4,8 @@ import copy
 import gzip
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,6 +170,31 @@ def test_a_file_that_memory_cannot_hold_is_refused(
     with pytest.raises(TaskError) as refused:
         read_file(file, [])
     assert str(file) in str(refused.value) and problems(str(refused.value)) == []
+
+
+def test_a_row_is_not_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_files, "MAX_LINE", 40)
+    (file := tmp_path / "a.jsonl").write_text('{"a": 1}\n' + '{"a": "' + "x" * 30 + '"}\n')
+    assert len(read_file(file, []).rows) == 2
+    file.write_text('{"a": 1}\n' + '{"a": "' + "x" * 31 + '"}\n')
+    with pytest.raises(TaskError, match=r"a\.jsonl:2 is longer than"):
+        read_file(file, [])
+
+
+def test_a_limit_of_the_address_space_counts(tmp_path: Path) -> None:
+    """As of `ulimit -v`: 300 MB of zeros in a file of 1.3 MB, and 2 GB to read it."""
+    with gzip.open(file := tmp_path / "a.json.gz", "wb", 1) as stream:
+        for _ in range(300):
+            stream.write(b"0" * 2**20)
+    code = (
+        "import resource, sys; from tasks.sources.files import read_file, TaskError\n"
+        "import psutil; used = psutil.Process().memory_info().vms\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, used + 2**30))\n"
+        "try: read_file(sys.argv[1], [])\n"
+        "except TaskError as error: print(error)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True)
+    assert "of free memory are too few" in ended.stdout, ended.stderr
 
 
 def test_plain_columns_that_memory_cannot_hold_are_refused(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from tasks.base import TaskError
-from tasks.sources.user_files import open_text, read_bytes, record_batches, regular, sha256_of
+from tasks.sources.user_files import read_bytes, record_batches, regular, sha256_of, text_lines
 
 # What `read_texts` leaves out of a row, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
@@ -232,11 +232,9 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
 
 
 def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
-    with open_text(file) as stream:
-        for number, line in enumerate(stream, 1):
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            if text.strip():
-                yield f"{file}:{number}", parse_json(text, f"{file}:{number}")
+    for number, line in text_lines(file):
+        if line.strip():
+            yield f"{file}:{number}", parse_json(line, f"{file}:{number}")
 
 
 def parse_json(text: str | bytes, place: str) -> Any:

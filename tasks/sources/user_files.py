@@ -8,9 +8,11 @@ import gzip
 import hashlib
 import io
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_SETTINGS = 4 * 2**20  # bytes of a file of settings; the largest that is known has 100,000
+MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
 MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
 _KINDS = {
@@ -66,6 +69,18 @@ def open_text(path: str | Path, most: int | None = None) -> io.BufferedReader:
     return io.BufferedReader(_Limited(path, most), 2**20)
 
 
+def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of UTF-8 text with their numbers, as of `open_text`; split at newlines only."""
+    with open_text(path) as stream:
+        for number in count(1):
+            line = stream.readline(MAX_LINE + 1)
+            if len(line) > MAX_LINE:
+                raise TaskError(f"{path}:{number} is longer than {_size(MAX_LINE)}: write less")
+            if not line:
+                return
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+
+
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     """The whole content of a file, as of `open_text`."""
     with open_text(path, most) as stream:
@@ -86,11 +101,11 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = int(self._stream.readinto(buffer))
-        self._left -= count
+        size = int(self._stream.readinto(buffer))
+        self._left -= size
         if self._left < 0:
             raise too_large(self._path, self._most, self._free)
-        return count
+        return size
 
     def close(self) -> None:
         self._file.close()
@@ -121,8 +136,11 @@ def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":
 
 
 def free_memory() -> int:
-    """Bytes of memory that this process may still take: the machine's or its container's."""
+    """Bytes of memory that this process may still take: of the machine, a container, ulimit -v."""
     free = psutil.virtual_memory().available
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        free = min(free, max(0, address_space - psutil.Process().memory_info().vms))
     with suppress(OSError, ValueError):  # no container, or no limit: `max` is no number
         most, used = (Path("/sys/fs/cgroup", f"memory.{n}").read_text() for n in ("max", "current"))
         free = min(free, max(0, int(most) - int(used)))
