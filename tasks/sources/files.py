@@ -250,8 +250,12 @@ def parse_json(text: str | bytes, place: str) -> Any:
         raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
     except RecursionError as error:
         raise TaskError(f"{place}: invalid JSON: its values are nested too deep") from error
-    except ValueError as error:
-        raise TaskError(f"{place}: invalid JSON: {error}") from error
+    except json.JSONDecodeError as error:
+        raise TaskError(
+            f"{place}: invalid JSON at character {error.pos + 1}: correct it"
+        ) from error
+    except ValueError as error:  # Python reads no number of 4,300 digits
+        raise TaskError(f"{place}: invalid JSON: a number is too long: write less") from error
     return value
 
 

@@ -29,7 +29,6 @@ MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
 _KINDS = {
     stat.S_IFIFO: "a pipe: write its content to a file first",
-    stat.S_IFDIR: "a folder: write the path of a file",
     stat.S_IFCHR: "a device: write the path of a file",
     stat.S_IFBLK: "a device: write the path of a file",
 }
@@ -40,12 +39,19 @@ def open_file(path: str | Path) -> io.BufferedReader:
 
     Never waits, as for the other end of a pipe.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    try:
+        stream = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (the caller closes it)
+    except IsADirectoryError as error:
+        raise TaskError(f"{path} is a folder: write the path of a file") from error
+    kind = stat.S_IFMT(os.fstat(stream.fileno()).st_mode)
     if kind != stat.S_IFREG:
-        os.close(descriptor)
+        stream.close()
         raise TaskError(f"{path} is {_KINDS.get(kind, 'no regular file: write another path')}")
-    return os.fdopen(descriptor, "rb")
+    return stream
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def sha256_of(path: str | Path) -> str:
@@ -78,6 +84,8 @@ def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 raise TaskError(f"{path}:{number} is longer than {_size(MAX_LINE)}: write less")
             if not line:
                 return
+            if b"\0" in line:
+                raise TaskError(f"{path}:{number} holds a null byte: write it as UTF-8 text")
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
 
 
