@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from cluster.terminal import printable
+
 INTERRUPTED = "interrupted; rerun the same command to resume"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 LOOK_SECONDS = 0.05  # between two looks for a signal
@@ -142,7 +144,7 @@ def _run_actions(text: str) -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             for descriptor in (1, 2):
                 os.dup2(null, descriptor)
-        os.write(terminal, f"decile: {text}\n".encode())
+        os.write(terminal, f"decile: {printable(text)}\n".encode())
     _run(_actions)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cluster.terminal import printable
 from decile.errors import UserError, as_user_error
 from decile.probes import Probe
 from decile.results import Results
@@ -110,7 +111,7 @@ class Experiment:
             try:
                 probe_experiment(Run.of(own, self.store), wait=wait)
             except PolicyError as error:  # every sample is drawn
-                warnings.warn(str(error), stacklevel=3)
+                warnings.warn(printable(str(error)), stacklevel=3)
         return Probe(PlanProbe(self.plan, self.store, spec))
 
     @as_user_error()

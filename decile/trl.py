@@ -36,7 +36,9 @@ from orchestrator.training.trainer import training_row
 from orchestrator.training.trl_internals import SelectedTrainer
 from orchestrator.training.workers import Workers
 from policies import History, discards, needs_of, policy_parts, reads_questions
+from tasks import TaskError
 from tasks.prompt_table import SCHEMA, PromptTable
+from tasks.sources.user_files import read_bytes
 
 STATE = "selector-state.parquet"  # in every checkpoint
 _GROUPS = GROUPS.append(pa.field("discarded", pa.bool_()))
@@ -147,6 +149,8 @@ class PromptSelector(TrainerCallback):
             where = str(table)
             try:
                 table = read_parquet(Path(table))
+            except TaskError as error:
+                raise UserError(str(error)) from error
             except (Unsound, pa.ArrowException, OSError) as error:
                 raise UserError(
                     f"table {where}: {error}: write a Parquet file that decile probe writes"
@@ -356,10 +360,10 @@ class PromptSelector(TrainerCallback):
         file, update = folder / STATE, self._trainer.state.global_step
         remedy = "resume from another checkpoint, or train from the start"
         try:
-            table, proven = open_table(file.read_bytes(), STATE, _GROUPS)
+            table, proven = open_table(read_bytes(file), STATE, _GROUPS)
             if not proven:
                 raise Unsound("has no hash")
-        except (Unsound, OSError) as error:
+        except (Unsound, OSError, TaskError) as error:
             problem = "is missing" if isinstance(error, FileNotFoundError) else str(error)
             raise UserError(f"{file} {problem}: {remedy}") from error
         state, here = reason(table), json.loads(json.dumps(self._settings))

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
 from math import isfinite
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.plugins.project_modules import add_project, project_folders
@@ -24,6 +23,7 @@ from tasks.base import Answer, MarkLimits, Message, TaskError
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.marking.reading import REACH, last_box
+from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 FUNCTIONS = Registry("reward function", "decile.rewards", {}, "package.module:function", TaskError)
 GROUP = 64  # completions of one prompt in one call
@@ -150,7 +150,7 @@ def source_version(*modules: str) -> str:
     files = sorted(filter(None, {getattr(each, "__file__", None) for each in loaded}))
     digest = hashlib.sha256()
     for file in files:
-        digest.update(Path(file).read_bytes())
+        digest.update(read_bytes(file, MAX_SETTINGS))
     return digest.hexdigest()[:16] if files else ""
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 
@@ -164,6 +165,140 @@ def test_functions_stay_short() -> None:
     for module, node in functions():
         lines = (node.end_lineno or 0) - node.lineno + 1
         assert lines <= MAX_FUNCTION_LINES, f"{module}:{node.lineno} {node.name} has {lines} lines"
+
+
+# Modules that name standard output or error for more than flush(), isatty() and echo(…, stream):
+# a default for a stream that they pass to echo, or another stream in its place.
+STREAMS = {
+    "cluster.terminal",
+    "orchestrator.cli.main",
+    "orchestrator.pipeline.live_region",
+    "orchestrator.pipeline.progress",
+    "orchestrator.pipeline.transfer",
+}
+DESCRIPTORS = {  # that write to descriptors: a terminal (printable text), a lock, a pipe
+    "cluster.ending",
+    "orchestrator.storage.lease",
+    "tasks.marking.sandbox_guest",
+}
+
+
+def printing(module: str, tree: ast.AST) -> Iterator[str]:
+    """The places at which a module prints by itself."""
+    streams = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
+    harmless, printable = set(), False  # mentions of a stream; the first argument of a call
+    for node in ast.walk(tree):
+        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Attribute) and node.attr in ("flush", "isatty"):
+            harmless.add(node.value)
+        if isinstance(node, ast.Call):
+            harmless |= {*node.args[1:]} if name == "echo" else set()
+            printable = bool(node.args) and ast.unparse(node.args[0]).startswith("printable(")
+        own = name.rpartition(".")[2]
+        if (
+            name in ("print", "input")
+            or own in ("StreamHandler", "basicConfig", "showwarning", "pprint", "print_exc")
+            or (own == "Console" and module != "orchestrator.pipeline.live_region")
+            or (name == "Text" and not printable)
+            or (name == "warnings.warn" and not printable)
+            or (name == "os.write" and module not in DESCRIPTORS)
+        ):
+            yield f"{module}:{node.lineno} {name}"
+    for node in ast.walk(tree):
+        stream = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        if stream in streams and node not in harmless and module not in STREAMS:
+            yield f"{module} {stream}"
+
+
+def test_one_module_prints() -> None:
+    """What a file or a user names may hold escape sequences, and is made printable there."""
+    for module, file in source_modules().items():
+        if module != "cluster.terminal":
+            assert [*printing(module, ast.parse(file.read_text()))] == [], "use cluster.terminal"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(name)",
+        "sys.stderr.write(name)",
+        "out = sys.stdout",
+        "input(name)",
+        "warnings.warn(name)",
+        "console.print(Text(name))",
+        "rich.console.Console()",
+        "logging.StreamHandler()",
+        "os.write(2, name)",
+    ],
+)
+def test_a_module_that_prints_is_noticed(code: str) -> None:
+    assert [*printing("orchestrator.cli.commands", ast.parse(code))]
+
+
+OPENING = {  # functions that open a path
+    *("open", "read_text", "read_bytes", "read_table", "read_schema", "read_metadata", "ZipFile"),
+    *(
+        "ParquetFile",
+        "ParquetDataset",
+        "open_json",
+        "GzipFile",
+        "memory_map",
+        "loadtxt",
+        "fromfile",
+    ),
+}
+# What opens other files than those that a user names: modules, and the text of calls.
+OWN_FILES = {
+    "orchestrator.config.library_settings",  # sources of installed libraries
+    "orchestrator.probing.checks",  # Decile's own sources
+    "orchestrator.pipeline.own_data",  # a reference in the hub's cache
+    "orchestrator.pipeline.transfer",  # parts of downloads in the hub's cache
+    "orchestrator.tracking.client",  # the lock of a database
+    "orchestrator.training.tune_runner",  # Ray's own log
+    "tasks.marking.sandbox",  # the source of the guest
+    "tasks.shuffled_objects",  # a file of the package
+    "tasks.sources.cached_rows",  # files of this user's cache, proven
+    "cluster.resources",  # control groups
+    "cluster.session",  # what Linux knows of a GPU
+}
+HARMLESS = re.compile(
+    r"store|os\.devnull|BufferReader|regular\(|'/proc/|os\.open\('\.'|\(raw\)|\(member\)"
+)
+
+
+def openings(module: str, tree: ast.AST) -> Iterator[str]:
+    """The places at which a module opens a path by itself."""
+    storage = module.startswith("orchestrator.storage.")  # it opens what Decile has written
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and not storage and module not in OWN_FILES:
+            text, name = ast.unparse(node), ast.unparse(node.func)
+            imported = name in ("read_bytes", "open_json", "Tracker.open")
+            if name.rpartition(".")[2] in OPENING and not imported and not HARMLESS.search(text):
+                yield f"{module}:{node.lineno} {text}"
+
+
+def test_one_module_opens_the_files_that_users_name() -> None:
+    """A pipe would block, a device never ends, and a small .gz file may expand to any size."""
+    for module, file in source_modules().items():
+        if module != "tasks.sources.user_files":
+            assert [*openings(module, ast.parse(file.read_text()))] == [], "use user_files"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(file)",
+        "Path(file).open('rb')",
+        "file.read_text()",
+        "source.read_bytes()",
+        "gzip.open(file)",
+        "pq.read_table(file)",
+        "pq.ParquetFile(file)",
+        "zipfile.ZipFile(file)",
+    ],
+)
+def test_a_module_that_opens_a_file_is_noticed(code: str) -> None:
+    assert [*openings("orchestrator.exchange.mark", ast.parse(code))]
 
 
 def test_the_exported_schema_is_up_to_date() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.terminal import echo
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def plan(arguments: argparse.Namespace) -> int:
     check_long_prompts(run, site.gpu)
     width = None if arguments.json else output_width()
     summary = plan_summary(run, site, width)
-    print(json.dumps(summary, indent=2) if arguments.json else summary_text(summary, width))
+    echo(json.dumps(summary, indent=2) if arguments.json else summary_text(summary, width))
     return 0
 
 
@@ -73,15 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
     with run.progress:
         outcome = run_experiment(run, tracking_uri, max_resources=grows_to, wait=arguments.wait)
     if outcome.analysis:
-        print("\n" + terminal_report(outcome.analysis, output_width()))
-    print(f"\nresults:  {store.uri}")
+        echo("\n" + terminal_report(outcome.analysis, output_width()))
+    echo(f"\nresults:  {store.uri}")
     for line in comparison_links(arguments.tracking_uri, store, outcome.page):
-        print(f"compare:  {line}")
+        echo(f"compare:  {line}")
     call = ["decile", "report", str(arguments.file), "-e", plan.name, "--storage", store.uri]
-    print(f"report:   {shlex.join(call)}")
+    echo(f"report:   {shlex.join(call)}")
     if outcome.dropped:
         todo = "to continue, raise the cap and rerun the same command"
-        print(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))
+        echo(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))
     return 1 if outcome.failed else CAPPED if outcome.dropped else 0
 
 
@@ -103,7 +104,7 @@ def probe(arguments: argparse.Namespace) -> int:
         probe_experiment(Run.of(plan, store), grows_to, wait=arguments.wait)
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
-    print(save_report(plan, store, page, output_width()))
+    echo(save_report(plan, store, page, output_width()))
     if problem:
         raise problem
     return 0
@@ -118,9 +119,9 @@ def report(arguments: argparse.Namespace) -> int:
     plan, store = _open(arguments)
     page = own_page(plan, arguments.out or Path(f"report-{plan.name}.html"))
     analysis = analyse(plan, store)
-    print(terminal_report(analysis, output_width(), arguments.paper))
+    echo(terminal_report(analysis, output_width(), arguments.paper))
     write_page(sweep_page(analysis, arguments.paper), page)
-    print(f"\npage: {page}")
+    echo(f"\npage: {page}")
     return 0
 
 
@@ -164,7 +165,7 @@ def mark(arguments: argparse.Namespace) -> int:
     )
     total = max(1, sum(counts.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
-    print(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.out)]))
+    echo(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.out)]))
     return 0
 
 
@@ -241,11 +242,11 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(item_page(analysis), arguments.out)
     if arguments.json:
-        print(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
+        echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
     else:
-        print(terminal_items(analysis, output_width()))
+        echo(terminal_items(analysis, output_width()))
         if arguments.out:
-            print(f"\npage: {arguments.out}")
+            echo(f"\npage: {arguments.out}")
     return 0
 
 
@@ -316,7 +317,7 @@ def ls(arguments: argparse.Namespace) -> int:
             lines = {name: entry.source_text() for name, entry in config.models.items()}
         else:
             lines = {name: experiment.about for name, experiment in config.experiments.items()}
-    print(described([*lines], [*lines.values()], output_width()))
+    echo(described([*lines], [*lines.values()], output_width()))
     return 0
 
 
@@ -332,7 +333,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok
         line = f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}"
-        print(wrapped(line, output_width(), indent=6), flush=True)
+        echo(wrapped(line, output_width(), indent=6))
     return 0 if healthy else 1
 
 
@@ -354,9 +355,9 @@ def _task(arguments: argparse.Namespace) -> "Task":
 def _print_result(summary: dict[str, Any], text: str, as_json: bool) -> None:
     notes = [f"  {note}" for note in summary.get("notes", [])]
     if as_json:
-        print(json.dumps(summary, indent=2))
+        echo(json.dumps(summary, indent=2))
     else:
-        print(wrapped("\n".join([text, *notes]), output_width()))
+        echo(wrapped("\n".join([text, *notes]), output_width()))
 
 
 def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":

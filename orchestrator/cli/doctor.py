@@ -24,6 +24,7 @@ import yaml
 from cluster.actors import run_in_worker
 from cluster.redaction import redact
 from cluster.resources import usable_cpus
+from cluster.terminal import echo, printable_line
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
@@ -171,14 +172,14 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
         if paths:
             lines.append(f"note  {what}: {len(paths):,} ({_paths(paths)})")
     for line in lines:
-        print(redact(line))
+        echo(printable_line(redact(line)))
     if not unsound:
         return 0
     if repair:
-        print("Rerun decile run to make these files again.")
+        echo("Rerun decile run to make these files again.")
     else:
         repairing = ["decile", "doctor", "--storage", redact(uri), "--repair"]
-        print(f"decile run sets them aside, or: {shlex.join(repairing)}")
+        echo(f"decile run sets them aside, or: {shlex.join(repairing)}")
     return 1
 
 
@@ -196,7 +197,7 @@ class _Progress:
     def __call__(self, done: int, total: int) -> None:
         if time.monotonic() - self.printed > PROGRESS_SECONDS:
             self.printed = time.monotonic()
-            print(f"checked {done:,} of {total:,} probes, subsets and cells", file=sys.stderr)
+            echo(f"checked {done:,} of {total:,} probes, subsets and cells", sys.stderr)
 
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")

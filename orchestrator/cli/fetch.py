@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cluster.terminal import echo
 from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.transfer import (
     HubFile,
@@ -82,7 +83,7 @@ def fetch(arguments: argparse.Namespace) -> int:
             absent = _transfer(users, files)
     make_plan(loaded, name)  # reads the data sets as a run does, also those of a user's own tasks
     view = _view(name, users, files, absent)
-    print(json.dumps(view, indent=2) if arguments.json else _text(view))
+    echo(json.dumps(view, indent=2) if arguments.json else _text(view))
     return 0
 
 
@@ -160,4 +161,4 @@ def _text(view: Mapping[str, Any]) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    echo(text, sys.stderr)

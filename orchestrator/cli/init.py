@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from cluster.session import this_machine
+from cluster.terminal import ask, echo
 from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import Starter
 from orchestrator.cost.memory import Sizing
@@ -170,12 +171,12 @@ class Answers:
             return check(default)
         while True:
             try:
-                reply = input(f"{question}{f' [{default}]' if default else ''}: ").strip()
+                reply = ask(f"{question}{f' [{default}]' if default else ''}: ").strip()
                 return check(reply or default)
             except EOFError as error:
                 raise UserError(f"{question}: no reply: pass it as an option") from error
             except (UserError, TaskError) as error:
-                print(f"  {error}")
+                echo(f"  {error}")
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -212,7 +213,7 @@ def init(arguments: argparse.Namespace) -> int:
             question, "", lambda file: read_questions(file, "test") if file else None
         )
     survey = _survey(arguments, train, answers)
-    print("\n".join(survey_lines(train.path, survey)))
+    echo("\n".join(survey_lines(train.path, survey)))
     data = Data(dataset_name(train.path), train.path, survey)
     if test and os.path.realpath(test.path) == os.path.realpath(train.path):
         raise UserError(
@@ -221,7 +222,7 @@ def init(arguments: argparse.Namespace) -> int:
         )
     if test:
         held_out = test.survey(survey.question, survey.answer, survey.marker)
-        print("\n".join(survey_lines(test.path, held_out)))
+        echo("\n".join(survey_lines(test.path, held_out)))
         data = data._replace(test=test.path, test_survey=held_out)
     if model is None:
         default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
@@ -229,8 +230,8 @@ def init(arguments: argparse.Namespace) -> int:
         model = answers.get(question, default, choose_model)
     starter, sizing = make_starter(data, model, site)
     plan = write_planned(arguments.out, starter)
-    print("\n".join(plan_lines(plan, starter, model, site, sizing)))
-    print("\n".join(next_lines(arguments.out, plan)))
+    echo("\n".join(plan_lines(plan, starter, model, site, sizing)))
+    echo("\n".join(next_lines(arguments.out, plan)))
     return 0
 
 
@@ -264,7 +265,7 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
     try:
         recognized = choose_columns(columns, question, answer)
     except TaskError as error:
-        print(f"  {error}")
+        echo(f"  {error}")
         recognized = ("", "")
     question = question or answers.get("column of the questions", recognized[0], column)
     answer = answer or answers.get("column of the answers", recognized[1], column)

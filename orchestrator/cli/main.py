@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from cluster.ending import INTERRUPTED, signals_end_process
 from cluster.redaction import redact
+from cluster.terminal import echo, printable_streams, unfiltered
 from orchestrator.cli import commands
 from orchestrator.cli.parser import build_parser
 from orchestrator.plugins.project_modules import add_project
@@ -66,12 +67,18 @@ def _open_closed_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; every error becomes one message and an exit code."""
     add_project([os.getcwd()])
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a name may hold bytes that are no text
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # its encoding may be ASCII
+            stream.reconfigure(errors="backslashreplace")
+    with printable_streams():
+        return _run_command(argv)
+
+
+def _run_command(argv: Sequence[str] | None) -> int:
     try:
         arguments = build_parser().parse_args(argv)
     except UserError as error:
-        print(f"decile: {redact(one_line(str(error)))}", file=sys.stderr)
+        echo(f"decile: {redact(one_line(str(error)))}", sys.stderr)
         return 2
     # `ui` replaces this process; a call from Python keeps its caller's signal handlers.
     own_process = argv is None and arguments.command is not commands.ui
@@ -84,19 +91,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             _discard_output()
             return 128 + signal.SIGPIPE
         except KeyboardInterrupt:
-            print(f"decile: {INTERRUPTED}", file=sys.stderr)
+            echo(f"decile: {INTERRUPTED}", sys.stderr)
             return 130
         except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
             exit_code, text = _failure(error, getattr(arguments, "store", None))
             if isinstance(error, OSError) and error.filename is None:
                 _discard_output()
-            print(f"decile: {redact(one_line(text))}", file=sys.stderr)
+            echo(f"decile: {redact(one_line(text))}", sys.stderr)
             return exit_code
 
 
 def _discard_output() -> None:
     """Keep Python from writing buffered output again, and failing again, when it exits."""
-    if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+    if sys.__stdout__ is not None and unfiltered(sys.stdout) is sys.__stdout__:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
 
 

@@ -16,8 +16,11 @@ from typing import Any
 import yaml
 
 from orchestrator.storage.errors import UserError, one_line, shortened
+from tasks import TaskError
+from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 _INDENT = "indent all keys of a block equally, with spaces, and write each as KEY: VALUE"
+MAX_DIGITS = 1_000  # of a whole number; Python prints and reads at most 4,300
 _QUOTE = "put the text in quotes"
 # (pattern of the parser's context and problem, what is wrong, what to write)
 _CAUSES = (
@@ -82,6 +85,7 @@ _CAUSES = (
         f"write it in the next lines, indented with spaces, or {_QUOTE}",
     ),
     ("expected key", "the line does not fit the block around it", _INDENT),
+    ("too many digits", f"the number has more than {MAX_DIGITS} digits", "write a smaller one"),
 )
 _OTHER = ("the line is not valid", f"{_INDENT}; put texts that hold any of :#[]{{}} in quotes")
 
@@ -116,7 +120,7 @@ MAX_DEPTH = 100  # of nesting; libyaml's parser overflows the stack at some thou
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
 _NUMBERS = {  # YAML 1.1's, without base 60 and octal numbers that look decimal
-    f"{_TAG}int": r"[-+]?(?:0x[0-9a-fA-F]+|0b[01]+|0|[1-9][0-9_]{0,999})",
+    f"{_TAG}int": r"[-+]?(?:0x[0-9a-fA-F]+|0b[01]+|0|[1-9][0-9_]*)",
     f"{_TAG}float": r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
@@ -138,6 +142,17 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     }
 
 
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """A whole number; one of very many digits can neither be printed nor stored."""
+    if len(node.value) <= 4 * MAX_DIGITS:  # those of a binary number are more
+        number = int(loader.construct_yaml_int(node))
+        if abs(number) < 10**MAX_DIGITS:
+            return number
+    mark = node.start_mark
+    raise yaml.constructor.ConstructorError(problem="too many digits", problem_mark=mark)
+
+
+_Loader.add_constructor(f"{_TAG}int", _construct_int)
 for _tag, _pattern in _NUMBERS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list("-+.0123456789"))
 
@@ -149,7 +164,9 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     duplicate key.
     """
     try:
-        data = file.read_bytes()
+        data = read_bytes(file, MAX_SETTINGS)
+    except TaskError as error:
+        raise UserError(str(error)) from error
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or "its name is not valid"
         raise UserError(
@@ -277,8 +294,11 @@ def named_values(pairs: Sequence[str]) -> dict[str, Any]:
             if _first_deep_line(value):
                 raise _too_deep(f"--option {name}")
             values[name] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-        except (yaml.YAMLError, ValueError) as error:
-            raise UserError(f"--option {pair!r}: the value is not valid YAML: {error}") from error
+        except yaml.YAMLError as error:
+            message = syntax_error(value, error)[1]
+            raise UserError(f"--option {name}: the value is not valid YAML: {message}") from error
+        except ValueError as error:  # of a tag, such as !!float
+            raise UserError(f"--option {name}: the value is not valid YAML: {_QUOTE}") from error
     return values
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from orchestrator.planning.cells import Cell
 from orchestrator.sampling.batches import PROMPT_TOKENS
 from orchestrator.sampling.model import ModelSource
+from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 # Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
@@ -103,7 +104,7 @@ def shape_of(source: ModelSource) -> ModelShape | None:
     if source.location in SHAPES:
         return SHAPES[source.location]
     file = source.folder / "config.json"
-    return shape_from(json.loads(file.read_text("utf-8"))) if file.is_file() else None
+    return shape_from(json.loads(read_bytes(file, MAX_SETTINGS))) if file.is_file() else None
 
 
 def shape_from(config: Mapping[str, Any]) -> ModelShape | None:

@@ -15,6 +15,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store, check_output
 from tasks import Prompt, Task, TaskError
+from tasks.sources.user_files import sha256_of
 
 IDS_SHOWN = 3  # ids of missing prompts that a message lists
 REQUIRED = ("rank", "prompt_id", "pass_rate")  # of a subset
@@ -139,7 +140,7 @@ def export_subset(
     file = {}
     if not isinstance(subset, pa.Table):
         path, subset = Path(subset), read_subset_file(subset)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = sha256_of(path)
         file = {"file": f"{path.name} sha256:{digest}"}
     table = exported_table(subset, prompts, task, layout)
     origin = {
@@ -228,7 +229,7 @@ def summary_of(file: str | Path) -> dict[str, Any]:
 
 
 def _parquet(file: str | Path) -> pa.Table:
-    if not os.path.isfile(file):  # also where the name is too long
+    if not os.path.exists(file):  # also where the name is too long
         raise TaskError(f"{file} is not there: write the path of a .parquet file")
     try:
         return read_parquet(Path(file))

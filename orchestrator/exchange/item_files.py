@@ -5,7 +5,7 @@ or Arrow in memory), and cells of a storage.
 """
 
 import csv
-import hashlib
+import io
 import os
 import re
 from collections import Counter
@@ -37,6 +37,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import RESULT, CellFolder
 from tasks import TaskError
 from tasks.sources.files import cell, check_columns, is_chat, json_text, parse_json, read_chat
+from tasks.sources.user_files import open_file, open_text, read_bytes, sha256_of
 
 # Columns of a table, where no option names one; of each the first that a row has.
 IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "task_id", "idx")
@@ -115,7 +116,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
             _check_log(source, header)
             return _inspect(source, zipped_samples(source), header or {}, digest, columns)
         if source.name.endswith(".json"):
-            content = parse_json(source.read_bytes(), str(source))
+            content = parse_json(read_bytes(source), str(source))
             if isinstance(content, dict) and "eval" in content:
                 _check_log(source, content)
                 samples = read_log(source, {"samples": [], **content}) or []
@@ -136,17 +137,18 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
 
 
 def _sha256(file: Path) -> str:
-    if not os.path.isfile(file):  # also where the name is too long
+    if not os.path.exists(file):  # also where the name is too long
         raise UserError(f"{file} does not exist: write the path of a log, a table or a cell")
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return sha256_of(file)
 
 
 def _csv_rows(file: Path) -> list[PlacedRow]:
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
+        with io.TextIOWrapper(open_text(file), encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True, restkey="")
             rows = [PlacedRow(f"line {reader.line_num}", row) for row in reader]
+    except TaskError:
+        raise
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"{file} cannot be read as CSV: {error}: write it as UTF-8 CSV") from error
     for place, row in rows:
@@ -434,5 +436,5 @@ def files_of(path: str) -> list[Path]:
 
 def _is_log(file: Path) -> bool:
     """Whether a .json file begins as a log of Inspect does; others in its folder are settings."""
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         return b'"eval"' in stream.read(2**16)

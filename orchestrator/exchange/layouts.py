@@ -1,6 +1,5 @@
 """Detects a file's layout by its columns, and reads its rows."""
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from orchestrator.exchange.readers import (
 from orchestrator.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
 from tasks import TaskError
 from tasks.sources.files import parse_json, read_file
+from tasks.sources.user_files import read_bytes, sha256_of
 
 Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 REQUIRES = {
@@ -89,9 +89,9 @@ def read_source(source: Path) -> SourceFile:
         if not files:
             raise TaskError(f"{source} holds no {', '.join(_IN_FOLDERS)}: write a file's path")
         file = files[0]
-    if file.name.endswith((".json", ".eval")) and os.path.isfile(file):
-        origin = f"{file.name} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
-        content = None if file.suffix == ".eval" else parse_json(file.read_bytes(), str(file))
+    if file.name.endswith((".json", ".eval")) and os.path.exists(file):
+        origin = f"{file.name} sha256:{sha256_of(file)}"
+        content = None if file.suffix == ".eval" else parse_json(read_bytes(file), str(file))
         if isinstance(content, dict) and "items" in content:
             return SourceFile(file, origin, [], content, "rllm")
         if (samples := read_log(file, content)) is not None:

@@ -41,6 +41,7 @@ from orchestrator.exchange.records import (
 from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
 from tasks.sources.files import is_chat, message_text, parse_json, read_chat
+from tasks.sources.user_files import open_file, read_bytes
 
 MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
 TOTAL_LIMIT = 8 * 2**30  # bytes of all samples
@@ -100,7 +101,7 @@ def zipped_header(file: Path) -> Row | None:
 @contextmanager
 def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
     try:
-        with zipfile.ZipFile(file) as archive, file.open("rb") as raw:
+        with open_file(file) as raw, zipfile.ZipFile(raw) as archive:
             yield archive, raw
     except (OSError, EOFError, zipfile.BadZipFile, pa.ArrowException, struct.error) as error:
         raise TaskError(f"{file} cannot be read as a log of inspect_ai: {error}") from error
@@ -119,7 +120,7 @@ def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: IO[byt
     header = raw.read(30)  # of a zip's local file header, with two lengths at its end
     name, extra = struct.unpack("<HH", header[26:30])
     raw.seek(member.header_offset + 30 + name + extra)
-    packed = pa.BufferReader(raw.read(member.compress_size))
+    packed = pa.BufferReader(raw.read(min(member.compress_size, MEMBER_LIMIT)))
     with pa.CompressedInputStream(packed, "zstd") as stream:
         chunks, size = [], 0
         while size <= MEMBER_LIMIT and (chunk := stream.read(_READ)):
@@ -306,7 +307,7 @@ def _completions(
             continue
         file = episodes[index]
         try:
-            episode = parse_json(file.read_bytes(), str(file))
+            episode = parse_json(read_bytes(file), str(file))
         except OSError as error:
             raise TaskError(f"{file} cannot be read: {error}") from error
         if not isinstance(episode, dict):

@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import TextIO
 
 from rich.console import Console, RenderableType
-from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.text import Text
+
+from cluster.terminal import PrintableStream, printable, unfiltered
 
 REDRAWS = 2.0  # per second
 FALLBACK_SIZE = (80, 24)
@@ -32,6 +33,11 @@ def terminal_size(out: TextIO) -> tuple[int, int]:
     return FALLBACK_SIZE
 
 
+def styled(text: str, style: str = "") -> Text:
+    """A printable text in one line of a frame; cut where it does not fit."""
+    return Text(printable(text), style, no_wrap=True, overflow="ellipsis")
+
+
 class _Terminal(Console):
     def show_cursor(self, show: bool = True) -> bool:
         """Leave it visible: a killed process could not show it again."""
@@ -48,7 +54,11 @@ class LiveRegion(Live):
 
     def __init__(self, out: TextIO, frame: Frame) -> None:
         console = _Terminal(
-            file=out, force_terminal=True, highlight=False, markup=False, soft_wrap=True
+            file=unfiltered(out),
+            force_terminal=True,
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
         super().__init__(
             console=console,
@@ -68,13 +78,20 @@ class LiveRegion(Live):
 
     def print(self, text: str) -> None:
         """Print lines above the frame; once stopped, in its place."""
-        self.console.print(Text(text))
+        self.console.print(Text(printable(text)))
         if self.is_started:
             self.refresh()
 
+    def start(self, refresh: bool = False) -> None:
+        """Draw the frame. What others write is made printable before rich reads its styles."""
+        super().start(refresh)
+        self._proxies = PrintableStream(sys.stdout), PrintableStream(sys.stderr)
+        sys.stdout, sys.stderr = self._proxies
+
     def stop(self) -> None:
         """Erase the frame and give the standard streams back."""
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, FileProxy):
+        if self.is_started:
+            for stream in self._proxies:
                 stream.flush()  # prints an incomplete line as a line
-        super().stop()
+            super().stop()
+            sys.stdout, sys.stderr = self._streams

@@ -9,13 +9,15 @@ from orchestrator.cost.caps import UsageMeter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.schema import SweepManifest
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
 
 def usage_meter(experiment: str, store: Store) -> UsageMeter:
     """A meter that continues from the earlier runs of an experiment."""
-    return UsageMeter((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
+    manifest = store.read_json("sweeps", f"{experiment}.json", kind=SweepManifest) or {}
+    return UsageMeter(manifest.get("spent"))
 
 
 def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
 
     Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
-    previous = store.read_json("sweeps", f"{plan.name}.json") or {}
+    previous = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
     claims = previous.get("claims", {})
     now: dict[str, Any] = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}
     if any(text not in claims for text in plan.experiment.claims):
@@ -48,7 +50,7 @@ def changed_settings(
 
     Compared are cells with the same axes. Cells that no trial has ever started are left out.
     """
-    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
+    manifest = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
     last = {_axes(entry): entry["cell_id"] for entry in manifest.get("cells", ())}
     changes: dict[str, dict[str, tuple[Any, Any]]] = {}
     for cell in cells:

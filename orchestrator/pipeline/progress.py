@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Self, TextIO
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from cluster.ending import at_end
+from cluster.terminal import echo, printable_line
 from orchestrator.config.experiment import value_text
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, TimeLeft, duration
-from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
+from orchestrator.pipeline.live_region import LiveRegion, can_redraw, styled, terminal_size
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
@@ -103,11 +103,12 @@ class ProgressDisplay:
 
     def say(self, text: str) -> None:
         """Print a permanent line."""
+        text = printable_line(text)
         if self._region:
             columns, _ = terminal_size(self.out)
             self._region.print(wrapped(text, columns - 1))
         else:
-            print(text, file=self.out, flush=True)
+            echo(text, self.out)
 
     def probe(self, probe_id: str, label: str, done: int, total: int) -> None:
         """Show how many samples of a probe are drawn."""
@@ -184,7 +185,7 @@ class ProgressDisplay:
         if not self._region and (force or now - self._last_line >= self.every):
             self._last_line = now
             self._look_ahead()
-            print(line(), file=self.out, flush=True)
+            echo(line(), self.out)
 
     def _look_ahead(self, *, if_due: bool = False) -> None:
         """Read the forecast and the meter; `if_due`, only if the last time was not just now."""
@@ -300,13 +301,13 @@ def frame(
         parts.append(_cell_table(cells[:shown], columns))
         if shown < len(cells):
             more = f"+ {len(cells) - shown} more running"
-            parts.append(Text(more, style="dim", no_wrap=True, overflow="ellipsis"))
+            parts.append(styled(more, "dim"))
     texts = [f"{totals.done}/{totals.total} cells finished", f"ETA {time_left(totals.left)}"]
     if totals.gpu_hours is not None:
         texts.append(f"{totals.gpu_hours:,.2f} GPU-hours")
     while len(texts) > 1 and len(", ".join(texts)) > columns:
         texts.pop()
-    last = Text(", ".join(texts), style="bold", no_wrap=True, overflow="ellipsis")
+    last = styled(", ".join(texts), "bold")
     return Group(*parts, last)
 
 
@@ -322,7 +323,7 @@ def phase_row(phase: Phase) -> Table:
     row.add_column(ratio=1, min_width=4)
     row.add_column(no_wrap=True, overflow="ellipsis", justify="right")
     eta = "" if phase.left is None else f", ETA {time_left(phase.left)}"
-    row.add_row(Text(phase.label), _bar(1.0, phase.share), Text(phase.detail + eta))
+    row.add_row(styled(phase.label), _bar(1.0, phase.share), styled(phase.detail + eta))
     return row
 
 
@@ -346,5 +347,5 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
         shown = UNKNOWN if cell.learnable_pct is None else f"{cell.learnable_pct:.1f}"
         accuracy = UNKNOWN if cell.accuracy is None else f"{cell.accuracy:.3f}"
         numbers = [update, *[shown] * learnable, accuracy, time_left(cell.left)]
-        table.add_row(Text(cell.name), *[bar] * bars, *map(Text, numbers))
+        table.add_row(styled(cell.name), *[bar] * bars, *map(styled, numbers))
     return table

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
 from cluster.ending import at_end
+from cluster.terminal import echo
 from orchestrator.cost.forecast import TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw
 from orchestrator.pipeline.progress import Phase, phase_row, time_left
@@ -295,7 +296,7 @@ class TransferProgress:
             self._last_line = now
         phase = self._phase()
         text = f"{phase.label}: {phase.detail}, ETA {time_left(phase.left)}"
-        print(text, file=self._out, flush=True)
+        echo(text, self._out)
 
     def _phase(self) -> Phase:
         now = time.monotonic()

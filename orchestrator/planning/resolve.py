@@ -11,6 +11,7 @@ from orchestrator.embedded import embedded_path
 from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.model import ModelSource, check_hub_id
 from orchestrator.storage.identity import file_identity, folder_identity
+from tasks.sources.user_files import regular
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ def _locate(entry: ModelEntry) -> tuple[str, str]:
     """A model's location, and the identity of its content."""
     if entry.recorded:
         file = Path(entry.recorded).expanduser().resolve()
-        if not file.is_file():
+        if not file.exists():
             raise ValueError(f"recorded {file} does not exist: write a .parquet or .jsonl file")
-        return str(file), file_identity(file)
+        return regular(file), file_identity(file)
     if entry.hub:
         check_hub_id(entry.hub)
         return entry.hub, f"{entry.hub}@{entry.revision}"

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from cluster.terminal import printable, printable_line
+
 MIN_WIDTH = 20
 GAP = 2  # spaces between columns
 
@@ -30,6 +32,7 @@ def wrapped(text: str, width: int | None, indent: int = 2) -> str:
 
     A word that is longer than a line, such as a path, stays whole, so that it can be copied.
     """
+    text = printable(text)  # before its width is measured
     if width is None:
         return text
     lines = []
@@ -60,6 +63,7 @@ def _filled(words: Sequence[str], first: int, others: int) -> list[str]:
 
 def described(names: Sequence[str], texts: Sequence[str], width: int | None) -> str:
     """Names in a column, each with its description, whose other lines start below its first."""
+    names = [*map(printable_line, names)]
     column = max(map(cell_len, names), default=0)
     lines = [
         wrapped(f"{_padded(name, column)}  {text}".rstrip(), width, column + GAP)
@@ -75,7 +79,8 @@ def table_text(head: Sequence[str], body: Sequence[Sequence[str]], width: int | 
     become a line above the table, and the others are spread over several tables, each of which
     begins with the columns that identify a row.
     """
-    columns = [[name, *(row[i] for row in body)] for i, name in enumerate(head)]
+    rows = [[*map(printable_line, row)] for row in (head, *body)]
+    columns = [*map(list, zip(*rows, strict=True))]
     if width is None or _total(columns, None) <= width:
         return _aligned(columns, None)
     if _total(columns, width // 2) <= width:

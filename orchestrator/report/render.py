@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from cluster.terminal import printable, printable_line
 from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
@@ -47,6 +48,7 @@ from orchestrator.stats.sentences import NONE
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES
+from tasks.sources.user_files import open_file
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -78,8 +80,8 @@ def own_page(plan: Plan, page: Path) -> Path:
     for file in (page, page.with_stem(f"{page.stem}-{plan.source.file.stem}")):
         check_output(file, PAGES)
         head = b""
-        with suppress(OSError):
-            head = file.read_bytes()[:4_000]
+        with suppress(OSError), open_file(file) as stream:
+            head = stream.read(4_000)
         source = re.search(rb'<meta name="decile-experiments" content="([^"]*)">', head)
         name = html.unescape(source[1].decode(errors="replace")) if source else ""
         if name in ("", _relative(plan.source.file, file)):
@@ -109,6 +111,7 @@ def _environment() -> "Environment":
     environment = Environment(
         loader=PackageLoader("orchestrator.report"),
         autoescape=True,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
@@ -118,6 +121,11 @@ def _environment() -> "Environment":
     ]
     environment.filters["split_bracket"] = _split_bracket
     return environment
+
+
+def _printable(value: Any) -> Any:
+    """A value of a template, as it is printed: HTML has no place for control characters either."""
+    return type(value)(printable(value)) if isinstance(value, str) else value
 
 
 def _split_bracket(text: str) -> tuple[str, str]:
@@ -177,7 +185,7 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
 def _verdict_lines(verdict: FamilyVerdict, width: int | None) -> list[str]:
     caveats = [f"caveat: {text}" for text in verdict.caveats]
     title = f"{verdict.title} ({verdict.read_at})"
-    return [title, *_indented([*verdict.lines, *caveats], width)]
+    return [printable_line(title), *_indented([*verdict.lines, *caveats], width)]
 
 
 def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
@@ -188,7 +196,7 @@ def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
 
 
 def _indented(lines: Iterable[str], width: int | None) -> list[str]:
-    return [wrapped(f"  {line}", width, CONTINUED) for line in lines]
+    return [wrapped(f"  {printable_line(line)}", width, CONTINUED) for line in lines]
 
 
 def as_text(table: Table, width: int | None = None) -> str:

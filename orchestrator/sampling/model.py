@@ -12,6 +12,7 @@ from typing import Any
 
 from tasks import TaskError
 from tasks.sources.hub import Repository, downloaded_folder
+from tasks.sources.user_files import MAX_SETTINGS, open_file, read_bytes
 
 
 def check_hub_id(hub_id: str) -> None:
@@ -74,6 +75,7 @@ class ModelSource:
         }
 
 
+_MAX_HEADER = 100_000_000  # bytes; the limit of safetensors
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
@@ -107,9 +109,9 @@ def stored_dtype(folder: Path) -> str:
     config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     dtype = str(config.dtype or "").removeprefix("torch.")
     if not dtype:
-        with min(folder.glob("*.safetensors")).open("rb") as file:
+        with open_file(min(folder.glob("*.safetensors"))) as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            tensors: dict[str, dict[str, Any]] = json.loads(file.read(length))
+            tensors: dict[str, dict[str, Any]] = json.loads(file.read(min(length, _MAX_HEADER)))
         kinds = (tensor.get("dtype") for tensor in tensors.values())
         dtype = next((_DTYPES[kind] for kind in kinds if kind in _DTYPES), "")
     return dtype if dtype in _DTYPES.values() else "auto"
@@ -129,7 +131,7 @@ def window_bytes(folder: Path, tokens: int | None = None) -> int:
 def context_length(source: ModelSource) -> int | None:
     """Tokens that the model was made to read; None if its files are not here, or do not say it."""
     file = source.folder / "config.json"
-    return context_of(json.loads(file.read_text("utf-8"))) if file.is_file() else None
+    return context_of(json.loads(read_bytes(file, MAX_SETTINGS))) if file.is_file() else None
 
 
 def context_of(config: Mapping[str, Any]) -> int | None:

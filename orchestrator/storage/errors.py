@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster.terminal import printable
+
 MAX_WORD = 200  # characters; a path may be long
 
 
@@ -21,8 +23,7 @@ def shortened(value: Any, limit: int = 80) -> str:
 
 def one_line(message: str) -> str:
     """The message as one printable line; words that are too long to read are cut."""
-    text = " ".join(message.split())
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    text = printable(" ".join(message.split()))
     # What closes a quoted value stays: it separates the value from the remedy.
     return re.sub(rf"(\S{{{MAX_WORD}}})\S+?(['\")]{{0,3}}[:;,.]?)(?!\S)", r"\1…\2", text)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.storage import user_cache
+from tasks.sources.user_files import sha256_of
 
 NAME = "hashes.json"
 SETTLED_NS = 2 * 10**9  # a file that was changed later may change again within the same time stamp
@@ -39,8 +40,7 @@ def _hashes(files: Sequence[Path]) -> list[str]:
         numbers = _numbers(file)
         entry = known.get(str(file), {})
         if entry.get("numbers") != numbers:
-            with file.open("rb") as stream:
-                entry = {"sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+            entry = {"sha256": sha256_of(file)}
             if max(numbers[-2:]) < settled and _numbers(file) == numbers:
                 known[str(file)] = entry | {"numbers": numbers}
                 new = True

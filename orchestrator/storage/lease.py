@@ -33,6 +33,8 @@ from orchestrator.storage.store import Store
 TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
 RENEWAL_SECONDS = 15.0
 WAIT_SECONDS = 2.0  # between two attempts of a waiting driver
+MAX_BYTES = 4096  # of what names a driver
+MAX_PROCESS = 2**31 - 1
 ATTEMPTS = 4  # of two drivers that start at once, each may see the other's claim
 
 Say = Callable[[str], None]
@@ -81,11 +83,23 @@ def _pid_space() -> str:
     return ""
 
 
+def _read_driver(data: bytes) -> dict[str, Any]:
+    """What `_this_driver` of another process has written; nothing where it cannot be read."""
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):  # torn, or written by something else
+        return {}
+    kinds = {"host": str, "pid": int, "since": str, "ids": str, "held": bool}
+    items = values.items() if isinstance(values, dict) else ()
+    return {name: value for name, value in items if type(value) is kinds.get(name)}
+
+
 def _is_dead(holder: dict[str, Any]) -> bool:
     """Whether the holder was a process of this machine that has ended."""
     if not holder.get("ids") or holder["ids"] != _pid_space():
         return False
-    return not psutil.pid_exists(int(holder["pid"]))
+    process = holder.get("pid", 0)
+    return 0 < process <= MAX_PROCESS and not psutil.pid_exists(process)
 
 
 class FolderLease:
@@ -103,9 +117,9 @@ class FolderLease:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 time.sleep(0.1)  # the holder writes its name right after it has locked the file
-                holder = os.read(descriptor, 4096)
+                holder = _read_driver(os.read(descriptor, MAX_BYTES))
                 os.close(descriptor)
-                return dict(json.loads(holder)) if holder else {}
+                return holder
             os.ftruncate(descriptor, 0)
             os.write(descriptor, json.dumps(_this_driver()).encode())
         self._descriptor = descriptor
@@ -168,8 +182,9 @@ class ObjectLease:
         current: dict[str, Any] | None = None
         for name, info in infos.items():
             claim: dict[str, Any] = {}
-            with suppress(OSError, ValueError):  # just withdrawn: it counts, to be safe
-                claim = json.loads(self._store.read_bytes(*self._folder, name))
+            with suppress(OSError):  # just withdrawn: it counts, to be safe
+                data = self._store.read_bytes(*self._folder, name, most=MAX_BYTES)
+                claim = _read_driver(data)
             if now - info.mtime.timestamp() > TERM_SECONDS or _is_dead(claim):
                 self._store.delete(*self._folder, name)
             elif current is None or claim.get("held"):
@@ -184,7 +199,7 @@ class ObjectLease:
                 if overdue and not self._store.exists(*self._folder, self._name):
                     self._end()
                 self._write()
-                if overdue and self._other_claim():
+                if overdue and self._other_claim() is not None:
                     self._end()
                 renewed = time.monotonic()
 

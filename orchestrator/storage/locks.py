@@ -21,6 +21,7 @@ from orchestrator.storage.errors import UserError, naming
 from orchestrator.storage.store import is_regular
 
 NAME = ".lock"
+MAX_DIGITS = 20  # of a process id
 
 
 def open_lock(file: Path) -> int:
@@ -40,16 +41,17 @@ def exclusive(folder: Path, waits: Callable[[str], None] = lambda _: None) -> It
     file `.lock` contains the holder's process id.
     """
     file = folder / NAME
-    with os.fdopen(open_lock(file), "r+") as lock:
+    with os.fdopen(open_lock(file), "r+", errors="replace") as lock:
         with naming(file):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                waits(lock.read().strip())
+                waits(lock.read(MAX_DIGITS).strip())
                 fcntl.flock(lock, fcntl.LOCK_EX)
             lock.seek(0)
             lock.truncate()
-            print(os.getpid(), file=lock, flush=True)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
         yield
 
 

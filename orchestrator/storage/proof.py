@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.storage.schema import completed, without_empty
+from tasks.sources.user_files import free_memory, read_bytes, record_batches
 
 
 def canonical_hash(value: Any) -> str:
@@ -111,8 +112,10 @@ def open_json(data: bytes, path: str) -> Json:
         raise Unsound("is not valid JSON" if data else "is empty") from error
     if not proven:
         return Json(value, None, False)
-    proof = value.pop("proof")
-    _check_path(proof[PATH], path)
+    proof = value.pop("proof", None) if isinstance(value, dict) else None
+    if not isinstance(proof, dict):
+        raise Unsound("has its hash in another place than its proof")
+    _check_path(proof.get(PATH), path)
     return Json(value, proof.get("files"), True)
 
 
@@ -127,7 +130,7 @@ def open_table(
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         if proven:
-            _check_path(file.metadata.metadata[PATH.encode()].decode(), path)
+            _check_path((file.metadata.metadata or {}).get(PATH.encode(), b"").decode(), path)
         table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise Unsound("is not valid Parquet" if data else "is empty") from error
@@ -141,11 +144,14 @@ def open_table(
 def read_parquet(file: Path) -> pa.Table:
     """A table outside of a storage, in any place: if it has a proof, only its hash is verified.
 
-    Raises Unsound, and the errors of pyarrow and of the file system.
+    Raises Unsound, TaskError for a file that is no regular one or too large, and the errors of
+    pyarrow and of the file system.
     """
-    data = file.read_bytes()
+    data = read_bytes(file, free_memory() // 2)
     _hash_is_right(data)
-    return pq.read_table(pa.BufferReader(data))
+    with pq.ParquetFile(pa.BufferReader(data)) as opened:
+        schema = opened.schema_arrow
+    return pa.Table.from_batches(record_batches(pa.BufferReader(data), file), schema)
 
 
 def verify(data: bytes, path: str, schema: pa.Schema | None = None) -> bool:
@@ -183,6 +189,6 @@ def _hash_is_right(data: bytes) -> bool:
     raise Unsound("does not match its hash")
 
 
-def _check_path(own: str, path: str) -> None:
+def _check_path(own: Any, path: str) -> None:
     if own != path:
         raise Unsound(f"is a copy of {own}")

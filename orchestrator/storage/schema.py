@@ -1,7 +1,10 @@
-"""Arrow schemas of all stored tables."""
+"""Arrow schemas of all stored tables, and what of a sweep's manifest is read."""
+
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, NonNegativeFloat
 
 # The turns in which a completion came about; null for one answer to one question.
 EPISODE = pa.struct(
@@ -153,3 +156,17 @@ def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
             columns[name] = pc.if_else(marked, correct, pa.scalar(None, kind))
     whole = pa.table({name: columns[name] for name in (*schema.names, *columns)})
     return whole.replace_schema_metadata(table.schema.metadata)
+
+
+class _Spent(BaseModel):
+    begun: list[str] = []
+    seconds: NonNegativeFloat = 0.0
+    gpu_seconds: NonNegativeFloat = 0.0
+
+
+class SweepManifest(BaseModel):
+    """The cells that an experiment declares, when its claims were declared, and what runs used."""
+
+    cells: list[dict[str, Any]] = []
+    claims: dict[str, dict[str, Any]] = {}
+    spent: _Spent | None = None

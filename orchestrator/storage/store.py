@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from pydantic import TypeAdapter, ValidationError
 
 from cluster.redaction import redact
 from orchestrator.storage.errors import UserError, naming, shortened
@@ -160,6 +161,17 @@ def _problem(file: Path) -> str | None:
 log = logging.getLogger(__name__)
 
 SET_ASIDE = ".unsound"  # at the end of the name of a file that failed verification
+GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that every file system and object store allows
+
+
+@cache
+def _checked(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _cut(name: str, size: int) -> str:
+    """The beginning of a name: whole characters of at most `size` bytes, and at least one."""
+    return name.encode()[: max(0, size)].decode(errors="ignore") or name[0]
 
 
 class StoreError(ValueError):
@@ -267,9 +279,18 @@ class Store:
         """A JSON file with what it lists; None as for `read_json`."""
         return self._opened(open_json, *parts)
 
-    def read_json(self, *parts: str) -> Any:
-        """The value of a JSON file, or None if it is absent or fails verification."""
+    def read_json(self, *parts: str, kind: Any = Any) -> Any:
+        """The value of a JSON file, or None if it is absent, fails verification or is of no `kind`.
+
+        kind: a type that pydantic can check. A file without a proof may hold anything.
+        """
         opened = self.open_json(*parts)
+        try:
+            if opened is not None:
+                _checked(kind).validate_python(opened.value)
+        except ValidationError:
+            self.warn_unsound("holds other values than it should", *parts)
+            return None
         return None if opened is None else opened.value
 
     def write_text(self, text: str, *parts: str) -> None:
@@ -321,10 +342,10 @@ class Store:
         with self.fs.open_output_stream(self.path(*parts)) as stream:
             stream.write(data)
 
-    def read_bytes(self, *parts: str) -> bytes:
-        """The content of a file. Raises OSError if it does not exist."""
+    def read_bytes(self, *parts: str, most: int | None = None) -> bytes:
+        """The content of a file, or its first `most` bytes. Raises OSError if it does not exist."""
         with self._open(*parts) as stream:
-            return bytes(stream.read())
+            return bytes(stream.read(most))
 
     def hash_file(self, *parts: str) -> FileProof:
         """Size and hash of a file of any size. Raises OSError if it does not exist."""
@@ -332,12 +353,16 @@ class Store:
             return stream_proof(stream)
 
     def set_aside(self, *parts: str) -> None:
-        """Rename a file to a new name that nothing reads, if it still exists."""
+        """Rename a file to a new name that nothing reads, if it still exists.
+
+        A name that is long already does not grow: its end is cut off.
+        """
         folder, _, name = "/".join(parts).rpartition("/")
         taken, copies = {entry.path for entry in self.entries(folder)}, count(2)
-        new = f"{name}{SET_ASIDE}"
-        while new in taken:
-            new = f"{name}.{next(copies)}{SET_ASIDE}"
+        allowed = min(GROWN_NAME, GROWN_PATH - len(os.fsencode(self.path(folder))) - 1)
+        allowed, suffix = max(allowed, len(name.encode())), SET_ASIDE
+        while (new := _cut(name, allowed - len(suffix)) + suffix) in taken:
+            suffix = f".{next(copies)}{SET_ASIDE}"
         self.rename(new, folder, name)
 
     def rename(self, new: str, *parts: str) -> None:

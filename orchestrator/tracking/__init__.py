@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster.redaction import redact
+from cluster.terminal import echo
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis
@@ -189,8 +190,7 @@ def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
         raise UserError(
             f"port {port} of {host} is not available ({error.strerror}): choose another port"
         ) from error
-    sys.stderr.write(f"MLflow UI: http://{host}:{port} (press Ctrl-C to stop)\n")
-    sys.stderr.flush()
+    echo(f"MLflow UI: http://{host}:{port} (press Ctrl-C to stop)", sys.stderr)
     variables = {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",

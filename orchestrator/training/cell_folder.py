@@ -122,6 +122,19 @@ class _Result(BaseModel):
     finished_at: AwareDatetime | None = Field(None, strict=False)
 
 
+class _Why(BaseModel):
+    rival: str
+    difference: FiniteFloat
+    upper: FiniteFloat
+
+
+class _Stopped(BaseModel):
+    """Why a cell was stopped, and after how many updates."""
+
+    updates: int
+    why: _Why
+
+
 class CellFolder:
     """What is stored of one cell. Every call reads: trials may write to it at any time.
 
@@ -140,10 +153,16 @@ class CellFolder:
             return CellState.FINISHED
         if self.checkpoint(cell.updates) is not None:
             return CellState.TRAINED
-        if cell.rivals and self.store.read_json(self.place, STOPPED_EARLY) is not None:
+        if cell.rivals and self.stopped() is not None:
             return CellState.STOPPED
         started = self.store.exists(self.place, STARTED)
         return CellState.RUNNING if started else CellState.PENDING
+
+    def stopped(self) -> dict[str, Any] | None:
+        """What `save_stop` stored, if the cell was stopped."""
+        stored: dict[str, Any] | None
+        stored = self.store.read_json(self.place, STOPPED_EARLY, kind=_Stopped)
+        return stored
 
     def is_stopped(self, cell: Cell) -> bool:
         """Whether the cell is STOPPED; reads nothing of a cell that cannot be."""
@@ -352,9 +371,9 @@ class CellFolder:
             update, _, kind = name.partition(".")
             if kind == "parquet" and update.isdecimal():
                 table = self.store.read_table(EVALUATIONS, place, name)
-                timing = self.store.read_json(place, f"{update}.json")
+                timing = self.store.read_json(place, f"{update}.json", kind=dict[str, Amount])
                 if table is not None and timing is not None:
-                    evaluations[int(update)] = (table, timing["seconds"])
+                    evaluations[int(update)] = (table, timing.get("seconds", 0.0))
         return dict(sorted(evaluations.items()))
 
     def pending_updates(self, cell: Cell) -> list[int]:
@@ -381,7 +400,7 @@ class CellFolder:
     def scores_at(self, update: int) -> dict[str, float] | None:
         """The scores of an evaluation by question; None where there are none, or not yet."""
         stored: dict[str, float] | None
-        stored = self.store.read_json(self.place, SCORES, f"{update}.json")
+        stored = self.store.read_json(self.place, SCORES, f"{update}.json", kind=dict[str, float])
         if stored is not None:
             return stored
         finished = self.finished()

@@ -83,8 +83,7 @@ def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
     lines = []
     for cell in cells:
         folder = CellFolder(store, cell.cell_id)
-        if folder.is_stopped(cell):
-            status = store.read_json(folder.place, STOPPED_EARLY)
+        if folder.is_stopped(cell) and (status := folder.stopped()):
             why = status["why"]
             lines.append(
                 f"{cell.name} was stopped after {status['updates']} of {cell.updates} updates, "

@@ -7,6 +7,8 @@ drawn in parts of their own: see LiveGroupsTrainer.
 
 from typing import Any
 
+from pydantic import PositiveInt
+
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
 
@@ -19,10 +21,11 @@ class SmallerBatch(RuntimeError):
 
 def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's GRPO settings with the micro-batch that fitted this machine's memory so far."""
-    stored = store.read_json("cells", cell.cell_id, FILE)
-    if stored is None:
+    stored = store.read_json("cells", cell.cell_id, FILE, kind=dict[str, PositiveInt])
+    whole = int(cell.grpo["per_device_train_batch_size"])
+    size = (stored or {}).get("micro_batch", whole)
+    if size >= whole or whole % size:
         return cell.grpo
-    whole, size = int(cell.grpo["per_device_train_batch_size"]), int(stored["micro_batch"])
     more = {
         name: int(cell.grpo[name]) * whole // size
         for name in ("gradient_accumulation_steps", "steps_per_generation")

@@ -1,11 +1,9 @@
 """Reads the rows of one local file (JSON lines, JSON or Parquet), their values, chats and texts."""
 
-import gzip
-import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from tasks.base import TaskError
+from tasks.sources.user_files import read_bytes, record_batches, regular, sha256_of, text_lines
 
 # What `read_texts` leaves out of a row, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
@@ -196,16 +195,23 @@ class Rows(NamedTuple):
 def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
     """The rows of one local file: JSON lines, JSON or Parquet, text also gzipped (.gz)."""
     file = Path(path)
-    if not os.path.isfile(file):  # also where the name is too long
+    if not os.path.exists(file):  # also where the name is too long
         raise TaskError(f"{file} does not exist: write the path of a {or_list(SUFFIXES)} file")
-    if not file.name.endswith(SUFFIXES):
-        raise TaskError(f"{file}: unknown file type: write a {or_list(SUFFIXES)} file")
     rows, places = [], []
-    for place, row in _numbered_rows(file, records):
-        check_columns(place, row, columns)
-        rows.append(row)
-        places.append(place)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    try:
+        if not file.name.endswith(SUFFIXES):
+            regular(file)  # what is no file has no type
+            raise TaskError(f"{file}: unknown file type: write a {or_list(SUFFIXES)} file")
+        for place, row in _numbered_rows(file, records):
+            check_columns(place, row, columns)
+            rows.append(row)
+            places.append(place)
+        digest = sha256_of(file)
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
+    except (OSError, EOFError, zlib.error) as error:
+        remedy = "compress it again" if file.suffix == ".gz" else "check its permissions"
+        raise TaskError(f"{file} cannot be read: {error}: {remedy}") from error
     return Rows(rows, f"{file.name} sha256:{digest}", places=places)
 
 
@@ -213,20 +219,9 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     """Each row with its place for messages."""
     if file.name.endswith(".parquet"):
         return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
-    try:
-        raw = file.read_bytes()
-        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
-    except ValueError as error:
-        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
-    except (OSError, EOFError, zlib.error) as error:
-        remedy = "compress it again" if file.suffix == ".gz" else "check its permissions"
-        raise TaskError(f"{file} cannot be read: {error}: {remedy}") from error
     if file.name.endswith((".jsonl", ".jsonl.gz")):
-        # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
-        lines = enumerate(text.split("\n"), 1)
-        return (
-            (f"{file}:{i}", parse_json(line, f"{file}:{i}")) for i, line in lines if line.strip()
-        )
+        return _json_lines(file)
+    text = read_bytes(file).decode("utf-8-sig")
     form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
     content = parse_json(text, str(file))
     if records is not None and isinstance(content, dict):
@@ -234,6 +229,12 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     if not isinstance(content, list):
         raise TaskError(f"{file} is not of the form {form}")
     return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
+
+
+def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
+    for number, line in text_lines(file):
+        if line.strip():
+            yield f"{file}:{number}", parse_json(line, f"{file}:{number}")
 
 
 def parse_json(text: str | bytes, place: str) -> Any:
@@ -249,8 +250,12 @@ def parse_json(text: str | bytes, place: str) -> Any:
         raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
     except RecursionError as error:
         raise TaskError(f"{place}: invalid JSON: its values are nested too deep") from error
-    except ValueError as error:
-        raise TaskError(f"{place}: invalid JSON: {error}") from error
+    except json.JSONDecodeError as error:
+        raise TaskError(
+            f"{place}: invalid JSON at character {error.pos + 1}: correct it"
+        ) from error
+    except ValueError as error:  # Python reads no number of 4,300 digits
+        raise TaskError(f"{place}: invalid JSON: a number is too long: write less") from error
     return value
 
 
@@ -259,11 +264,13 @@ def _parquet(file: Path) -> list[Row]:
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(file).names
+        names = pq.read_schema(regular(file)).names
         for name in names:
             if names.count(name) > 1:
                 raise TaskError(f"{file} has two columns {name!r}: rename or remove one")
-        rows: list[Row] = pq.read_table(file).to_pylist()
+        rows: list[Row] = []
+        for batch in record_batches(file, file):
+            rows += batch.to_pylist()
     except (UnicodeDecodeError, OverflowError) as error:  # of a text; of a time after 9999
         raise TaskError(f"{file} cannot be read ({error}): correct that value") from error
     except (OSError, pa.ArrowException) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.base import TaskError
+from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 REACH_SECONDS = 4.0  # for the hub's first answer
 
@@ -234,7 +235,7 @@ def _holds_a_model(folder: Path) -> bool:
     weights = {"model.safetensors"}
     try:
         if index.is_file():
-            weights = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+            weights = set(json.loads(read_bytes(index, MAX_SETTINGS))["weight_map"].values())
     except (ValueError, KeyError, AttributeError):
         return False
     tokenizers = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")

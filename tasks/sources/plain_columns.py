@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from tasks.base import Prompt
+from tasks.base import Prompt, TaskError
 from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
+from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
 
@@ -45,12 +46,12 @@ class PlainFile:
     def __init__(self, path: str, columns: Sequence[str]) -> None:
         """Raises NotPlain."""
         self.path, self.columns = Path(path), list(dict.fromkeys(columns))
-        if not self.path.is_file() or not self.path.name.endswith((".jsonl", ".parquet")):
+        if not self.path.name.endswith((".jsonl", ".parquet")):
             raise NotPlain
         self.parquet = self.path.name.endswith(".parquet")
         try:
             self.origin, self.lines = _digest(self.path)
-        except OSError as error:
+        except (OSError, TaskError) as error:
             raise NotPlain from error
 
     def place(self, row: int) -> str:
@@ -58,22 +59,29 @@ class PlainFile:
         return f"{self.path} row {row + 1}" if self.parquet else f"{self.path}:{row + 1}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The columns of the rows, in their order. Raises NotPlain, also after some batches."""
-        rows = 0
+        """The columns of the rows, in their order. Raises NotPlain, also after some batches.
+
+        Raises TaskError where memory cannot hold them.
+        """
+        rows, size, free = 0, 0, free_memory()
         try:
             for batch in self._parquet() if self.parquet else self._json():
                 batch.validate(full=True)
                 if any(column.null_count for column in batch.columns):
                     raise NotPlain
-                rows += batch.num_rows
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if size * 2 > free:
+                    raise too_large(self.path, free // 2, free)
                 yield batch
+        except TaskError:
+            raise
         except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
             raise NotPlain from error
         if not rows or (rows != self.lines and not self.parquet):
             raise NotPlain
 
     def _parquet(self) -> Iterator[pa.RecordBatch]:
-        file = pq.ParquetFile(self.path, memory_map=True)
+        file = pq.ParquetFile(regular(self.path), memory_map=True)
         schema = file.schema_arrow
         for name in self.columns:
             if schema.names.count(name) != 1 or "." in name:
@@ -85,8 +93,8 @@ class PlainFile:
             yield batch.select(self.columns)
 
     def _json(self) -> Iterator[pa.RecordBatch]:
-        with self.path.open("rb") as stream:
-            first = json.loads(stream.readline().decode())
+        with open_file(self.path) as stream:
+            first = json.loads(stream.readline(BLOCK).decode())
         types = {str: pa.string(), int: pa.int64()}
         if not isinstance(first, dict) or any(
             type(first.get(n)) not in types for n in self.columns
@@ -94,7 +102,7 @@ class PlainFile:
             raise NotPlain
         schema = pa.schema({name: types[type(first[name])] for name in self.columns})
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        with pj.open_json(self.path, pj.ReadOptions(block_size=BLOCK), options) as reader:
+        with pj.open_json(regular(self.path), pj.ReadOptions(block_size=BLOCK), options) as reader:
             for batch in reader:
                 yield batch.select(self.columns)
 
@@ -154,7 +162,7 @@ def _digest(file: Path) -> tuple[str, int]:
     Arrow accepts two objects on one line. If each line has one, two would be a row too many.
     """
     digest, lines, objects, last = hashlib.sha256(), 0, 0, b"\n"
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while block := stream.read(2**20):
             digest.update(block)
             lines += block.count(b"\n")

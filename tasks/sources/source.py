@@ -81,7 +81,7 @@ def read_rows(
 
 def _files(source: Source, path: Path) -> list[Path]:
     """The local files of a split: by our names, or as in a clone of the hub's repository."""
-    if path.is_file() and source.alone:
+    if source.alone and not path.is_dir() and path.exists():
         return [path]
     if not path.is_dir():
         raise TaskError(f"{path} is not a folder: write {source.advice}")

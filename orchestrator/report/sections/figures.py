@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.report.content import shown_figure
 from orchestrator.report.rows import Row, learnable_gain_points
@@ -39,6 +40,11 @@ def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
     }
 
 
+def label(name: str, width: int = LABEL) -> str:
+    """A name in lines of `width` characters, as it is: not as the formula that $ would start."""
+    return fill(printable_line(name).replace("$", r"\$"), width)
+
+
 def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
     """A figure of that size in inches with one pair of axes."""
     figure = shown_figure(figsize=(width, height), layout="constrained")
@@ -50,7 +56,7 @@ def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
 def legend_above(axes: "Axes", columns: int) -> None:
     """A legend above the axes, which hides no data; the figure grows by the lines it needs."""
     handles, names = axes.get_legend_handles_labels()
-    labels = [fill(name, LABEL) for name in names]
+    labels = [label(name) for name in names]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
     columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # evenly filled
@@ -155,7 +161,7 @@ def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> "Fi
     """Differences in points with their intervals, one line per pair: name -> effect, low, high."""
     figure, axes = new_axes(SMALL[0], 0.9 + 0.4 * len(pairs))
     axes.axvline(0, color="#000000", lw=0.8)
-    names = [fill(name, LABEL) for name in pairs]
+    names = [label(name) for name in pairs]
     for name, colour, (effect, low, high) in zip(
         names, (COLOURS[n % len(COLOURS)] for n in range(len(pairs))), pairs.values(), strict=True
     ):
@@ -204,7 +210,7 @@ def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> "Figure":
     for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
         shares = [100 * o[outcome] / max(1, sum(o.values())) for o in outcomes.values()]
         axes.barh(
-            [fill(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
+            [label(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
         )
         left += np.array(shares)
     axes.invert_yaxis()
@@ -231,7 +237,7 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> "Figure":
     """
     figure, panels = new_panels(len(by_policy))
     for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
-        axes.set_title(fill(policy, LABEL), size=10)
+        axes.set_title(label(policy), size=10)
         axes.set_ylim(0, 100)
         updates = sorted(set.intersection(*(set(row.shares) for row in rows)))
         if not updates:

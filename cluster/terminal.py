@@ -1,0 +1,81 @@
+"""What a command prints. Every text passes through `printable`.
+
+A file's name, a column's value or a library's message may contain control characters: escape
+sequences with which a terminal changes its title, hides lines or sends input of its own, and marks
+that show a text in another order than it has. No other module writes to standard output or error.
+"""
+
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+_KEPT = "\t\u200c\u200d"  # the last two join letters and emoji
+
+
+def printable(text: str) -> str:
+    r"""The text with every character that is not printable as \u001b and the like; newlines stay.
+
+    JSON keeps its meaning: only its strings can hold such characters, and they spell them so, too.
+    """
+    lines = text.split("\n")
+    return "\n".join(s if s.isprintable() else "".join(map(_spelled, s)) for s in lines)
+
+
+def _spelled(character: str) -> str:
+    if character.isprintable() or character in _KEPT or unicodedata.category(character) == "Zs":
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
+
+
+def printable_line(text: str) -> str:
+    r"""The text as one line, in which a newline is \n: a name must not look like two lines."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def echo(text: str, file: TextIO | None = None) -> None:
+    """Print lines to standard output, or to another stream."""
+    print(printable(text), file=file, flush=True)
+
+
+def ask(question: str) -> str:
+    """The user's reply in the terminal. Raises EOFError without one."""
+    return input(printable(question))  # the terminal's own library writes it, not sys.stdout
+
+
+class PrintableStream:
+    """Passes what is written to a stream through `printable`; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the printable text."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write each text."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def unfiltered(stream: Any) -> Any:
+    """The stream behind a `PrintableStream`, for escape sequences of our own."""
+    return stream.stream if isinstance(stream, PrintableStream) else stream
+
+
+@contextmanager
+def printable_streams() -> Iterator[None]:
+    """Pass on printable text only, also of logging, warnings and other libraries."""
+    streams: Any = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(PrintableStream, streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams

@@ -1,0 +1,163 @@
+"""Opens the files that users name: regular ones only, and no more of them than memory can hold.
+
+Links are followed, since they are the user's own. A pipe is refused: it may never end, it blocks
+whoever opens it, and a file is read twice, for its rows and for its hash.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from tasks.base import TaskError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_SETTINGS = 4 * 2**20  # bytes of a file of settings; the largest that is known has 100,000
+MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
+MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
+BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
+_KINDS = {
+    stat.S_IFIFO: "a pipe: write its content to a file first",
+    stat.S_IFCHR: "a device: write the path of a file",
+    stat.S_IFBLK: "a device: write the path of a file",
+}
+
+
+def open_file(path: str | Path) -> io.BufferedReader:
+    """A regular file for reading in pieces. Raises TaskError for a pipe and the like, and OSError.
+
+    Never waits, as for the other end of a pipe.
+    """
+    try:
+        stream = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (the caller closes it)
+    except IsADirectoryError as error:
+        raise TaskError(f"{path} is a folder: write the path of a file") from error
+    kind = stat.S_IFMT(os.fstat(stream.fileno()).st_mode)
+    if kind != stat.S_IFREG:
+        stream.close()
+        raise TaskError(f"{path} is {_KINDS.get(kind, 'no regular file: write another path')}")
+    return stream
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def sha256_of(path: str | Path) -> str:
+    """The hash of a file's content in hex digits. Raises as `open_file`."""
+    with open_file(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def regular(path: str | Path) -> str:
+    """The path, for a library that opens it. Raises as `open_file`."""
+    open_file(path).close()
+    return str(path)
+
+
+def open_text(path: str | Path, most: int | None = None) -> io.BufferedReader:
+    """The bytes of a file, of a .gz file expanded. Raises as `open_file`.
+
+    Reading more than `most` bytes raises TaskError; by default, what rows of Python objects may
+    take of the memory that is free.
+    """
+    return io.BufferedReader(_Limited(path, most), 2**20)
+
+
+def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of UTF-8 text with their numbers, as of `open_text`; split at newlines only."""
+    with open_text(path) as stream:
+        for number in count(1):
+            line = stream.readline(MAX_LINE + 1)
+            if len(line) > MAX_LINE:
+                raise TaskError(f"{path}:{number} is longer than {_size(MAX_LINE)}: write less")
+            if not line:
+                return
+            if b"\0" in line:
+                raise TaskError(f"{path}:{number} holds a null byte: write it as UTF-8 text")
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+
+
+def read_bytes(path: str | Path, most: int | None = None) -> bytes:
+    """The whole content of a file, as of `open_text`."""
+    with open_text(path, most) as stream:
+        return stream.read()
+
+
+class _Limited(io.RawIOBase):
+    """A file that cannot be read beyond a number of bytes."""
+
+    def __init__(self, path: str | Path, most: int | None) -> None:
+        self._path, self._file = path, open_file(path)
+        zipped = str(path).endswith(".gz")
+        self._stream: Any = gzip.GzipFile(fileobj=self._file) if zipped else self._file
+        self._free = free_memory() if most is None else None
+        self._left = self._most = most or (self._free or 0) // MEMORY_PER_BYTE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = int(self._stream.readinto(buffer))
+        self._left -= size
+        if self._left < 0:
+            raise too_large(self._path, self._most, self._free)
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def too_large(path: str | Path, most: int, free: int | None = None) -> TaskError:
+    """The error for a file that holds more than `most` bytes; `free`: of memory."""
+    if free is None:
+        return TaskError(f"{path} is larger than {_size(most)}: write a smaller file")
+    return TaskError(
+        f"{path} holds more than {_size(most)}, for which {_size(free)} of free memory are too "
+        "few: split the file, or run this on a machine with more memory"
+    )
+
+
+def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":
+    """The rows of Parquet, a part at a time. Raises TaskError where memory cannot hold them all."""
+    import pyarrow.parquet as pq
+
+    free, size = free_memory(), 0
+    with pq.ParquetFile(source) as file:
+        for batch in file.iter_batches(BATCH_ROWS):
+            size += batch.nbytes
+            if size * 2 > free:
+                raise too_large(path, free // 2, free)
+            yield batch
+
+
+def free_memory() -> int:
+    """Bytes of memory that this process may still take: of the machine, a container, ulimit -v."""
+    free = psutil.virtual_memory().available
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        free = min(free, max(0, address_space - psutil.Process().memory_info().vms))
+    with suppress(OSError, ValueError):  # no container, or no limit: `max` is no number
+        most, used = (Path("/sys/fs/cgroup", f"memory.{n}").read_text() for n in ("max", "current"))
+        free = min(free, max(0, int(most) - int(used)))
+    return int(free)
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} GiB"
