@@ -134,7 +134,8 @@ def test_the_views_are_written_again_once_claims_are_declared(tmp_path: Path) ->
     plan, store = finished_sweep(tmp_path, seeds=[0])
     before = analyse(plan, store).digest
     assert analyse(plan, store).digest == before
-    store.write_json({"claims": {"hard > random": "2026-01-01"}}, "sweeps", f"{plan.name}.json")
+    claims = {"hard > random": {"at": "2026-01-01 00:00:00Z", "results": 0}}
+    store.write_json({"claims": claims}, "sweeps", f"{plan.name}.json")
     assert analyse(plan, store).digest != before
 
 

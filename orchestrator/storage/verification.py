@@ -115,7 +115,9 @@ def check_folder(
         elif strict and listed is not None and name != manifest:
             yield Checked(path, "is not listed in the manifest", listed=False)
         elif _PROVABLE.search(name):
-            own = check_file(store, path)._replace(listed=listed is None or name == manifest)
+            verified = name == manifest and opened is not None and opened.proven
+            own = Checked(path) if verified else check_file(store, path)
+            own = own._replace(listed=listed is None or name == manifest)
             without = listed is not None and not own.proven and not own.problem
             yield own._replace(problem="has no proof") if without else own
         else:

@@ -28,9 +28,9 @@ MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
 MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
 _KINDS = {
-    stat.S_IFIFO: "a pipe: write its content to a file first",
-    stat.S_IFCHR: "a device: write the path of a file",
-    stat.S_IFBLK: "a device: write the path of a file",
+    stat.S_IFIFO: "is a pipe: write its content to a file first",
+    stat.S_IFCHR: "is a device: write the path of a file",
+    stat.S_IFBLK: "is a device: write the path of a file",
 }
 
 
@@ -46,7 +46,8 @@ def open_file(path: str | Path) -> io.BufferedReader:
     kind = stat.S_IFMT(os.fstat(stream.fileno()).st_mode)
     if kind != stat.S_IFREG:
         stream.close()
-        raise TaskError(f"{path} is {_KINDS.get(kind, 'no regular file: write another path')}")
+        problem = _KINDS.get(kind, "is no regular file: write another path")
+        raise TaskError(f"{path} {problem}")
     return stream
 
 
