@@ -5,13 +5,22 @@
 """
 
 import os
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+NODE_SECONDS = 300.0  # until a local Ray has started; a process of it that ends is noticed at once
+POLL_SECONDS = 0.1
+# Takes the place of Ray's dashboard agent, with which a raylet starts and ends.
+_WAIT_FOR_RAYLET = """import os, time
+while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):
+    time.sleep(1)
+"""
 
 
 def autoscaler_limit() -> Mapping[str, float] | None:
@@ -45,6 +54,67 @@ def loopback_only() -> Iterator[None]:
         os.environ.pop(LOOPBACK_VARIABLE)
         if variable is not None:
             os.environ[LOOPBACK_VARIABLE] = variable
+
+
+@contextmanager
+def only_needed_processes() -> Iterator[None]:
+    """A Ray that is started inside this block consists of a GCS server, a raylet and its workers.
+
+    Ray's dashboard, its agent, autoscaler and log monitor are left out: each imports Ray, and the
+    raylet ends where its agents take longer than 15 s for that, as they do on a busy machine.
+    The agent of runtime environments is needed. It gets a port, so that nothing waits for it before
+    an environment is used. Ports of the others are said not to exist, as in a Ray that is installed
+    without dashboard.
+    """
+    from ray import _raylet
+    from ray._private import node, services
+
+    original = node.Node
+
+    class LocalNode(original):
+        def __init__(self, ray_params: Any, **settings: Any) -> None:
+            self.port = socket.socket()  # reserved as long as this exists
+            self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.port.bind(("127.0.0.1", 0))
+            if sys.platform != "linux":
+                self.port.close()
+            ray_params.update(
+                no_monitor=True,
+                include_log_monitor=False,
+                runtime_env_agent_port=self.port.getsockname()[1],
+            )
+            try:
+                super().__init__(ray_params, **settings)
+            except BaseException:
+                self.kill_all_processes(check_alive=False)
+                raise
+
+        def start_api_server(self, **_: Any) -> None:
+            pass
+
+        def start_raylet(self, *arguments: Any, **settings: Any) -> None:
+            for name in ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"):
+                _raylet.persist_port(
+                    self._session_dir, self._node_id, getattr(_raylet, f"{name}_PORT_NAME"), -1
+                )
+            command = services._build_python_executable_command_memory_profileable
+
+            def of_component(component: str, *arguments: Any, **settings: Any) -> list[str]:
+                if component == "dashboard_agent":
+                    return [sys.executable, "-I", "-S", "-c", _WAIT_FOR_RAYLET]
+                return command(component, *arguments, **settings)
+
+            services._build_python_executable_command_memory_profileable = of_component
+            try:
+                super().start_raylet(*arguments, **settings)
+            finally:
+                services._build_python_executable_command_memory_profileable = command
+
+    node.Node = LocalNode
+    try:
+        yield
+    finally:
+        node.Node = original
 
 
 def keep_credentials_from_trials() -> None:

@@ -18,6 +18,7 @@ from cluster.ray_internals import (
     bootstrap_address,
     hide_log_of_dead_raylet,
     loopback_only,
+    only_needed_processes,
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity, usable_cpus
@@ -167,7 +168,7 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     import ray
 
     quiet_logs()
-    with loopback_only() if local else nullcontext():
+    with loopback_only() if local else nullcontext(), only_needed_processes() if local else nullcontext():
         _connect(local)
         watchdog = Watchdog()
         try:
