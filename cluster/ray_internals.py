@@ -5,22 +5,35 @@
 """
 
 import os
+import re
+import secrets
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from operator import attrgetter
+from contextlib import contextmanager, suppress
+from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import Any
 
+import psutil
+
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-NODE_SECONDS = 300.0  # until a local Ray has started; a process of it that ends is noticed at once
+NODE_SECONDS = 300.0  # until a new raylet is known to its GCS server; Ray's own limit is 30
 POLL_SECONDS = 0.1
-# Takes the place of Ray's dashboard agent, with which a raylet starts and ends.
-_WAIT_FOR_RAYLET = """import os, time
+# In place of Ray's dashboard agent. A raylet starts one, and one of them ends with the other.
+_AGENT = """import os, time
 while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):
     time.sleep(1)
 """
+# An error or a failed check, but no line of the stack trace that follows.
+_LOG_LINE = re.compile(
+    r"^\[(\S+ \S+) [CE] \d+ \d+\] (?:\(\w+\) )?\S+: *(?!\*\*\*|PC: |@ |Stack trace)(\S.*)",
+    re.MULTILINE,
+)
+_BOILERPLATE = re.compile(r"An unexpected system state .* fix it\. ")
+_FAILED_AGENT = re.compile(r"one Ray agent failed, agent_name = (\w+)")
 
 
 def autoscaler_limit() -> Mapping[str, float] | None:
@@ -35,6 +48,19 @@ def autoscaler_limit() -> Mapping[str, float] | None:
 
 
 @contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
 def loopback_only() -> Iterator[None]:
     """A Ray that is started inside this block listens on 127.0.0.1 only.
 
@@ -44,77 +70,155 @@ def loopback_only() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    enabled, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(LOOPBACK_VARIABLE)
+    enabled = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
-    os.environ[LOOPBACK_VARIABLE] = "0"
     try:
-        yield
+        with _environment(**{LOOPBACK_VARIABLE: "0"}):
+            yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = enabled
-        os.environ.pop(LOOPBACK_VARIABLE)
-        if variable is not None:
-            os.environ[LOOPBACK_VARIABLE] = variable
+
+
+@contextmanager
+def own_token() -> Iterator[None]:
+    """A Ray that is started inside this block has a token of its own, unless the user has set one.
+
+    Without this, `ray.init` writes one to HOME, which may be missing or closed.
+    """
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
+        yield
+        return
+    loader = AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    try:
+        with _environment(RAY_AUTH_TOKEN=secrets.token_hex(32)):
+            yield
+    finally:
+        loader.reset_cache()
 
 
 @contextmanager
 def only_needed_processes() -> Iterator[None]:
-    """A Ray that is started inside this block consists of a GCS server, a raylet and its workers.
+    """A Ray that is started inside this block is a GCS server, a raylet with an agent, and workers.
 
-    Ray's dashboard, its agent, autoscaler and log monitor are left out: each imports Ray, and the
-    raylet ends where its agents take longer than 15 s for that, as they do on a busy machine.
-    The agent of runtime environments is needed. It gets a port, so that nothing waits for it before
-    an environment is used. Ports of the others are said not to exist, as in a Ray that is installed
-    without dashboard.
+    Without this, Ray also starts a dashboard, its agent, an autoscaler and a log monitor. Each of
+    them imports Ray, and a raylet ends if its agents need more than 15 s, as on a busy machine.
     """
+    from ray._private import node
+
+    module: Any = node
+    original = module.Node
+    nodes: list[Any] = []
+    module.Node = _local_node_class(nodes)
+    try:
+        yield
+    except BaseException:
+        for each in nodes:  # `ray.shutdown` knows none that has not started
+            each.kill_all_processes(check_alive=False)
+        raise
+    finally:
+        module.Node = original
+
+
+def _local_node_class(nodes: list[Any]) -> Any:
+    """A subclass of Ray's Node; those that are created are added to `nodes`."""
     from ray import _raylet
     from ray._private import node, services
 
-    original = node.Node
-
-    class LocalNode(original):
+    class LocalNode(node.Node):
         def __init__(self, ray_params: Any, **settings: Any) -> None:
-            self.port = socket.socket()  # reserved as long as this exists
-            self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.port.bind(("127.0.0.1", 0))
+            # The raylet does not wait for an agent of runtime environments whose port it knows.
+            # Linux gives the port to no process but that agent while this socket is open.
+            self.reserved = socket.socket()
+            self.reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.reserved.bind(("127.0.0.1", 0))
+            port = self.reserved.getsockname()[1]
             if sys.platform != "linux":
-                self.port.close()
+                self.reserved.close()
             ray_params.update(
-                no_monitor=True,
-                include_log_monitor=False,
-                runtime_env_agent_port=self.port.getsockname()[1],
+                no_monitor=True, include_log_monitor=False, runtime_env_agent_port=port
             )
-            try:
-                super().__init__(ray_params, **settings)
-            except BaseException:
-                self.kill_all_processes(check_alive=False)
-                raise
+            nodes.append(self)
+            super().__init__(ray_params, **settings)
 
         def start_api_server(self, **_: Any) -> None:
-            pass
+            """Start no dashboard."""
 
         def start_raylet(self, *arguments: Any, **settings: Any) -> None:
-            for name in ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"):
-                _raylet.persist_port(
-                    self._session_dir, self._node_id, getattr(_raylet, f"{name}_PORT_NAME"), -1
+            for port in ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"):
+                name = getattr(_raylet, f"{port}_PORT_NAME")
+                # What Ray itself writes where its dashboard is not installed.
+                _raylet.persist_port(  # type: ignore[attr-defined]
+                    self._session_dir, self._node_id, name, -1
                 )
-            command = services._build_python_executable_command_memory_profileable
-
-            def of_component(component: str, *arguments: Any, **settings: Any) -> list[str]:
-                if component == "dashboard_agent":
-                    return [sys.executable, "-I", "-S", "-c", _WAIT_FOR_RAYLET]
-                return command(component, *arguments, **settings)
-
-            services._build_python_executable_command_memory_profileable = of_component
-            try:
+            with _no_dashboard_agent():
                 super().start_raylet(*arguments, **settings)
-            finally:
-                services._build_python_executable_command_memory_profileable = command
 
-    node.Node = LocalNode
+        def start_ray_processes(self) -> None:
+            super().start_ray_processes()
+            raylet = self.all_processes["raylet"][0].process
+            deadline = time.monotonic() + NODE_SECONDS
+            while raylet.poll() is None and time.monotonic() < deadline:
+                with suppress(RuntimeError):  # the GCS server does not know the node yet
+                    services.get_node(self.gcs_address, self._node_id)
+                    return
+                time.sleep(POLL_SECONDS)
+            raise RuntimeError(f"the raylet (process {raylet.pid}) {process_state(raylet.poll())}")
+
+    return LocalNode
+
+
+def process_state(code: int | None) -> str:
+    """What is said of a process with this return code; None of one that runs still."""
+    if code is None:
+        return "is not ready"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+
+@contextmanager
+def _no_dashboard_agent() -> Iterator[None]:
+    """A raylet that is started inside this block gets an agent that does nothing."""
+    from ray._private import services
+
+    original = services._build_python_executable_command_memory_profileable
+
+    def interpreter(component: str, *arguments: Any, **settings: Any) -> list[str]:
+        if component == "dashboard_agent":
+            return [sys.executable, "-I", "-S", "-c", _AGENT]
+        return original(component, *arguments, **settings)
+
+    services._build_python_executable_command_memory_profileable = interpreter
     try:
         yield
     finally:
-        node.Node = original
+        services._build_python_executable_command_memory_profileable = original
+
+
+def own_session_logs(folder: str) -> str:
+    """Logs of the Ray that this process last tried to start below a folder; empty without any."""
+    started = psutil.Process().create_time()
+    sessions = Path(folder).glob(f"session_*_{os.getpid()}/logs")  # the name begins with the date
+    return max((str(each) for each in sessions if each.stat().st_mtime >= started), default="")
+
+
+def first_error(logs: str) -> str:
+    """The first error in Ray's logs, or the end of the output of an agent that has failed.
+
+    Empty if there is none.
+    """
+    lines = []
+    for file in Path(logs).glob("*.*"):
+        lines += _LOG_LINE.findall(file.read_text(errors="replace"))
+    if not lines:
+        return ""
+    _, text = min(lines, key=itemgetter(0))
+    if agent := _FAILED_AGENT.search(text):
+        output = Path(logs, f"{agent[1]}.err")
+        ending = output.read_text(errors="replace").split("\n") if output.exists() else []
+        return next((line for line in reversed(ending) if line.strip()), text)
+    return _BOILERPLATE.sub("", text)
 
 
 def keep_credentials_from_trials() -> None:

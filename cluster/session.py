@@ -9,16 +9,21 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from cluster.ray_internals import (
     autoscaler_limit,
     bootstrap_address,
+    first_error,
     hide_log_of_dead_raylet,
     loopback_only,
     only_needed_processes,
+    own_session_logs,
+    own_token,
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity, usable_cpus
@@ -29,11 +34,30 @@ ENVIRONMENT = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_agent_register_timeout_ms": "300000",  # a busy machine needs longer than Ray's default
+    "RAY_gcs_server_port_wait_time_s": "60",
+    "RAY_enable_metrics_collection": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of data sets may be relative
 }
-ADDRESS_SPACE = 4 * 2**30  # of a trial of the embedded model, measured: 3.7 GiB
-TEMPORARY_BYTES = 100_000_000  # measured: 20 to 35 MB of logs in a session
+# Measured: a trial of the embedded model takes 3.7 GiB of addresses, a session 20 to 35 MB of logs
+# in 100 files, and a local Ray 135 threads and 40 to 80 open files a process.
+ADDRESS_SPACE = 4 * 2**30
+TEMPORARY_BYTES = 100_000_000
+TEMPORARY_FILES = 200
+THREADS = 150
+OPEN_FILES = 100
 OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is 30 % of memory
+SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"  # the longest path
+SOCKET_BYTES = 107 if sys.platform == "linux" else 103
+REMEDIES = {
+    r"No space left|Disk quota": "free some space there, or set RAY_TMPDIR to another folder",
+    r"Permission denied|Read-only": "correct this, or set RAY_TMPDIR to another folder",
+    r"Resource temporarily|start new thread": "raise ulimit -u, or end other processes",
+    r"Too many open files": "raise ulimit -n",
+    r"allocate memory|bad_alloc|MemoryError|by signal 9": "free memory",
+    r"by signal 25": "raise ulimit -f",
+    r"[Tt]imed out|not ready": "wait until the machine is less busy",
+}
 
 
 class RayFails(RuntimeError):
@@ -63,18 +87,67 @@ def _check_limits() -> None:
             f"processes take up to {ADDRESS_SPACE / 2**30:.0f} GiB each: raise it, or run "
             "ulimit -v unlimited"
         )
-    folder = Path(_temporary_folder())
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # Ray raises its limit to this one
+    if 0 <= limit < OPEN_FILES:
+        raise RayFails(
+            f"ulimit -n allows a process {limit} open files, and Ray needs {OPEN_FILES}: raise it"
+        )
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if limit != resource.RLIM_INFINITY and (user := os.geteuid()):
+        running = psutil.process_iter(["uids", "num_threads"])
+        used = sum(p.info["num_threads"] for p in running if p.info["uids"].real == user)
+        if limit - used < THREADS:
+            raise RayFails(
+                f"ulimit -u allows this user {limit} threads, of which {used} are in use, and Ray "
+                f"starts {THREADS}: raise it, or end other processes"
+            )
+    folder = _ray_folder()
+    if problem := _folder_problem(folder):
+        raise RayFails(
+            f"Ray cannot keep its files in {folder}: {problem}: set RAY_TMPDIR to another folder, "
+            "such as /tmp"
+        )
+    existing = _existing(folder)
     if (free := shutil.disk_usage(existing).free) < TEMPORARY_BYTES:
         raise RayFails(
             f"{existing} has {free / 10**6:.0f} MB of free space, and Ray needs "
-            f"{TEMPORARY_BYTES / 10**6:.0f} MB there: free some, or set TMPDIR to another folder"
+            f"{TEMPORARY_BYTES / 10**6:.0f} MB there: free some, or set RAY_TMPDIR to another "
+            "folder"
+        )
+    system = os.statvfs(existing)
+    if system.f_files and system.f_favail < TEMPORARY_FILES:
+        raise RayFails(
+            f"{existing} has space for {system.f_favail} files, and Ray needs {TEMPORARY_FILES} "
+            "there: delete some, or set RAY_TMPDIR to another folder"
         )
 
 
-def _temporary_folder() -> str:
-    """The folder below which a local Ray keeps its sockets and logs."""
-    return os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+def _ray_folder() -> str:
+    """The folder below which a local Ray keeps its sockets and logs.
+
+    RAY_TMPDIR, or else the usual one for temporary files, or else /tmp where that is unsuitable.
+    """
+    if chosen := os.environ.get("RAY_TMPDIR"):
+        return os.path.abspath(os.path.join(chosen, "ray"))
+    usual = os.path.join(tempfile.gettempdir(), "ray")
+    return "/tmp/ray" if _folder_problem(usual) else usual  # noqa: S108
+
+
+def _folder_problem(folder: str) -> str:
+    """Why Ray cannot keep its files in a folder; empty if it can."""
+    if re.search(r"[^ -~]|['\\]", folder):
+        return "its name has a character that is not ASCII, a quotation mark or a backslash"
+    if (excess := len(os.path.join(folder, SOCKET)) - SOCKET_BYTES) > 0:
+        return f"its name is {excess} characters too long for sockets"
+    existing = _existing(folder)
+    if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} is not a folder that this user may write to"
+    return ""
+
+
+def _existing(folder: str) -> str:
+    """A folder that may not exist yet, or else the nearest existing one above it."""
+    return folder if os.path.exists(folder) else _existing(os.path.dirname(folder))
 
 
 def _local() -> dict[str, Any]:
@@ -84,6 +157,7 @@ def _local() -> dict[str, Any]:
         "num_cpus": usable_cpus(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
+        "_temp_dir": _ray_folder(),
     }
 
 
@@ -120,12 +194,16 @@ def _connect(local: Mapping[str, Any]) -> None:
         raise RayFails(_no_local_ray(error)) from error
 
 
-def _no_local_ray(cause: BaseException | str) -> str:
-    reason = " ".join(str(cause).split())[:200] or type(cause).__name__
+def _no_local_ray(problem: BaseException | str) -> str:
+    logs = own_session_logs(_ray_folder())
+    error = first_error(logs) if logs else ""
+    said = str(problem) or type(problem).__name__
+    cause = " ".join((f"{said}: {error}" if error else said).split())
+    remedy = next((REMEDIES[each] for each in REMEDIES if re.search(each, cause)), "")
     return (
-        f"Ray does not start on this machine ({socket.gethostname()}): {reason}; its logs are in "
-        f"{_temporary_folder()}/ray/session_latest/logs; free memory, processes and space in "
-        "TMPDIR, then rerun the same command"
+        f"Ray does not start on this machine ({socket.gethostname()}): {cause[:300]}"
+        f"{remedy and f': {remedy}'}; rerun the same command to resume"
+        f"{logs and f'; its logs: {logs}'}"
     )
 
 
@@ -168,7 +246,10 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     import ray
 
     quiet_logs()
-    with loopback_only() if local else nullcontext(), only_needed_processes() if local else nullcontext():
+    with ExitStack() as stack:
+        if local:
+            for settings in (loopback_only, own_token, only_needed_processes):
+                stack.enter_context(settings())
         _connect(local)
         watchdog = Watchdog()
         try:
