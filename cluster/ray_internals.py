@@ -29,7 +29,7 @@ while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):
 """
 # An error or a failed check, but no line of the stack trace that follows.
 _LOG_LINE = re.compile(
-    r"^\[(\S+ \S+) [CE] \d+ \d+\] (?:\(\w+\) )?\S+: *(?!\*\*\*|PC: |@ |Stack trace)(\S.*)",
+    r"^\[(\S+ \S+) [CE] \d+ \d+\] (?:\(\w+\) )?\S+:\d+: *(?!\*\*\*|PC: |@ |Stack trace)(\S.*)",
     re.MULTILINE,
 )
 _BOILERPLATE = re.compile(r"An unexpected system state .* fix it\. ")

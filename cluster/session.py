@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,13 @@ ENVIRONMENT = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_agent_register_timeout_ms": "300000",  # a busy machine needs longer than Ray's default
-    "RAY_gcs_server_port_wait_time_s": "60",
-    "RAY_enable_metrics_collection": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of data sets may be relative
+}
+LOCAL_ENVIRONMENT = {
+    "RAY_enable_metrics_collection": "0",
+    # A busy machine needs longer than Ray's 30 seconds.
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_gcs_server_port_wait_time_s": "60",
 }
 # Measured: a trial of the embedded model takes 3.7 GiB of addresses, a session 20 to 35 MB of logs
 # in 100 files, and a local Ray 135 threads and 40 to 80 open files a process.
@@ -95,13 +98,16 @@ def _check_limits() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit != resource.RLIM_INFINITY and (user := os.geteuid()):
         running = psutil.process_iter(["uids", "num_threads"])
-        used = sum(p.info["num_threads"] for p in running if p.info["uids"].real == user)
+        own = [
+            each.info for each in running if each.info["uids"] and each.info["uids"].real == user
+        ]
+        used = sum(info["num_threads"] or 0 for info in own)
         if limit - used < THREADS:
             raise RayFails(
                 f"ulimit -u allows this user {limit} threads, of which {used} are in use, and Ray "
                 f"starts {THREADS}: raise it, or end other processes"
             )
-    folder = _ray_folder()
+    folder = ray_folder()
     if problem := _folder_problem(folder):
         raise RayFails(
             f"Ray cannot keep its files in {folder}: {problem}: set RAY_TMPDIR to another folder, "
@@ -122,7 +128,7 @@ def _check_limits() -> None:
         )
 
 
-def _ray_folder() -> str:
+def ray_folder() -> str:
     """The folder below which a local Ray keeps its sockets and logs.
 
     RAY_TMPDIR, or else the usual one for temporary files, or else /tmp where that is unsuitable.
@@ -157,7 +163,7 @@ def _local() -> dict[str, Any]:
         "num_cpus": usable_cpus(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
-        "_temp_dir": _ray_folder(),
+        "_temp_dir": ray_folder(),
     }
 
 
@@ -177,7 +183,10 @@ def _connect(local: Mapping[str, Any]) -> None:
             if port.isdigit() and "/" not in host:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
         hide_log_of_dead_raylet()
-        with watched_start(_no_local_ray) if local else nullcontext():
+        with ExitStack() as starting:
+            if local:
+                starting.enter_context(only_needed_processes())
+                starting.enter_context(watched_start(no_local_ray))
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except Exception as error:  # Ray raises plain ones, too
         if not local:
@@ -191,11 +200,11 @@ def _connect(local: Mapping[str, Any]) -> None:
                 )
             raise ResourceError(f"{problem}: {remedy}") from error
         ray.shutdown()
-        raise RayFails(_no_local_ray(error)) from error
+        raise RayFails(no_local_ray(error)) from error
 
 
-def _no_local_ray(problem: BaseException | str) -> str:
-    logs = own_session_logs(_ray_folder())
+def no_local_ray(problem: BaseException | str) -> str:
+    logs = own_session_logs(ray_folder())
     error = first_error(logs) if logs else ""
     said = str(problem) or type(problem).__name__
     cause = " ".join((f"{said}: {error}" if error else said).split())
@@ -233,23 +242,24 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     Without it, a local cluster runs for the duration of the block, on loopback, without dashboard.
     A Ray that this process has connected to already, as in a notebook, is used and left running.
     """
-    for name, value in ENVIRONMENT.items():
+    is_local = not os.environ.get("RAY_ADDRESS")
+    for name, value in (ENVIRONMENT | (LOCAL_ENVIRONMENT if is_local else {})).items():
         os.environ.setdefault(name, value)
     own = sys.modules.get("ray")
     if own is not None and own.is_initialized():
         quiet_logs()
         yield capacity(own.cluster_resources(), autoscaler_limit(), grows_to)
         return
-    local = {} if os.environ.get("RAY_ADDRESS") else _local()
+    local = _local() if is_local else {}
     if local:
         _check_limits()
     import ray
 
     quiet_logs()
-    with ExitStack() as stack:
+    with ExitStack() as session:
         if local:
-            for settings in (loopback_only, own_token, only_needed_processes):
-                stack.enter_context(settings())
+            session.enter_context(loopback_only())
+            session.enter_context(own_token())
         _connect(local)
         watchdog = Watchdog()
         try:

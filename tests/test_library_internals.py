@@ -330,6 +330,37 @@ def test_ray_prints_a_dead_raylets_log_by_the_function_that_is_replaced() -> Non
     assert 'msg = "Raylet is terminated. "' in source
 
 
+def test_ray_starts_its_processes_by_the_methods_that_are_replaced() -> None:
+    from ray import _raylet
+    from ray._private import node, parameter, ray_constants, services, worker
+
+    assert parameters(node.Node.start_api_server) == [
+        "self",
+        "include_dashboard",
+        "raise_on_failure",
+    ]
+    assert parameters(node.Node.start_ray_processes) == ["self"]
+    assert parameters(services.get_node) == ["gcs_address", "node_id"]
+    interpreter = services._build_python_executable_command_memory_profileable
+    assert parameters(interpreter) == ["component", "session_dir", "unbuffered"]
+    assert ray_constants.PROCESS_TYPE_DASHBOARD_AGENT == "dashboard_agent"
+    ports = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
+    assert all(getattr(_raylet, f"{port}_PORT_NAME") for port in ports)
+    assert "(unicode dir: str, unicode node_id: str, unicode port_name: str, int port: int)" in (
+        inspect.getdoc(_raylet.persist_port) or ""  # type: ignore[attr-defined]
+    ).replace("persist_port", "")
+    assert hasattr(_raylet.AuthenticationTokenLoader.instance(), "reset_cache")  # type: ignore[attr-defined]
+    settings = parameters(parameter.RayParams)
+    assert {"no_monitor", "include_log_monitor", "runtime_env_agent_port"} <= {*settings}
+    assert "ray._private.node.Node(" in inspect.getsource(worker)
+    source = inspect.getsource(node.Node)
+    for used in ("self.start_api_server(", "self.start_raylet(", "self.start_ray_processes("):
+        assert used in source
+    assert "session_{date_str}_{os.getpid()}" in source
+    agent = Path(node.__file__).with_name("runtime_env") / "agent" / "main.py"
+    assert "socket.SO_REUSEADDR" in agent.read_text()
+
+
 def test_ray_has_the_parts_that_the_watchdog_asks() -> None:
     from ray._private.node import Node
     from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET
