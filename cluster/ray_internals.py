@@ -4,6 +4,7 @@
 `pyproject.toml` pins Ray to the minor version that was tested.
 """
 
+import logging
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from typing import Any
 
 import psutil
 
+LOG = logging.getLogger(__name__)
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NODE_SECONDS = 300.0  # until a new raylet is known to its GCS server; Ray's own limit is 30
 POLL_SECONDS = 0.1
@@ -232,6 +234,27 @@ def keep_credentials_from_trials() -> None:
     ENV_VARS_TO_PROPAGATE -= {name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}
 
 
+def retry_trials_that_run_out_of_memory() -> None:
+    """Let Tune handle an actor that Ray has killed for its memory like one that has died.
+
+    Ray says so with an error that Tune does not expect, and with which it ends all trials.
+    """
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.exceptions import OutOfMemoryError, RayActorError
+
+    manager: Any = RayActorManager
+    original = manager._actor_task_failed
+    if original.__module__ == __name__:
+        return
+
+    def actor_task_failed(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = RayActorError(error_msg=str(exception))
+        original(self, tracked_actor_task, exception)
+
+    manager._actor_task_failed = actor_task_failed
+
+
 def forget_metrics(trial: Any) -> None:
     """Drop the statistics that Tune has made of the numbers of a trial that has ended.
 
@@ -248,8 +271,11 @@ def worker_failures(error: BaseException) -> list[BaseException]:
     return [getattr(failure, "_base_exc", failure) for failure in failures]
 
 
-def hide_log_of_dead_raylet() -> None:
-    """Do not print the log of a dead raylet, which Ray keeps; the watchdog names its cause."""
+def shorten_errors_of_raylets() -> None:
+    """Print one line where memory runs out, and not the log of a dead raylet.
+
+    Ray prints whole pages, which are in its logs as well. The watchdog says why a raylet is dead.
+    """
     from ray._private import worker
 
     original = worker.print_to_stdstream
@@ -257,10 +283,21 @@ def hide_log_of_dead_raylet() -> None:
         return
 
     def print_to_stdstream(data: Any, ignore_prefix: bool) -> None:
-        if not "".join(map(str, data["lines"][:1])).startswith("Raylet is terminated"):
+        text = "\n".join(map(str, data["lines"]))
+        if memory := low_memory(text):
+            LOG.warning("%s; Ray has ended a worker, whose work is done again", memory)
+        elif not text.startswith("Raylet is terminated"):
             original(data, ignore_prefix)
 
     worker.print_to_stdstream = print_to_stdstream
+
+
+def low_memory(text: str) -> str:
+    """What a message of Ray about a worker that it has killed says of memory; empty for others."""
+    used = re.search(
+        r"running low on memory\..* \(IP: ([^,)]+).* was (\S+) used / (\S+) limit", text
+    )
+    return f"node {used[1]} runs out of memory ({used[2]} of {used[3]} are used)" if used else ""
 
 
 def started_processes() -> dict[str, "subprocess.Popen[bytes]"]:

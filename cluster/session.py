@@ -19,11 +19,11 @@ from cluster.ray_internals import (
     autoscaler_limit,
     bootstrap_address,
     first_error,
-    hide_log_of_dead_raylet,
     loopback_only,
     only_needed_processes,
     own_session_logs,
     own_token,
+    shorten_errors_of_raylets,
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity, usable_cpus
@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "3",  # by default, without limit
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of data sets may be relative
 }
 LOCAL_ENVIRONMENT = {
@@ -182,7 +183,7 @@ def _connect(local: Mapping[str, Any]) -> None:
             host, _, port = bootstrap_address(address).rpartition(":")
             if port.isdigit() and "/" not in host:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
-        hide_log_of_dead_raylet()
+        shorten_errors_of_raylets()
         with ExitStack() as starting:
             if local:
                 starting.enter_context(only_needed_processes())

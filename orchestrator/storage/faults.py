@@ -10,6 +10,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from cluster.ray_internals import low_memory
 from cluster.redaction import redact
 from orchestrator.storage.store import Store
 
@@ -70,8 +71,10 @@ def _sentence(error: BaseException) -> str:
         return f"{what}{place}: {remedy}, then rerun the same command to resume"
     # The text of an error of another process is its traceback, which ends with the error.
     reason = lines[-1] if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"
-    died = _DIED.search(str(error))
-    reason = "a Ray worker died (killed, or out of memory)" if died else reason[:REASON_LENGTH]
+    died = low_memory(str(error))
+    if not died and _DIED.search(str(error)):
+        died = "a Ray worker died (killed, or out of memory)"
+    reason = died or reason[:REASON_LENGTH]
     if died or _NO_MEMORY.search(reason):
         return f"{reason}{place}: {_MEMORY}, then rerun the same command to resume"
     return f"unexpected error: {reason}{place}: please report it; rerun the same command to resume"
@@ -90,6 +93,8 @@ def remote_fault(text: str, store: Store) -> str:
     reason = lines[-1][:REASON_LENGTH]
     if _DIED.search(text):
         reason = "its process died (killed, or out of memory)"
+    if memory := low_memory(text):
+        reason = f"its process was ended, because {memory}"
     if any(os.strerror(number) in text for number in FULL):
         reason += ": free space"
     place = [f"node {node[1]}"] if node else []
