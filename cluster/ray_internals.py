@@ -272,7 +272,7 @@ def worker_failures(error: BaseException) -> list[BaseException]:
 
 
 def shorten_errors_of_raylets() -> None:
-    """Print one line where memory runs out, and not the log of a dead raylet.
+    """Print one line where memory runs out or an internal worker fails, and no dead raylet's log.
 
     Ray prints whole pages, which are in its logs as well. The watchdog says why a raylet is dead.
     """
@@ -287,7 +287,9 @@ def shorten_errors_of_raylets() -> None:
         if memory := low_memory(text):
             LOG.warning("%s; Ray has ended a worker, whose work is done again", memory)
         elif not text.startswith("Raylet is terminated"):
-            original(data, ignore_prefix)
+            lines = text.strip().splitlines()
+            whole = "Traceback (most recent call last)" not in text
+            original(data | {"lines": lines if whole else lines[-1:]}, ignore_prefix)
 
     worker.print_to_stdstream = print_to_stdstream
 

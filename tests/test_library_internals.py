@@ -21,6 +21,7 @@ import torch
 from import_graph import ROOT, TOPS
 from packaging.requirements import Requirement
 from ray._private.state import GlobalState, state
+from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
 from ray.data._internal.execution.operators.map_operator import MapOperator
 from ray.tune.experiment import Trial
@@ -35,6 +36,7 @@ from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
+from cluster import session
 from cluster.ray_internals import forget_metrics
 from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
@@ -141,6 +143,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
         (DynamicLayer, "get_seq_length", ["self"]),
         (DynamicLayer, "reorder_cache", ["self", "beam_idx"]),
         (GlobalState, "get_max_resources_from_cluster_config", ["self"]),
+        (RayActorManager, "_actor_task_failed", ["self", "tracked_actor_task", "exception"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -359,6 +362,16 @@ def test_ray_starts_its_processes_by_the_methods_that_are_replaced() -> None:
     assert "session_{date_str}_{os.getpid()}" in source
     agent = Path(node.__file__).with_name("runtime_env") / "agent" / "main.py"
     assert "socket.SO_REUSEADDR" in agent.read_text()
+
+
+def test_ray_reads_the_settings_of_a_session() -> None:
+    from ray import _raylet
+    from ray._private import node
+
+    read = Path(_raylet.__file__).read_bytes() + Path(node.__file__).read_bytes()
+    for name in session.ENVIRONMENT | session.LOCAL_ENVIRONMENT:
+        if name.removeprefix("RAY_").islower():  # Ray's Python has the others, in many modules
+            assert name.encode() in read, name
 
 
 def test_ray_has_the_parts_that_the_watchdog_asks() -> None:

@@ -26,6 +26,7 @@ _NO_MEMORY = re.compile(
     "MemoryError|can't start new thread|can't allocate memory|failed to map seg"
 )
 _DIED = re.compile("(actor|worker) died unexpectedly|worker process has died")  # Ray's words
+_STORE_FULL = re.compile("local object store is full")  # Ray's words
 REASON_LENGTH = 300
 
 
@@ -69,6 +70,9 @@ def _sentence(error: BaseException) -> str:
         what = f"{file}: {problem}" if file else problem
         remedy = _REMEDIES.get(number, "correct this")
         return f"{what}{place}: {remedy}, then rerun the same command to resume"
+    if _STORE_FULL.search(str(error)):
+        problem = f"Ray's object store is full, and so is the disk that it spills to{place}"
+        return f"{problem}: free some space below TMPDIR, then rerun the same command to resume"
     # The text of an error of another process is its traceback, which ends with the error.
     reason = lines[-1] if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"
     died = low_memory(str(error))
