@@ -205,15 +205,17 @@ def _connect(local: Mapping[str, Any]) -> None:
 
 
 def no_local_ray(problem: BaseException | str) -> str:
+    """Why Ray does not start, from what `ray.init` says and its logs, and what to do about it."""
     logs = own_session_logs(ray_folder())
-    error = first_error(logs) if logs else ""
-    said = str(problem) or type(problem).__name__
-    cause = " ".join((f"{said}: {error}" if error else said).split())
-    remedy = next((REMEDIES[each] for each in REMEDIES if re.search(each, cause)), "")
+    reasons = [str(problem) or type(problem).__name__, first_error(logs) if logs else ""]
+    cause = " ".join(": ".join(filter(None, reasons)).split())[:300]
+    remedies = [remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, cause)]
+    text = ": ".join([cause, *remedies[:1]])
+    place = f"; Ray's logs: {logs}" if logs else ""
+    host = socket.gethostname()
     return (
-        f"Ray does not start on this machine ({socket.gethostname()}): {cause[:300]}"
-        f"{remedy and f': {remedy}'}; rerun the same command to resume"
-        f"{logs and f'; its logs: {logs}'}"
+        f"Ray does not start on this machine ({host}): {text}; rerun the same command to resume"
+        f"{place}"
     )
 
 

@@ -188,7 +188,7 @@ def test_a_process_of_ray_that_dies_at_the_start_is_named_with_its_cause(
     assert process.returncode == 1, process.stdout + process.stderr
     [line] = process.stderr.splitlines()
     assert "the GCS server (process " in line and "was killed by signal 25: raise ulimit -f" in line
-    logs = line.rpartition("its logs: ")[2]
+    logs = line.rpartition("Ray's logs: ")[2]
     assert Path(logs, "gcs_server.out").stat().st_size == 10000
 
 
@@ -249,7 +249,7 @@ def test_the_remedy_fits_the_cause(
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(short_folder))
     text = session.no_local_ray(RuntimeError(cause))
-    assert f"{cause}: {remedy}" in text and "its logs" not in text, "there is no session"
+    assert f"{cause}: {remedy}" in text and "Ray's logs" not in text, "there is no session"
     assert not {"space", "memory"} & {*session.no_local_ray(KeyError("x")).split()}
 
 
