@@ -111,8 +111,8 @@ def _check_limits() -> None:
     folder = ray_folder()
     if problem := _folder_problem(folder):
         raise RayFails(
-            f"Ray cannot keep its files in {folder}: {problem}: set RAY_TMPDIR to another folder, "
-            "such as /tmp"
+            f"Ray cannot keep its files in {folder}: {problem}: set RAY_TMPDIR to a folder of "
+            "yours with a short name"
         )
     existing = _existing(folder)
     if (free := shutil.disk_usage(existing).free) < TEMPORARY_BYTES:
