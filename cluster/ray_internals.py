@@ -4,14 +4,38 @@
 `pyproject.toml` pins Ray to the minor version that was tested.
 """
 
+import logging
 import os
+import re
+import secrets
+import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from operator import attrgetter
+from contextlib import contextmanager, suppress
+from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import Any
 
+import psutil
+
+LOG = logging.getLogger(__name__)
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+NODE_SECONDS = 300.0  # until a new raylet is known to its GCS server; Ray's own limit is 30
+POLL_SECONDS = 0.1
+# In place of Ray's dashboard agent. A raylet starts one, and one of them ends with the other.
+_AGENT = """import os, time
+while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):
+    time.sleep(1)
+"""
+# An error or a failed check, but no line of the stack trace that follows.
+_LOG_LINE = re.compile(
+    r"^\[(\S+ \S+) [CE] \d+ \d+\] (?:\(\w+\) )?\S+:\d+: *(?!\*\*\*|PC: |@ |Stack trace)(\S.*)",
+    re.MULTILINE,
+)
+_BOILERPLATE = re.compile(r"An unexpected system state .* fix it\. ")
+_FAILED_AGENT = re.compile(r"one Ray agent failed, agent_name = (\w+)")
 
 
 def autoscaler_limit() -> Mapping[str, float] | None:
@@ -26,6 +50,19 @@ def autoscaler_limit() -> Mapping[str, float] | None:
 
 
 @contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
 def loopback_only() -> Iterator[None]:
     """A Ray that is started inside this block listens on 127.0.0.1 only.
 
@@ -35,16 +72,155 @@ def loopback_only() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    enabled, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(LOOPBACK_VARIABLE)
+    enabled = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
-    os.environ[LOOPBACK_VARIABLE] = "0"
+    try:
+        with _environment(**{LOOPBACK_VARIABLE: "0"}):
+            yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = enabled
+
+
+@contextmanager
+def own_token() -> Iterator[None]:
+    """A Ray that is started inside this block has a token of its own, unless the user has set one.
+
+    Without this, `ray.init` writes one to HOME, which may be missing or closed.
+    """
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
+        yield
+        return
+    loader = AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    try:
+        with _environment(RAY_AUTH_TOKEN=secrets.token_hex(32)):
+            yield
+    finally:
+        loader.reset_cache()
+
+
+@contextmanager
+def only_needed_processes() -> Iterator[None]:
+    """A Ray that is started inside this block is a GCS server, a raylet with an agent, and workers.
+
+    Without this, Ray also starts a dashboard, its agent, an autoscaler and a log monitor. Each of
+    them imports Ray, and a raylet ends if its agents need more than 15 s, as on a busy machine.
+    """
+    from ray._private import node
+
+    module: Any = node
+    original = module.Node
+    nodes: list[Any] = []
+    module.Node = _local_node_class(nodes)
+    try:
+        yield
+    except BaseException:
+        for each in nodes:  # `ray.shutdown` knows none that has not started
+            each.kill_all_processes(check_alive=False)
+        raise
+    finally:
+        module.Node = original
+
+
+def _local_node_class(nodes: list[Any]) -> Any:
+    """A subclass of Ray's Node; those that are created are added to `nodes`."""
+    from ray import _raylet
+    from ray._private import node, services
+
+    class LocalNode(node.Node):
+        def __init__(self, ray_params: Any, **settings: Any) -> None:
+            # The raylet does not wait for an agent of runtime environments whose port it knows.
+            # Linux gives the port to no process but that agent while this socket is open.
+            self.reserved = socket.socket()
+            self.reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.reserved.bind(("127.0.0.1", 0))
+            port = self.reserved.getsockname()[1]
+            if sys.platform != "linux":
+                self.reserved.close()
+            ray_params.update(
+                no_monitor=True, include_log_monitor=False, runtime_env_agent_port=port
+            )
+            nodes.append(self)
+            super().__init__(ray_params, **settings)
+
+        def start_api_server(self, **_: Any) -> None:
+            """Start no dashboard."""
+
+        def start_raylet(self, *arguments: Any, **settings: Any) -> None:
+            for port in ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"):
+                name = getattr(_raylet, f"{port}_PORT_NAME")
+                # What Ray itself writes where its dashboard is not installed.
+                _raylet.persist_port(  # type: ignore[attr-defined]
+                    self._session_dir, self._node_id, name, -1
+                )
+            with _no_dashboard_agent():
+                super().start_raylet(*arguments, **settings)
+
+        def start_ray_processes(self) -> None:
+            super().start_ray_processes()
+            raylet = self.all_processes["raylet"][0].process
+            deadline = time.monotonic() + NODE_SECONDS
+            while raylet.poll() is None and time.monotonic() < deadline:
+                with suppress(RuntimeError):  # the GCS server does not know the node yet
+                    services.get_node(self.gcs_address, self._node_id)
+                    return
+                time.sleep(POLL_SECONDS)
+            raise RuntimeError(f"the raylet (process {raylet.pid}) {process_state(raylet.poll())}")
+
+    return LocalNode
+
+
+def process_state(code: int | None) -> str:
+    """What is said of a process with this return code; None of one that runs still."""
+    if code is None:
+        return "is not ready"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+
+@contextmanager
+def _no_dashboard_agent() -> Iterator[None]:
+    """A raylet that is started inside this block gets an agent that does nothing."""
+    from ray._private import services
+
+    original = services._build_python_executable_command_memory_profileable
+
+    def interpreter(component: str, *arguments: Any, **settings: Any) -> list[str]:
+        if component == "dashboard_agent":
+            return [sys.executable, "-I", "-S", "-c", _AGENT]
+        return original(component, *arguments, **settings)
+
+    services._build_python_executable_command_memory_profileable = interpreter
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = enabled
-        os.environ.pop(LOOPBACK_VARIABLE)
-        if variable is not None:
-            os.environ[LOOPBACK_VARIABLE] = variable
+        services._build_python_executable_command_memory_profileable = original
+
+
+def own_session_logs(folder: str) -> str:
+    """Logs of the Ray that this process last tried to start below a folder; empty without any."""
+    started = psutil.Process().create_time()
+    sessions = Path(folder).glob(f"session_*_{os.getpid()}/logs")  # the name begins with the date
+    return max((str(each) for each in sessions if each.stat().st_mtime >= started), default="")
+
+
+def first_error(logs: str) -> str:
+    """The first error in Ray's logs, or the end of the output of an agent that has failed.
+
+    Empty if there is none.
+    """
+    lines = []
+    for file in Path(logs).glob("*.*"):
+        lines += _LOG_LINE.findall(file.read_text(errors="replace"))
+    if not lines:
+        return ""
+    _, text = min(lines, key=itemgetter(0))
+    if agent := _FAILED_AGENT.search(text):
+        output = Path(logs, f"{agent[1]}.err")
+        ending = output.read_text(errors="replace").split("\n") if output.exists() else []
+        return next((line for line in reversed(ending) if line.strip()), text)
+    return _BOILERPLATE.sub("", text)
 
 
 def keep_credentials_from_trials() -> None:
@@ -56,6 +232,27 @@ def keep_credentials_from_trials() -> None:
     from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE
 
     ENV_VARS_TO_PROPAGATE -= {name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}
+
+
+def retry_trials_that_run_out_of_memory() -> None:
+    """Let Tune handle an actor that Ray has killed for its memory like one that has died.
+
+    Ray says so with an error that Tune does not expect, and with which it ends all trials.
+    """
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.exceptions import OutOfMemoryError, RayActorError
+
+    manager: Any = RayActorManager
+    original = manager._actor_task_failed
+    if original.__module__ == __name__:
+        return
+
+    def actor_task_failed(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = RayActorError(error_msg=str(exception))
+        original(self, tracked_actor_task, exception)
+
+    manager._actor_task_failed = actor_task_failed
 
 
 def forget_metrics(trial: Any) -> None:
@@ -74,8 +271,11 @@ def worker_failures(error: BaseException) -> list[BaseException]:
     return [getattr(failure, "_base_exc", failure) for failure in failures]
 
 
-def hide_log_of_dead_raylet() -> None:
-    """Do not print the log of a dead raylet, which Ray keeps; the watchdog names its cause."""
+def shorten_errors_of_raylets() -> None:
+    """Print one line where memory runs out or an internal worker fails, and no dead raylet's log.
+
+    Ray prints whole pages, which are in its logs as well. The watchdog says why a raylet is dead.
+    """
     from ray._private import worker
 
     original = worker.print_to_stdstream
@@ -83,10 +283,23 @@ def hide_log_of_dead_raylet() -> None:
         return
 
     def print_to_stdstream(data: Any, ignore_prefix: bool) -> None:
-        if not "".join(map(str, data["lines"][:1])).startswith("Raylet is terminated"):
-            original(data, ignore_prefix)
+        text = "\n".join(map(str, data["lines"]))
+        if memory := low_memory(text):
+            LOG.warning("%s; Ray has ended a worker, whose work is done again", memory)
+        elif not text.startswith("Raylet is terminated"):
+            lines = text.strip().splitlines()
+            whole = "Traceback (most recent call last)" not in text
+            original(data | {"lines": lines if whole else lines[-1:]}, ignore_prefix)
 
     worker.print_to_stdstream = print_to_stdstream
+
+
+def low_memory(text: str) -> str:
+    """What a message of Ray about a worker that it has killed says of memory; empty for others."""
+    used = re.search(
+        r"running low on memory\..* \(IP: ([^,)]+).* was (\S+) used / (\S+) limit", text
+    )
+    return f"node {used[1]} runs out of memory ({used[2]} of {used[3]} are used)" if used else ""
 
 
 def started_processes() -> dict[str, "subprocess.Popen[bytes]"]:

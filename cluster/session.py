@@ -9,15 +9,21 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from cluster.ray_internals import (
     autoscaler_limit,
     bootstrap_address,
-    hide_log_of_dead_raylet,
+    first_error,
     loopback_only,
+    only_needed_processes,
+    own_session_logs,
+    own_token,
+    shorten_errors_of_raylets,
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity, usable_cpus
@@ -28,11 +34,34 @@ ENVIRONMENT = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "3",  # by default, without limit
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of data sets may be relative
 }
-ADDRESS_SPACE = 4 * 2**30  # of a trial of the embedded model, measured: 3.7 GiB
-TEMPORARY_BYTES = 100_000_000  # measured: 20 to 35 MB of logs in a session
+LOCAL_ENVIRONMENT = {
+    "RAY_enable_metrics_collection": "0",
+    # A busy machine needs longer than Ray's 30 seconds.
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_gcs_server_port_wait_time_s": "60",
+}
+# Measured: a trial of the embedded model takes 3.7 GiB of addresses, a session 20 to 35 MB of logs
+# in 100 files, and a local Ray 135 threads and 40 to 80 open files a process.
+ADDRESS_SPACE = 4 * 2**30
+TEMPORARY_BYTES = 100_000_000
+TEMPORARY_FILES = 200
+THREADS = 150
+OPEN_FILES = 100
 OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is 30 % of memory
+SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"  # the longest path
+SOCKET_BYTES = 107 if sys.platform == "linux" else 103
+REMEDIES = {
+    r"No space left|Disk quota": "free some space there, or set RAY_TMPDIR to another folder",
+    r"Permission denied|Read-only": "correct this, or set RAY_TMPDIR to another folder",
+    r"Resource temporarily|start new thread": "raise ulimit -u, or end other processes",
+    r"Too many open files": "raise ulimit -n",
+    r"allocate memory|bad_alloc|MemoryError|by signal 9": "free memory",
+    r"by signal 25": "raise ulimit -f",
+    r"[Tt]imed out|not ready": "wait until the machine is less busy",
+}
 
 
 class RayFails(RuntimeError):
@@ -62,18 +91,70 @@ def _check_limits() -> None:
             f"processes take up to {ADDRESS_SPACE / 2**30:.0f} GiB each: raise it, or run "
             "ulimit -v unlimited"
         )
-    folder = Path(_temporary_folder())
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # Ray raises its limit to this one
+    if 0 <= limit < OPEN_FILES:
+        raise RayFails(
+            f"ulimit -n allows a process {limit} open files, and Ray needs {OPEN_FILES}: raise it"
+        )
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if limit != resource.RLIM_INFINITY and (user := os.geteuid()):
+        running = psutil.process_iter(["uids", "num_threads"])
+        own = [
+            each.info for each in running if each.info["uids"] and each.info["uids"].real == user
+        ]
+        used = sum(info["num_threads"] or 0 for info in own)
+        if limit - used < THREADS:
+            raise RayFails(
+                f"ulimit -u allows this user {limit} threads, of which {used} are in use, and Ray "
+                f"starts {THREADS}: raise it, or end other processes"
+            )
+    folder = ray_folder()
+    if problem := _folder_problem(folder):
+        raise RayFails(
+            f"Ray cannot keep its files in {folder}: {problem}: set RAY_TMPDIR to a folder of "
+            "yours with a short name"
+        )
+    existing = _existing(folder)
     if (free := shutil.disk_usage(existing).free) < TEMPORARY_BYTES:
         raise RayFails(
             f"{existing} has {free / 10**6:.0f} MB of free space, and Ray needs "
-            f"{TEMPORARY_BYTES / 10**6:.0f} MB there: free some, or set TMPDIR to another folder"
+            f"{TEMPORARY_BYTES / 10**6:.0f} MB there: free some, or set RAY_TMPDIR to another "
+            "folder"
+        )
+    system = os.statvfs(existing)
+    if system.f_files and system.f_favail < TEMPORARY_FILES:
+        raise RayFails(
+            f"{existing} has space for {system.f_favail} files, and Ray needs {TEMPORARY_FILES} "
+            "there: delete some, or set RAY_TMPDIR to another folder"
         )
 
 
-def _temporary_folder() -> str:
-    """The folder below which a local Ray keeps its sockets and logs."""
-    return os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+def ray_folder() -> str:
+    """The folder below which a local Ray keeps its sockets and logs.
+
+    RAY_TMPDIR, or else the usual one for temporary files, or else /tmp where that is unsuitable.
+    """
+    if chosen := os.environ.get("RAY_TMPDIR"):
+        return os.path.abspath(os.path.join(chosen, "ray"))
+    usual = os.path.join(tempfile.gettempdir(), "ray")
+    return "/tmp/ray" if _folder_problem(usual) else usual  # noqa: S108
+
+
+def _folder_problem(folder: str) -> str:
+    """Why Ray cannot keep its files in a folder; empty if it can."""
+    if re.search(r"[^ -~]|['\\]", folder):
+        return "its name has a character that is not ASCII, a quotation mark or a backslash"
+    if (excess := len(os.path.join(folder, SOCKET)) - SOCKET_BYTES) > 0:
+        return f"its name is {excess} characters too long for sockets"
+    existing = _existing(folder)
+    if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} is not a folder that this user may write to"
+    return ""
+
+
+def _existing(folder: str) -> str:
+    """A folder that may not exist yet, or else the nearest existing one above it."""
+    return folder if os.path.exists(folder) else _existing(os.path.dirname(folder))
 
 
 def _local() -> dict[str, Any]:
@@ -83,6 +164,7 @@ def _local() -> dict[str, Any]:
         "num_cpus": usable_cpus(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
+        "_temp_dir": ray_folder(),
     }
 
 
@@ -101,8 +183,11 @@ def _connect(local: Mapping[str, Any]) -> None:
             host, _, port = bootstrap_address(address).rpartition(":")
             if port.isdigit() and "/" not in host:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
-        hide_log_of_dead_raylet()
-        with watched_start(_no_local_ray) if local else nullcontext():
+        shorten_errors_of_raylets()
+        with ExitStack() as starting:
+            if local:
+                starting.enter_context(only_needed_processes())
+                starting.enter_context(watched_start(no_local_ray))
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except Exception as error:  # Ray raises plain ones, too
         if not local:
@@ -116,15 +201,21 @@ def _connect(local: Mapping[str, Any]) -> None:
                 )
             raise ResourceError(f"{problem}: {remedy}") from error
         ray.shutdown()
-        raise RayFails(_no_local_ray(error)) from error
+        raise RayFails(no_local_ray(error)) from error
 
 
-def _no_local_ray(cause: BaseException | str) -> str:
-    reason = " ".join(str(cause).split())[:200] or type(cause).__name__
+def no_local_ray(problem: BaseException | str) -> str:
+    """Why Ray does not start, from what `ray.init` says and its logs, and what to do about it."""
+    logs = own_session_logs(ray_folder())
+    reasons = [str(problem) or type(problem).__name__, first_error(logs) if logs else ""]
+    cause = " ".join(": ".join(filter(None, reasons)).split())[:300]
+    remedies = [remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, cause)]
+    text = ": ".join([cause, *remedies[:1]])
+    place = f"; Ray's logs: {logs}" if logs else ""
+    host = socket.gethostname()
     return (
-        f"Ray does not start on this machine ({socket.gethostname()}): {reason}; its logs are in "
-        f"{_temporary_folder()}/ray/session_latest/logs; free memory, processes and space in "
-        "TMPDIR, then rerun the same command"
+        f"Ray does not start on this machine ({host}): {text}; rerun the same command to resume"
+        f"{place}"
     )
 
 
@@ -154,20 +245,24 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     Without it, a local cluster runs for the duration of the block, on loopback, without dashboard.
     A Ray that this process has connected to already, as in a notebook, is used and left running.
     """
-    for name, value in ENVIRONMENT.items():
+    is_local = not os.environ.get("RAY_ADDRESS")
+    for name, value in (ENVIRONMENT | (LOCAL_ENVIRONMENT if is_local else {})).items():
         os.environ.setdefault(name, value)
     own = sys.modules.get("ray")
     if own is not None and own.is_initialized():
         quiet_logs()
         yield capacity(own.cluster_resources(), autoscaler_limit(), grows_to)
         return
-    local = {} if os.environ.get("RAY_ADDRESS") else _local()
+    local = _local() if is_local else {}
     if local:
         _check_limits()
     import ray
 
     quiet_logs()
-    with loopback_only() if local else nullcontext():
+    with ExitStack() as session:
+        if local:
+            session.enter_context(loopback_only())
+            session.enter_context(own_token())
         _connect(local)
         watchdog = Watchdog()
         try:

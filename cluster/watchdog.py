@@ -19,6 +19,7 @@ from cluster import ending
 from cluster.ray_internals import (
     gcs_address,
     node_is_alive,
+    process_state,
     raylet_socket,
     session_logs,
     started_processes,
@@ -44,19 +45,21 @@ def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
     stopped = threading.Event()
 
     def watch() -> None:
-        names: dict[int, str] = {}
+        names: dict[psutil.Process, str] = {}
         while not stopped.wait(PERIOD):
             alive = set()
             for child in psutil.Process().children():
                 with suppress(psutil.Error):
                     if child.name() in _NAMES:
-                        names[child.pid] = _NAMES[child.name()]
+                        names[child] = _NAMES[child.name()]
                         if child.status() != psutil.STATUS_ZOMBIE:
-                            alive.add(child.pid)
+                            alive.add(child)
             if dead := names.keys() - alive:
-                process = min(dead)
-                cause = f"{names[process]} (process {process}) ended while Ray started"
+                process = min(dead, key=lambda each: each.pid)
+                code = process.wait(0)  # None if another thread has asked before
+                state = "ended" if code is None else process_state(code)
                 if not stopped.is_set():
+                    cause = f"{names[process]} (process {process.pid}) {state}"
                     ending.end_process(1, explain(cause), kill_first=True)
                 return
 
@@ -67,6 +70,8 @@ def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
         yield
     finally:
         stopped.set()
+        if thread.is_alive():
+            thread.join()  # for ever, if it ends the command
 
 
 class Watchdog:
@@ -134,9 +139,8 @@ class Watchdog:
         """Which process of a local Ray has ended; empty if none has."""
         for name, process in self._started.items():
             if (code := process.poll()) is not None:
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
                 place = f"{socket.gethostname()}, process {process.pid}"
-                return f"{_NAMES[name]} of the local Ray ({place}) {how}"
+                return f"{_NAMES[name]} of the local Ray ({place}) {process_state(code)}"
         return ""
 
     def _lost_gcs(self) -> str:

@@ -6,11 +6,24 @@ import os
 import tempfile
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import RayTaskError, WorkerCrashedError
+from ray.exceptions import (
+    ObjectStoreFullError,
+    OutOfDiskError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
+from cluster.ray_internals import (
+    low_memory,
+    retry_trials_that_run_out_of_memory,
+    shorten_errors_of_raylets,
+)
 from orchestrator.storage.faults import fault_text, remote_fault, root_cause
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.locks import exclusive, is_held, scratch_folder
@@ -22,6 +35,11 @@ ACTOR_DIED = """The actor died unexpectedly before finishing this task.
 \tpid: 4711
 \tip: 127.0.0.1
 The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"""
+
+LOW_MEMORY = """4 worker(s) were killed due to the node running low on memory. Memory on the node \
+(IP: 10.0.0.7, ID: 36af) was 5.86GB used / 23.54GB limit (0.2)
+OOM kill reason: Memory usage exceeded threshold
+Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/x.html."""
 
 
 def raised(error: Exception) -> Exception:
@@ -178,6 +196,56 @@ def test_too_little_memory_is_no_bug_to_report(tmp_path: Path, error: Exception)
     assert ": free memory, or raise the limits of ulimit -v and ulimit -u, then rerun" in text
     assert "report" not in text
     assert text.startswith("a Ray worker died (") == ("died unexpectedly" in str(error))
+
+
+@pytest.mark.parametrize("kind", [OutOfMemoryError, RuntimeError])
+def test_a_worker_that_ray_ends_for_its_memory_says_how_much_was_used(
+    tmp_path: Path, kind: type[Exception]
+) -> None:
+    """Tune wraps the error of Ray in one of its own."""
+    used = "node 10.0.0.7 runs out of memory (5.86GB of 23.54GB are used)"
+    error = kind(f"Caught unexpected exception: {LOW_MEMORY}")
+    text = fault_text(raised(error), Store(str(tmp_path)))
+    assert text.startswith(f"{used} (node ") and ": free memory, or " in text
+    line = remote_fault(f"ray.exceptions.OutOfMemoryError: {LOW_MEMORY}", Store(str(tmp_path)))
+    assert line.startswith(f"its process was ended, because {used} (traceback: ")
+    assert low_memory(ACTOR_DIED) == ""
+
+
+def test_tune_tries_a_trial_again_that_ray_ends_for_its_memory() -> None:
+    from ray.air.execution._internal.actor_manager import RayActorManager
+
+    retry_trials_that_run_out_of_memory()
+    retry_trials_that_run_out_of_memory()
+    passed: list[Exception] = []
+    actor = SimpleNamespace(actor_id=1, _on_error=lambda _, error: passed.append(error))
+    task: Any = SimpleNamespace(_tracked_actor=actor, _on_error=None)
+    manager: Any = SimpleNamespace(_failed_actor_ids=set(), _cleanup_actor=lambda **_: None)
+    RayActorManager._actor_task_failed(manager, task, OutOfMemoryError(LOW_MEMORY))
+    assert isinstance(passed[0], RayActorError) and str(passed[0]) == LOW_MEMORY
+
+
+@pytest.mark.parametrize("error", [ObjectStoreFullError("x"), OutOfDiskError("x")])
+def test_a_full_object_store_is_no_bug_to_report(tmp_path: Path, error: Exception) -> None:
+    text = fault_text(raised(error), Store(str(tmp_path)))
+    assert text.startswith("Ray's object store is full") and "free some space" in text
+
+
+def test_of_rays_own_errors_one_line_is_printed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from ray._private import worker
+
+    printed: list[Any] = []
+    monkeypatch.setattr(worker, "print_to_stdstream", lambda data, _: printed.append(data["lines"]))
+    monkeypatch.setattr(worker.print_to_stdstream, "__module__", "ray")
+    shorten_errors_of_raylets()
+    trace = "Task failed: Traceback (most recent call last):\n  File x\nOSError: full"
+    for text in (LOW_MEMORY, trace, "Raylet is terminated. Last lines:\nx", "one\ntwo"):
+        worker.print_to_stdstream({"lines": [text], "pid": "raylet"}, False)
+    assert printed == [["OSError: full"], ["one", "two"]]
+    [message] = caplog.messages
+    assert message.startswith("node 10.0.0.7 runs out of memory (5.86GB of 23.54GB are used); ")
 
 
 def test_the_error_of_a_workers_first_call_is_told_from_a_dead_worker(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import torch
 from import_graph import ROOT, TOPS
 from packaging.requirements import Requirement
 from ray._private.state import GlobalState, state
+from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
 from ray.data._internal.execution.operators.map_operator import MapOperator
 from ray.tune.experiment import Trial
@@ -35,6 +36,7 @@ from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
+from cluster import session
 from cluster.ray_internals import forget_metrics
 from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
@@ -142,6 +144,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
         (DynamicLayer, "get_seq_length", ["self"]),
         (DynamicLayer, "reorder_cache", ["self", "beam_idx"]),
         (GlobalState, "get_max_resources_from_cluster_config", ["self"]),
+        (RayActorManager, "_actor_task_failed", ["self", "tracked_actor_task", "exception"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -329,6 +332,47 @@ def test_ray_prints_a_dead_raylets_log_by_the_function_that_is_replaced() -> Non
     assert '"lines": [error_message]' in inspect.getsource(worker.listen_error_messages)
     source = inspect.getsource(process_watcher.report_raylet_error_logs)
     assert 'msg = "Raylet is terminated. "' in source
+
+
+def test_ray_starts_its_processes_by_the_methods_that_are_replaced() -> None:
+    from ray import _raylet
+    from ray._private import node, parameter, ray_constants, services, worker
+
+    assert parameters(node.Node.start_api_server) == [
+        "self",
+        "include_dashboard",
+        "raise_on_failure",
+    ]
+    assert parameters(node.Node.start_ray_processes) == ["self"]
+    assert parameters(services.get_node) == ["gcs_address", "node_id"]
+    interpreter = services._build_python_executable_command_memory_profileable
+    assert parameters(interpreter) == ["component", "session_dir", "unbuffered"]
+    assert ray_constants.PROCESS_TYPE_DASHBOARD_AGENT == "dashboard_agent"
+    ports = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
+    assert all(getattr(_raylet, f"{port}_PORT_NAME") for port in ports)
+    assert "(unicode dir: str, unicode node_id: str, unicode port_name: str, int port: int)" in (
+        inspect.getdoc(_raylet.persist_port) or ""  # type: ignore[attr-defined]
+    ).replace("persist_port", "")
+    assert hasattr(_raylet.AuthenticationTokenLoader.instance(), "reset_cache")  # type: ignore[attr-defined]
+    settings = parameters(parameter.RayParams)
+    assert {"no_monitor", "include_log_monitor", "runtime_env_agent_port"} <= {*settings}
+    assert "ray._private.node.Node(" in inspect.getsource(worker)
+    source = inspect.getsource(node.Node)
+    for used in ("self.start_api_server(", "self.start_raylet(", "self.start_ray_processes("):
+        assert used in source
+    assert "session_{date_str}_{os.getpid()}" in source
+    agent = Path(node.__file__).with_name("runtime_env") / "agent" / "main.py"
+    assert "socket.SO_REUSEADDR" in agent.read_text()
+
+
+def test_ray_reads_the_settings_of_a_session() -> None:
+    from ray import _raylet
+    from ray._private import node
+
+    read = Path(_raylet.__file__).read_bytes() + Path(node.__file__).read_bytes()
+    for name in session.ENVIRONMENT | session.LOCAL_ENVIRONMENT:
+        if name.removeprefix("RAY_").islower():  # Ray's Python has the others, in many modules
+            assert name.encode() in read, name
 
 
 def test_ray_has_the_parts_that_the_watchdog_asks() -> None:

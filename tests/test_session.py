@@ -3,7 +3,13 @@
 import os
 import resource
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +17,19 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from sweeps import experiments, run
+from processes import wait_gone
+from sweeps import ONE_CPU, experiments, run
 
-from cluster import actors
+from benchmarks.local_cluster import environment
+from cluster import actors, session
 from cluster.actors import map_over_actors, run_in_worker
-from cluster.ray_internals import keep_credentials_from_trials
+from cluster.ray_internals import first_error, keep_credentials_from_trials
 from cluster.resources import ResourceError, Share
 from cluster.session import RayFails, ray_session
 from cluster.watchdog import Watchdog
 from orchestrator.storage.faults import fault_text
 
+LIMITS = ("RLIMIT_AS", "RLIMIT_NOFILE", "RLIMIT_NPROC")
 pytestmark = pytest.mark.usefixtures("no_ray")
 
 
@@ -47,22 +56,201 @@ def test_a_job_submission_address_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("connected?")
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
-    ("address_space", "free", "words"),
+    ("limits", "words"),
     [
-        (3 * 2**30, 10**12, "ulimit -v allows this process 3 GiB of address space, and Ray's "),
-        (resource.RLIM_INFINITY, 10**6, "has 1 MB of free space, and Ray needs 100 MB there: free"),
+        ({"RLIMIT_AS": 3 * 2**30}, "ulimit -v allows this process 3 GiB of address space, and "),
+        ({"RLIMIT_NOFILE": 40}, "ulimit -n allows a process 40 open files, and Ray needs 100: "),
+        ({"RLIMIT_NPROC": 80}, "ulimit -u allows this user 80 threads, of which "),
+        ({"free": 10**6}, "has 1 MB of free space, and Ray needs 100 MB there: free some, or "),
+        ({"f_favail": 30}, "has space for 30 files, and Ray needs 200 there: delete some, or "),
     ],
 )
 def test_a_local_ray_does_not_start_where_it_would_hang(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address_space: int, free: int, words: str
+    monkeypatch: pytest.MonkeyPatch, short_folder: Path, limits: dict[str, int], words: str
 ) -> None:
+    def limit(number: int) -> tuple[int, int]:
+        name = next(name for name in LIMITS if getattr(resource, name) == number)
+        return (limits.get(name, resource.RLIM_INFINITY),) * 2
+
+    files = SimpleNamespace(f_files=10**6, f_favail=limits.get("f_favail", 10**6))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "new" / "folder"))
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (address_space, -1))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setenv("RAY_TMPDIR", str(short_folder / "new" / "folder"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # the kernel limits no threads of root
+    monkeypatch.setattr(os, "statvfs", lambda _: files)
+    monkeypatch.setattr(resource, "getrlimit", limit)
+    free = SimpleNamespace(free=limits.get("free", 10**12))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     with pytest.raises(RayFails, match=words), ray_session():
         raise AssertionError("started?")
+
+
+UNSUITABLE = {
+    "bücher": "not ASCII",
+    "it's": "a quotation mark",
+    "back\\slash": "a backslash",
+    "x" * 80: "characters too long for sockets",
+    "file": "is not a folder that this user may write to",
+}
+
+
+@pytest.mark.parametrize("name", UNSUITABLE)
+def test_a_folder_that_ray_cannot_use_is_refused_or_replaced(
+    monkeypatch: pytest.MonkeyPatch, short_folder: Path, name: str
+) -> None:
+    folder = short_folder / name
+    if name == "file":
+        folder.write_text("")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    with pytest.raises(RayFails, match=UNSUITABLE[name]), ray_session():
+        raise AssertionError("started?")
+    monkeypatch.delenv("RAY_TMPDIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # of the user, who did not mean Ray
+    assert session.ray_folder() == "/tmp/ray"
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
+    assert session.ray_folder() == f"{short_folder}/ray"
+
+
+HOSTILE_START = """
+import os, psutil, signal, sys
+from cluster.actors import run_in_worker
+from cluster.ending import signals_end_process
+from cluster.session import RayFails, ray_session
+try:
+    with signals_end_process(), ray_session():
+        print("answer", run_in_worker(lambda number: f"{number}", 17))
+        below = psutil.Process().children(recursive=True)
+        print(*(each.pid for each in below))
+        print(*(each.name() for each in below))
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+except RayFails as error:
+    sys.exit(f"decile: {error}")
+"""
+SLOW_AGENTS = """
+import os, sys, time
+if any(name in " ".join(sys.orig_argv) for name in ("dashboard", "runtime_env", "monitor")):
+    raylet = os.getppid()
+    for _ in range(250):
+        time.sleep(0.1)
+        if os.getppid() != raylet:
+            os._exit(0)
+"""
+
+
+def hostile_start(folder: Path, *limits: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A session in a fresh process whose Ray has slow agents; it ends by SIGKILL."""
+    (folder / "sitecustomize.py").write_text(SLOW_AGENTS)
+    paths = f"{folder}{os.pathsep}{Path(__file__).parents[1]}"
+    return subprocess.run(
+        [*limits, sys.executable, "-c", HOSTILE_START],
+        env=environment(PYTHONPATH=paths, **ONE_CPU, **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.cluster
+def test_ray_starts_without_home_and_before_its_agents_are_ready_and_leaves_nothing(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    process = hostile_start(tmp_path, HOME="/dev/null/home", RAY_TMPDIR=str(short_folder))
+    assert process.returncode == -signal.SIGKILL, process.stdout + process.stderr
+    answer, pids, names = process.stdout.splitlines()[-3:]
+    assert answer == "answer 17"
+    assert {"gcs_server", "raylet"} <= {*names.split()}
+    assert not {name for name in names.split() if "ashboard" in name or "onitor" in name}
+    left = []
+    for pid in map(int, pids.split()):
+        with suppress(psutil.NoSuchProcess):
+            left.append(psutil.Process(pid))
+    wait_gone(left)
+
+
+@pytest.mark.cluster
+def test_a_process_of_ray_that_dies_at_the_start_is_named_with_its_cause(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    other = short_folder / "ray" / "session_2999-01-01_00-00-00_000000_1" / "logs"
+    other.mkdir(parents=True)
+    (other / "raylet.err").write_text(f"{TIMED_OUT}\n")
+    small_files = ("prlimit", "--fsize=10000:10000")
+    process = hostile_start(tmp_path, *small_files, RAY_TMPDIR=str(short_folder))
+    assert process.returncode == 1, process.stdout + process.stderr
+    [line] = process.stderr.splitlines()
+    assert "the GCS server (process " in line and "was killed by signal 25: raise ulimit -f" in line
+    logs = line.rpartition("Ray's logs: ")[2]
+    assert Path(logs, "gcs_server.out").stat().st_size == 10000
+
+
+START = "[2026-11-25 15:35:58,765 C 12 12] (raylet) node_manager.cc:3576:  "
+TIMED_OUT = (
+    f"{START}An unexpected system state has occurred. You have likely discovered a bug in Ray. "
+    "Please report this issue at https://x and we'll work with you to fix it. Check failed: "
+    "s.has_value() Timed out waiting for file /x/metrics_agent_port"
+)
+FULL = "[2026-11-25 15:35:59,865 E 4 4] (gcs_server) logging.cc:118: Unhandled exception: open: Too"
+TRACE = "[2026-11-25 15:35:59,865 E 4 4] (gcs_server) logging.cc:474: *** SIGABRT received at time"
+AGENT = (
+    "[2026-11-25 15:35:57,000 E 1 2] (raylet) agent_manager.cc:87: The raylet exited immediately "
+    "because one Ray agent failed, agent_name = runtime_env_agent."
+)
+
+
+@pytest.mark.parametrize(
+    ("logs", "cause"),
+    [
+        ({"raylet.out": "[2026 I] fine", "raylet.err": ""}, ""),
+        ({"gcs_server.err": f"{TRACE}\n{FULL}"}, "Unhandled exception: open: Too"),
+        (
+            {"gcs_server.err": FULL, "raylet.err": f"text\n{TIMED_OUT}\n"},
+            "Check failed: s.has_value() Timed out waiting for file /x/metrics_agent_port",
+        ),
+        (
+            {"raylet.out": AGENT, "gcs_server.err": FULL, "runtime_env_agent.err": "  x\nE: y\n\n"},
+            "E: y",
+        ),
+        ({"raylet.out": AGENT, "runtime_env_agent.err": ""}, AGENT.partition("cc:87: ")[2]),
+        ({"raylet.out": AGENT}, AGENT.partition("cc:87: ")[2]),
+    ],
+)
+def test_the_first_error_in_rays_logs_is_the_cause(
+    tmp_path: Path, logs: dict[str, str], cause: str
+) -> None:
+    for name, text in logs.items():
+        (tmp_path / name).write_bytes(text.encode() and b"\xff\n" + text.encode())
+    assert first_error(str(tmp_path)) == cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("what(): Resource temporarily unavailable", "raise ulimit -u"),
+        ("[Errno 28] No space left on device: '/x'", "free some space there"),
+        ("[Errno 13] Permission denied: '/x/ray'", "correct this"),
+        ("signal_set_service pipe: Too many open files", "raise ulimit -n"),
+        ("the raylet (process 7) was killed by signal 9", "free memory"),
+        ("the raylet (process 7) was killed by signal 25", "raise ulimit -f"),
+        ("Timed out waiting for file /x", "wait until the machine is less busy"),
+        ("the raylet (process 7) is not ready", "wait until the machine is less busy"),
+    ],
+)
+def test_the_remedy_fits_the_cause(
+    monkeypatch: pytest.MonkeyPatch, short_folder: Path, cause: str, remedy: str
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(short_folder))
+    text = session.no_local_ray(RuntimeError(cause))
+    assert f"{cause}: {remedy}" in text and "Ray's logs" not in text, "there is no session"
+    assert not {"space", "memory"} & {*session.no_local_ray(KeyError("x")).split()}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from cluster.ray_internals import low_memory
 from cluster.redaction import redact
 from orchestrator.storage.store import Store
 
@@ -25,6 +26,7 @@ _NO_MEMORY = re.compile(
     "MemoryError|can't start new thread|can't allocate memory|failed to map seg"
 )
 _DIED = re.compile("(actor|worker) died unexpectedly|worker process has died")  # Ray's words
+_STORE_FULL = re.compile("local object store is full")  # Ray's words
 REASON_LENGTH = 300
 
 
@@ -68,10 +70,15 @@ def _sentence(error: BaseException) -> str:
         what = f"{file}: {problem}" if file else problem
         remedy = _REMEDIES.get(number, "correct this")
         return f"{what}{place}: {remedy}, then rerun the same command to resume"
+    if _STORE_FULL.search(str(error)):
+        problem = f"Ray's object store is full, and so is the disk that it spills to{place}"
+        return f"{problem}: free some space below TMPDIR, then rerun the same command to resume"
     # The text of an error of another process is its traceback, which ends with the error.
     reason = lines[-1] if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"
-    died = _DIED.search(str(error))
-    reason = "a Ray worker died (killed, or out of memory)" if died else reason[:REASON_LENGTH]
+    died = low_memory(str(error))
+    if not died and _DIED.search(str(error)):
+        died = "a Ray worker died (killed, or out of memory)"
+    reason = died or reason[:REASON_LENGTH]
     if died or _NO_MEMORY.search(reason):
         return f"{reason}{place}: {_MEMORY}, then rerun the same command to resume"
     return f"unexpected error: {reason}{place}: please report it; rerun the same command to resume"
@@ -90,6 +97,8 @@ def remote_fault(text: str, store: Store) -> str:
     reason = lines[-1][:REASON_LENGTH]
     if _DIED.search(text):
         reason = "its process died (killed, or out of memory)"
+    if memory := low_memory(text):
+        reason = f"its process was ended, because {memory}"
     if any(os.strerror(number) in text for number in FULL):
         reason += ": free space"
     place = [f"node {node[1]}"] if node else []

@@ -19,6 +19,7 @@ import pyarrow as pa
 from cluster.ray_internals import (
     forget_metrics,
     keep_credentials_from_trials,
+    retry_trials_that_run_out_of_memory,
     worker_failures,
 )
 from cluster.session import RayFails, quiet_logs
@@ -102,6 +103,7 @@ def run_cells(
     # Tune logs a traceback for every failure of a trial; the callback passes it on instead.
     logging.getLogger("ray.tune.execution.tune_controller").setLevel(logging.CRITICAL)
     keep_credentials_from_trials()
+    retry_trials_that_run_out_of_memory()
     driver = Driver(source, len(cells))
     with scratch_folder("decile-tune-") as scratch:
         tune.Tuner(
