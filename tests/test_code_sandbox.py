@@ -18,7 +18,7 @@ import pytest
 
 from tasks import Answer
 from tasks.code import Code
-from tasks.marking.code_tests import read_tests, run_tests
+from tasks.marking.code_tests import compiled, read_tests, run_tests
 from tasks.marking.sandbox import Limits, problem, run_asserts, run_program
 from tasks.marking.sandbox_guest import (
     _CALLS,
@@ -746,3 +746,31 @@ def test_without_a_sandbox_the_limits_remain() -> None:
     tests = read_tests(["assert f(1) == 1"])
     assert run_tests("def f(x): return x", tests, limits).passed == 1
     assert run_tests("def f(x):\n    while True: pass", tests, limits) == (0, 1, "time-limit")
+
+
+def test_the_limit_of_a_reply_does_not_tell_what_is_expected() -> None:
+    """A program finds its limits in the frames of the process that it was forked from."""
+    values = [True, False, ["a" * 1000], 10**300, [1] * 5000]
+    requests = [
+        compiled(read_tests({"inputs": [[1]], "outputs": [value], "fn_name": "f"})).requests
+        for value in values
+    ]
+    assert len({request[1] for [request] in requests}) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_program_that_is_huge_once_compiled_is_not_run(form: str) -> None:
+    code = "def f(x):\n    a = 1\n"
+    for depth in range(1, 18):
+        code += "    " * depth + "try: a\n" + "    " * depth + "finally:\n"
+    code += "    " * 18 + "a;" * 400 + "\n"
+    limits = Limits(seconds=1, memory=0.25)
+    result = run_tests(code, read_tests(FORMS[form]), limits)
+    assert (result.passed, result.end) == (0, "syntax-error")
+
+
+@pytest.mark.parametrize("signal", ["SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"])
+def test_a_program_cannot_stop_the_process_that_watches_it(signal: str) -> None:
+    code = f"import os, signal\ndef f(): os.kill(os.getppid(), signal.{signal})"
+    test = "try: f()\nexcept OSError: pass\nelse: assert False"
+    assert run_tests(code, json.dumps({"asserts": [test]}), LIMITS).passed == 1

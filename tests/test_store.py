@@ -214,6 +214,11 @@ def test_a_regular_file_is_refused_as_storage(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(StoreError, match=r"s3://\[x/y"):
+        Store("s3://[x/y")
+
+
 @pytest.mark.parametrize("uri", ["s3://KEY:SECRET@bucket/runs", "s3://KEY@bucket", "gs://a:b@c/d"])
 def test_credentials_in_the_address_are_refused_and_not_printed(uri: str) -> None:
     with pytest.raises(StoreError, match="export AWS_ACCESS_KEY_ID") as caught:

@@ -1,6 +1,8 @@
 """A task, a policy or an engine of a user's own that fails is one line with its name and place."""
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.local_cluster import ROOT
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.pools import load_prompts, template_hash
-from orchestrator.plugins.user_code import place_of
+from orchestrator.plugins.user_code import place_of, user_errors
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.checks import check_marker
 from orchestrator.sampling import Request, load_sampler
@@ -218,3 +221,32 @@ def test_an_error_outside_of_a_users_code_has_no_place() -> None:
     error = caught.value
     error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
     assert place_of(error) == ""
+
+
+def test_code_that_ends_its_process_is_an_error_and_leaves_ours_alone() -> None:
+    def leave() -> None:
+        with user_errors("its policy", PolicyError):
+            pass
+        os._exit(0)
+
+    with pytest.raises(TaskError, match=r"os\._exit\(0\)"), user_errors("task x", TaskError):
+        leave()
+    code = "import os\nfrom orchestrator.plugins.user_code import user_errors\n"
+    code += "with user_errors('x', ValueError): pass\nos._exit(3)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 3
+
+
+def test_code_that_forks_goes_on_in_one_process() -> None:
+    code = "import os\nfrom orchestrator.plugins.user_code import user_errors\n"
+    code += "with user_errors('x', ValueError): os.fork()\nos.write(1, b'once ')"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert run.stdout == b"once "
+
+
+def test_an_error_whose_message_raises_is_named() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    with pytest.raises(TaskError, match="Silent"), user_errors("task x", TaskError):
+        raise Silent

@@ -310,3 +310,16 @@ def test_options_of_a_command_may_be_huge(value: str) -> None:
     except UserError as error:
         message = one_line(str(error))
     assert problems(message) == [] if message else len(str(read)) <= len(value)
+
+
+def test_a_value_that_parquet_stores_once_counts_in_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), ["a" * 1000])
+    pq.write_table(pa.table({"question": once}), tmp_path / "many.parquet")
+    monkeypatch.setattr(user_files, "free_memory", lambda: 20_000_000)
+    with pytest.raises(TaskError, match="free memory"):
+        list(user_files.record_batches(tmp_path / "many.parquet", "many.parquet"))
+    monkeypatch.setattr(user_files, "free_memory", lambda: 200_000_000)
+    rows = user_files.record_batches(tmp_path / "many.parquet", "many.parquet")
+    assert sum(batch.num_rows for batch in rows) == 20_000

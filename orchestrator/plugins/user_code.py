@@ -1,6 +1,8 @@
 """Names the place where a user's own code failed, so that their error is one line."""
 
+import os
 import sysconfig
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,7 +34,11 @@ def place_of(error: BaseException) -> str:
 
 def describe(error: BaseException) -> str:
     """The error in one line, with its place in the user's code."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 of a class of the user's
+        message = "its message cannot be read"
+    text = " ".join(f"{type(error).__name__}: {message}".split())
     text = text if len(text) <= LENGTH else f"{text[:LENGTH]}…"
     place = place_of(error)
     return f"{text} ({place})" if place else text
@@ -45,6 +51,30 @@ def is_own(plugin: Any) -> bool:
     return str(plugin.__module__).partition(".")[0] in PACKAGES
 
 
+_leave = os._exit
+_calling = threading.local()  # pid: of the process in which this thread calls a user's code
+
+
+def _exit(status: int) -> None:
+    """As `os._exit`, but an error where a user's code calls it: it would end the command."""
+    if getattr(_calling, "pid", None) == os.getpid():
+        raise SystemExit(f"os._exit({status})")
+    _leave(status)
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """A user's code inside this block neither ends this process nor goes on in a fork of it."""
+    pid, before = os.getpid(), getattr(_calling, "pid", None)
+    os._exit, _calling.pid = _exit, pid  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if os.getpid() != pid:
+            _leave(0)
+        _calling.pid = before
+
+
 @contextmanager
 def user_errors(what: str, refused: type[Exception], plugin: object = None) -> Iterator[None]:
     """Turn what a user's code raises into a `refused` that says `what` raised it, and where.
@@ -52,7 +82,8 @@ def user_errors(what: str, refused: type[Exception], plugin: object = None) -> I
     Where the `plugin` is Decile's own, it is a bug of ours and keeps its traceback.
     """
     try:
-        yield
+        with _one_process():
+            yield
     except refused:
         raise
     except (Exception, SystemExit) as error:

@@ -185,7 +185,12 @@ class Store:
         self.uri = uri = os.fspath(uri)
         if not uri.strip():
             raise StoreError("the storage is empty: write a folder, s3://… or gs://…")
-        address = urlsplit(uri)
+        try:
+            address = urlsplit(uri)
+        except ValueError as error:
+            raise StoreError(
+                f"storage {uri[:200]}: {error}: write a folder, s3://… or gs://…"
+            ) from error
         user, separator, _ = address.netloc.rpartition("@")
         # In abfs://CONTAINER@… the user part names a container.
         in_query = redact(address.query) != address.query

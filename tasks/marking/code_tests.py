@@ -330,8 +330,13 @@ def compiled(answer: str) -> Compiled:
 
 
 def _limit(expected: str) -> int:
-    """The bytes of an output that may still be the expected one."""
-    return 2 * len(expected.encode("utf-8", "surrogatepass")) + SLACK
+    """The bytes of an output that may still be the expected one.
+
+    A program can read its limits, so they must not tell answers apart: a power of two, and the same
+    one for all answers of up to 32 KiB.
+    """
+    size = 2 * len(expected.encode("utf-8", "surrogatepass")) + SLACK
+    return 1 << (max(size, 2 * SLACK) - 1).bit_length()
 
 
 # --- Asserts that compare one call with a literal, which need no second sandbox ---

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, NoReturn
 
 FILES = 64 * 2**20  # bytes of a file that a program writes
+PROGRAM = 2**24  # bytes of a compiled program
 ENTRIES = 10_000  # files and folders of /tmp
 THREADS = 4096
 LARGE = 1 << 4096  # integers from here on are written in hex, which is read in linear time
@@ -143,9 +144,13 @@ set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, memb
 sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168, getgroups 115 158,
 getresuid 118 148, getresgid 120 150, getpriority 140 141
 """
+# All but those that stop a process, such as the one that watches a program.
+_SIGNALS = (*range(19), *range(23, 65))
 # Of these, the argument of this number, masked, has one of these values.
 _ARGUMENTS = {
     "clone": (0, 0xFFFFFFFF, (0x3D0F00, 0x7D0F00)),  # threads, as glibc and musl start them
+    **dict.fromkeys(("kill", "tkill"), (1, 0xFFFFFFFF, _SIGNALS)),
+    "tgkill": (2, 0xFFFFFFFF, _SIGNALS),
     "fcntl": (1, 0xFFFFFFFF, (0, 1, 2, 3, 4, 1030)),  # no size of a pipe and no locks
     "ioctl": (1, 0xFFFFFFFF, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
     "mmap": (3, 0x21, (0, 0x01, 0x20)),  # shared without a file: it stays where a part is unmapped
@@ -448,6 +453,24 @@ def _ended(budget: Budget) -> bytes:
     return f"{OUT_OF_TIME}\n".encode() if budget.left <= 0 else _failure("crashed")
 
 
+def _compiled(code: str, budget: Budget) -> CodeType | None:
+    """The program; None where it is none, or takes too much to compile.
+
+    A few nested blocks may become a program of any size, so a process with its limits compiles it.
+    """
+
+    def run(_: int, output: int) -> None:
+        program = compile(code, "<completion>", "exec", dont_inherit=True)
+        _write(output, marshal.dumps(program) + b"\n")
+
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    process = _Process(budget, run, nothing)
+    os.close(nothing)
+    output = process.read(PROGRAM, line=False)
+    process.end()
+    return marshal.loads(output) if output and output.endswith(b"\n") else None
+
+
 def _script(program: CodeType, budget: Budget, text: str, limit: int) -> bytes:
     """What a program writes for an input, and whether it ended without an error."""
 
@@ -509,13 +532,12 @@ def serve_program(
     job: Mapping[str, Any], forbid: Callable[[], None], requests: BinaryIO, replies: int
 ) -> None:
     """Reply to each request about a program with one line; first say whether it compiles."""
-    try:
-        program = compile(job["code"], "<completion>", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
-        _write(1, raised(error).encode() + b"\n")
+    budget = Budget(job["seconds"], job["memory"], forbid)
+    program = _compiled(job["code"], budget)
+    if program is None:
+        _write(1, _failure("syntax-error"))
         return
     _write(1, f"{COMPILED}\n".encode())
-    budget = Budget(job["seconds"], job["memory"], forbid)
     session: _Session | None = None
     while (request := _request(requests)) is not None:
         kind, limit, *content = request

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_SETTINGS = 4 * 2**20  # bytes of a file of settings; the largest that is known has 100,000
 MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
 MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
+OBJECT = 64  # bytes that a value takes in Python beyond its content
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
 _KINDS = {
     stat.S_IFIFO: "is a pipe: write its content to a file first",
@@ -110,7 +111,7 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = int(self._stream.readinto(buffer))
+        size = int(self._stream.readinto(buffer) or 0)  # None: a file of the kernel that waits
         self._left -= size
         if self._left < 0:
             raise too_large(self._path, self._most, self._free)
@@ -138,10 +139,18 @@ def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":
     free, size = free_memory(), 0
     with pq.ParquetFile(source) as file:
         for batch in file.iter_batches(BATCH_ROWS):
-            size += batch.nbytes
+            size += batch.num_rows * batch.num_columns * OBJECT
+            size += sum(_expanded(column).nbytes for column in batch.columns)
             if size * 2 > free:
                 raise too_large(path, free // 2, free)
             yield batch
+
+
+def _expanded(column: "pa.Array") -> "pa.Array":
+    """A column with its values once per row, as Python has them."""
+    import pyarrow as pa
+
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
 
 def free_memory() -> int:
