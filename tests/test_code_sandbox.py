@@ -18,6 +18,7 @@ import pytest
 
 from tasks import Answer
 from tasks.code import Code
+from tasks.marking import sandbox
 from tasks.marking.code_tests import compiled, read_tests, run_tests
 from tasks.marking.sandbox import Limits, problem, run_asserts, run_program
 from tasks.marking.sandbox_guest import (
@@ -774,3 +775,22 @@ def test_a_program_cannot_stop_the_process_that_watches_it(signal: str) -> None:
     code = f"import os, signal\ndef f(): os.kill(os.getppid(), signal.{signal})"
     test = "try: f()\nexcept OSError: pass\nelse: assert False"
     assert run_tests(code, json.dumps({"asserts": [test]}), LIMITS).passed == 1
+
+
+def test_a_program_cannot_fill_its_input() -> None:
+    code = "import os\ntry: os.write(0, b'x' * 1000)\nexcept OSError: print('refused')"
+    tests = json.dumps({"stdin": [["1\n", "refused\n"]]})
+    assert run_tests(code, tests, LIMITS).passed == 1
+
+
+def test_nothing_beside_the_interpreter_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it stands in the user's own bin folder."""
+    (tmp_path / "home" / "bin").mkdir(parents=True)
+    interpreter = tmp_path / "home" / "bin" / "python"
+    monkeypatch.setattr(sandbox, "executable", lambda: str(interpreter))
+    command = sandbox._bubblewrap.__wrapped__()
+    shown = command[command.index(str(interpreter)) - 1 :][:3]
+    assert shown == ["--ro-bind", str(interpreter), str(interpreter)]
+    assert str(tmp_path / "home") not in command

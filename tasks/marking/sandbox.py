@@ -285,10 +285,11 @@ def _bubblewrap() -> list[str]:
             command += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             command += ["--ro-bind", folder, folder]
-    prefixes = {os.path.realpath(sys.base_prefix), str(Path(executable()).parents[1])}
-    for prefix in sorted(prefixes):
-        if prefix not in ("/", "/usr") and not prefix.startswith("/usr/"):
-            command += ["--ro-bind", prefix, prefix]
+    inside = ["/usr"]
+    for path in (os.path.realpath(sys.base_prefix), executable()):  # not what is beside a program
+        if path != "/" and not any(f"{path}/".startswith(f"{parent}/") for parent in inside):
+            command += ["--ro-bind", path, path]
+            inside.append(path)
     if os.path.exists("/etc/ld.so.cache"):  # for libpython in /usr/local
         command += ["--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for device in ("/dev/null", "/dev/random", "/dev/urandom"):

@@ -8,6 +8,7 @@ plain data, never an object with methods of its own. The program is not told wha
 from __future__ import annotations
 
 import builtins
+import fcntl
 import marshal
 import math
 import operator
@@ -369,15 +370,17 @@ def _write(file: int, data: bytes) -> None:
 
 
 def file_of(content: bytes) -> int:
-    """A temporary file of this content, open at its beginning."""
+    """A temporary file of this content, open at its beginning; on Linux, it cannot change."""
     if hasattr(os, "memfd_create"):
-        file = os.memfd_create("input")
+        file = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         import tempfile
 
         with tempfile.TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
     _write(file, content)
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
     os.lseek(file, 0, os.SEEK_SET)
     return file
 
