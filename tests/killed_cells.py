@@ -6,6 +6,7 @@ What an undisturbed run writes is traced, so that a write which is added one day
 import os
 import shutil
 import signal
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,7 +195,6 @@ class KilledCell:
         self.scenario, self.host, self.folder, self.server = scenario, host, folder, server
         folder.mkdir()
         self.cell = scenario.cell(folder)
-        self.runs = 0
         self.proxied: list[str] = []  # requests that changed the bucket, of the last run
         self.storage = self.new_storage()
         ended = self.run()
@@ -260,7 +260,6 @@ class KilledCell:
 
     def new_storage(self) -> str:
         """A storage with the samples and the subset, which are drawn once."""
-        self.runs += 1
         base, place = self.folder / "prepared", self.folder / "runs"
         if not base.exists():
             arguments = (self.cell.model_dump_json(), str(base))
@@ -270,7 +269,7 @@ class KilledCell:
         shutil.copytree(base, place)
         if not self.scenario.bucket:
             return str(place)
-        storage = bucket(self.server, f"{self.folder.name}-{self.runs}")
+        storage = bucket(self.server, f"cell-{uuid.uuid4().hex}")  # also of others at once
         store = Store(storage)
         for name in ("probes", "subsets"):
             store.copy_in(place / name, name)
