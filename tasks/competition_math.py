@@ -80,7 +80,7 @@ class CompetitionMath(ReadTask):
 
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "2"
     # The first two serve as wrong answers, so no problem has them as its gold.
     examples: ClassVar[tuple[str, ...]] = (
         "\\frac{17}{1009}",

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,13 @@ from tasks.marking.marks import (
     no_answer_mark,
     read_gold,
 )
-from tasks.marking.reading import last_box, last_filled_box, without_thinking
+from tasks.marking.reading import (
+    final_text,
+    find_statement,
+    first_sentence,
+    last_box,
+    last_filled_box,
+)
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.files import (
     INSTRUCTIONS,
@@ -43,7 +50,13 @@ if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
     from tasks.sources.plain_columns import PlainFile
 
-_WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mbox|emph)\s*\{([^{}]*)\}"
+)
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"'})
+_QUOTED = re.compile(r"""\A(?:"|``|')(.*?)(?:"|''|')\Z""", re.DOTALL)
+_SPACES = re.compile(r"\\[,;:! ]|(?<!\\)~")
+_ESCAPED = re.compile(r"\\([&%_#$])")
 # The first two of each serve as wrong answers.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "number": ("170009", "-3", "1200"),
@@ -90,7 +103,7 @@ class QuestionFile(ReadTask):
 
     name: ClassVar[str] = "file"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "2"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nPut the final answer within \\boxed{}."),
         "bare": Template("{question}"),
@@ -409,22 +422,32 @@ class QuestionFile(ReadTask):
 
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
-    """Compare the content of the last box with the gold text."""
-    box = (
-        last_box(completion)
-        if marking == "strict"
-        else last_filled_box(without_thinking(completion))
-    )
-    if box is None:
-        return no_answer_mark(truncated)
+    """Compare the content of the last box, or a stated answer, with the gold text."""
     if marking == "strict":
+        box = last_box(completion)
+        if box is None:
+            return no_answer_mark(truncated)
         return answer_mark(box.strip() == answer.strip(), box, "strict:boxed-text")
-    return answer_mark(_normalize(box) == _normalize(answer), box, "lenient:boxed-text")
+    text, tagged = final_text(completion)
+    box = last_filled_box(text)
+    place = "boxed" if box is not None else "tagged" if tagged else "stated"
+    if box is None and tagged:
+        box = text
+    if box is None and (statement := find_statement(text)) is not None:
+        box = first_sentence(statement, truncated)
+    if not box:
+        return no_answer_mark(truncated)
+    return answer_mark(_normalize(box) == _normalize(answer), box, f"lenient:{place}-text")
 
 
 def _normalize(text: str) -> str:
-    text = " ".join(_WRAPPED.sub(r"\1", text).split())
-    return text.removesuffix(".").rstrip().casefold()
+    """The text without LaTeX's escapes, wrappers and spaces, quotation marks and case."""
+    text = unicodedata.normalize("NFC", text).translate(_QUOTES)
+    while (inner := _WRAPPED.sub(r"\1", text)) != text:
+        text = inner
+    text = _ESCAPED.sub(r"\1", _SPACES.sub(" ", text)).replace("**", "")
+    text = " ".join(text.split()).removesuffix(".").rstrip()
+    return (_QUOTED.sub(r"\1", text)).removesuffix(".").rstrip().casefold()
 
 
 def check_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:

@@ -80,7 +80,7 @@ class ReasoningGym(Task):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "2"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nPut the final answer within \\boxed{}."),
         "tags": Template("{question}\nWrite the final answer as <answer>…</answer>."),

@@ -372,7 +372,7 @@ class ShuffledObjects(ReadTask):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "2"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template(f"{{question}}\n{_INSTRUCTION}"),
         "paper": Template(f"{{question}}.\n{_BRIEF}", NO_THINKING),

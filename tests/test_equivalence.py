@@ -2,10 +2,7 @@ r"""Expressions: equal by text, by value or by math-verify, in any process and t
 
 import gzip
 import json
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 from data import data
@@ -13,10 +10,10 @@ from processes import hang_limit
 
 from orchestrator.probing.checks import BOMBS
 from tasks import Answer, get_task
-from tasks.children import Children
-from tasks.marking import equivalence
+from tasks.marking.comparison import same
 from tasks.marking.equivalence import mark_expression, mark_expressions
-from tasks.marking.spelling import normalize_latex, same_text, split_answer, split_unit
+from tasks.marking.spelling import normalize_latex, same_text, split_answer
+from tasks.marking.units import split_unit
 
 SAME = [
     (r"\frac{1}{2}", r"\dfrac12"),
@@ -61,24 +58,34 @@ def test_normalization_removes_differences_of_spelling() -> None:
     ("latex", "value", "unit"),
     [
         (r"5\text{ cm}", "5", "centimeter"),
-        (r"5\,\mathrm{~cm}^2", "5", "square centimeter"),
-        (r"5\text{ cm}^{3}", "5", "cubic centimeter"),
-        ("5 m^3", "5 m^3", ""),
-        (r"5\text{ sq ft}", "5", "square foot"),
+        (r"5\,\mathrm{~cm}^2", "5", "centimeter^2"),
+        (r"5\text{ cm}^{3}", "5", "centimeter^3"),
+        ("5 m^3", "5", "meter^3"),
+        ("5m^3", "5m^3", ""),
+        (r"5\text{ sq ft}", "5", "foot^2"),
         (r"5\text{ men and women}", r"5\text{ men and women}", ""),
         ("7 men", "7", "men"),
-        (r"5 \%", r"5 \%", "percent"),
+        (r"5\text{ percent}", r"5\%", ""),
+        (r"10\ \mathrm{m\,s^{-1}}", "10", "meter second^-1"),
+        (r"10\,\frac{\text{m}}{\text{s}}", "10", "meter second^-1"),
+        (r"10\ \text{N}\cdot\text{m}", "10", "meter newton"),
+        (r"10\,\Omega", "10", "ohm"),
+        (r"10^{\circ}C", "10", "celsius"),
+        ("6:30 PM", "6:30", "pm"),
+        (r"2+3\mathrm{i}", r"2+3\mathrm{i}", ""),
         ("0.5°", "0.5°", "degree"),
         ("x", "x", ""),
         (r"\frac{1}{2}\text{ hr}.", r"\frac{1}{2}", "hour"),
-        ("5 square feet", "5", "square foot"),
+        ("5 square feet", "5", "foot^2"),
         ("7 distinct integers", "7", "integer"),
-        (r"\$5", r"\$5", "dollar"),
+        (r"\$5", "5", "dollar"),
+        (r"-\$0.50", "-0.50", "dollar"),
+        (r"\text{€}10", "10", "euro"),
         (r"42^\circ", r"42^\circ", "degree"),
         (r"5\text{ million}", r"5\text{ million}", ""),
         (r"5\text{ if }", r"5\text{ if }", ""),
         ("2 ab", "2 ab", ""),
-        (r"5\text{-}", "5", ""),
+        (r"5\text{-}", r"5\text{-}", ""),
         (r"\text{Alice}\text{ Bob}", r"\text{Alice}\text{ Bob}", ""),
     ],
 )
@@ -106,11 +113,11 @@ def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
         ("[1,2]", r"\{1,2\}", "wrong"),
         ("(1,2)", r"(1,\frac{4}{2})", "correct"),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}\frac22\\2\end{pmatrix}", "correct"),
-        ("1", r"1\\2", "wrong"),
-        ("11", "5 6", "wrong"),
+        ("1", r"1\\2", "unparsed"),
+        ("11", "5 6", "unparsed"),
         (r"x \neq 3", "x=3", "wrong"),
         (r"x \neq 3", r"x \ne 3", "correct"),
-        ("12", "at least 12", "wrong"),
+        ("12", "at least 12", "unparsed"),
         ("20", r"20\%", "correct"),
         ("0.05", r"5\%", "correct"),
         ("x > 5", r"(5,\infty)", "correct"),
@@ -127,7 +134,7 @@ def test_expressions_with_different_texts_are_compared_by_value(
     gold: str, answer: str, outcome: str
 ) -> None:
     mark = mark_expression(rf"So it is \boxed{{{answer}}}.", gold, "lenient", truncated=False)
-    assert (mark.outcome, mark.extracted) == (outcome, answer)
+    assert (mark.outcome, mark.extracted) == (outcome, None if outcome == "unparsed" else answer)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_a_label_a_unit_or_a_base_may_be_left_out_but_not_changed(
 def test_a_unit_is_the_same_by_any_of_its_names(names: str) -> None:
     full = names.split()[0]
     for name in names.split():
-        assert split_unit(rf"5\text{{ {name}}}^2") == ("5", f"square {full}"), name
+        assert split_unit(rf"5\text{{ {name}}}^2") == ("5", f"{full}^2"), name
 
 
 @pytest.mark.parametrize("of", ["{} today", "{} each", "square {}"])
@@ -235,9 +242,11 @@ def test_a_statement_that_the_limit_may_have_cut_is_no_answer() -> None:
 def test_the_rule_names_the_place_and_what_decided() -> None:
     for text, rule in (
         (r"\boxed{\tfrac12}", "lenient:boxed-text"),
-        (r"\boxed{0.50}", "lenient:boxed-number"),
-        (r"\boxed{2^{-1}}", "lenient:boxed-math-verify"),
-        ("The answer is 0.50", "lenient:stated-number"),
+        (r"\boxed{0.50}", "lenient:boxed-value"),
+        (r"\boxed{2^{-1}}", "lenient:boxed-value"),
+        ("The answer is 0.50", "lenient:stated-value"),
+        ("<answer>0.50</answer>", "lenient:tagged-value"),
+        ("#### 0.50", "lenient:hash-value"),
     ):
         mark = mark_expression(text, r"\frac{1}{2}", "lenient", truncated=False)
         assert (mark.outcome, mark.rule) == ("correct", rule)
@@ -262,15 +271,36 @@ def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
         mark_expression(r"\boxed{" + piece * (1_000_000 // len(piece)) + "}", "5", "strict", False)
 
 
-@pytest.mark.slow
-def test_expressions_that_exceed_the_time_limit_are_errors_and_marking_continues(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(equivalence._VERIFIERS, "limit", 2.0)
+TOO_LARGE = [
+    "9^{9^{9^{9}}}",
+    r"10^{10^{10}}!",
+    r"\sin(10^{10^{4}})",
+    r"e^{e^{e^{9}}}",
+    r"\sqrt{2^{99999}+1}",
+    r"\binom{10^{9}}{5000000}",
+    "((((99999!)))!)",
+    "x^{99999999}",
+    "(1+x)^{9999}" * 90,
+]
+
+
+@pytest.mark.parametrize("answer", TOO_LARGE)
+def test_the_work_for_an_answer_is_bounded(answer: str) -> None:
+    """By its own size, not by time: the mark is the same on a busy machine."""
+    with hang_limit():
+        mark = mark_expression(rf"\boxed{{{answer}}}", "7+x", "lenient", truncated=False)
+    assert mark.outcome in ("error", "unparsed", "wrong")
+    if mark.outcome == "error":
+        assert mark[:3] == ("error", answer, "lenient:boxed-too-large")
+    assert same_text(split_answer(answer), split_answer(answer)), "text needs no value"
+
+
+def test_bombs_are_handled_and_marking_continues() -> None:
     answers = [Answer(bomb, "7") for bomb in BOMBS] + [Answer(r"\boxed{x+7}", "7+x")]
-    *bombs, last = mark_expressions(answers, "lenient")
-    assert {mark.outcome for mark in bombs} <= {"error", "unparsed", "wrong"}
-    assert [m.rule for m in bombs[:2]] == ["lenient:boxed-time-limit"] * 2
+    with hang_limit():
+        *bombs, last = mark_expressions(answers, "lenient")
+    assert {mark.outcome for mark in bombs} <= {"error", "unparsed"}
+    assert [m.rule for m in bombs[:2]] == ["lenient:boxed-too-large"] * 2
     assert last.outcome == "correct"
 
 
@@ -314,83 +344,81 @@ def test_every_gold_of_math_is_correct(golds: list[str], marking: str) -> None:
 
 
 @pytest.mark.slow
-def test_math_verify_parses_every_tenth_gold(golds: list[str]) -> None:
-    verifiers = Children("tasks.marking.math_verifier:equivalent", 2, 10.0)
-    some = golds[::10]
-    replies = verifiers.map([(gold, gold) for gold in some])
-    verifiers.close()
-    assert [g for g, reply in zip(some, replies, strict=True) if reply.value is not True] == []
+def test_the_reader_reads_the_golds_of_math(golds: list[str]) -> None:
+    unread = {g for g in set(golds) if same(*[split_answer(g).latex] * 2) is not True}
+    assert len(unread) <= 5, unread
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "equal"),
-    [
-        (r"\frac{1}{2}", "0.5", True),
-        (r"\sqrt{2}", "1.414214", False),
-        (r"\sqrt{2}", r"\frac{2}{\sqrt{2}}", True),
-        ("1.414214", r"\sqrt{2}", True),  # the gold is rounded
-        (r"\sqrt{4}", "2.0", True),
-        ("(1,2)", "(1.0,2)", True),
-        ("5,\\!525", "5525", True),
-        ("5{,}525", "5525", True),
-        ("5525 .", "5{,}525,", True),
-        ("x > 5", r"(5,\infty)", True),
-        ("2ab", "2ba", True),
-        ("2ab", "2", False),
-        (r"\text{Bob}", r"\text{Bob}", True),
-        (r"\text{Bob}", "7", False),
-        ("7", "?", None),
-        ("7", r"\text{seven}", False),
-        ("?", "?", True),
-        ("?", "5", False),
-        ("7", "", None),
-    ],
-)
-def test_math_verify_compares_by_value_but_not_by_rounding(
-    gold: str, answer: str, equal: bool | None
-) -> None:
-    """In this process, where there is no time limit."""
-    from tasks.marking.math_verifier import equivalent
+SAME_VALUES = [
+    (r"\frac{1}{2}", "0.5", True),
+    (r"\sqrt{2}", "1.414214", False),
+    (r"\sqrt{2}", r"\frac{2}{\sqrt{2}}", True),
+    ("1.414214", r"\sqrt{2}", True),  # the gold is rounded
+    ("1.41", r"\sqrt{2}", False),
+    (r"\sqrt{4}", "2.0", True),
+    ("(1,2)", "(1.0,2)", True),
+    ("5,\\!525", "5525", True),
+    ("5{,}525", "5525", True),
+    ("5525 .", "5{,}525,", True),
+    ("x > 5", r"(5,\infty)", True),
+    ("2ab", "2ba", True),
+    ("2ab", "2", False),
+    (r"\text{Bob}", r"\text{Bob}", True),
+    (r"\text{Bob}", "7", False),
+    ("7", "?", None),
+    ("7", r"\text{seven}", False),
+    ("?", "?", False),  # equal texts are compared before
+    ("7", "", None),
+    # rationals exactly, other numbers to a precision that follows their size
+    (r"6.63\times10^{-34}", r"1.05\times10^{-34}", False),
+    (r"\frac{1}{52!}", r"\frac{1}{51!}", False),
+    (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}", False),
+    (r"\frac{1}{2^{99}}", "2^{-99}", True),
+    (r"\sqrt{2^{200}+1}", "2^{100}", False),
+    (r"\sqrt{2^{200}}", "2^{100}", True),
+    (r"e^{-1000}", "0", False),
+    (r"\sin\pi", "0", True),
+    (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2", True),
+    ("42!!", r"42\cdot 40!!", True),
+    ("42!!", "41!!", False),
+    # with symbols: at points of both signs
+    ("x", r"\sqrt{x^2}", False),
+    (r"\frac{1}{\sqrt{n}}", r"\frac{\sqrt{n}}{n}", True),
+    ("(-1)^n", "(-1)^{n+1}", False),
+    (r"\sin 2x", r"2\sin x\cos x", True),
+    ("f(2x)", "f(x+x)", True),
+    ("f(2x)", "f(x+2)", False),
+    # what is added to a value, or missing from a collection
+    ("42", "> 42", None),
+    ("42", "42+", None),
+    ("42", r"42\mathbb{Z}", None),
+    ("2", r"2 \mid n", None),
+    ("7", r"6 \to 7", None),
+    ("7", r"1, 2, \ldots, 7", False),
+    ("6", r"6.\overline{3}", False),
+    ("f''(2)", "f'(2)", False),
+    (r"\frac{dy}{dx}=2", r"\frac{dx}{dy}=2", False),
+    (r"\operatorname{Re}(z)=3", r"\operatorname{Im}(z)=3", False),
+    (r"3^\circ", "3'", None),
+    ("a=3,b=4", "4,3", False),
+    ("a=3,b=4", "3,4", True),
+    # collections
+    (r"\{18,150\}", "18,150", True),
+    ("18150", "18,150", True),
+    ("1, 234", "1,234", True),
+    (r"(1,2), (3,4)", r"\{(3,4),(1,2)\}", True),
+    ("-3<x<5", "5>x>-3", True),
+    ("-3<x<5", "5>x", False),
+    (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3", True),
+    (r"(-\infty,2)\cup(3,\infty)", r"]-\infty,2[\,\cup\,]3,\infty[", True),
+    (r"\mathbb{R}\setminus\{3\}", r"x \ne 3", True),
+    ("|x|>2", "x>2, x<-2", True),
+    (r"\pm 3", "3, -3", True),
+    (r"\frac{\pi}{2}", r"\frac{\pi}{2} \approx 1.57", True),
+    (r"\frac{\pi}{2}", r"\frac{\pi}{2} \approx 3", False),
+]
 
-    assert equivalent(gold, answer) is equal
 
-
-def test_a_gold_that_cannot_be_parsed_is_an_error() -> None:
-    from tasks.marking.math_verifier import equivalent
-
-    with pytest.raises(ValueError, match="gold '' cannot be parsed"):
-        equivalent("", "5")
-
-
-TWICE = """
-import sys
-from antlr4.atn.PredictionMode import PredictionMode
-from tasks.marking import math_verifier
-latex = [line.strip() for line in sys.stdin]
-def read():
-    math_verifier._parsed.cache_clear()
-    results = []
-    for text in latex:
-        try:
-            results.append(repr(math_verifier._parsed(text)))
-        except Exception as error:
-            results.append(type(error).__name__)
-    return results
-two = read()
-math_verifier.PredictionMode = type("Full", (), {"SLL": PredictionMode.LL, "LL": PredictionMode.LL})
-print([text for text, a, b in zip(latex, two, read()) if a != b])
-"""
-
-
-@pytest.mark.slow
-def test_two_stage_parsing_agrees_with_the_full_parser(golds: list[str]) -> None:
-    some = [gold.replace("\n", " ") for gold in golds[::25]]
-    run = subprocess.run(
-        [sys.executable, "-c", TWICE],
-        input="\n".join(some),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
-    assert run.stdout.strip() == "[]"
+@pytest.mark.parametrize(("gold", "answer", "equal"), SAME_VALUES)
+def test_answers_are_compared_by_what_they_say(gold: str, answer: str, equal: bool | None) -> None:
+    assert same(gold, answer) is equal

@@ -225,7 +225,7 @@ def test_an_edited_function_is_another_marker(folder: Path) -> None:
     markers, scores = zip(*sorted(seen, key=lambda pair: pair[1]), strict=True)
     assert scores == ((0, 0.25, 0.5), (0.25,) * 3, (1.0,) * 3)
     assert len(set(markers)) == 3
-    assert all(re.fullmatch(r"file/1/lenient/edited:score@[0-9a-f]{16}", m) for m in markers)
+    assert all(re.fullmatch(r"file/2/lenient/edited:score@[0-9a-f]{16}", m) for m in markers)
 
 
 def test_a_module_named_like_a_library_is_refused(folder: Path) -> None:

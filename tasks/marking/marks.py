@@ -16,36 +16,41 @@ from tasks.marking.numbers import (
 )
 from tasks.marking.reading import (
     REACH,
+    final_text,
     find_statement,
     first_sentence,
     last_box,
     last_filled_box,
     last_line,
-    without_thinking,
 )
 
 _LETTER = re.compile(r"\(?\s*([A-Za-z])\s*\)?\s*[.:]?")
 _IN_BRACKETS = re.compile(r"(?<!\w)\(([A-Za-z])\)")
 # A letter on its own; "a" and "I" are words, and so is a capital before a word ("A red ball").
 _BARE = re.compile(r"(?<![\w'(])(?!a\b|I\b)([A-Za-z])(?![\w'])(?!\s+(?!(?:or|and|nor)\b)[A-Za-z])")
-_LEADING = re.compile(r"(?:(?:option|choice)\s+)?\(?([A-Za-z])(?=[\W]*$|[.:,;)]\s)", re.IGNORECASE)
+_LEADING = re.compile(
+    r"(?:(?:option|choice)\s+)?\(?([A-Za-z])(?=[\W]*$|[.:,;)]\s|\s+\()", re.IGNORECASE
+)
 _DENIED = re.compile(r"\b(?:not|never|neither|nor|isn't|wrong|incorrect)\b", re.IGNORECASE)
 _LAST_LINE = re.compile(r"(?:\*\*)?(?:\(([A-Z])\)|([A-Z]))\.?(?:\*\*)?\.?")
 
 
-def find_letter(text: str, *, truncated: bool) -> tuple[str, str] | None:
-    """The option letter of a text without thinking, in upper case, with the rule that applied.
+def find_letter(text: str, *, tagged: bool, truncated: bool) -> tuple[str, str] | None:
+    """The option letter of a `reading.final_text`, in upper case, with the rule that applied.
 
-    A box takes precedence. Without one: "the answer is (X)", or a last line with only a letter.
+    A box takes precedence, then `<answer>` tags. Without them: "the answer is (X)", or a last line
+    with only a letter.
     """
-    if (box := last_filled_box(text)) is not None:
-        if len(box) > REACH:
+    box = last_filled_box(text)
+    if box is not None or tagged:
+        place, span = ("tagged", text) if box is None else ("boxed", box)
+        if len(span) > REACH:
             return None
-        span = strip_markup(box)
+        span = strip_markup(span)
         if match := _LETTER.fullmatch(span):
-            return match[1].upper(), "boxed-letter"
+            return match[1].upper(), f"{place}-letter"
         option = one_option(span)
-        return None if option is None else (option, "boxed-option")
+        return None if option is None else (option, f"{place}-option")
     rest = find_statement(text)
     statement = None if rest is None else first_sentence(rest, truncated)
     if statement is not None and (letter := one_option(strip_markup(statement))) is not None:
@@ -135,7 +140,8 @@ def mark_number(
         gold = parse_integer(answer)  # faster than parse_number
         correct = integer == (parse_number(answer) if gold is None else gold)
         return answer_mark(correct, str(integer), "strict:boxed-integer")
-    number = find_number(without_thinking(completion), anywhere=last_number, truncated=truncated)
+    text, tagged = final_text(completion)
+    number = find_number(text, tagged=tagged, anywhere=last_number, truncated=truncated)
     if number is None:
         return no_answer_mark(truncated)
     value, rule = number
@@ -152,7 +158,8 @@ def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> 
         match = _STRICT_LETTER.fullmatch(box) if box is not None else None
         option = (match[1], "boxed-letter") if match else None
     else:
-        option = find_letter(without_thinking(completion), truncated=truncated)
+        text, tagged = final_text(completion)
+        option = find_letter(text, tagged=tagged, truncated=truncated)
     if option is None:
         return no_answer_mark(truncated)
     letter, rule = option

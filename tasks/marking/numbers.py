@@ -3,6 +3,8 @@
 import re
 from fractions import Fraction
 
+from tasks.marking.comparison import named
+from tasks.marking.latex import SCALARS, THOUSANDS, Unreadable, read
 from tasks.marking.reading import (
     REACH,
     find_bold,
@@ -11,22 +13,23 @@ from tasks.marking.reading import (
     first_sentence,
     last_filled_box,
 )
+from tasks.marking.units import MODIFIERS, split_unit
+from tasks.marking.values import constant
 
 # Digits, in groups of three or not. Possessive, so that no run of groups is tried twice.
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
 _NUMBER = re.compile(rf"{_SIGNED.pattern}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?")
 _VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
-_GOLD = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
+_GOLD = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
 _LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
 
 _MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u202f": " "})
-_THOUSANDS = re.compile(r"(?<=\d)(?:,?\\[,;:!]|\\ |~|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _NEGATIVE = re.compile(r"\b(?:minus|negative)\s+(?=[\d.$])", re.IGNORECASE)
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)(\d))")
 _DECORATION = re.compile(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|boldsymbol|left|right|q?quad|degree)\b"
-    r"|\\?[$%]|[£€¥]|\^\\circ|\^\{\\circ\}|°"  # money, percent, degrees
+    r"|\\?[$%]|[£€¥₹]|\\pounds\b|\bUSD\b|\^\\circ|\^\{\\circ\}|°"  # money, percent, degrees
     r"|\\[,;:!]|\\(?= )|~|\\[()\[\]]|\*\*|__|[{}]"
 )
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s*(?:\^\s*[23]\b|[²³])")  # cm^2; x in 5x^2 is a variable
@@ -47,14 +50,6 @@ _POINTER = re.compile(
     r"\b(?:step|example|case|part|question|problem|section|option|equation|line|page)\s+\(?$",
     re.IGNORECASE,
 )
-MODIFIERS = re.compile(
-    r"\b(?:not|never|cannot|isn't|neither|nor"  # a denial
-    r"|than|at (?:least|most)|up to|or (?:more|less|fewer)"  # a bound
-    r"|half|(?:third|quarter) of|twice|double"  # a part or a multiple of it
-    r"|dozens?|(?:hundred|thousand|(?:m|b|tr)illion)s?)\b",
-    re.IGNORECASE,
-)
-"""Words that change the meaning of the number next to them."""
 
 
 def strip_markup(text: str) -> str:
@@ -62,7 +57,7 @@ def strip_markup(text: str) -> str:
 
     `{,}` and `\,` between digits join them, as in `224{,}000` and `1\,000`.
     """
-    text = _THOUSANDS.sub("", text.replace("{,}", ",")).translate(_MINUS)
+    text = THOUSANDS.sub("", text.replace("{,}", ",")).translate(_MINUS)
     text = _FRACTION.sub(lambda m: f" {m[1] or m[3]}/{m[2] or m[4]}", _NEGATIVE.sub("-", text))
     return _UNIT_POWER.sub("", _DECORATION.sub(" ", text)).strip()
 
@@ -89,9 +84,12 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def normalize_number(text: str) -> str | None:
-    """A gold: an integer, decimal or fraction without commas, or None for any other text."""
-    bare = text.strip().replace(",", "")
-    return bare if _GOLD.fullmatch(bare) else None
+    """A gold: an integer, decimal or fraction, without commas between groups of three digits.
+
+    None for any other text: `2,3` is a list, or a decimal in some countries.
+    """
+    bare = text.strip()
+    return bare.replace(",", "") if _GOLD.fullmatch(bare) else None
 
 
 def only_number(span: str) -> Fraction | None:
@@ -120,6 +118,31 @@ def only_number(span: str) -> Fraction | None:
     return None if changes_value else parse_number(numbers[0][0])
 
 
+def number_in(span: str) -> Fraction | None:
+    r"""The value of a short span: of its only number, or of LaTeX such as `9.5 \times 10^3`."""
+    value = only_number(span)
+    return _latex_number(span) if value is None and len(span) <= REACH else value
+
+
+def _latex_number(span: str) -> Fraction | None:
+    """The value of a number, power or quotient; None for sums and products, but with powers."""
+    if MODIFIERS.search(span):
+        return None
+    try:
+        node = read(split_unit(span)[0])
+        if (name := named(node)) is not None:
+            node = name.value
+        if node.kind == "percent":
+            (node,) = node.args
+        is_worked_out = node.kind != "add" and (
+            node.kind != "multiply" or any(part.kind == "power" for part in node.args)
+        )
+        value = constant(node) if node.kind in SCALARS and is_worked_out else None
+    except Unreadable:
+        return None
+    return value if isinstance(value, Fraction) else None
+
+
 def last_number(text: str) -> Fraction | None:
     """The value of the last number anywhere in the text."""
     if (last := _LAST_DIGIT.search(text)) is None:
@@ -129,25 +152,29 @@ def last_number(text: str) -> Fraction | None:
     return parse_number(numbers[-1]) if numbers else None
 
 
-def find_number(text: str, *, anywhere: bool, truncated: bool) -> tuple[Fraction, str] | None:
-    """The number of a text without thinking, with the rule that applied.
+def find_number(
+    text: str, *, tagged: bool, anywhere: bool, truncated: bool
+) -> tuple[Fraction, str] | None:
+    """The number of a `reading.final_text`, with the rule that applied.
 
-    A box takes precedence. Without one: `#### N`, "the answer is N", a bold number in the last
+    A box takes precedence, then `<answer>` tags. Without them: `#### N`, "the answer is N", a bold number in the last
     line, and, with `anywhere`, the last number of the text.
     """
     if (box := last_filled_box(text)) is not None:
         value = parse_integer(box)
-        return _with_rule("boxed", only_number(box) if value is None else Fraction(value))
+        return _with_rule("boxed", number_in(box) if value is None else Fraction(value))
+    if tagged:
+        return _with_rule("tagged", number_in(text))
     if (line := find_hash_line(text, truncated)) is not None:
-        return _with_rule("hash", only_number(line))
+        return _with_rule("hash", number_in(line))
     rest = find_statement(text)
     statement = None if rest is None else first_sentence(rest, truncated)
     if statement is not None:
-        number = only_number(_WHICH_IS.sub(" = ", _REMARK.sub("", statement)))
+        number = number_in(_WHICH_IS.sub(" = ", _REMARK.sub("", statement)))
         if number is not None:
             return _with_rule("stated", number)
     span = None if truncated else find_bold(text)
-    if span is not None and (number := only_number(span)) is not None:
+    if span is not None and (number := number_in(span)) is not None:
         return _with_rule("bold", number)
     return _with_rule("last", last_number(text)) if anywhere and not truncated else None
 

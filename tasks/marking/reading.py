@@ -11,24 +11,31 @@ _TOKEN = re.compile(r"\\[a-z]+\s*\{|\\\\(?![a-z])|\\[{}]|[{}]")
 _OPENING = re.compile(r"\\([a-z]+)\s*\{")
 
 _STATEMENT = re.compile(
-    r"\banswer\b(?:\s+(?:is|(?:must|should|would|will|has to)\s+be)\b|\*{0,2}\s*[:=])\s*:?",
+    r"\b(?:answer|(?:correct|right|best)\s+(?:option|choice))\b"
+    r"(?:\s+(?:is|(?:must|should|would|will|has to)\s+be)\b|\*{0,2}\s*[:=])\s*:?",
     re.IGNORECASE,
 )
 # "If the answer is 5, …"; a comma ends the condition: "If he sells all, the answer is 5"
 _HYPOTHETICAL = re.compile(
     r"\b(?:if|whether|suppos\w*|assum\w*|doubt|unless|maybe|perhaps)\b[^.,;:!?\n]*$", re.IGNORECASE
 )
+_CODE = re.compile(r"(?<!`)`(?!`)")
 _TAG = re.compile(r"</?[a-z]+>", re.IGNORECASE)
 _END = re.compile(r"[.!?](?=\s|\*|$)|\n")
 _REASON = re.compile(
     r"(?<=\S)(?:,?\s+(?:because|since|as)\b|(?:,|\s+and|\s+but)\s+not\b).*", re.DOTALL
 )
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
-_NUMERIC = re.compile(r"[-+−$€£\\\d.]")
+_NUMERIC = re.compile(r"[-+−$€£₹¥\\\d.½⅓⅔¼¾]")
 _HEADING = re.compile(r"\d+[.):]\s+\S")  # Markdown: "#### 2. Count the pens"
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _DIGIT = re.compile(r"\d")
 _UNIT_AFTER = re.compile(r"[\s.!|]*(?:[a-z]+\b[\s.!|]*){0,3}")  # and the rest of a table row
+
+TOKEN_LENGTH = 40  # characters of an end-of-turn token, at most
+_END_OF_TURN = re.compile(
+    r"(?:<\|[\w-]{1,30}\|>|<｜[^<>｜]{1,30}｜>|</s>|<eos>|<end_of_turn>|<pad>)\Z"
+)
 
 REACH = 200  # characters after "the answer is" that can hold the answer
 STATEMENTS = 20  # how many of the last statements are examined
@@ -38,6 +45,21 @@ CLAUSE = 60  # characters before "answer is" in which a condition can begin
 def without_thinking(text: str) -> str:
     """The text without its thinking: after the last `</think>` and before an open `<think>`."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
+def final_text(text: str) -> tuple[str, bool]:
+    """The text without its thinking and end-of-turn tokens; whether it is inside `<answer>` tags.
+
+    The tags count where no box follows them.
+    """
+    text = without_thinking(text).rstrip()
+    while end := _END_OF_TURN.search(text[-TOKEN_LENGTH:]):
+        text = text[: len(text) - len(end[0])].rstrip()
+    before, closing, after = text.rpartition("</answer>")
+    _, opening, inside = before.rpartition("<answer>")
+    if not closing or not opening or last_filled_box(after) is not None:
+        return text, False
+    return inside.strip(), True
 
 
 def last_box(text: str, commands: tuple[str, ...] = ("boxed",)) -> str | None:
@@ -84,7 +106,7 @@ def find_statement(text: str) -> str | None:
         before = text[max(0, match.start() - CLAUSE) : match.start()]
         rest = text[match.end() : match.end() + REACH].lstrip(" \t\n*")
         if rest and not _HYPOTHETICAL.search(before):
-            return _TAG.sub("", rest)
+            return _CODE.sub("", _TAG.sub("", rest))
     return None
 
 

@@ -1,0 +1,456 @@
+"""Values of scalars: rationals exactly, other numbers to a precision that follows their size.
+
+Two scalars with symbols are equal if they have the same values at a few points. Nothing is
+simplified, so the work is bounded by the length of a text and the limits below; it does not depend
+on the machine.
+"""
+
+import hashlib
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from mpmath import MPContext
+from mpmath.libmp import ComplexResult, to_rational
+
+from tasks.marking.latex import TRIGONOMETRIC, Node, TooLarge, Unreadable
+
+MAX_BITS = 200_000  # of an exact number
+MAX_WORK = 4_000_000  # bits of all exact numbers together
+MAX_FACTORIAL = 20_000
+MIN_PRECISION, MAX_PRECISION = 256, 16_000  # bits
+MAX_EXPONENT = 64  # arguments of functions are below 2 to this
+POINTS = 6  # at which scalars with symbols are compared
+_WHOLE = frozenset("nkmjN")  # letters that stand for positive integers
+_local = threading.local()
+
+
+class Undefined(ArithmeticError):
+    """There is no value here: a division by zero, the logarithm of zero."""
+
+
+Value = Any  # a Fraction, or a real or complex number of mpmath
+
+
+def equal(one: Node, two: Node) -> bool:
+    """Whether two scalars are equal. Raises Unreadable if one has no value, or TooLarge."""
+    plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one, two))
+    bases = ("e", "10") if plain_logarithms else ("e",)
+    return any(_equal_in(one, two, base) for base in bases)
+
+
+def _equal_in(one: Node, two: Node, base: str) -> bool:
+    names = symbols(one) | symbols(two) | {n.args[0] for n in applications(one, two)}
+    imaginary = any(n.kind == "constant" and n.args[0] == "i" for n in _nodes(one, two))
+    is_constant = not (symbols(one) | symbols(two)) and not any("apply:" in n for n in names)
+    compared, complex_results = 0, []
+    for trial in range(1 if is_constant else POINTS):
+        try:
+            pair = values(one, two, trial, base)
+        except Undefined:
+            continue
+        same = _same(*pair)
+        if not imaginary and not is_constant and any(_is_complex(value) for value in pair):
+            complex_results.append(same)  # outside of what is meant, mostly: the root of -2
+            continue
+        if not same:
+            return False
+        compared += 1
+    if not compared and complex_results:
+        return all(complex_results)
+    if not compared:
+        raise Unreadable("it has no value")
+    return True
+
+
+def constant(node: Node) -> Value:
+    """The value of a scalar without symbols. Raises Unreadable."""
+    if symbols(node):
+        raise Unreadable("it has symbols")
+    try:
+        return values(node, node, 0, "e")[0]
+    except Undefined as error:
+        raise Unreadable("it has no value") from error
+
+
+def order(node: Node) -> Fraction:
+    """Where a real scalar lies among others: its value, or nearly. Raises Unreadable."""
+    value = constant(node)
+    if isinstance(value, Fraction):
+        return value
+    if _is_complex(value) or not _context().isfinite(value):
+        raise Unreadable("it is not among the real numbers")
+    return Fraction(*to_rational(value.real._mpf_))
+
+
+def ratio(one: Node, two: Node) -> Fraction | int | None:
+    """The sign of the constant c with one = c × two, or None if there is none, or it is 0.
+
+    Both have the same zeros, then.
+    """
+    sign = None
+    for trial in range(POINTS):
+        try:
+            (x, y), (p, q) = values(one, two, trial, "e"), values(one, two, trial + 1, "e")
+        except Undefined:
+            continue
+        if any(_is_complex(v) for v in (x, y, p, q)) or _is_zero(y) or _is_zero(q):
+            continue
+        if _is_zero(x) or _is_zero(p) or not _same(_times(x, q), _times(p, y)):
+            return None
+        sign = 1 if (x > 0) == (y > 0) else -1
+    return sign
+
+
+def values(one: Node, two: Node, trial: int, base: str) -> tuple[Value, Value]:
+    """Both values at a point, with the precision that their size needs."""
+    precision = MIN_PRECISION
+    while True:
+        evaluation = Evaluation(precision, trial, base)
+        result = evaluation.of(one), evaluation.of(two)
+        inexact = [value for value in result if not isinstance(value, Fraction)]
+        if not inexact or precision >= 3 * evaluation.bits + MIN_PRECISION:
+            break
+        precision = 3 * evaluation.bits + MIN_PRECISION
+        if precision > MAX_PRECISION:
+            raise TooLarge("too large")
+    return tuple(
+        _settled(value, node, precision, trial, base)
+        for value, node in zip(result, (one, two), strict=True)
+    )  # type: ignore[return-value]
+
+
+def _settled(value: Value, node: Node, precision: int, trial: int, base: str) -> Value:
+    """A value near 0 is 0 if a higher precision brings it nearer."""
+    if isinstance(value, Fraction) or abs(value) > 2.0 ** -min(900, precision // 2) or value == 0:
+        return value
+    again = Evaluation(2 * precision, trial, base).of(node)
+    _context().prec = precision
+    if isinstance(again, Fraction) or abs(again) * 2 ** (precision // 2) > abs(value):
+        return again
+    return Fraction(0)
+
+
+def _same(x: Value, y: Value) -> bool:
+    if isinstance(x, Fraction) and isinstance(y, Fraction):
+        return x == y
+    context = _context()
+    if not isinstance(x, Fraction) and not isinstance(y, Fraction) and x == y:
+        return True  # also infinities
+    precision = context.prec
+    x, y = (_number(v, context) for v in (x, y))
+    if context.isinf(x) or context.isinf(y):
+        return bool(x == y)
+    return bool(abs(x - y) <= max(abs(x), abs(y)) * context.mpf(2) ** -(2 * precision // 3))
+
+
+def _times(x: Value, y: Value) -> Value:
+    if isinstance(x, Fraction) and isinstance(y, Fraction):
+        return x * y
+    context = _context()
+    return _number(x, context) * _number(y, context)
+
+
+def _is_zero(x: Value) -> bool:
+    return bool(x == 0)
+
+
+def _is_complex(x: Value) -> bool:
+    return not isinstance(x, Fraction) and bool(abs(x.imag) > abs(x) * 2.0**-100)
+
+
+def _number(value: Value, context: Any) -> Any:
+    if isinstance(value, Fraction):
+        return context.mpf(value.numerator) / value.denominator
+    return value
+
+
+def _context() -> Any:
+    """The numbers of this thread: mpmath's own are shared by all."""
+    if not hasattr(_local, "context"):
+        _local.context = MPContext()
+    return _local.context
+
+
+def _nodes(*roots: Node) -> Iterator[Node]:
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += [part for part in node.args if isinstance(part, Node)]
+
+
+def symbols(node: Node) -> set[str]:
+    """The names of the symbols in a scalar, and of its unknown functions."""
+    return {n.args[0] for n in _nodes(node) if n.kind == "symbol"} | {
+        f"apply:{n.args[0]}" for n in applications(node) if n.args[0] not in _FUNCTIONS
+    }
+
+
+def applications(*roots: Node) -> list[Node]:
+    """The functions' values in scalars."""
+    return [node for node in _nodes(*roots) if node.kind == "apply"]
+
+
+def signs(node: Node) -> bool:
+    """Whether a scalar has a ± sign."""
+    return any(n.kind == "sign" for n in _nodes(node))
+
+
+def with_sign(node: Any, sign: int) -> Any:
+    """The scalar for the upper (1) or lower (-1) signs."""
+    if not isinstance(node, Node):
+        return node
+    args = tuple(with_sign(part, sign) for part in node.args)
+    if node.kind == "sign":
+        return args[1] if args[0] * sign > 0 else Node("negate", (args[1],))
+    return Node(node.kind, args)
+
+
+class Evaluation:
+    """Evaluates scalars with one precision, at one point."""
+
+    def __init__(self, precision: int, trial: int, base: str) -> None:
+        self.context = _context()
+        self.context.prec = precision
+        self.trial, self.base = trial, base
+        self.bits = 0  # of the exact numbers that were rounded
+        self.work = 0
+
+    def of(self, node: Node) -> Value:
+        """The value of a scalar. Raises Undefined, Unreadable and TooLarge."""
+        try:
+            return self._exact(getattr(self, f"_{node.kind}")(*node.args))
+        except (ZeroDivisionError, ComplexResult) as error:
+            raise Undefined from error
+        except OverflowError as error:
+            raise TooLarge("too large") from error
+
+    def _exact(self, value: Value) -> Value:
+        if isinstance(value, Fraction):
+            bits = value.numerator.bit_length() + value.denominator.bit_length()
+            self.work += bits
+            if bits > MAX_BITS or self.work > MAX_WORK:
+                raise TooLarge("too large")
+        elif self.context.isnan(value):
+            raise Undefined
+        return value
+
+    def _rounded(self, value: Value) -> Any:
+        if isinstance(value, Fraction):
+            bits = value.numerator.bit_length() + value.denominator.bit_length()
+            self.bits = max(self.bits, bits)
+            if bits > MAX_PRECISION:
+                raise TooLarge("too large")
+        return _number(value, self.context)
+
+    def _both(self, one: Value, two: Value, operation: Callable[[Any, Any], Any]) -> Value:
+        if isinstance(one, Fraction) and isinstance(two, Fraction):
+            return operation(one, two)
+        return operation(self._rounded(one), self._rounded(two))
+
+    def _number(self, value: Fraction) -> Value:
+        return value
+
+    def _based(self, digits: str, base: Fraction) -> Value:
+        raise Unreadable("a base")
+
+    def _symbol(self, name: str) -> Value:
+        digest = hashlib.sha256(f"{name}/{self.trial}".encode()).digest()
+        if name in _WHOLE:
+            return Fraction(2 + digest[0] % 11)
+        value = Fraction(13 + int.from_bytes(digest[:2], "big") % 400, 101)
+        return -value if self.trial % 2 and digest[2] % 2 else value
+
+    def _constant(self, name: str) -> Value:
+        context = self.context
+        return {"pi": +context.pi, "e": +context.e, "i": context.j, "infinity": context.inf}[name]
+
+    def _add(self, *terms: Node) -> Value:
+        total: Value = Fraction(0)
+        for term in terms:
+            total = self._both(total, self.of(term), lambda x, y: x + y)
+        return total
+
+    def _multiply(self, *factors: Node) -> Value:
+        product: Value = Fraction(1)
+        for factor in factors:
+            product = self._exact(self._both(product, self.of(factor), lambda x, y: x * y))
+        return product
+
+    def _divide(self, above: Node, below: Node) -> Value:
+        x, y = self.of(above), self.of(below)
+        if y == 0:
+            raise Undefined
+        return self._both(x, y, lambda x, y: x / y)
+
+    def _negate(self, node: Node) -> Value:
+        return -self.of(node)
+
+    def _percent(self, node: Node) -> Value:
+        return self._both(self.of(node), Fraction(100), lambda x, y: x / y)
+
+    def _degree(self, node: Node) -> Value:
+        return self.of(node)
+
+    def _sign(self, sign: int, node: Node) -> Value:
+        raise Unreadable("several values")
+
+    def _power(self, base: Node, exponent: Node) -> Value:
+        return self._raised(self.of(base), self.of(exponent))
+
+    def _raised(self, x: Value, y: Value) -> Value:
+        if isinstance(x, Fraction) and isinstance(y, Fraction):
+            if x == 0 and y <= 0:
+                raise Undefined
+            if y.denominator == 1:
+                size = max(x.numerator.bit_length(), x.denominator.bit_length())
+                if abs(x) != 1 and x != 0 and size * abs(y) > MAX_BITS:
+                    raise TooLarge("too large")
+                return x ** int(y) if abs(x) != 1 or abs(y) < 2 else x ** int(y % 2 or 2)
+            if x > 0 and (root := exact_root(x, y.denominator)) is not None:
+                return self._raised(root, Fraction(y.numerator))
+        x, y = self._rounded(x), self._rounded(y)
+        if x == 0:
+            raise Undefined
+        self._limit(y * self.context.log(x))
+        return x**y
+
+    def _limit(self, value: Any) -> None:
+        if not self.context.isinf(value) and value != 0 and self.context.mag(value) > MAX_EXPONENT:
+            raise TooLarge("too large")
+
+    def _factorial(self, node: Node, double: bool) -> Value:
+        n = self.of(node)
+        if not isinstance(n, Fraction) or n.denominator != 1 or n < 0:
+            raise Undefined
+        if n > MAX_FACTORIAL:
+            raise TooLarge("too large")
+        return Fraction(math.prod(range(int(n), 0, -2)) if double else math.factorial(int(n)))
+
+    def _apply(self, name: str, *arguments: Node) -> Value:
+        if name in TRIGONOMETRIC and any(n.kind == "degree" for n in _nodes(*arguments)):
+            degrees = self._rounded(self.of(arguments[0]))
+            return self._function(name, [degrees * self.context.pi / 180])
+        values = [self.of(argument) for argument in arguments]
+        if name in _FUNCTIONS:
+            return self._function(name, values)
+        if name.startswith("\\"):
+            raise Unreadable(name)
+        texts = [str(v) if isinstance(v, Fraction) else self.context.nstr(v, 30) for v in values]
+        return self._symbol(f"{name}({','.join(texts)})")
+
+    def _function(self, name: str, values: list[Value]) -> Value:
+        exact = _EXACT.get(name)
+        if exact is not None and all(isinstance(value, Fraction) for value in values):
+            result = exact(*values)
+            if result is not None:
+                return result
+        if name not in _ROUNDED:
+            raise Undefined
+        numbers = [self._rounded(value) for value in values]
+        if name in _GROWING:
+            self._limit(numbers[0])
+        if name == "log" and len(numbers) == 1 and self.base == "10":
+            numbers.append(self.context.mpf(10))
+        if name in ("log", "ln") and any(number == 0 for number in numbers):
+            raise Undefined
+        return _ROUNDED[name](self.context, *numbers)
+
+
+def exact_root(value: Fraction, degree: int) -> Fraction | None:
+    """The root of a positive rational, if it is rational."""
+    if degree > 64:
+        return None
+    parts = [_integer_root(part, degree) for part in value.as_integer_ratio()]
+    return None if None in parts else Fraction(*parts)  # type: ignore[arg-type]
+
+
+def _integer_root(value: int, degree: int) -> int | None:
+    if value.bit_length() > MAX_PRECISION:
+        return None
+    if degree == 2:
+        root = math.isqrt(value)
+    else:
+        low, high = 0, 1 << (value.bit_length() // degree + 1)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if middle**degree <= value else (low, middle - 1)
+        root = low
+    return root if root**degree == value else None
+
+
+def _exact_root(x: Fraction, degree: Fraction) -> Fraction | None:
+    if degree.denominator != 1 or degree < 1 or (x < 0 and degree % 2 == 0):
+        return None
+    root = exact_root(abs(x), int(degree)) if x else Fraction(0)
+    return -root if root is not None and x < 0 else root
+
+
+def _binomial(n: Fraction, k: Fraction) -> Fraction | None:
+    if k.denominator != 1 or not 0 <= k <= 2_000 or n.numerator.bit_length() > 64:
+        return None
+    if n.denominator == 1 and n >= 0:
+        if n.numerator.bit_length() * int(k) > MAX_BITS:
+            raise TooLarge("too large")
+        return Fraction(math.comb(int(n), int(k)))
+    product = Fraction(1)
+    for i in range(int(k)):
+        product *= (n - i) / (i + 1)
+    return product
+
+
+def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
+    def exact(*values: Fraction) -> Fraction:
+        if any(value.denominator != 1 for value in values):
+            raise Undefined
+        return Fraction(function(*map(int, values)))
+
+    return exact
+
+
+def _root(context: Any, x: Any, degree: Any) -> Any:
+    if degree == 0:
+        raise Undefined
+    odd = context.isint(degree) and int(degree) % 2
+    return -((-x) ** (1 / degree)) if odd and context.im(x) == 0 and x < 0 else x ** (1 / degree)
+
+
+_EXACT: Mapping[str, Callable[..., Fraction | None]] = {
+    "root": _exact_root,
+    "abs": abs,
+    "floor": lambda x: Fraction(math.floor(x)),
+    "ceil": lambda x: Fraction(math.ceil(x)),
+    "binom": _binomial,
+    "gcd": _integers(math.gcd),
+    "lcm": _integers(math.lcm),
+    "max": max,
+    "min": min,
+    "Re": lambda x: x,
+    "Im": lambda x: Fraction(0),
+    "ln": lambda x: Fraction(0) if x == 1 else None,
+}
+_ROUNDED: Mapping[str, Callable[..., Any]] = {
+    "root": _root,
+    "abs": lambda context, x: abs(x),
+    "floor": lambda context, x: context.floor(x),
+    "ceil": lambda context, x: context.ceil(x),
+    "max": lambda context, *x: max(x),
+    "min": lambda context, *x: min(x),
+    "Re": lambda context, x: context.re(x),
+    "Im": lambda context, x: context.im(x),
+    "exp": lambda context, x: context.exp(x),
+    "ln": lambda context, x: context.log(x),
+    "log": lambda context, x, base=None: context.log(x) / (1 if base is None else context.log(base)),
+    **{
+        name: lambda context, x, f=function: getattr(context, f)(x)
+        for name, function in {
+            "arcsin": "asin", "arccos": "acos", "arctan": "atan",
+            **{n: n for n in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")},
+        }.items()
+    },
+}  # fmt: skip
+_GROWING = frozenset(["exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil"])
+_FUNCTIONS = frozenset(_EXACT) | frozenset(_ROUNDED)
