@@ -113,6 +113,7 @@ MEMORY = 2 * 2**30  # bytes of address space beyond what the imports need
 RECYCLE = 20_000  # calls after which a child is replaced, so that its caches stay bounded
 CHUNK = 64  # calls sent at once
 REPLY = 2**28  # bytes of a reply; a child that writes more is replaced
+WALL = 10  # times its limit that a call may take by the clock, on however busy a machine
 
 
 NOT_TRIED = Reply(None, "not-tried")
@@ -164,9 +165,11 @@ class _Child:
         self.calls: deque[Call] = deque()  # sent, and not replied to
         self.ready = False
         self.sent = 0
-        self.deadline = time.monotonic() + START_LIMIT
         self._partial: list[bytes] = []  # of a line that has not arrived whole
         self._size = 0
+        self.began = time.monotonic()
+        self.deadline = self.began + START_LIMIT
+        self._waiting = _Waiting(self.process.pid)
         with suppress(OSError):  # it has exited already, which `receive` shows
             self._write([lifeline, target, memory, setup])
 
@@ -180,7 +183,20 @@ class _Child:
     def start_clock(self) -> None:
         """The child begins with the first of its calls."""
         if self.calls:
-            self.deadline = time.monotonic() + self.calls[0].limit
+            self.began = time.monotonic()
+            self.deadline = self.began + self.calls[0].limit
+            self._waiting.start()
+
+    def extend(self) -> bool:
+        """Whether its call has time left, which the deadline then follows.
+
+        The time that the child waited for a processor is not the call's.
+        """
+        now, limit = time.monotonic(), self.calls[0].limit
+        spent = now - self.began
+        left = min(limit - (spent - self._waiting.seconds(spent)), WALL * limit - spent)
+        self.deadline = now + left
+        return left > 0
 
     def _write(self, message: Sequence[Any]) -> None:
         """One line, which the child reads whole before it does anything: neither side blocks."""
@@ -208,11 +224,64 @@ class _Child:
             os.killpg(self.process.pid, signal.SIGKILL)
         code = self.process.wait()
         os.close(self._lifeline)
+        self._waiting.close()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):  # unsent data of a child that has exited
                 pipe.close()
         return f"exit-code-{code}" if code >= 0 else signal.Signals(-code).name
+
+
+class _Waiting:
+    """How long a process, or one that it waits for, has waited for a processor."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._before = 0.0
+        try:
+            self._file = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not Linux, or a kernel that does not count it
+            self._file = -1
+
+    def start(self) -> None:
+        """Count from here."""
+        self._before = self._own()
+
+    def seconds(self, spent: float) -> float:
+        """The seconds since the start, of those `spent`.
+
+        Where the system does not count them, those in which no processor was used.
+        """
+        import psutil
+
+        with suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            programs = process.children(recursive=True)
+            if self._file < 0:
+                return spent - sum(sum(p.cpu_times()[:2]) for p in [process, *programs])
+            waited = [self._own() - self._before]
+            for program in programs:
+                with suppress(OSError):
+                    text = Path(f"/proc/{program.pid}/schedstat").read_text("ascii")
+                    waited.append(_waited(text))
+            return max(waited)
+        return 0.0
+
+    def _own(self) -> float:
+        with suppress(OSError):  # it has exited
+            return _waited(os.pread(self._file, 100, 0).decode("ascii"))
+        return self._before
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _waited(schedstat: str) -> float:
+    """The second of its fields: nanoseconds on the run queue."""
+    return int(schedstat.split()[1]) / 1e9
 
 
 class _Batch:
@@ -236,8 +305,9 @@ class Children:
     """Up to `count` children that call `target` ("package.module:function").
 
     With `setup`, each child first calls `target(*setup)`, which returns the function to call.
-    `limit` is the time for one call in seconds; a child that needs more is killed, and the call's
-    reply has the failure `time-limit`. `environment` is added to that of this process. They start
+    `limit` is the time for one call in seconds, without that in which it waited for a processor; a
+    child that needs more, or WALL times as much by the clock, is killed, and the call's reply has
+    the failure `time-limit`. `environment` is added to that of this process. They start
     when first needed; a forked process starts its own. Usable from any thread; one `map` runs at a
     time.
     """
@@ -301,7 +371,8 @@ class Children:
             now = time.monotonic()
             for child in [child for child in self._children if now >= child.deadline]:
                 if child.calls:
-                    self._fail(child, "time-limit", batch)
+                    if not child.extend():
+                        self._fail(child, "time-limit", batch)
                 elif not child.ready:
                     raise ChildError(self.target, f"did not start within {START_LIMIT:g} s")
             if batch.given_up:

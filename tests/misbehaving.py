@@ -17,6 +17,11 @@ def do(what: str, argument: Any) -> Any:
     if what == "hang without the processor":
         subprocess.Popen(["sleep", "1000"])
         ctypes.PyDLL(None).sleep(1000)
+    if what == "work":  # 0.6 seconds of this processor
+        os.sched_setaffinity(0, {argument})
+        until = time.process_time() + 0.6
+        while time.process_time() < until:
+            pass
     if what == "crash":
         os.abort()
     if what == "exit":

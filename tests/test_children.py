@@ -69,6 +69,24 @@ def test_more_replies_than_calls_are_dropped_with_their_child(children: Children
     assert values(children.map([["echo", 4]])) == [4]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_the_time_that_a_call_waits_for_a_processor_is_not_its_own(children: Children) -> None:
+    processor = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, {{{processor}}})\nwhile True: pass"
+    children.map([["echo", 1]])
+    others = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(3)]
+    try:
+        began = time.monotonic()
+        assert values(children.map([["work", processor]])) == [processor]
+        if time.monotonic() - began < children.limit:
+            pytest.skip("the processor was not shared")
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
 def test_output_printed_by_a_library_is_not_a_reply(children: Children) -> None:
     assert values(children.map([["print", 7], ["echo", 8]])) == [7, 8]
 
