@@ -1,4 +1,4 @@
-r"""Compares two answers that are read: as values, equations, sets of numbers, tuples, lists or words.
+r"""Compares two answers: as values, equations, sets of numbers, tuples, lists or words.
 
 What may be left out of an answer, or added to it, is the name of a value (the `x =` of `x = 5`),
 and how a collection is written; order counts in tuples, not in sets and lists.
@@ -69,9 +69,9 @@ def alike(gold: Node, answer: Node) -> bool:
         return _same_scalar(gold, answer)
     if (one := _record(gold)) or _record(answer):
         return _same_record(one, gold, answer)
-    if (region := _region(gold)) is not None and (other := _region(answer)) is not None:
-        if region.definite or other.definite:
-            return _same_region(region, other)
+    region, other = _region(gold), _region(answer)
+    if region is not None and other is not None and (region.definite or other.definite):
+        return _same_region(region, other)
     return _same_structure(gold, answer)
 
 

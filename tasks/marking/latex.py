@@ -33,27 +33,51 @@ class Node(NamedTuple):
 
 
 MAX_DEPTH = 40
-SCALARS = frozenset(
-    ["number", "symbol", "constant", "add", "multiply", "divide", "power", "negate", "apply", "factorial", "sign", "percent", "degree", "based"]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _table(text: str) -> dict[str, str]:
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+SCALARS = _names(
+    r"""
+    number symbol constant add multiply divide power negate apply factorial sign percent
+    degree based
+    """
 )
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=",
     r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", r"\ne": "!=",
     r"\neq": "!=", r"\in": "in", r"\approx": "~",
 }  # fmt: skip
-FUNCTIONS = frozenset(
-    ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan", "ln", "log", "exp", "gcd", "lcm", "max", "min", "Re", "Im"]
+FUNCTIONS = _names(
+    r"""
+    sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log exp gcd lcm max min
+    Re Im
+    """
 )
-TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
+TRIGONOMETRIC = _names(r"sin cos tan cot sec csc")
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
-_GREEK = frozenset(
-    [r"\alpha", r"\beta", r"\gamma", r"\delta", r"\epsilon", r"\varepsilon", r"\zeta", r"\eta", r"\theta", r"\vartheta", r"\iota", r"\kappa", r"\lambda", r"\mu", r"\nu", r"\xi", r"\rho", r"\sigma", r"\tau", r"\phi", r"\varphi", r"\chi", r"\psi", r"\omega", r"\Gamma", r"\Delta", r"\Theta", r"\Lambda", r"\Xi", r"\Sigma", r"\Phi", r"\Psi", r"\Omega", r"\ell"]
+_GREEK = _names(
+    r"""
+    \alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa
+    \lambda \mu \nu \xi \rho \sigma \tau \phi \varphi \chi \psi \omega \Gamma \Delta \Theta
+    \Lambda \Xi \Sigma \Phi \Psi \Omega \ell
+    """
 )
-_ACCENTS = frozenset([r"\vec", r"\hat", r"\bar", r"\tilde", r"\dot", r"\overrightarrow", r"\widehat"])
-_DOTS = frozenset([r"\ldots", r"\dots", r"\cdots", r"\dotsc", r"\hdots"])
+_ACCENTS = _names(r"\vec \hat \bar \tilde \dot \overrightarrow \widehat")
+_DOTS = _names(r"\ldots \dots \cdots \dotsc \hdots")
 _CLOSING = {"(": ")", "[": "]", "]": "["}
 _MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "array", "smallmatrix"))
-_BASES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_BASES = [
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+]
 _CONNECTIVES = {"or": "or", "and": "and", ", and": "and", ", or": "or", "&": "and", ",": ","}
 _TEXT_SETS = {
     "all real numbers": Node("reals"),
@@ -63,34 +87,44 @@ _TEXT_SETS = {
     "no solutions": Node("set"),
 }
 
-_UNICODE = {
-    **dict.fromkeys("−–﹣‐‑", "-"), **dict.fromkeys("·∙⋅•", r"\cdot "), "×": r"\times ", "÷": r"\div ",
-    "∗": "*", "∞": r"\infty ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ",
-    "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ",
-    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "√": r"\surd ",
-    "…": r"\ldots ", "⋯": r"\ldots ", "′": "'", "″": "''", "≡": r"\equiv ", "≈": r"\approx ", "∖": r"\setminus ",
-    "π": r"\pi ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "φ": r"\phi ",
-    "λ": r"\lambda ", "μ": r"\mu ", "ω": r"\omega ", "ρ": r"\rho ", "σ": r"\sigma ",
-    **dict.fromkeys("\u00a0\u202f\u2009\u2002\u2003\u3000", " "),
-    "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}", "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}",
-    "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}", "⅛": r"\frac{1}{8}",
-    "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "（": "(", "）": ")", "，": ",",
-    "：": ":", "；": ";", "、": ",", "。": ".", "º": "°",
-    **{chr(0xFF00 + code - 0x20): chr(code) for code in range(0x21, 0x7F)},  # full width
-}  # fmt: skip
-_UNICODE_TABLE = str.maketrans(_UNICODE)
+_COMMANDS = _table(
+    """× times ÷ div ∞ infty ≤ le ⩽ le ≥ ge ⩾ ge ≠ ne ± pm ∓ mp ∪ cup ∩ cap ∈ in ∅ emptyset √ surd
+    ≡ equiv ≈ approx ∖ setminus · cdot ∙ cdot ⋅ cdot • cdot … ldots ⋯ ldots π pi θ theta α alpha
+    β beta γ gamma φ phi λ lambda μ mu ω omega ρ rho σ sigma"""
+)
+_VULGAR = _table(
+    "½ 12 ⅓ 13 ⅔ 23 ¼ 14 ¾ 34 ⅕ 15 ⅖ 25 ⅗ 35 ⅘ 45 ⅙ 16 ⅚ 56 ⅛ 18 ⅜ 38 ⅝ 58 ⅞ 78"
+)  # fmt: skip
+_UNICODE = str.maketrans(
+    {
+        **dict.fromkeys("−–﹣‐‑", "-"),
+        **dict.fromkeys("\u00a0\u202f\u2009\u2002\u2003\u3000", " "),
+        **{sign: rf"\{name} " for sign, name in _COMMANDS.items()},
+        **{sign: rf"\frac{{{above}}}{{{below}}}" for sign, (above, below) in _VULGAR.items()},
+        **{letter: rf"\mathbb{{{name}}}" for letter, name in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
+        **{chr(0xFF00 + code - 0x20): chr(code) for code in range(0x21, 0x7F)},  # full width
+        **{"∗": "*", "′": "'", "″": "''", "、": ",", "。": ".", "º": "°"},
+    }
+)
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True))
 _SCRIPTS = re.compile(f"([{''.join(_RAISED)}]+)|([{''.join(_LOWERED)}]+)")
 
-_STYLES = [r"displaystyle", r"textstyle", r"limits", r"nolimits", r"left", r"right", r"middle", r"big", r"Big", r"bigg", r"Bigg", r"bigl", r"bigr", r"Bigl", r"Bigr", r"biggl", r"biggr", r"Biggl", r"Biggr", r"large", r"Large", r"LARGE", r"huge", r"Huge", r"small", r"normalsize", r"rm", r"bf", r"it", r"sf", r"tt", r"mathbf", r"boldsymbol", r"bm", r"pmb", r"mathsf", r"mathtt", r"mathit", r"mathnormal", r"ensuremath", r"underline", r"uline", r"checkmark", r"quad", r"qquad", r"thinspace", r"textcolor", r"cancel"]
+_STYLES = _names(
+    r"""
+    displaystyle textstyle limits nolimits left right middle big Big bigg Bigg bigl bigr
+    Bigl Bigr biggl biggr Biggl Biggr large Large LARGE huge Huge small normalsize rm bf it
+    sf tt mathbf boldsymbol bm pmb mathsf mathtt mathit mathnormal ensuremath underline
+    uline checkmark quad qquad thinspace textcolor cancel
+    """
+)
 _TEXT_COMMAND = r"text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|operatorname\*?"
 _REMOVED = re.compile(
     r"\\(?:color|textcolor)\s*(?:\[[a-zA-Z]*\])?\s*\{[\w!.,]*\}|\\h?phantom\s*\{[^{}]*\}"
     r"|\\h?phantom\s*[^\\{\s]|\\(?:label|tag)\s*\{[^{}]*\}"
     rf"|\\(?:{_TEXT_COMMAND})(?=\s*\{{[^{{}}]*[\\{{])"  # \mathrm{{\frac12}}
-    rf"|\\(?:{'|'.join(_STYLES)})(?![a-zA-Z])|^\s*\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
+    rf"|\\(?:{'|'.join(sorted(_STYLES))})(?![a-zA-Z])"
+    r"|^\s*\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
     r"|(?<!\\)\\(?:[,;:! ]|\Z)|(?<!\\)~|\*\*|(?<!\\)\\[()\[\]]|(?<!\\)\$"
 )
 THOUSANDS = re.compile(  # (1,\,234) is a pair
@@ -115,10 +149,11 @@ _TOKEN = re.compile(
 )
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d]|,\d)")
 _WORDS = {
-    **{name: "\\" + name for name in FUNCTIONS}, "sqrt": r"\surd", "pi": r"\pi", "infinity": r"\infty",
-    "inf": r"\infty", "or": "or", "and": "and", "mod": r"\mod", "arcsin": r"\arcsin", "asin": r"\arcsin",
-    "acos": r"\arccos", "atan": r"\arctan",
-}  # fmt: skip
+    **{name: "\\" + name for name in FUNCTIONS},
+    **{name: rf"\arc{name[1:]}" for name in ("asin", "acos", "atan")},
+    **{"sqrt": r"\surd", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty"},
+    **{"or": "or", "and": "and", "mod": r"\mod"},
+}
 _INTRODUCTION = re.compile(
     r"^\s*\\text\s*\{\s*(?:(?:[a-z]+ ){0,4}(?:is|are|equals)|[a-z ]{1,30}[:=])\s*\}\s*:?",
     re.IGNORECASE,
@@ -136,7 +171,7 @@ class Token(NamedTuple):
 
 def clean(latex: str) -> str:
     """The text with one spelling of what does not change its meaning: styles, spaces, signs."""
-    latex = THOUSANDS.sub("", _SCRIPTS.sub(_script, latex)).translate(_UNICODE_TABLE)
+    latex = THOUSANDS.sub("", _SCRIPTS.sub(_script, latex)).translate(_UNICODE)
     latex = _INTRODUCTION.sub("", latex.replace("...", r"\ldots "))
     latex = _REMOVED.sub(" ", latex)
     latex = _PRIMES.sub(lambda m: "'" * (m[1] or m[2]).count("prime"), _DEGREES.sub("°", latex))

@@ -157,8 +157,8 @@ def find_number(
 ) -> tuple[Fraction, str] | None:
     """The number of a `reading.final_text`, with the rule that applied.
 
-    A box takes precedence, then `<answer>` tags. Without them: `#### N`, "the answer is N", a bold number in the last
-    line, and, with `anywhere`, the last number of the text.
+    A box takes precedence, then `<answer>` tags. Without them: `#### N`, "the answer is N", a bold
+    number in the last line, and, with `anywhere`, the last number of the text.
     """
     if (box := last_filled_box(text)) is not None:
         value = parse_integer(box)

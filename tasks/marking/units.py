@@ -94,9 +94,14 @@ _TEMPERATURE = re.compile(
     rf"(?:\^\s*(?:\\circ|\{{\s*\\circ\s*\}})|°|\\degree){_SPACE}*(?:{_COMMANDS}\s*\{{\s*([CF])\s*\}}|([CF]))\.?$"
 )
 _DEGREE = re.compile(r"(?:\^\s*(?:\\circ|\{\s*\\circ\s*\})|°|\\degree)\s*\.?$")
-_CURRENCIES = {"$": "dollar", "USD": "dollar", "€": "euro", "£": "sterling", "pounds": "sterling", "¥": "yen", "₹": "rupee", "Rs": "rupee"}  # fmt: skip
+_CURRENCIES = {
+    **{"$": "dollar", "USD": "dollar", "€": "euro", "£": "sterling", "pounds": "sterling"},
+    **{"¥": "yen", "₹": "rupee", "Rs": "rupee"},
+}
+_SIGN = r"\\?\$|[€£¥₹]|USD|Rs"
 _MONEY = re.compile(
-    rf"^([-+−]?)\s*(?:{_COMMANDS}\s*\{{\s*(\\?\$|[€£¥₹]|USD|Rs)\.?\s*\}}|(\\?\$|[€£¥₹]|\\pounds(?![a-z])|USD\b|Rs\b\.?)){_SPACE}*(?=[-−\d.\\])"
+    rf"^([-+−]?)\s*(?:{_COMMANDS}\s*\{{\s*({_SIGN})\.?\s*\}}|((?:{_SIGN})(?![a-zA-Z])|\\pounds(?![a-z])))"
+    rf"\.?{_SPACE}*(?=[-−\d.\\])"
 )
 _PERCENT = re.compile(
     rf"{_SPACE}*(?:{_COMMANDS}\s*\{{\s*(?:per\s?cent|%|\\%)\s*\}}|\bper\s?cent)[\s.]*$"

@@ -443,7 +443,7 @@ _ROUNDED: Mapping[str, Callable[..., Any]] = {
     "Im": lambda context, x: context.im(x),
     "exp": lambda context, x: context.exp(x),
     "ln": lambda context, x: context.log(x),
-    "log": lambda context, x, base=None: context.log(x) / (1 if base is None else context.log(base)),
+    "log": lambda context, x, base=None: context.log(x) / (context.log(base) if base else 1),
     **{
         name: lambda context, x, f=function: getattr(context, f)(x)
         for name, function in {
@@ -452,5 +452,7 @@ _ROUNDED: Mapping[str, Callable[..., Any]] = {
         }.items()
     },
 }  # fmt: skip
-_GROWING = frozenset(["exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil"])
+_GROWING = frozenset(
+    ["exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil"]
+)
 _FUNCTIONS = frozenset(_EXACT) | frozenset(_ROUNDED)
