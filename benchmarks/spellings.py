@@ -186,29 +186,95 @@ def broken(text: str, rng: Rng) -> str:
     """A value with a part that changes its meaning, or that nothing reads."""
     return rng.choice(
         [
-            "> %s", r"\ge %s", r"\leq %s", r"\neq %s", "%s+", "%s-", "%s/", r"%s\sum", "%s^", "%s (",
-            r"%s\mathbb{Z}", r"%s \mid n", r"%s \nmid n", r"6 \to %s", r"1, 2, \ldots, %s",
-            r"%s, \dots", r"%s\sqrt(2)", "%s x", "%sx", "%s'", r"%s\pi", r"%s \pmod{7919}",
-            "%s mod 7919", r"%s\text{ or }7919", r"\text{at least }%s", r"\text{not }%s",
-            r"\text{less than } %s", "%s, 7919", "7919, %s", r"%s\log(3", r"%s \cup", "%s; y",
-            r"f(%s", r"|%s", r"%s \approx", r"%s\text{ million}", r"\sqrt{%s", r"%s_7",
-            r"%s\pm 1", r"\pm %s", r"%s \text{ dozen}", r"%s\text{ squared}", r"%s\text{ thirds}", r"%s\ldots", "%s:1", r"%s \times",
-            r"\int_0^1 %s", r"\frac{%s}{", r"%s\infty", r"%si", r"(%s,7919)", r"\Re %s i", r"%s!!!",
+            "> %s",
+            r"\ge %s",
+            r"\leq %s",
+            r"\neq %s",
+            "%s+",
+            "%s-",
+            "%s/",
+            r"%s\sum",
+            "%s^",
+            "%s (",
+            r"%s\mathbb{Z}",
+            r"%s \mid n",
+            r"%s \nmid n",
+            r"6 \to %s",
+            r"1, 2, \ldots, %s",
+            r"%s, \dots",
+            r"%s\sqrt(2)",
+            "%s x",
+            "%sx",
+            "%s'",
+            r"%s\pi",
+            r"%s \pmod{7919}",
+            "%s mod 7919",
+            r"%s\text{ or }7919",
+            r"\text{at least }%s",
+            r"\text{not }%s",
+            r"\text{less than } %s",
+            "%s, 7919",
+            "7919, %s",
+            r"%s\log(3",
+            r"%s \cup",
+            "%s; y",
+            r"f(%s",
+            r"|%s",
+            r"%s \approx",
+            r"%s\text{ million}",
+            r"\sqrt{%s",
+            r"%s_7",
+            r"%s\pm 1",
+            r"\pm %s",
+            r"%s \text{ dozen}",
+            r"%s\text{ squared}",
+            r"%s\text{ thirds}",
+            r"%s\ldots",
+            "%s:1",
+            r"%s \times",
+            r"\int_0^1 %s",
+            r"\frac{%s}{",
+            r"%s\infty",
+            r"%si",
+            r"(%s,7919)",
+            r"\Re %s i",
+            r"%s!!!",
         ]
-    ).replace("%s", text)  # fmt: skip
+    ).replace("%s", text)
 
 
 def decorated(text: str, rng: Rng) -> str:
     """A value with what does not change it: a name, a unit in words, a style."""
     return rng.choice(
         [
-            "%s", "%s", "%s", "%s.", "x = %s", "x=%s", r"\text{Answer: } %s", r"S_n = %s",
-            r"\mathbf{%s}", r"\displaystyle %s", r"\color{red}%s", r"\color{blue}{%s}", r"f(3) = %s",
-            r"\underline{%s}", r"\bm{%s}", r"\therefore %s", r"%s\quad\checkmark", r"\large %s",
-            r"\text{The answer is } %s", r"\left(%s\right)", r"{%s}", r"\, %s \,", r"\angle A = %s",
-            r"\text{Sum} = %s", r"\underline{\underline{%s}}", r"\mathrm{%s}",
+            "%s",
+            "%s",
+            "%s",
+            "%s.",
+            "x = %s",
+            "x=%s",
+            r"\text{Answer: } %s",
+            r"S_n = %s",
+            r"\mathbf{%s}",
+            r"\displaystyle %s",
+            r"\color{red}%s",
+            r"\color{blue}{%s}",
+            r"f(3) = %s",
+            r"\underline{%s}",
+            r"\bm{%s}",
+            r"\therefore %s",
+            r"%s\quad\checkmark",
+            r"\large %s",
+            r"\text{The answer is } %s",
+            r"\left(%s\right)",
+            r"{%s}",
+            r"\, %s \,",
+            r"\angle A = %s",
+            r"\text{Sum} = %s",
+            r"\underline{\underline{%s}}",
+            r"\mathrm{%s}",
         ]
-    ).replace("%s", text)  # fmt: skip
+    ).replace("%s", text)
 
 
 @kind("expression")
@@ -492,16 +558,26 @@ def union(rng: Rng) -> Made:
     less, more = (r"\le", r"\ge") if closed else ("<", ">")
     first, last = rf"(-\infty, {a}{closing}", rf"{opening}{b}, \infty)"
     same = [
-        rf"{first} \cup {last}", rf"{last}\cup{first}", rf"x {less} {a} \text{{ or }} x {more} {b}",
-        rf"x {more} {b} \text{{ or }} x {less} {a}", rf"x {less} {a} \text{{ or }} {b} {less} x",
+        rf"{first} \cup {last}",
+        rf"{last}\cup{first}",
+        rf"x {less} {a} \text{{ or }} x {more} {b}",
+        rf"x {more} {b} \text{{ or }} x {less} {a}",
+        rf"x {less} {a} \text{{ or }} {b} {less} x",
         rf"x \in {first} ∪ {last}",
-    ]  # fmt: skip
+    ]
     flipped = {"(": "[", ")": "]", "[": "(", "]": ")"}
     other = [
-        first, last, rf"{a} {less} x {less} {b}", rf"(-\infty, {a + 1}{closing} \cup {last}" if a + 1 < b else first,
-        rf"(-\infty, {a}{flipped[closing]} \cup {last}", rf"x {more} {a} \text{{ or }} x {less} {b}",
-        rf"{first} \cap {last}", rf"{first}, {b}", r"\mathbb{R}", r"\emptyset",
-    ]  # fmt: skip
+        first,
+        last,
+        rf"{a} {less} x {less} {b}",
+        rf"(-\infty, {a + 1}{closing} \cup {last}" if a + 1 < b else first,
+        rf"(-\infty, {a}{flipped[closing]} \cup {last}",
+        rf"x {more} {a} \text{{ or }} x {less} {b}",
+        rf"{first} \cap {last}",
+        rf"{first}, {b}",
+        r"\mathbb{R}",
+        r"\emptyset",
+    ]
     return rng.choice(same), same, other
 
 
@@ -593,13 +669,26 @@ def equation(rng: Rng) -> Made:
         rng.randrange(2, 5),
     )
     same = [
-        f"{a}x+{b}y+{c}=0", f"{-a}x-{b}y-{c}=0", f"{a * k}x + {b * k}y = {-c * k}", f"{b}y = -{a}x - {c}",
-        rf"y = -\frac{{{a}}}{{{b}}}x - \frac{{{c}}}{{{b}}}", f"0 = {c}+{a}x+{b}y",
-    ]  # fmt: skip
+        f"{a}x+{b}y+{c}=0",
+        f"{-a}x-{b}y-{c}=0",
+        f"{a * k}x + {b * k}y = {-c * k}",
+        f"{b}y = -{a}x - {c}",
+        rf"y = -\frac{{{a}}}{{{b}}}x - \frac{{{c}}}{{{b}}}",
+        f"0 = {c}+{a}x+{b}y",
+    ]
     other = [
-        f"{a}x+{b}y-{c}=0", f"{a}x-{b}y+{c}=0", f"{a}x+{b}y+{c}", f"{a + 1}x+{b}y+{c}=0", "0", f"{a}x+{b}y+{c}>0",
-        f"{a}x+{b}y={c}", f"{a}x+{b}z+{c}=0", f"{a}x+{b}y+{c}=", rf"{a}x+{b}y+{c} \ne 0", f"{a}x^2+{b}y+{c}=0",
-    ]  # fmt: skip
+        f"{a}x+{b}y-{c}=0",
+        f"{a}x-{b}y+{c}=0",
+        f"{a}x+{b}y+{c}",
+        f"{a + 1}x+{b}y+{c}=0",
+        "0",
+        f"{a}x+{b}y+{c}>0",
+        f"{a}x+{b}y={c}",
+        f"{a}x+{b}z+{c}=0",
+        f"{a}x+{b}y+{c}=",
+        rf"{a}x+{b}y+{c} \ne 0",
+        f"{a}x^2+{b}y+{c}=0",
+    ]
     return rng.choice(same), same, other
 
 
@@ -608,16 +697,54 @@ def derivative(rng: Rng) -> Made:
     a = rng.randrange(2, 40)
     gold, same, other = rng.choice(
         [
-            (f"f'({a})", [f"f'({a})", f"f'({a}.0)", rf"f^{{\prime}}({a})"], [f"f''({a})", f"f({a})", f"f'({a + 1})", f"g'({a})", f"{a}"]),
+            (
+                f"f'({a})",
+                [f"f'({a})", f"f'({a}.0)", rf"f^{{\prime}}({a})"],
+                [f"f''({a})", f"f({a})", f"f'({a + 1})", f"g'({a})", f"{a}"],
+            ),
             (f"f''({a})", [f"f''({a})"], [f"f'({a})", f"f'''({a})", f"f({a})"]),
-            (rf"\frac{{dy}}{{dx}}={a}", [rf"\frac{{dy}}{{dx}} = {a}.0", f"dy/dx={a}"], [rf"\frac{{dx}}{{dy}}={a}", rf"\frac{{dy}}{{dx}}={a + 1}", rf"\frac{{dy}}{{dt}}={a}"]),
-            (rf"\operatorname{{Re}}(z)={a}", [rf"\Re(z) = {a}", rf"\operatorname{{Re}}(z)={a}"], [rf"\Im(z)={a}", rf"\operatorname{{Im}}(z) = {a}", rf"\Re(w)={a}", rf"|z|={a}"]),
-            (f"f'(x) = {a}x", [f"f'(x)={a}x", f"{a}x"], [f"f(x)={a}x", f"f''(x)={a}x", f"f'(x)={a + 1}x", f"f'(x)={a}"]),
-            (rf"\sin {a}x", [rf"\sin({a}x)", rf"\sin{{{a}x}}"], [rf"\cos {a}x", rf"\sin^{a} x", rf"{a}\sin x", rf"\sin {a + 1}x", f"{a}x"]),
-            (rf"\arctan {a}", [rf"\tan^{{-1}}({a})", rf"\arctan({a})"], [rf"\tan {a}", rf"\arctan {a + 1}", rf"\cot {a}", r"\arctan"]),
-            (rf"\log_{a} 7", [rf"\log_{{{a}}}{{7}}", rf"\log_{{{a}}} (7)", rf"\frac{{\ln 7}}{{\ln {a}}}"], [rf"\log 7{a}", rf"\log_{{{a}}} 8", rf"\log_{{7}} {{{a}}}1"]) if a < 10 else (rf"\binom{{{a}}}{{2}}", [rf"\dbinom{{{a}}}{{2}}", str(math.comb(a, 2)), rf"\binom{{{a}}}{{{a - 2}}}"], [rf"\binom{{{a}}}{{3}}", str(math.comb(a, 2) + 1), rf"\frac{{{a}}}{{2}}"]),
+            (
+                rf"\frac{{dy}}{{dx}}={a}",
+                [rf"\frac{{dy}}{{dx}} = {a}.0", f"dy/dx={a}"],
+                [
+                    rf"\frac{{dx}}{{dy}}={a}",
+                    rf"\frac{{dy}}{{dx}}={a + 1}",
+                    rf"\frac{{dy}}{{dt}}={a}",
+                ],
+            ),
+            (
+                rf"\operatorname{{Re}}(z)={a}",
+                [rf"\Re(z) = {a}", rf"\operatorname{{Re}}(z)={a}"],
+                [rf"\Im(z)={a}", rf"\operatorname{{Im}}(z) = {a}", rf"\Re(w)={a}", rf"|z|={a}"],
+            ),
+            (
+                f"f'(x) = {a}x",
+                [f"f'(x)={a}x", f"{a}x"],
+                [f"f(x)={a}x", f"f''(x)={a}x", f"f'(x)={a + 1}x", f"f'(x)={a}"],
+            ),
+            (
+                rf"\sin {a}x",
+                [rf"\sin({a}x)", rf"\sin{{{a}x}}"],
+                [rf"\cos {a}x", rf"\sin^{a} x", rf"{a}\sin x", rf"\sin {a + 1}x", f"{a}x"],
+            ),
+            (
+                rf"\arctan {a}",
+                [rf"\tan^{{-1}}({a})", rf"\arctan({a})"],
+                [rf"\tan {a}", rf"\arctan {a + 1}", rf"\cot {a}", r"\arctan"],
+            ),
+            (
+                rf"\log_{a} 7",
+                [rf"\log_{{{a}}}{{7}}", rf"\log_{{{a}}} (7)", rf"\frac{{\ln 7}}{{\ln {a}}}"],
+                [rf"\log 7{a}", rf"\log_{{{a}}} 8", rf"\log_{{7}} {{{a}}}1"],
+            )
+            if a < 10
+            else (
+                rf"\binom{{{a}}}{{2}}",
+                [rf"\dbinom{{{a}}}{{2}}", str(math.comb(a, 2)), rf"\binom{{{a}}}{{{a - 2}}}"],
+                [rf"\binom{{{a}}}{{3}}", str(math.comb(a, 2) + 1), rf"\frac{{{a}}}{{2}}"],
+            ),
         ]
-    )  # fmt: skip
+    )
     return gold, same, other
 
 
@@ -654,12 +781,20 @@ def matrix(rng: Rng) -> Made:
 
 
 UNITS = {
-    "cm": ["cm", "centimeters", "centimetres"], "m": ["m", "meters"], "km": ["km", "kilometers"],
-    "kg": ["kg", "kilograms"], "hours": ["hours", "h", "hr"], "minutes": ["minutes", "min"],
-    "m/s": ["m/s", r"m\,s^{-1}", "meters per second"], "km/h": ["km/h", "kilometers per hour"],
-    "inches": ["inches", "in", "inch"], "dollars": ["dollars", "dollar"], "J": ["J", "joules"],
-    "square cm": ["cm^2", "square centimeters", "cm²"], "cubic m": ["m^3", "cubic meters"],
-}  # fmt: skip
+    "cm": ["cm", "centimeters", "centimetres"],
+    "m": ["m", "meters"],
+    "km": ["km", "kilometers"],
+    "kg": ["kg", "kilograms"],
+    "hours": ["hours", "h", "hr"],
+    "minutes": ["minutes", "min"],
+    "m/s": ["m/s", r"m\,s^{-1}", "meters per second"],
+    "km/h": ["km/h", "kilometers per hour"],
+    "inches": ["inches", "in", "inch"],
+    "dollars": ["dollars", "dollar"],
+    "J": ["J", "joules"],
+    "square cm": ["cm^2", "square centimeters", "cm²"],
+    "cubic m": ["m^3", "cubic meters"],
+}
 
 
 @kind("expression")
@@ -898,19 +1033,60 @@ def whole(rng: Rng) -> Made:
 def number_decorated(text: str, rng: Rng) -> str:
     """A number as people write it: with money, a unit, a name, bold."""
     return rng.choice(
-        ["%s dollars", r"%s\text{ km}", "x = %s", r"\text{%s}", "%s km/h", "%s hours", "%s eggs", r"%s\,kg"]
-        + ([r"\$%s", "$%s", "₹%s", "£%s", "€%s", r"\pounds %s", "USD %s"] if text[:1].isdigit() else [])
-    ).replace("%s", text)  # fmt: skip
+        [
+            "%s dollars",
+            r"%s\text{ km}",
+            "x = %s",
+            r"\text{%s}",
+            "%s km/h",
+            "%s hours",
+            "%s eggs",
+            r"%s\,kg",
+        ]
+        + (
+            [r"\$%s", "$%s", "₹%s", "£%s", "€%s", r"\pounds %s", "USD %s"]
+            if text[:1].isdigit()
+            else []
+        )
+    ).replace("%s", text)
 
 
 def number_broken(value: int, rng: Rng) -> str:
     """A number with a part that changes it."""
     return rng.choice(
-        ["%s^2", "%s!", "%sx", "%s + 1", "at least %s", "> %s", "%s or 7919", "%s, 7919", "7919 and %s",
-         "%s²", "%s½", "not %s", "%s dozen", "%s million", r"\sqrt{%s}", r"%s\pi", "%s/7919", "1/%s",
-         "%s,5", "%s,50", "%s.5.5", "%s-7919", r"\pm %s", "%s:7919", r"%s \to 7919", r"%s\sum", "%s*2",
-         r"\frac{%s}{7}", r"10^{%s}", "%s_7"]
-    ).replace("%s", str(value))  # fmt: skip
+        [
+            "%s^2",
+            "%s!",
+            "%sx",
+            "%s + 1",
+            "at least %s",
+            "> %s",
+            "%s or 7919",
+            "%s, 7919",
+            "7919 and %s",
+            "%s²",
+            "%s½",
+            "not %s",
+            "%s dozen",
+            "%s million",
+            r"\sqrt{%s}",
+            r"%s\pi",
+            "%s/7919",
+            "1/%s",
+            "%s,5",
+            "%s,50",
+            "%s.5.5",
+            "%s-7919",
+            r"\pm %s",
+            "%s:7919",
+            r"%s \to 7919",
+            r"%s\sum",
+            "%s*2",
+            r"\frac{%s}{7}",
+            r"10^{%s}",
+            "%s_7",
+        ]
+    ).replace("%s", str(value))
 
 
 @kind("number")
@@ -983,8 +1159,24 @@ def power_of_ten(rng: Rng) -> Made:
 @kind("letter")
 def letter(rng: Rng) -> Made:
     one, two = rng.sample("ABCDEFG", 2)
-    forms = ["%s", "(%s)", r"\text{%s}", r"\text{(%s)}", r"\textbf{(%s)}", r"\textbf{%s}", r"\mathrm{%s}", "%s.", "**%s**",
-             "option %s", "(%s) the cat", r"%s \text{ (the cat)}", "%s: 12", r"\textbf{(%s)}\ 12", "%s) 12", "$%s$"]  # fmt: skip
+    forms = [
+        "%s",
+        "(%s)",
+        r"\text{%s}",
+        r"\text{(%s)}",
+        r"\textbf{(%s)}",
+        r"\textbf{%s}",
+        r"\mathrm{%s}",
+        "%s.",
+        "**%s**",
+        "option %s",
+        "(%s) the cat",
+        r"%s \text{ (the cat)}",
+        "%s: 12",
+        r"\textbf{(%s)}\ 12",
+        "%s) 12",
+        "$%s$",
+    ]
     bad = [
         "%s or " + two,
         f"({one}) and ({two})",
@@ -1037,10 +1229,23 @@ def words(rng: Rng) -> Made:
     import unicodedata
 
     same = [
-        gold, escaped, rf"\text{{{escaped}}}", rf"\textbf{{{escaped}}}", gold.lower(), gold.upper(), f"{gold}.", f'"{gold}"',
-        escaped.replace(" ", "\\ "), escaped.replace(" ", "~"), gold.replace(" ", "  "), gold.replace("'", "’"), f"“{gold}”",
-        unicodedata.normalize("NFD", gold), r"\text{" + escaped.replace(" ", r"}\ \text{") + "}", f"``{gold}''",
-    ]  # fmt: skip
+        gold,
+        escaped,
+        rf"\text{{{escaped}}}",
+        rf"\textbf{{{escaped}}}",
+        gold.lower(),
+        gold.upper(),
+        f"{gold}.",
+        f'"{gold}"',
+        escaped.replace(" ", "\\ "),
+        escaped.replace(" ", "~"),
+        gold.replace(" ", "  "),
+        gold.replace("'", "’"),
+        f"“{gold}”",
+        unicodedata.normalize("NFD", gold),
+        r"\text{" + escaped.replace(" ", r"}\ \text{") + "}",
+        f"``{gold}''",
+    ]
     other = [
         wrong,
         rf"\text{{{wrong}}}",
