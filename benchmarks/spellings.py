@@ -9,10 +9,13 @@ kind, the pairs tried, the altered answers accepted and the equal ones refused, 
 import argparse
 import math
 import random
+import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, cast
 
 from tasks.base import Answer, Task
 from tasks.marking.marks import Marker
@@ -446,31 +449,6 @@ def constant_multiple(rng: Rng) -> Made:
 
 
 @kind("expression")
-def exponential(rng: Rng) -> Made:
-    n, c = rng.randrange(2, 30), rng.randrange(1, 9)
-    e = rng.choice(["e", r"\mathrm{e}"])
-    same = [
-        f"{e}^{{{n}}} - {c}",
-        f"-{c} + {e}^{{{n}}}",
-        rf"\exp({n})-{c}",
-        rf"\frac{{{e}^{{{n + 1}}}}}{{{e}}}-{c}",
-    ]
-    other = [f"e^{{{n}}}", f"e^{{{n + 1}}} - {c}", f"e^{{{n}}} + {c}", f"e^{n} - {c + 1}"]
-    other += [f"e^{{{-n}}}-{c}", f"{n}e-{c}", f"{math.exp(n) - c:.4f}", f"x^{{{n}}}-{c}"]
-    return f"e^{{{n}}}-{c}", same, other
-
-
-@kind("expression")
-def complex_number(rng: Rng) -> Made:
-    a, b = rng.randrange(-20, 20) or 3, rng.randrange(1, 20)
-    i = rng.choice(["i", r"\mathrm{i}", "{i}"])
-    term = rng.choice([f"{b}{i}", rf"{b}\cdot {i}"] + [i] * (b == 1))
-    same = [f"{a}+{term}", f"{a} + {term}", f"{term}+{a}" if a > 0 else f"{term}{a}"]
-    other = [f"{a}-{b}i", f"{-a}+{b}i", f"{b}+{a}i" if a != b else f"{a}", f"{a}+{b}", f"{a}+{b}j"]
-    return f"{a}+{b}i".replace("+1i", "+i"), same, [*other, f"{a}+{b + 1}i", f"{a}"]
-
-
-@kind("expression")
 def polynomial(rng: Rng) -> Made:
     x = rng.choice("xyntk")
     p, q, k = (rng.randrange(1, 12) for _ in range(3))
@@ -551,37 +529,6 @@ def interval(rng: Rng) -> Made:
 
 
 @kind("expression")
-def union(rng: Rng) -> Made:
-    a, b = sorted(rng.sample(range(-30, 30), 2))
-    closed = rng.random() < 0.5
-    opening, closing = ("[", "]") if closed else ("(", ")")
-    less, more = (r"\le", r"\ge") if closed else ("<", ">")
-    first, last = rf"(-\infty, {a}{closing}", rf"{opening}{b}, \infty)"
-    same = [
-        rf"{first} \cup {last}",
-        rf"{last}\cup{first}",
-        rf"x {less} {a} \text{{ or }} x {more} {b}",
-        rf"x {more} {b} \text{{ or }} x {less} {a}",
-        rf"x {less} {a} \text{{ or }} {b} {less} x",
-        rf"x \in {first} ∪ {last}",
-    ]
-    flipped = {"(": "[", ")": "]", "[": "(", "]": ")"}
-    other = [
-        first,
-        last,
-        rf"{a} {less} x {less} {b}",
-        rf"(-\infty, {a + 1}{closing} \cup {last}" if a + 1 < b else first,
-        rf"(-\infty, {a}{flipped[closing]} \cup {last}",
-        rf"x {more} {a} \text{{ or }} x {less} {b}",
-        rf"{first} \cap {last}",
-        rf"{first}, {b}",
-        r"\mathbb{R}",
-        r"\emptyset",
-    ]
-    return rng.choice(same), same, other
-
-
-@kind("expression")
 def pair_of_numbers(rng: Rng) -> Made:
     a, b = some_fraction(rng), Fraction(some_integer(rng, high=40) % 900)
     if a == b:
@@ -635,117 +582,6 @@ def finite_set(rng: Rng) -> Made:
     if values[0] == 0 or -values[0] in values:
         other.pop(3)
     return write(values, True), same, other
-
-
-@kind("expression")
-def labelled(rng: Rng) -> Made:
-    (x, y), a, b = rng.sample("abcxyzmn", 2), rng.randrange(2, 30), rng.randrange(31, 60)
-    same = [
-        f"{x}={a},{y}={b}",
-        f"{x} = {a}, {y} = {b}",
-        rf"{y}={b}, {x}={a}",
-        f"{a}, {b}",
-        f"({a},{b})",
-    ]
-    same.append(rf"{x}={a}\text{{ and }}{y}={b}")
-    other = [
-        f"{b},{a}",
-        f"{x}={b},{y}={a}",
-        f"{x}={a}",
-        f"{a}",
-        f"{x}={a},{y}={b + 1}",
-        f"({b},{a})",
-    ]
-    other += [f"{x}={a},q={b}", rf"{x}>{a},{y}={b}", f"{x}={a},{y}"]
-    return f"{x}={a},{y}={b}", same, other
-
-
-@kind("expression")
-def equation(rng: Rng) -> Made:
-    a, b, c, k = (
-        rng.randrange(2, 20),
-        rng.randrange(2, 20),
-        rng.randrange(1, 20),
-        rng.randrange(2, 5),
-    )
-    same = [
-        f"{a}x+{b}y+{c}=0",
-        f"{-a}x-{b}y-{c}=0",
-        f"{a * k}x + {b * k}y = {-c * k}",
-        f"{b}y = -{a}x - {c}",
-        rf"y = -\frac{{{a}}}{{{b}}}x - \frac{{{c}}}{{{b}}}",
-        f"0 = {c}+{a}x+{b}y",
-    ]
-    other = [
-        f"{a}x+{b}y-{c}=0",
-        f"{a}x-{b}y+{c}=0",
-        f"{a}x+{b}y+{c}",
-        f"{a + 1}x+{b}y+{c}=0",
-        "0",
-        f"{a}x+{b}y+{c}>0",
-        f"{a}x+{b}y={c}",
-        f"{a}x+{b}z+{c}=0",
-        f"{a}x+{b}y+{c}=",
-        rf"{a}x+{b}y+{c} \ne 0",
-        f"{a}x^2+{b}y+{c}=0",
-    ]
-    return rng.choice(same), same, other
-
-
-@kind("expression")
-def derivative(rng: Rng) -> Made:
-    a = rng.randrange(2, 40)
-    gold, same, other = rng.choice(
-        [
-            (
-                f"f'({a})",
-                [f"f'({a})", f"f'({a}.0)", rf"f^{{\prime}}({a})"],
-                [f"f''({a})", f"f({a})", f"f'({a + 1})", f"g'({a})", f"{a}"],
-            ),
-            (f"f''({a})", [f"f''({a})"], [f"f'({a})", f"f'''({a})", f"f({a})"]),
-            (
-                rf"\frac{{dy}}{{dx}}={a}",
-                [rf"\frac{{dy}}{{dx}} = {a}.0", f"dy/dx={a}"],
-                [
-                    rf"\frac{{dx}}{{dy}}={a}",
-                    rf"\frac{{dy}}{{dx}}={a + 1}",
-                    rf"\frac{{dy}}{{dt}}={a}",
-                ],
-            ),
-            (
-                rf"\operatorname{{Re}}(z)={a}",
-                [rf"\Re(z) = {a}", rf"\operatorname{{Re}}(z)={a}"],
-                [rf"\Im(z)={a}", rf"\operatorname{{Im}}(z) = {a}", rf"\Re(w)={a}", rf"|z|={a}"],
-            ),
-            (
-                f"f'(x) = {a}x",
-                [f"f'(x)={a}x", f"{a}x"],
-                [f"f(x)={a}x", f"f''(x)={a}x", f"f'(x)={a + 1}x", f"f'(x)={a}"],
-            ),
-            (
-                rf"\sin {a}x",
-                [rf"\sin({a}x)", rf"\sin{{{a}x}}"],
-                [rf"\cos {a}x", rf"\sin^{a} x", rf"{a}\sin x", rf"\sin {a + 1}x", f"{a}x"],
-            ),
-            (
-                rf"\arctan {a}",
-                [rf"\tan^{{-1}}({a})", rf"\arctan({a})"],
-                [rf"\tan {a}", rf"\arctan {a + 1}", rf"\cot {a}", r"\arctan"],
-            ),
-            (
-                rf"\log_{a} 7",
-                [rf"\log_{{{a}}}{{7}}", rf"\log_{{{a}}} (7)", rf"\frac{{\ln 7}}{{\ln {a}}}"],
-                [rf"\log 7{a}", rf"\log_{{{a}}} 8", rf"\log_{{7}} {{{a}}}1"],
-            )
-            if a < 10
-            else (
-                rf"\binom{{{a}}}{{2}}",
-                [rf"\dbinom{{{a}}}{{2}}", str(math.comb(a, 2)), rf"\binom{{{a}}}{{{a - 2}}}"],
-                [rf"\binom{{{a}}}{{3}}", str(math.comb(a, 2) + 1), rf"\frac{{{a}}}{{2}}"],
-            ),
-        ]
-    )
-    return gold, same, other
 
 
 @kind("expression")
@@ -834,127 +670,6 @@ def unit(rng: Rng) -> Made:
 
 
 @kind("expression")
-def degree(rng: Rng) -> Made:
-    value = rng.randrange(2, 180)
-    same = [
-        rf"{value}^\circ",
-        rf"{value}^{{\circ}}",
-        f"{value}°",
-        rf"{value}\text{{ degrees}}",
-        str(value),
-    ]
-    same.append(rf"\angle ABC = {value}^\circ")
-    other = [
-        rf"{value + 1}^\circ",
-        rf"{value}'",
-        rf"{value}''",
-        rf"-{value}^\circ",
-        rf"{value}\text{{ radians}}",
-    ]
-    other += [rf"{value}^\circ 30'", rf"{value}\pi", rf"{value}^0"]
-    return rf"{value}^\circ", same, other
-
-
-@kind("expression")
-def percent(rng: Rng) -> Made:
-    value = rng.randrange(2, 100)
-    same = [
-        rf"{value}\%",
-        rf"{value} \%",
-        rf"{value}\text{{ percent}}",
-        f"{value}%",
-        rf"{value}.0\%",
-    ]
-    same.append(decimal_text(Fraction(value, 100)) or "")
-    other = [
-        rf"{value + 1}\%",
-        rf"{value}0\%",
-        rf"{value}.5\%",
-        f"{value / 1000}",
-        rf"0.{value:02d}\%",
-    ]
-    return rf"{value}\%", same, [*other, rf"-{value}\%", rf"{value}\%+"]
-
-
-@kind("expression")
-def ellipsis_(rng: Rng) -> Made:
-    n = rng.randrange(8, 40)
-    dots = rng.choice([r"\ldots", r"\dots", r"\cdots", "...", "…"])
-    gold, *other = rng.choice(
-        [
-            (
-                rf"1, 2, \ldots, {n}",
-                rf"1, 2, {dots}, {n + 1}",
-                f"{n}",
-                rf"2, 4, {dots}, {n}",
-                rf"1, 2, {n}",
-                "1,2",
-            ),
-            (
-                r"1, 2, \ldots, n",
-                r"1, 3, 5, \ldots, 2n-1",
-                rf"1, 2, {dots}",
-                rf"1, 2, {dots}, n+1",
-                "n",
-            ),
-            (
-                rf"\{{1,2,\ldots,{n}\}}",
-                rf"\{{1,2,{dots},{n}0\}}",
-                rf"\{{1,{n}\}}",
-                rf"\{{2,{dots},{n}\}}",
-            ),
-            (r"1:2:3:\ldots", r"1:4:9:\ldots", "1:2:3", "1"),
-        ]
-    )
-    return gold, [gold, gold.replace(r"\ldots", dots), gold.replace(" ", "")], other
-
-
-@kind("expression")
-def ratio_or_time(rng: Rng) -> Made:
-    a, b = rng.randrange(1, 12), rng.randrange(13, 59)
-    if rng.random() < 0.5:
-        same = [f"{a}:{b}", f"{a} : {b}", f"{a}：{b}", f"{a}{{:}}{b}"]
-        return (
-            f"{a}:{b}",
-            same,
-            [f"{b}:{a}", f"{a}:{b + 1}", f"{a + 1}:{b}", f"{a}", f"{a}:{b}:1", f"{a},{b}"],
-        )
-    same = [
-        rf"{a}:{b}\text{{ p.m.}}",
-        rf"{a}:{b} \text{{ PM}}",
-        rf"{a}:{b}\text{{ pm}}",
-        f"{a}:{b}",
-        f"{a}:{b} p.m.",
-    ]
-    other = [
-        rf"{a}:{b}\text{{ a.m.}}",
-        rf"{a + 1}:{b}\text{{ p.m.}}",
-        rf"{a}:{b - 1}\text{{ PM}}",
-        f"{a}",
-        f"{a}:{b} am",
-    ]
-    return rf"{a}:{b}\text{{ p.m.}}", same, other
-
-
-@kind("expression")
-def congruence(rng: Rng) -> Made:
-    a, m = rng.randrange(2, 12), rng.randrange(12, 30)
-    same = [
-        rf"x \equiv {a} \pmod{{{m}}}",
-        rf"{a} \pmod {{{m}}}",
-        rf"x\equiv {a}\mod {m}",
-        rf"x\equiv{a}\ (\text{{mod }} {m})",
-    ]
-    other = [
-        rf"x \equiv {a - 1} \pmod{{{m}}}",
-        rf"x \equiv {a} \pmod{{{m + 1}}}",
-        f"{a + 1}",
-        rf"y \equiv {a} \pmod{{{m}}}",
-    ]
-    return same[0], same, [*other, rf"x \not\equiv {a} \pmod{{{m}}}"]
-
-
-@kind("expression")
 def in_base(rng: Rng) -> Made:
     digits, base = "1" + "".join(rng.choices("01", k=5)) + "1", rng.randrange(2, 9)
     same = [f"{digits}_{base}", f"{digits}_{{{base}}}", digits, rf"{digits}_{{\text{{{base}}}}}"]
@@ -997,28 +712,6 @@ def word(rng: Rng) -> Made:
         one[:-1] + "q",
     ]
     return rf"\text{{{one}}}", same, [*other, rf"\text{{{one[:-1]}}}", r"\text{neither}"]
-
-
-@kind("expression")
-def option(rng: Rng) -> Made:
-    one, two = rng.sample("ABCDE", 2)
-    value = rng.randrange(2, 99)
-    same = [
-        one,
-        f"({one})",
-        rf"\text{{({one})}}",
-        rf"\textbf{{({one})}}\ {value}",
-        rf"\text{{({one}) }} {value}",
-        rf"\textbf{{({one}) }}{value}",
-    ]
-    other = [
-        two,
-        f"({two})",
-        rf"\textbf{{({two})}}\ {value}",
-        str(value),
-        rf"\text{{({one}) or ({two})}}",
-    ]
-    return rf"\text{{({one})}}", same, other
 
 
 @kind("number")
@@ -1226,8 +919,6 @@ def words(rng: Rng) -> Made:
     escaped = gold
     for sign in "&%_#":
         escaped = escaped.replace(sign, "\\" + sign)
-    import unicodedata
-
     same = [
         gold,
         escaped,
@@ -1257,6 +948,37 @@ def words(rng: Rng) -> Made:
         gold.replace(" ", "_") + "1",
     ]
     return gold, same, other
+
+
+def filled(rng: Rng) -> Callable[[str], str]:
+    """A function that writes numbers for the names in « » of a template."""
+    a = rng.randrange(3, 40)
+    b, c, k = rng.randrange(41, 59), rng.choice([2, 4, 6, 8]), rng.randrange(2, 6)
+    p = rng.choice([3, 5, 7, 11, 13])
+    values = {"a": a, "b": b, "c": c, "p": p, "ka": k * a, "kb": k * b, "kc": k * c, "ta": 2 * a}
+    values |= {f"{name}+1": values[name] + 1 for name in "abc"} | {"a-1": a - 1}
+    named = {name: str(value) for name, value in values.items()}
+    named["bpi7"] = f"{b * math.pi / 7:.2f}"
+    return lambda text: re.sub("«(.*?)»", lambda name: named[name[1]], text)
+
+
+def from_table(block: str) -> Kind:
+    """A kind of the table: a line with marker and name, the gold, and the other spellings."""
+    head, gold, *lines = block.splitlines()
+    marker, _, name = head.partition(": ")
+    same = [gold, *(line[2:] for line in lines if line.startswith("= "))]
+    other = [line[2:] for line in lines if line.startswith("! ")]
+    assert len(lines) == len(same) - 1 + len(other), block
+
+    def make(rng: Rng) -> Made:
+        fill = filled(rng)
+        return fill(gold), [fill(text) for text in same], [fill(text) for text in other]
+
+    return Kind(cast(Marker, marker), name, make)
+
+
+TABLE = Path(__file__).with_name("spellings.txt").read_text("utf-8")
+KINDS.extend(from_table(block) for block in re.split(r"\n{2,}", TABLE.strip())[1:])
 
 
 class Faults(NamedTuple):

@@ -219,6 +219,8 @@ def _approximated(operators: Sequence[str], sides: Sequence[Node]) -> Name | Non
 def _is_name(node: Node) -> bool:
     if node.kind == "apply":
         return node.args[0] not in ("root", "binom", "abs") and len(node.args) <= 4
+    if node.kind == "tuple":
+        return node.args[:2] == ("(", ")") and all(part.kind == "symbol" for part in node.args[2])
     return node.kind in ("symbol", "word") or _is_derivative(node) or _is_segment(node)
 
 

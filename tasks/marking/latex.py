@@ -124,9 +124,11 @@ _REMOVED = re.compile(
     r"|\\h?phantom\s*[^\\{\s]|\\(?:label|tag)\s*\{[^{}]*\}"
     rf"|\\(?:{_TEXT_COMMAND})(?=\s*\{{[^{{}}]*[\\{{])"  # \mathrm{{\frac12}}
     rf"|\\(?:{'|'.join(sorted(_STYLES))})(?![a-zA-Z])"
-    r"|^\s*\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
-    r"|(?<!\\)\\(?:[,;:! ]|\Z)|(?<!\\)~|\*\*|(?<!\\)\\[()\[\]]|(?<!\\)\$"
+    r"|^\s*(?:=|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z]))"
+    r"|(?<!\\)\\(?:[,;:! ]|\Z)|(?<!\\)~|(?<!\\)\\[()\[\]]|(?<!\\)\$"
 )
+_SPELLINGS = {"...": r"\ldots ", r"\langle": "(", r"\rangle": ")"}
+_PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
 THOUSANDS = re.compile(  # (1,\,234) is a pair
     r"(?<=\d)(?:\{,\}|,\s*\\!\s*|\\[!,;: ]\s*|~|[\u00a0\u202f\u2009])(?=\d{3}(?!\d))"
 )
@@ -172,7 +174,9 @@ class Token(NamedTuple):
 def clean(latex: str) -> str:
     """The text with one spelling of what does not change its meaning: styles, spaces, signs."""
     latex = THOUSANDS.sub("", _SCRIPTS.sub(_script, latex)).translate(_UNICODE)
-    latex = _INTRODUCTION.sub("", latex.replace("...", r"\ldots "))
+    for spelling, usual in _SPELLINGS.items():
+        latex = latex.replace(spelling, usual)
+    latex = _PYTHON_POWER.sub("^", _INTRODUCTION.sub("", latex)).replace("**", "")
     latex = _REMOVED.sub(" ", latex)
     latex = _PRIMES.sub(lambda m: "'" * (m[1] or m[2]).count("prime"), _DEGREES.sub("°", latex))
     while (plain := _PLAIN_TEXT.sub(r" \1 ", latex)) != latex:
@@ -269,7 +273,7 @@ class Reader:
     """A recursive-descent reader: one method for each rule of the grammar."""
 
     def __init__(self, pieces: list[Token]) -> None:
-        self.pieces, self.at, self.depth = pieces, 0, 0
+        self.pieces, self.at, self.depth, self.bars = pieces, 0, 0, 0
 
     @property
     def token(self) -> Token | None:
@@ -440,6 +444,7 @@ class Reader:
             return False
         return (
             (token.value == "[" and not self.depth)  # in brackets, it may be the end of ]a, b[
+            or (token.value == "|" and not self.bars)
             or token.value in ("(", "{", r"\frac", r"\surd", r"\sqrt", r"\pi", r"\infty", r"\binom")
             or token.value in _GREEK | _ACCENTS
             or token.value.removeprefix("\\") in FUNCTIONS
@@ -453,7 +458,7 @@ class Reader:
         node = self.atom()
         while True:
             if self.take("^"):
-                node = Node("power", (scalar(node), scalar(self.argument())))
+                node = Node("power", (scalar(node), scalar(self.exponent())))
                 if self.peek("^"):
                     raise Unreadable("a double exponent")
             elif self.take("!"):
@@ -475,9 +480,18 @@ class Reader:
         token = self.token
         if token is not None and token.kind == "number":
             return self.digit()
-        if self.take("-"):  # x^-1, as people type it
-            return Node("negate", (self.argument(),))
         return self.atom(plain=True)
+
+    def exponent(self) -> Node:
+        """What `^` applies to; 2^10 is meant as it is typed."""
+        sign = self.take("-")
+        token = self.token
+        if token is not None and token.kind == "number":
+            self.at += 1
+            node = Node("number", (token.value,))
+        else:
+            node = self.argument()
+        return node if sign is None else Node("negate", (scalar(node),))
 
     def digit(self) -> Node:
         """One digit, as TeX takes it: `\\frac12`."""
@@ -728,10 +742,15 @@ class Reader:
         if sign in (r"\{", r"\lbrace"):
             if self.take(r"\}", r"\rbrace"):
                 return Node("set")
+            if (length := self.set_builder()) is not None:
+                self.at += length
+                return self.inside(self.statements, r"\}", r"\rbrace")
             node = self.inside(self.statements, r"\}", r"\rbrace")
             return Node("set", node.args if node.kind == "list" else (node,))
         if sign in ("|", r"\lvert", r"\vert"):
+            self.bars += 1
             node = self.inside(self.expression, "|", r"\rvert", r"\vert")
+            self.bars -= 1
             return Node("apply", ("abs", scalar(node)))
         if sign in (r"\lfloor", r"\lceil"):
             node = self.inside(self.expression, sign.replace("\\l", "\\r"))
@@ -751,6 +770,17 @@ class Reader:
                 raise Unreadable("brackets")
             return node
         raise Unreadable(f"{sign!r} is not read")
+
+    def set_builder(self) -> int | None:
+        """How many tokens `x |`, `x :` or `x ∈ ℝ |` are; None for another set."""
+        pieces = self.pieces[self.at : self.at + 4]
+        if not pieces or pieces[0].kind != "letter":
+            return None
+        values = [piece.value for piece in pieces[1:]]
+        if values[:2] == [r"\in", "R"]:
+            values = values[2:]
+        bar = values[:1] and values[0] in (r"\mid", "|", ":", r"\colon")
+        return len(pieces) - len(values) + 1 if bar else None
 
     def matrix(self, name: str) -> Node:
         """The rows of a matrix, without its brackets."""

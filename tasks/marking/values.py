@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from mpmath import MPContext
-from mpmath.libmp import ComplexResult, to_rational
+from mpmath.libmp import ComplexResult
 
 from tasks.marking.latex import TRIGONOMETRIC, Node, TooLarge, Unreadable
 
@@ -82,7 +82,7 @@ def order(node: Node) -> Fraction:
         return value
     if _is_complex(value) or not _context().isfinite(value):
         raise Unreadable("it is not among the real numbers")
-    return Fraction(*to_rational(value.real._mpf_))
+    return Fraction(int(value.real * 2**512), 2**512)
 
 
 def ratio(one: Node, two: Node) -> Fraction | int | None:
