@@ -226,7 +226,7 @@ def broken(text: str, rng: Rng) -> str:
             r"%s \approx",
             r"%s\text{ million}",
             r"\sqrt{%s",
-            r"%s_7",
+            r"%s_2",
             r"%s\pm 1",
             r"\pm %s",
             r"%s \text{ dozen}",
@@ -777,7 +777,7 @@ def number_broken(value: int, rng: Rng) -> str:
             "%s*2",
             r"\frac{%s}{7}",
             r"10^{%s}",
-            "%s_7",
+            "%s_2",
         ]
     ).replace("%s", str(value))
 

@@ -320,7 +320,7 @@ def _same_relation(gold: Node, answer: Node) -> bool:
     factor = ratio(one, two)
     if factor is None:
         return False
-    return other_sign == (sign if factor > 0 else _FLIPPED.get(sign))
+    return bool(other_sign == (sign if factor > 0 else _FLIPPED.get(sign)))
 
 
 def _difference(relation: Node) -> Node | None:
@@ -337,7 +337,9 @@ def _same_congruence(gold: Node, answer: Node) -> bool:
     if not equal(modulus, other_modulus):
         return False
     x, y, m = constant(value), constant(other), constant(modulus)
-    return isinstance(x - y, Fraction) and m != 0 and ((x - y) / m).denominator == 1
+    if not all(isinstance(number, Fraction) for number in (x, y, m)) or m == 0:
+        raise Unreadable("a congruence of other than rational numbers")
+    return bool(((x - y) / m).denominator == 1)
 
 
 # Sets of real numbers

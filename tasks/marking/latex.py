@@ -100,7 +100,7 @@ _UNICODE = str.maketrans(
         **dict.fromkeys("−–﹣‐‑", "-"),
         **dict.fromkeys("\u00a0\u202f\u2009\u2002\u2003\u3000", " "),
         **{sign: rf"\{name} " for sign, name in _COMMANDS.items()},
-        **{sign: rf"\frac{{{above}}}{{{below}}}" for sign, (above, below) in _VULGAR.items()},
+        **{sign: rf"\frac{{{digits[0]}}}{{{digits[1]}}}" for sign, digits in _VULGAR.items()},
         **{letter: rf"\mathbb{{{name}}}" for letter, name in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
         **{chr(0xFF00 + code - 0x20): chr(code) for code in range(0x21, 0x7F)},  # full width
         **{"∗": "*", "′": "'", "″": "''", "、": ",", "。": ".", "º": "°"},

@@ -22,6 +22,7 @@ _SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
 _NUMBER = re.compile(rf"{_SIGNED.pattern}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?")
 _VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
 _GOLD = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
+BITS = 10_000  # of a number that is a power, at most; Python writes up to 4,300 digits
 _LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
 
 _MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u202f": " "})
@@ -140,7 +141,9 @@ def _latex_number(span: str) -> Fraction | None:
         value = constant(node) if node.kind in SCALARS and is_worked_out else None
     except Unreadable:
         return None
-    return value if isinstance(value, Fraction) else None
+    if not isinstance(value, Fraction) or max(map(int.bit_length, value.as_integer_ratio())) > BITS:
+        return None
+    return value
 
 
 def last_number(text: str) -> Fraction | None:

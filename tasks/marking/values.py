@@ -18,7 +18,8 @@ from mpmath.libmp import ComplexResult
 from tasks.marking.latex import TRIGONOMETRIC, Node, TooLarge, Unreadable
 
 MAX_BITS = 200_000  # of an exact number
-MAX_WORK = 4_000_000  # bits of all exact numbers together
+MAX_WORK = 4_000_000  # bits of all exact numbers together, and of functions' values
+FUNCTION_WORK = 20  # exact numbers of this precision, about
 MAX_FACTORIAL = 20_000
 MIN_PRECISION, MAX_PRECISION = 256, 16_000  # bits
 MAX_EXPONENT = 64  # arguments of functions are below 2 to this
@@ -116,10 +117,8 @@ def values(one: Node, two: Node, trial: int, base: str) -> tuple[Value, Value]:
         precision = 3 * evaluation.bits + MIN_PRECISION
         if precision > MAX_PRECISION:
             raise TooLarge("too large")
-    return tuple(
-        _settled(value, node, precision, trial, base)
-        for value, node in zip(result, (one, two), strict=True)
-    )  # type: ignore[return-value]
+    x, y = result
+    return _settled(x, one, precision, trial, base), _settled(y, two, precision, trial, base)
 
 
 def _settled(value: Value, node: Node, precision: int, trial: int, base: str) -> Value:
@@ -231,12 +230,17 @@ class Evaluation:
     def _exact(self, value: Value) -> Value:
         if isinstance(value, Fraction):
             bits = value.numerator.bit_length() + value.denominator.bit_length()
-            self.work += bits
-            if bits > MAX_BITS or self.work > MAX_WORK:
+            self._count(bits)
+            if bits > MAX_BITS:
                 raise TooLarge("too large")
         elif self.context.isnan(value):
             raise Undefined
         return value
+
+    def _count(self, bits: int) -> None:
+        self.work += bits
+        if self.work > MAX_WORK:
+            raise TooLarge("too much work")
 
     def _rounded(self, value: Value) -> Any:
         if isinstance(value, Fraction):
@@ -315,6 +319,7 @@ class Evaluation:
         x, y = self._rounded(x), self._rounded(y)
         if x == 0:
             raise Undefined
+        self._count(FUNCTION_WORK * self.context.prec)
         self._limit(y * self.context.log(x))
         return x**y
 
@@ -339,7 +344,7 @@ class Evaluation:
             return self._function(name, values)
         if name.startswith("\\"):
             raise Unreadable(name)
-        texts = [str(v) if isinstance(v, Fraction) else self.context.nstr(v, 30) for v in values]
+        texts = [_key(v) if isinstance(v, Fraction) else self.context.nstr(v, 30) for v in values]
         return self._symbol(f"{name}({','.join(texts)})")
 
     def _function(self, name: str, values: list[Value]) -> Value:
@@ -351,6 +356,7 @@ class Evaluation:
         if name not in _ROUNDED:
             raise Undefined
         numbers = [self._rounded(value) for value in values]
+        self._count(FUNCTION_WORK * self.context.prec)
         if name in _GROWING:
             self._limit(numbers[0])
         if name == "log" and len(numbers) == 1 and self.base == "10":
@@ -358,6 +364,10 @@ class Evaluation:
         if name in ("log", "ln") and any(number == 0 for number in numbers):
             raise Undefined
         return _ROUNDED[name](self.context, *numbers)
+
+
+def _key(value: Fraction) -> str:
+    return f"{value.numerator:x}/{value.denominator:x}"  # decimal digits would be limited
 
 
 def exact_root(value: Fraction, degree: int) -> Fraction | None:
