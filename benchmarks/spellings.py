@@ -87,12 +87,8 @@ STATED = {
 
 def in_text(answer: str, marker: Marker, rng: Rng) -> str:
     """A completion that gives the answer, mostly in a box."""
-    stated = (
-        len(answer) < 100
-        and "answer" not in answer.lower()
-        and "!" not in answer
-        and "=" not in answer
-    )
+    unclear = any(part in answer.lower() for part in ("answer", "!", "=", "usd"))
+    stated = len(answer) < 100 and not unclear
     places = STATED[marker] if stated and rng.random() < 0.2 else BOXED
     return rng.choice(places).replace("%s", answer)
 
@@ -749,7 +745,7 @@ def number_broken(value: int, rng: Rng) -> str:
     return rng.choice(
         [
             "%s^2",
-            "%s!",
+            "%s!!!",
             "%sx",
             "%s + 1",
             "at least %s",

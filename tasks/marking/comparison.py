@@ -85,6 +85,11 @@ def _same_structure(gold: Node, answer: Node) -> bool:
         return alike(gold, answer.args[0])
     if kinds == ("tuple", "tuple"):
         return gold.args[:2] == answer.args[:2] and _in_order(gold.args[2], answer.args[2])
+    if "matrix" in kinds and "tuple" in kinds:  # a vector and the coordinates of a point
+        point, column = (gold, answer) if gold.kind == "tuple" else (answer, gold)
+        is_column = all(len(row) == 1 for row in column.args)
+        coordinates = [row[0] for row in column.args]
+        return is_column and point.args[:2] == ("(", ")") and _in_order(coordinates, point.args[2])
     if gold.kind == "tuple" and answer.kind == "list":
         return gold.args[:2] == ("(", ")") and _in_order(gold.args[2], answer.args)
     if kinds == ("relation", "relation"):
@@ -261,7 +266,7 @@ def _same_record(record: list[Name] | None, gold: Node, answer: Node) -> bool:
         values: Sequence[Node] = [name.value for name in other]
         if gold.kind == "tuple" and gold.args[:2] == ("(", ")"):
             return _in_order(gold.args[2], values)
-        return False
+        return gold.kind in _COLLECTIONS and _same_items(gold.args, values)
     values = [name.value for name in record]
     if answer.kind == "tuple" and answer.args[:2] == ("(", ")"):
         return _in_order(values, answer.args[2])

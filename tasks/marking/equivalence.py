@@ -25,7 +25,7 @@ from tasks.marking.spelling import MAX_LENGTH, same_text, split_answer, units_ag
 from tasks.marking.units import MODIFIERS
 
 _DELIMITER = re.compile(r"(?<!\\)\$")
-_INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|\$\$?)", re.DOTALL)
+_INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
 _CONTINUES = re.compile(r"\s*(?:=|(?:or|and)\b)|[^$]*\$|.*\\\(", re.DOTALL)  # $5$ or $6$; $x$ = 5
 _OPTION = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{\s*\(?([A-Z])\)?\s*\}|\(([A-Z])\)")
 

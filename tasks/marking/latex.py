@@ -115,14 +115,14 @@ _STYLES = _names(
     displaystyle textstyle limits nolimits left right middle big Big bigg Bigg bigl bigr
     Bigl Bigr biggl biggr Biggl Biggr large Large LARGE huge Huge small normalsize rm bf it
     sf tt mathbf boldsymbol bm pmb mathsf mathtt mathit mathnormal ensuremath underline
-    uline checkmark quad qquad thinspace textcolor cancel
+    uline fbox checkmark quad qquad thinspace textcolor cancel
     """
 )
 _TEXT_COMMAND = r"text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|operatorname\*?"
 _REMOVED = re.compile(
     r"\\(?:color|textcolor)\s*(?:\[[a-zA-Z]*\])?\s*\{[\w!.,]*\}|\\h?phantom\s*\{[^{}]*\}"
     r"|\\h?phantom\s*[^\\{\s]|\\(?:label|tag)\s*\{[^{}]*\}"
-    rf"|\\(?:{_TEXT_COMMAND})(?=\s*\{{[^{{}}]*[\\{{])"  # \mathrm{{\frac12}}
+    rf"|\\(?:{_TEXT_COMMAND})(?=\s*\{{[^{{}}]*[\\{{]|\s+[a-zA-Z])"  # \mathrm{{\frac12}}, \rm e
     rf"|\\(?:{'|'.join(sorted(_STYLES))})(?![a-zA-Z])"
     r"|^\s*(?:=|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z]))"
     r"|(?<!\\)\\(?:[,;:! ]|\Z)|(?<!\\)~|(?<!\\)\\[()\[\]]|(?<!\\)\$"
@@ -140,7 +140,7 @@ _PLAIN_TEXT = re.compile(
 _TOKEN = re.compile(
     rf"""\s+
     |(?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})
-    |(?P<number>\d+(?:\.\d+)?|\.\d+)
+    |(?P<number>(?:1|\d+\.\d+)[eE][-+]?\d+|\d+[eE]\d+|\d+(?:\.\d+)?|\.\d+)
     |\\(?:{_TEXT_COMMAND})\s*\{{(?P<text>[^{{}}\\$]*)\}}
     |\\begin\s*\{{(?P<begin>[a-z]+)\*?\}}(?:\s*\{{[clr|]*\}})?|\\end\s*\{{(?P<end>[a-z]+)\*?\}}
     |\\mathbb\s*(?:\{{\s*)?(?P<numbers>[A-Z])(?:\s*\}})?
@@ -364,6 +364,8 @@ class Reader:
     def ratio(self) -> Node:
         """An expression, or several with colons between them."""
         items = [self.union()]
+        if self.take(r"\over"):
+            return Node("divide", (scalar(items[0]), scalar(self.expression())))
         while self.take(":"):
             items.append(Node("dots") if self.take(*_DOTS) else self.union())
         return Node("ratio", tuple(items)) if len(items) > 1 else items[0]

@@ -39,6 +39,7 @@ _MEASURES = {
         "newton": "N",
         "watt": "W",
         "kilowatt": "kW",
+        "hour kilowatt": "kWh",
         "volt": "V",
         "ampere": "A amp",
         "ohm": "Ω",
