@@ -244,6 +244,8 @@ def broken(text: str, rng: Rng) -> str:
 
 def decorated(text: str, rng: Rng) -> str:
     """A value with what does not change it: a name, a unit in words, a style."""
+    if "," in text:  # in brackets, a comma separates
+        return rng.choice(["%s", "x = %s", r"\mathbf{%s}", r"\color{red}%s"]).replace("%s", text)
     return rng.choice(
         [
             "%s",

@@ -54,6 +54,8 @@ def mark_expression(completion: str, answer: str, marking: str, truncated: bool)
         equal = same(two.latex, one.latex)
     except TooLarge:
         return Mark("error", text, f"lenient:{place}-too-large")
+    except Exception as error:  # noqa: BLE001 a fault of the reader concerns this answer alone
+        return Mark("error", text, f"lenient:{place}-{type(error).__name__}")
     if equal is None:
         return no_answer_mark(truncated)._replace(rule=f"lenient:{place}-unreadable")
     return answer_mark(equal and units_agree(one, two), text, f"lenient:{place}-value")

@@ -140,7 +140,7 @@ _PLAIN_TEXT = re.compile(
 _TOKEN = re.compile(
     rf"""\s+
     |(?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})
-    |(?P<number>(?:1|\d+\.\d+)[eE][-+]?\d+|\d+[eE]\d+|\d+(?:\.\d+)?|\.\d+)
+    |(?P<number>(?:(?:1|\d+\.\d+)[eE][-+]?|\d+[eE])\d{{1,3}}(?!\d)|\d+(?:\.\d+)?|\.\d+)
     |\\(?:{_TEXT_COMMAND})\s*\{{(?P<text>[^{{}}\\$]*)\}}
     |\\begin\s*\{{(?P<begin>[a-z]+)\*?\}}(?:\s*\{{[clr|]*\}})?|\\end\s*\{{(?P<end>[a-z]+)\*?\}}
     |\\mathbb\s*(?:\{{\s*)?(?P<numbers>[A-Z])(?:\s*\}})?

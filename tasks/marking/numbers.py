@@ -139,7 +139,7 @@ def _latex_number(span: str) -> Fraction | None:
             node.kind != "multiply" or any(part.kind == "power" for part in node.args)
         )
         value = constant(node) if node.kind in SCALARS and is_worked_out else None
-    except Unreadable:
+    except (Unreadable, ArithmeticError, TypeError):  # a fault of the reader, too
         return None
     if not isinstance(value, Fraction) or max(map(int.bit_length, value.as_integer_ratio())) > BITS:
         return None
