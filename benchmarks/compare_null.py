@@ -1,4 +1,6 @@
-"""Arms that do not differ: how often does `decile compare` call a difference significant?
+"""Arms that do not differ: how often is a difference called significant?
+
+First table, one pair of arms in `decile compare`.
 
 Questions differ in difficulty (logits Normal(0, 1.5) around 0). The arms of a pair have the same
 distribution: each run (training seed) moves all questions by Normal(0, 0.05) logits and each
@@ -7,16 +9,26 @@ evaluations of one model are compared. With "own" questions, each arm also moves
 Normal(0, 0.3) logits, the same in all of its runs, so that it differs from the other arm on single
 questions, but not in the mean over all that might be drawn. The results pass through the same
 functions as files: `Arm`, `compare_arms`.
+
+Second table, the family-wise error: the share of sweeps of several equal policies in which any pair
+differs after Holm's correction. Pass rates are Beta(.3, .6); on the logit scale, each policy moves
+each question by Normal(0, 0.5), each seed all questions (by `scatter` points of accuracy, standard
+deviation) and each one by Normal(0, 0.3). Rows with two scatters: those of two policies, and of the
+others. Third table, power: the share of sweeps in which the one better policy is found, by a pair's
+own test without correction.
 """
 
 import time
 from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated, compare_arms
+from orchestrator.stats.inference import LEVEL, difference_effect, seed_spreads
 
 DIFFICULTY, OWN, SHIFT, BY_SEED = 1.5, 0.3, 0.05, 0.3
 GRID = (  # seeds, questions, samples per question, whether arms have own questions
@@ -67,21 +79,97 @@ def significant_share(
     return significant / comparisons, tests.most_common(1)[0][0]
 
 
+# Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
+BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
+SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (4, 8), (0.0, 2.0, 6.0)
+MIXED = ((10.0, 1.0), (6.0, 2.0))
+POWER_ROWS = (  # runs of each policy, scatter, points of the first one
+    *(([n] * 4, 2.0, 5.0) for n in (4, 5, 6)),
+    *(([n] * 4, 2.0, 10.0) for n in (2, 3, 4)),
+    ([10, 3], 4.0, 5.0),
+    ([3, 3], 4.0, 5.0),
+)
+
+
+def equal_policies(
+    scatters: Sequence[float],
+    runs: Sequence[int],
+    rng: np.random.Generator,
+    questions: int = 200,
+    samples: int = 2,
+    ahead: float = 0.0,
+) -> list[np.ndarray]:
+    """Shares right [runs, questions] of policies of equal accuracy, the first `ahead` points."""
+    rates = np.clip(rng.beta(*BETA, questions), 1e-6, 1 - 1e-6)
+    policies = []
+    for number, (scatter, count) in enumerate(zip(scatters, runs, strict=True)):
+        logits = logit(rates) + rng.normal(0, 0.5, questions)
+        logits = logits + rng.normal(0, scatter / PER_LOGIT, (count, 1))
+        logits = logits + rng.normal(0, 0.3, (count, questions))
+        logits = logits + (ahead / PER_LOGIT if number == 0 else 0)
+        policies.append(rng.binomial(samples, expit(logits)) / samples)
+    return policies
+
+
+def p_values(policies: Sequence[np.ndarray]) -> list[float]:
+    """Of all pairs, as `compare_policies` has them from two seeds on; the first two's first."""
+    means = {str(n): [*map(float, runs.mean(axis=1))] for n, runs in enumerate(policies)}
+    spreads = [*seed_spreads(means).values()]
+    return [
+        difference_effect(policies[a], policies[b], (spreads[a], spreads[b])).p
+        for a, b in combinations(range(len(policies)), 2)
+    ]
+
+
+def family_wise_error(seeds: int, scatters: Sequence[float], sweeps: int, seed: int = 0) -> float:
+    """The share of sweeps of equal policies of which Holm's correction calls any pair different."""
+    rng = np.random.default_rng([seed, seeds, len(scatters), *(int(10 * s) for s in scatters)])
+    wrong = 0
+    for _ in range(sweeps):
+        p = p_values(equal_policies(scatters, [seeds] * len(scatters), rng))
+        wrong += min(p) * len(p) <= LEVEL
+    return wrong / sweeps
+
+
+def power(runs: Sequence[int], scatter: float, points: float, sweeps: int, seed: int = 0) -> float:
+    """The share of sweeps that find the first policy ahead of the second, at 5 %."""
+    rng = np.random.default_rng([seed, *runs, int(10 * scatter), int(10 * points)])
+    scatters = [scatter] * len(runs)
+    pairs = (p_values(equal_policies(scatters, runs, rng, ahead=points)) for _ in range(sweeps))
+    return sum(p[0] <= LEVEL for p in pairs) / sweeps
+
+
 def main() -> None:
-    """Print the share for every entry of the grid."""
+    """Print the three tables."""
     parser = benchmark_parser("compare_null", __doc__)
-    parser.add_argument("--comparisons", type=int, default=2000)
+    parser.add_argument("--comparisons", type=int, default=2000, help="pairs, or sweeps, per row")
+    parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS, help="of the second table")
+    parser.add_argument("--table", choices=("pairs", "families", "power"), nargs="*", default=None)
     arguments = parser.parse_args()
-    print("seeds  questions  samples  own    significant  test")
-    for seeds, questions, samples, own in GRID:
-        start = time.perf_counter()
-        share, test = significant_share(arguments.comparisons, seeds, questions, samples, own)
-        seconds = time.perf_counter() - start
-        print(
-            f"{seeds:>5}  {questions:>9}  {samples:>7}  {own!s:<5}  {100 * share:>10.2f}%  {test} "
-            f"({seconds:.0f} s)",
-            flush=True,
-        )
+    tables, count = arguments.table or ("pairs", "families", "power"), arguments.comparisons
+    start = time.perf_counter()
+    if "pairs" in tables:
+        print("seeds  questions  samples  own    significant  test")
+        for seeds, questions, samples, own in GRID:
+            share, test = significant_share(count, seeds, questions, samples, own)
+            row = f"{seeds:>5}  {questions:>9}  {samples:>7}  {own!s:<5}"
+            print(f"{row}  {100 * share:>10.2f}%  {test}", flush=True)
+    if "families" in tables:
+        print("seeds  policies  scatter  family-wise error")
+        for seeds in arguments.seeds:
+            for policies in POLICIES:
+                alike = [[s] * policies for s in SCATTERS]
+                mixed = [[wide] * 2 + [rest] * (policies - 2) for wide, rest in MIXED]
+                for scatters in alike + mixed:
+                    share = family_wise_error(seeds, scatters, count)
+                    scatter = " / ".join(f"{s:g}" for s in dict.fromkeys(scatters))
+                    print(f"{seeds:>5}  {policies:>8}  {scatter:>7}  {share:.1%}", flush=True)
+    if "power" in tables:
+        print("runs  scatter  points  power")
+        for runs, scatter, points in POWER_ROWS:
+            share = power(runs, scatter, points, count)
+            print(f"{' '.join(map(str, runs))}  {scatter:g}  {points:g}  {share:.0%}", flush=True)
+    print(f"{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -27,12 +27,13 @@ from orchestrator.stats.claim_tests import (
     Item,
     Measured,
     judge_claim,
+    measured_change,
     measured_correlation,
     measured_difference,
 )
 from orchestrator.stats.comparison import compare_policies
 from orchestrator.stats.fairness import AXES
-from orchestrator.stats.inference import SeedSpread, r_squared
+from orchestrator.stats.inference import SeedSpread, mean_effect, r_squared
 from orchestrator.storage.errors import UserError
 
 
@@ -376,45 +377,50 @@ def test_a_claim_is_supported_where_the_interval_lies_in_its_region(
     text: str, interval: tuple[float, float], verdict: str, claimed: str
 ) -> None:
     claim = parse_claim(text)
-    item: Item = "cell" if claim.metric == "r2" else "question"
-    result = judge_claim(claim, Measured(sum(interval) / 2, *interval, 3, 24, item))
+    item: Item = "policy" if claim.metric == "r2" else "question"
+    result = judge_claim(claim, Measured(sum(interval) / 2, *interval, (3, 3), 24, item))
     assert result.verdict == verdict
     reason, _, notes = result.reason.partition("; ")
-    assert notes == f"claimed: {claimed}" + "; over 24 cells" * (item == "cell")
-    assert reason.startswith("R² is " if item == "cell" else "a − b is ")
+    over = "; over 24 policies, each the mean over its seeds"
+    assert notes == f"claimed: {claimed}" + over * (item == "policy")
+    assert reason.startswith("R² is " if item == "policy" else "a − b is ")
 
 
 def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
     claim = parse_claim("hard, x=2 > base on gsm8k by 3")
-    assert judge_claim(claim, Measured(4.46, -1, 10, 3, 200)).reason == (
+    assert judge_claim(claim, Measured(4.46, -1, 10, (3, 3), 200)).reason == (
         "hard, x=2 − base is +4.5 points [−1.0, +10.0]; claimed: above 3"
     )
     level = parse_claim("r2 > 0.5")
-    assert judge_claim(level, Measured(0.404, 0.1, 0.6, 3, 24, "cell")).reason == (
-        "R² is 0.40 [0.10, 0.60]; claimed: above 0.5; over 24 cells"
+    assert judge_claim(level, Measured(0.404, 0.1, 0.6, (3, 3), 24, "policy")).reason == (
+        "R² is 0.40 [0.10, 0.60]; claimed: above 0.5; "
+        "over 24 policies, each the mean over its seeds"
     )
 
 
 @pytest.mark.parametrize(
     ("sample", "verdict", "notes"),
     [
-        ({"seeds": 2}, "supported", ""),
-        ({"seeds": 1}, "inconclusive", "; needs more seeds"),
+        ({"runs": (2, 2)}, "supported", ""),
+        ({"runs": (1, 1), "covers_seeds": False}, "inconclusive", "; needs more seeds"),
         (
-            {"seeds": 1, "spread": SeedSpread(0.0004, 8, 12)},
+            {"runs": (1, 1), "borrowed": SeedSpread(0.0004, 8, 12)},
             "supported",
-            "; spread between seeds from 12 cells",
+            "; spread between seeds from 12 runs",
         ),
         (
-            {"seeds": 1, "item": "update"},
+            {"runs": (1, 1), "item": "update", "covers_seeds": False},
             "inconclusive",
             "; over 40 updates of one seed; needs more seeds",
         ),
-        ({"seeds": 1, "item": "cell"}, "supported", "; over 40 cells"),
         (
-            {"seeds": 3, "same_seeds": False, "left_out": 2},
+            {"runs": (1, 1), "item": "policy"},
             "supported",
-            "; some runs are paired by the rank of their seeds"
+            "; over 40 policies, each the mean over its seeds",
+        ),
+        (
+            {"runs": (3, 5), "left_out": 2},
+            "supported",
             "; 2 questions left out, not scored in every run",
         ),
     ],
@@ -430,12 +436,17 @@ def test_one_seed_supports_no_claim_and_limits_are_named(
     ("item", "items", "reason"),
     [
         ("question", 0, "no question was scored in every run of both"),
-        ("cell", 7, "R² needs at least eight finished cells, and 7 are finished"),
-        ("cell", 8, "R² is not defined: learnable % or gain is the same in all cells"),
+        (
+            "policy",
+            7,
+            "R² needs at least 8 policies (of each model and dataset; their seeds are averaged), "
+            "and cells of 7 are finished",
+        ),
+        ("policy", 8, "R² is not defined: learnable % or gain is the same for all policies"),
     ],
 )
 def test_a_claim_without_a_number_is_inconclusive(item: Item, items: int, reason: str) -> None:
-    measured = Measured(float("nan"), float("-inf"), float("inf"), 3, items, item)
+    measured = Measured(float("nan"), float("-inf"), float("inf"), (3, 3), items, item)
     assert judge_claim(parse_claim("a > b"), measured) == ("inconclusive", reason, measured)
 
 
@@ -444,20 +455,52 @@ def test_the_sides_of_a_claim_are_measured_as_policies_are_compared() -> None:
     one, two = ({s: (ids, rng.binomial(4, p, 30) / 4) for s in range(3)} for p in (0.6, 0.5))
     two[5] = (ids[2:], two.pop(2)[1][2:])  # of another seed, and two questions fewer
     (pair,) = compare_policies({"a": one, "b": two})
-    expected = (pair.effect, pair.low, pair.high, 3, 28, "question", None, False, 2)
+    assert measured_difference(one, two) == Measured.of(pair)
+    assert (pair.runs, pair.items, pair.left_out) == ((3, 3), 28, 2)
     spread = SeedSpread(0.0004, 8, 12)
-    assert measured_difference(one, two) == measured_difference(one, two, spread) == expected
     (known,) = compare_policies({"a": {0: one[0]}, "b": {0: two[0]}}, spread)
-    alone = measured_difference({0: one[0]}, {0: two[0]}, spread, "update")
-    assert alone == (known.effect, known.low, known.high, 1, 30, "update", spread, True, 0)
+    assert measured_difference({0: one[0]}, {0: two[0]}, spread) == Measured.of(known)
+    assert known.borrowed == spread and known.covers_seeds
     nothing = measured_difference({0: one[0]}, {0: (["x"], np.ones(1))})
-    assert np.isnan(nothing.effect) and nothing[1:5] == (-np.inf, np.inf, 1, 0)
+    assert np.isnan(nothing.effect) and nothing[1:5] == (-np.inf, np.inf, (1, 1), 0)
     assert nothing.left_out == 31
+
+
+def test_a_claim_and_a_comparison_have_one_judgement() -> None:
+    """All of a few questions differ by a whole answer: the exact test decides for both."""
+    for items in (1, 2, 5, 6, 14):
+        ids = [f"q{i}" for i in range(items)]
+        one, two = ({s: (ids, np.full(items, x)) for s in range(3)} for x in (1.0, 0.0))
+        (pair,) = compare_policies({"a": one, "b": two})
+        verdict = judge_claim(parse_claim("a > b"), measured_difference(one, two)).verdict
+        assert (verdict == "supported") == (pair.verdict == "a") == (pair.p <= 0.05) == (items > 5)
+
+
+def test_cells_are_compared_with_their_base_model_run_by_run() -> None:
+    rng, ids = np.random.default_rng(4), [f"q{i}" for i in range(30)]
+    changes = {s: (ids, rng.normal(0.1, 0.2, 30)) for s in range(3)}
+    measured = measured_change(changes)
+    expected = mean_effect(np.array([values for _, values in changes.values()]))
+    assert measured[:3] == pytest.approx([100 * x for x in expected[:3]])
+    assert (measured.runs, measured.items, measured.covers_seeds) == ((3, 3), 30, True)
+    assert not measured_change({0: changes[0]}).covers_seeds
+    assert np.isnan(measured_change({0: changes[0], 1: ([], np.array([]))}).effect)
+
+
+def test_r2_of_unrelated_cells_is_rarely_supported() -> None:
+    """Unrelated policies of 10 seeds each: their means are the points, and four are too few."""
+    rng, supported = np.random.default_rng(0), 0
+    claim = parse_claim("r2 > 0")
+    for _ in range(400):
+        points = [*zip(*rng.normal(size=(2, 10)), strict=True)]
+        supported += judge_claim(claim, measured_correlation(points, 1)).verdict == "supported"
+    assert supported / 400 <= 0.075
+    assert judge_claim(claim, measured_correlation(points[:4], 10)).verdict == "inconclusive"
 
 
 def test_the_correlation_of_cells_is_their_r_squared() -> None:
     rng = np.random.default_rng(3)
     points = [(x, x + y) for x, y in rng.normal(size=(12, 2))]
     x, y = np.array(points).T
-    assert measured_correlation(points, 3) == (*r_squared(x, y)[:3], 3, 12, "cell", None, True, 0)
-    assert measured_correlation([], 0)[1:5] == (0, 1, 0, 0)
+    assert measured_correlation(points, 3)[:6] == (*r_squared(x, y)[:3], (3, 3), 12, "policy")
+    assert measured_correlation([], 0)[1:5] == (0, 1, (0, 0), 0)

@@ -124,7 +124,7 @@ def test_the_spread_between_seeds_of_a_storage_is_used_as_in_the_report(tmp_path
     check_agreement(single, store, tmp_path, exports=False)
     cells = {c.policy: [store.local_path() / "cells" / c.cell_id] for c in single.cells}
     analysis = compared(cells)
-    assert analysis.comparisons[0].spread is not None
+    assert analysis.comparisons[0].borrowed is not None
     assert KNOWN_SPREAD in item_verdict(analysis).caveats
     assert len(plan.cells) == 6
 
@@ -304,7 +304,7 @@ def test_globs_folders_and_seeds_in_names_make_runs(tmp_path: Path) -> None:
     arms = parse_arms([f"hard={tmp_path}/hard/*.jsonl", f"easy={tmp_path}/easy"])
     analysis = compared(arms)
     assert [run.seed for run in analysis.arms[0].runs] == [0, 2, 10]
-    assert analysis.comparisons[0].same_seeds and not analysis.notes
+    assert analysis.comparisons[0].runs == (3, 3) and not analysis.notes
     names = [file.name for file in files_of(f"{tmp_path}/hard/*seed?.jsonl")]
     assert names == ["hard_seed0.jsonl", "hard_seed2.jsonl"]
     paths = ("runs/seed=3/x.eval", "seed1/a-seed_4.csv", "x.csv")

@@ -15,6 +15,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
 from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.stats.power import (
+    Grid,
     Needed,
     collapse_seen,
     detectable,
@@ -44,22 +45,22 @@ def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples
 
 def test_one_seed_is_the_power_of_the_t_test() -> None:
     parts = Variances(0, 0.05, 0.2)
-    size = detectable(parts, 1, 40)
+    size = detectable(parts, Grid(1, 40))
     shift, critical = size / np.sqrt(0.25 / 40), scipy.stats.t.isf(0.025, 39)
     assert scipy.stats.nct.sf(critical, 39, shift) == pytest.approx(0.8, abs=1e-3)
 
 
 def test_seeds_alone_are_the_power_of_the_t_test_over_seeds() -> None:
     parts = Variances(0.0004, 0, 0)
-    size = detectable(parts, 4, 100)
-    shift, critical = size / np.sqrt(0.0001), scipy.stats.t.isf(0.025, 3)
-    power = scipy.stats.nct.sf(critical, 3, shift) + scipy.stats.nct.cdf(-critical, 3, shift)
+    size = detectable(parts, Grid(4, 100, arms=3))
+    shift, critical = size / np.sqrt(0.0001), scipy.stats.t.isf(0.025, 9)
+    power = scipy.stats.nct.sf(critical, 9, shift) + scipy.stats.nct.cdf(-critical, 9, shift)
     assert power == pytest.approx(0.8, abs=1e-3)
 
 
 def test_the_detectable_difference_is_detected_in_80_of_100() -> None:
     parts, rng = Variances(0.0004, 0.04, 0.09), np.random.default_rng(0)
-    size, result = detectable(parts, 3, 60), []
+    size, result = detectable(parts, Grid(3, 60, df=2)), []
     for _ in range(1000):
         shape = ((3, 1), (1, 60), (3, 60))
         noise = [rng.normal(0, np.sqrt(v), s) for v, s in zip(parts, shape, strict=True)]
@@ -73,7 +74,7 @@ def test_aime_resolves_little() -> None:
         "one seed cannot decide between policies"
     )
     assert resolution("AIME-15", 15, 3) == (
-        "smallest detectable difference on AIME-15: 44 points (3 seeds × 15 questions)"
+        "smallest detectable difference on AIME-15: 36 points (3 seeds × 15 questions)"
     )
     assert "no difference on one is detectable" in resolution("one", 1)
 
@@ -140,48 +141,50 @@ def test_no_noise_detects_everything_and_invalid_counts_are_refused() -> None:
 
 def test_the_required_number_suffices_and_one_less_does_not() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    assert needed(parts, 0.03, 3, 100).seeds is None  # at 100 questions no number would do
-    seeds, items = needed(parts, 0.04, 3, 500).seeds, needed(parts, 0.05, 5, 100).items
-    assert seeds and detectable(parts, seeds, 500) <= 0.04 < detectable(parts, seeds - 1, 500)
-    assert items and detectable(parts, 5, items) <= 0.05 < detectable(parts, 5, items - 1)
+    assert needed(parts, 0.03, Grid(3, 100)).seeds is None  # at 100 questions no number would do
+    seeds = needed(parts, 0.035, Grid(3, 500)).seeds
+    items = needed(parts, 0.05, Grid(5, 100)).items
+    assert seeds and seeds > 3 and items and items > 100
+    assert detectable(parts, Grid(seeds, 500)) <= 0.035 < detectable(parts, Grid(seeds - 1, 500))
+    assert detectable(parts, Grid(5, items)) <= 0.05 < detectable(parts, Grid(5, items - 1))
 
 
 @pytest.mark.parametrize("effect", [0.0, float("nan"), 1e-9])
 def test_no_sample_size_detects_no_difference(effect: float) -> None:
-    assert needed(Variances(0.0004, 0.04, 0.09), effect, 3, 100) == Needed(None, None, None)
+    assert needed(Variances(0.0004, 0.04, 0.09), effect, Grid(3, 100)) == Needed(None, None, None)
 
 
 def test_seeds_and_questions_together_suffice_where_neither_does() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    result = needed(parts, 0.01, 3, 100)
+    result = needed(parts, 0.01, Grid(3, 100))
     assert result.seeds is None and result.items is None and result.both
     seeds, items = result.both
-    assert detectable(parts, seeds, items) <= 0.01 < detectable(parts, seeds - 3, items - 100)
+    fewer = Grid(seeds - 3, items - 100)
+    assert detectable(parts, Grid(seeds, items)) <= 0.01 < detectable(parts, fewer)
 
 
 def test_one_seed_or_one_question_tells_nothing_about_more_of_them() -> None:
     by_item, by_seed = Variances(0, 0.04, 0.09), Variances(0.0004, 0, 0.09)
-    one_seed = needed(by_item, 0.06, 1, 100)
+    one_seed = needed(by_item, 0.06, Grid(1, 100))
     assert (one_seed.seeds, one_seed.both) == (None, None) and one_seed.items
-    assert (
-        detectable(by_item, 1, one_seed.items) <= 0.06 < detectable(by_item, 1, one_seed.items - 1)
-    )
-    one_question = needed(by_seed, 0.2, 3, 1)
+    enough, fewer = (Grid(1, items) for items in (one_seed.items, one_seed.items - 1))
+    assert detectable(by_item, enough) <= 0.06 < detectable(by_item, fewer)
+    one_question = needed(by_seed, 0.2, Grid(3, 1))
     assert (one_question.items, one_question.both) == (None, None) and one_question.seeds
-    assert detectable(by_seed, one_question.seeds, 1) <= 0.2
-    assert needed(Variances(0.0004, 0.0004, 0.0004), 0.3, 2, 2) == Needed(3, 3, (4, 4))
+    assert detectable(by_seed, Grid(one_question.seeds, 1)) <= 0.2
 
 
 def test_an_effect_that_is_detected_already_needs_no_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    size = detectable(parts, 3, 100)
-    assert needed(parts, size, 3, 100) == needed(parts, -size, 3, 100) == Needed(3, 100, (3, 100))
-    assert needed(parts, np.inf, 3, 100) == Needed(None, None, None)
+    size = detectable(parts, Grid(3, 100))
+    grid = Grid(3, 100)
+    assert needed(parts, size, grid) == needed(parts, -size, grid) == Needed(3, 100, (3, 100))
+    assert needed(parts, np.inf, grid) == Needed(None, None, None)
 
 
 def test_a_stricter_level_needs_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    one, many = (needed(parts, 0.05, 5, 100, level).items for level in (0.05, 0.05 / 3))
+    one, many = (needed(parts, 0.05, Grid(5, 100, level)).items for level in (0.05, 0.05 / 3))
     assert one and many and many > one
 
 

@@ -233,12 +233,12 @@ def test_the_spread_between_seeds_comes_from_the_stores_other_cells(tmp_path: Pa
     assert spreads.accuracy == pooled_spread(finals)
     analysis = analyse(few, store)
     (pair,) = family_verdict(analysis.families[0]).pairs
-    assert "points from 6 cells" in pair.text
+    assert "points from 6 runs" in pair.text
     assert family_verdict(analysis.families[0]).caveats == (
         "single seed: the spread between seeds is that of other cells with these settings",
     )
     (alone,) = family_verdict(analyse(unlike, store).families[0]).pairs
-    assert "from 6 cells" not in alone.text and "needs more seeds" in alone.text
+    assert "from 6 runs" not in alone.text and "needs more seeds" in alone.text
 
 
 def few_cells(folder: Path, policy: str) -> list[Cell]:
@@ -500,10 +500,14 @@ def test_more_policies_than_colours_are_all_drawn(rows: list[Row]) -> None:
     assert nine.count("<use") > seven.count("<use")
 
 
-def test_r_squared_needs_eight_cells(rows: list[Row]) -> None:
-    few = svg_of(figures.learnable_against_gain({"a": rows[:7]}, STYLES))
-    assert "stroke-dasharray" not in few and "R²" not in few
-    many = svg_of(figures.learnable_against_gain({"a": rows}, STYLES))
+def test_r_squared_needs_eight_policies(rows: list[Row]) -> None:
+    few = svg_of(figures.learnable_against_gain({"a": rows}, STYLES))
+    assert "stroke-dasharray" not in few and "R²" not in few, "eight cells of four policies"
+    swept = [
+        dataclasses.replace(row, cell=row.cell.model_copy(update={"swept": {"grpo.beta": beta}}))
+        for beta, row in enumerate(rows)
+    ]
+    many = svg_of(figures.learnable_against_gain({"a": swept}, STYLES))
     assert "stroke-dasharray" in many and "R²" in many
 
 

@@ -83,6 +83,17 @@ class ExtraEval(Spec):
         return [self.probe.key, self.probe.settings.samples, self.test_hash, *marker]
 
 
+# The fields of a cell that are no part of its treatment: what is trained on, how it is measured,
+# where it runs, and what it is called. Every other field is one: `Cell.treatment`.
+NO_TREATMENT = frozenset(
+    {
+        *("probe", "policy", "rule", "seed", "size", "match", "train_hash"),
+        *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
+        *("resources", "provenance", "swept", "rivals"),
+    }
+)
+
+
 class Cell(Spec):
     """One (model, dataset, policy, seed, and any other axis) with every setting resolved."""
 
@@ -147,27 +158,29 @@ class Cell(Spec):
         TRL drew, keep their ids. The distribution is the same, only the draws differ. Which of the
         two drew a finished cell stands among the versions in its result.
         """
-        added: dict[str, Any] = {}
-        if self.rollouts_by != "decile":
-            added["rollouts_by"] = self.rollouts_by
-        if self.online:
-            added["online"] = self.online.model_dump()
-        if self.reward:
-            added["reward"] = self.reward
-        if self.refresh:
-            added["refresh"] = self.refresh.model_dump()
-        if self.allocation:
-            added["allocation"] = self.allocation.model_dump()
-        return added | {
+        return self.treatment | {
             "subset": self.subset_identity,
-            "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
+            "evaluation": self.evaluation_identity,
             "also": [extra.identity for extra in self.extra_evals],
             "every": self.evaluate_every,
-            "grpo": self.grpo,
-            "mask_dead_groups": self.mask_dead_groups,
-            "lora": self.lora,
-            "workers": self.resources.workers,
         }
+
+    @property
+    def treatment(self) -> dict[str, Any]:
+        """Everything that training does to a subset: every field that is not in `NO_TREATMENT`.
+
+        A field that is left out of a stored cell at its default (`exclude_if`) is left out here,
+        too, so that cells of earlier versions keep their ids.
+        """
+        fields = self.model_dump(include=type(self).model_fields.keys() - NO_TREATMENT)
+        if self.rollouts_by == "decile":
+            del fields["rollouts_by"]
+        return fields | {"workers": self.resources.workers}
+
+    @property
+    def evaluation_identity(self) -> list[Any]:
+        """What determines the scores of the cell's own test set, given the trained model."""
+        return [self.baseline.key, self.baseline.settings.samples, self.test_hash]
 
     @cached_property
     def cell_id(self) -> str:

@@ -24,18 +24,19 @@ from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.plan import has_values
 from orchestrator.report.compare import Family, Spreads, reading_points, settings_key
 from orchestrator.report.published import published_text
-from orchestrator.report.rows import OWN, Row, learnable_gain_points, rising
+from orchestrator.report.rows import OWN, Row, learnable_gain_means, rising
 from orchestrator.stats.claim_tests import (
     ClaimVerdict,
     Measured,
     judge_claim,
+    measured_change,
     measured_correlation,
     measured_difference,
     value_texts,
 )
-from orchestrator.stats.comparison import Run, pair_seeds
+from orchestrator.stats.comparison import Run
 from orchestrator.stats.inference import SeedSpread
-from orchestrator.stats.sentences import NONE
+from orchestrator.stats.sentences import NONE, counted, counted_runs
 
 
 class NotMeasured(Exception):
@@ -234,7 +235,7 @@ def claim_results(
         if claim.metric == CORRELATION:
             every = [row for family in families for row in family.rows]
             rows = {r.cell.cell_id: r for r in every if has_values(r.cell, claim.only)}  # once each
-            points = [point for _, point in learnable_gain_points([*rows.values()])]
+            points = learnable_gain_means([*rows.values()])
             measured = measured_correlation(points, len({r.cell.seed for r in rows.values()}))
             paper = published_text(claim, _cell([*rows.values()]), None)
             results.append(_result(claim, "", judge_claim(claim, measured), when, paper))
@@ -322,10 +323,13 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
     """Side a minus side b of a block. Raises NotMeasured."""
     claim = reading.claim
     if claim.metric != "learnable":
+        sides = (claim.a, claim.b)
         scores_a, scores_b = (
             {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
-            for side, rows in ((claim.a, block.a), (claim.b, block.b))
+            for side, rows in zip(sides, (block.a, block.b), strict=True)
         )
+        if BASE_SIDE in sides:
+            return measured_change({s: _change(scores_a[s], scores_b[s]) for s in scores_a})
         return measured_difference(scores_a, scores_b, spread)
     # Over seeds; with one seed, by its live groups, paired by update.
     a, b = (
@@ -334,11 +338,18 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
     measured = measured_difference(
         {seed: run[0] for seed, run in a.items()}, {seed: run[0] for seed, run in b.items()}, spread
     )
-    if measured.seeds > 1:
+    if measured.runs != (1, 1) or measured.covers_seeds:
         return measured
-    [(seed_a, seed_b)] = pair_seeds([*a], [*b])
-    by_update = measured_difference({0: a[seed_a][1]}, {0: b[seed_b][1]}, spread, "update")
+    [(_, updates_a)], [(_, updates_b)] = a.values(), b.values()
+    by_update = measured_difference({0: updates_a}, {0: updates_b}, item="update")
     return by_update if by_update.items > 1 else measured
+
+
+def _change(after: Run, before: Run) -> Run:
+    """The values of the questions that both have, one minus the other."""
+    values_a, values_b = (dict(zip(*run, strict=True)) for run in (after, before))
+    shared = [i for i in values_a if i in values_b]
+    return shared, np.array([values_a[i] - values_b[i] for i in shared])
 
 
 def _spread(claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
@@ -358,11 +369,11 @@ def _result(
     measured, numbers, sample = verdict.measured, (NONE, ""), NONE
     if measured is not None and not np.isnan(measured.effect):
         numbers = value_texts(claim, measured)
-        sample = f"{measured.seeds} seed{'s' * (measured.seeds != 1)}"
-        if measured.items > 1:
-            sample += f" × {measured.items:,} {measured.item}s"
-        if measured.item == "cell":
-            sample = f"{measured.items} cells"
+        sample = counted_runs(measured.runs)
+        if measured.item == "policy":
+            sample = f"{measured.items} policies"
+        elif measured.items > 1:
+            sample += f" × {counted(measured.items, measured.item)}"
     return ClaimResult(
         claim.text, title, verdict.verdict, verdict.reason, when, *numbers, sample, paper or NONE
     )

@@ -170,34 +170,21 @@ class Spreads(NamedTuple):
 
 
 def settings_key(cell: Cell) -> str:
-    """Hashes what cells share that differ in nothing but their subset and their seed."""
-    baseline = cell.baseline
-    return canonical_hash(
-        {
-            "pool": cell.train_hash,
-            "evaluation": [baseline.key, baseline.settings.samples, cell.test_hash],
-            "grpo": cell.grpo,
-            "mask_dead_groups": cell.mask_dead_groups,
-            "reward": cell.reward,
-            "lora": cell.lora,
-            "workers": cell.resources.workers,
-        }
-    )
+    """Hashes what cells share that differ in nothing but what chooses their prompts, and the seed.
+
+    That is the pool, the evaluation, and the whole treatment but an online policy.
+    """
+    treatment = {name: value for name, value in cell.treatment.items() if name != "online"}
+    own = {"pool": cell.train_hash, "evaluation": cell.evaluation_identity}
+    return canonical_hash(treatment | own)
 
 
 def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
     """`settings_key` -> spreads, for the settings of these finished cells.
 
-    Pools all finished cells of the store with those settings, whichever sweep ran them. Empty where
-    every policy has several seeds, because their own spread is used then. Cells whose files fail
-    verification are left out, which is logged.
+    Pools all finished cells of the store with those settings, whichever sweep ran them. Cells whose
+    files fail verification are left out, which is logged.
     """
-    counts: dict[str, int] = {}
-    for cell in cells:
-        policy = _without_seed(cell)
-        counts[policy] = counts.get(policy, 0) + 1
-    if all(count > 1 for count in counts.values()):
-        return {}
     settings = {settings_key(cell) for cell in cells}
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for cell_id in store.folders("cells"):
@@ -219,8 +206,8 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
 def _without_seed(cell: Cell) -> str:
     """The same for all seeds of a policy."""
     subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
-    more = [part.model_dump() for part in (cell.online, cell.refresh) if part]
-    return canonical_hash([settings_key(cell), subset, *more])
+    online = cell.online.model_dump() if cell.online else None
+    return canonical_hash([settings_key(cell), subset, online])
 
 
 # When cells are not compared at equal updates, only these axes still have to be equal.
@@ -322,7 +309,7 @@ def families(
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
     policy with a cell that was stopped early is not compared: its other seeds would favour it. Of
     policies with the same prompts, one is compared: each comparison makes Holm's correction larger.
-    `spreads` (by `settings_key`): how much results vary between seeds, for pairs with one seed.
+    `spreads` (by `settings_key`): how much results vary between seeds.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

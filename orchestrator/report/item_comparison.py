@@ -182,15 +182,16 @@ def compare_arms(
 
 def comparison_values(c: Comparison) -> dict[str, Any]:
     """A comparison in plain values: points, p values, and the sample sizes needed."""
-    needed = c.needed
+    needed, (least, most) = c.needed, c.needed_range
     values = {
         **{"a": c.a, "b": c.b, "effect": c.effect, "low": c.low, "high": c.high},
         **{"p": c.p, "p_holm": c.p_holm, "p_runs": c.p_runs, "test": c.test, "tests": c.tests},
-        **{"seeds": c.seeds, "questions": c.items, "left_out": c.left_out},
-        **{"same_seeds": c.same_seeds, "covers_seeds": c.covers_seeds},
-        **{"significant": c.significant, "verdict": c.verdict},
+        **{"seeds": c.seeds, "runs": [*c.runs], "questions": c.items, "left_out": c.left_out},
+        **{"covers_seeds": c.covers_seeds, "significant": c.significant, "verdict": c.verdict},
         **{"needed_seeds": needed.seeds, "needed_questions": needed.items},
         "needed_both": None if needed.both is None else list(needed.both),
+        "needed_seeds_range": [least.seeds, most.seeds],
+        "needed_questions_range": [least.items, most.items],
     }
     return {name: _finite(value) for name, value in values.items()}
 

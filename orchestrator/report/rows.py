@@ -122,6 +122,14 @@ def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, f
     return [(row, point) for row, point in pairs if all(map(isfinite, point))]
 
 
+def learnable_gain_means(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """The same of each policy, as means over its training and probe seeds: independent points."""
+    groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    for row, point in learnable_gain_points(rows):
+        groups.setdefault(axes_without(row.cell, "seed", "probe_seed"), []).append(point)
+    return [tuple(np.mean(points, axis=0).tolist()) for points in groups.values()]
+
+
 def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | None:
     folder = CellFolder(store, cell.cell_id)
     finished = folder.finished()

@@ -1,42 +1,53 @@
 """Tests a claim, stated before the sweep ran, against a measured difference. Pure."""
 
 from collections.abc import Sequence
-from math import isnan
+from math import inf, isnan, nan
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from orchestrator.config.claims import CORRELATION, Claim, side_text
-from orchestrator.stats.comparison import RunScores, paired
-from orchestrator.stats.inference import SeedSpread, mean_effect, r_squared
+from orchestrator.stats.comparison import Comparison, RunScores, compare_policies
+from orchestrator.stats.inference import FEWEST_POINTS, Effect, SeedSpread, mean_effect, r_squared
 from orchestrator.stats.sentences import in_points
 
 Conclusion = Literal["supported", "refuted", "inconclusive"]
-Item = Literal["question", "update", "cell"]
+Item = Literal["question", "update", "policy"]
 
 
 class Measured(NamedTuple):
     """What a claim is judged by: its first side minus its second in points, or R².
 
-    effect, low, high: the value and its 95 % interval. seeds, items: the size of the sample, of
-    questions, of updates of one seed, or of cells. left_out: items that were not scored in every
-    run. spread: with one seed, the variance between seeds, where other cells determine it.
+    effect, low, high: the value and its 95 % interval. runs: training seeds of each side. items:
+    questions, updates of one seed, or of R² the points: policies, each the mean over its seeds.
+    left_out: items that were not scored in every run. borrowed: the variance between seeds, where
+    runs beyond these determine it. covers_seeds: whether the interval holds for other seeds.
     """
 
     effect: float
     low: float
     high: float
-    seeds: int
+    runs: tuple[int, int]
     items: int
     item: Item = "question"
-    spread: SeedSpread | None = None
-    same_seeds: bool = True
+    borrowed: SeedSpread | None = None
+    covers_seeds: bool = True
     left_out: int = 0
 
-    @property
-    def decisive(self) -> bool:
-        """Whether the interval holds for other training seeds; otherwise nothing is decided."""
-        return self.item == "cell" or self.seeds > 1 or self.spread is not None
+    @classmethod
+    def of(cls, pair: Comparison) -> "Measured":
+        """What `decile compare` and the report say about the same two sides."""
+        return cls(
+            effect=pair.effect,
+            low=pair.low,
+            high=pair.high,
+            runs=pair.runs,
+            items=pair.items,
+            item=pair.item,
+            borrowed=pair.borrowed,
+            covers_seeds=pair.covers_seeds,
+            left_out=pair.left_out,
+        )
 
 
 class ClaimVerdict(NamedTuple):
@@ -51,26 +62,39 @@ def measured_difference(
     scores_a: RunScores,
     scores_b: RunScores,
     spread: SeedSpread | None = None,
-    item: Item = "question",
+    item: Literal["question", "update"] = "question",
 ) -> Measured:
-    """Side a minus side b, paired by seed and item as in `compare_policies`. Scores are shares.
+    """Side a minus side b in points, as `compare_policies` compares them. Scores are shares."""
+    [pair] = compare_policies({"one side": scores_a, "the other side": scores_b}, spread, item)
+    return Measured.of(pair)
 
-    `spread` counts with one seed only. Without a shared item the interval is infinite.
+
+def measured_change(changes: RunScores) -> Measured:
+    """The mean change of one side's runs from their base model: seed -> items and changes.
+
+    The base model has no seeds, so only those of the runs vary.
     """
-    pairs = paired("one side", scores_a, "the other side", scores_b)
-    seeds, items = pairs.differences.shape
-    sample = (seeds, items, item, spread if seeds == 1 else None)
-    rest = (pairs.same_seeds, pairs.left_out)
-    if not items:
-        return Measured(np.nan, -np.inf, np.inf, *sample, *rest)
-    mean = mean_effect(pairs.differences, sample[-1])
-    return Measured(100 * mean.mean, 100 * mean.low, 100 * mean.high, *sample, *rest)
+    runs = [dict(zip(ids, values, strict=True)) for ids, values in changes.values()]
+    shared = sorted(set.intersection(*map(set, runs)))
+    left_out = len(set.union(*map(set, runs))) - len(shared)
+    mean = Effect(nan, -inf, inf, 1.0)
+    if shared:
+        mean = mean_effect(np.array([[run[i] for i in shared] for run in runs], float))
+    return Measured(
+        effect=100 * mean.mean,
+        low=100 * mean.low,
+        high=100 * mean.high,
+        runs=(len(runs), len(runs)),
+        items=len(shared),
+        covers_seeds=len(runs) > 1,
+        left_out=left_out,
+    )
 
 
 def measured_correlation(points: Sequence[tuple[float, float]], seeds: int) -> Measured:
-    """R² over cells, of their learnable % and gain; nan where it cannot be computed."""
+    """R² over policies, of their mean learnable % and gain; nan where it cannot be computed."""
     fit = r_squared(*np.array(points, dtype=float).reshape(-1, 2).T)
-    return Measured(fit.value, fit.low, fit.high, seeds, fit.cells, "cell")
+    return Measured(fit.value, fit.low, fit.high, (seeds, seeds), fit.points, "policy")
 
 
 def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
@@ -84,11 +108,13 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
     """
     if isnan(measured.effect):
         reason = "no question was scored in every run of both"
-        if measured.item == "cell":
-            reason = "R² is not defined: learnable % or gain is the same in all cells"
-            if measured.items < 8:
-                few = f"{measured.items} are finished"
-                reason = f"R² needs at least eight finished cells, and {few}"
+        if measured.item == "policy":
+            reason = "R² is not defined: learnable % or gain is the same for all policies"
+            if measured.items < FEWEST_POINTS:
+                reason = (
+                    f"R² needs at least {FEWEST_POINTS} policies (of each model and dataset; their "
+                    f"seeds are averaged), and cells of {measured.items} are finished"
+                )
         return ClaimVerdict("inconclusive", reason, measured)
     low, high = claim.region
     inside = low < measured.low and measured.high < high
@@ -96,7 +122,7 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
     if claim.sign == "!=":
         inside, outside = outside, inside
     verdict: Conclusion = "supported" if inside else "refuted" if outside else "inconclusive"
-    if not measured.decisive:
+    if not measured.covers_seeds:
         verdict = "inconclusive"
     sides = " − ".join(side_text(side) for side in (claim.a, claim.b))
     unit = " points"
@@ -140,14 +166,12 @@ def _notes(measured: Measured) -> list[str]:
     notes = []
     if measured.item == "update":
         notes.append(f"over {measured.items} updates of one seed")
-    if measured.item == "cell":
-        notes.append(f"over {measured.items} cells")
-    if measured.spread is not None:
-        notes.append(f"spread between seeds from {measured.spread.cells} cells")
-    elif not measured.decisive:
+    if measured.item == "policy":
+        notes.append(f"over {measured.items} policies, each the mean over its seeds")
+    if measured.borrowed is not None:
+        notes.append(f"spread between seeds from {measured.borrowed.cells} runs")
+    elif not measured.covers_seeds:
         notes.append("needs more seeds")
-    if not measured.same_seeds:
-        notes.append("some runs are paired by the rank of their seeds")
     if measured.left_out:
         notes.append(f"{measured.left_out} questions left out, not scored in every run")
     return notes

@@ -1,29 +1,31 @@
 """Intervals, tests, and variances between questions, seeds and probes. Pure: NumPy and SciPy.
 
-`differences` are [seeds, items]: for one seed and one test question, policy A's mean correctness
-over that question's samples minus policy B's. A question is one cluster of samples.
+Values are [runs, items]: for one run (training seed) and one test question, the mean correctness
+over that question's samples. A question is one cluster of samples.
 """
 
-from collections.abc import Sequence
-from math import exp, inf, log, nan, sqrt
+from collections.abc import Mapping, Sequence
+from math import atanh, comb, exp, inf, log, nan, sqrt, tanh
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import stdtrit
+from scipy.special import fdtrc, ndtri, stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
-FEWEST_CELLS = 8  # of a straight line; the interval of fewer says nothing
+FEWEST_POINTS = 8  # of a straight line; the interval of fewer says nothing
 BLOCK = 2_000_000  # random numbers in memory at once
 SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300
 ZERO_WIDTH = 1e-12  # half widths below count as zero
+# An arm whose seeds vary more than the others', at the first level, keeps its own variance
+# (a preliminary test as in Bancroft 1964); at the second, it does not count in the others'.
+OWN_SCATTER, OUTLYING = 0.1, 0.01
 
 
-VarianceComponent = tuple[
-    float, int
-]  # a component of a mean's variance, and its degrees of freedom
+# a component of a mean's variance, and its degrees of freedom
+VarianceComponent = tuple[float, int]
 
 
 class Interval(NamedTuple):
@@ -57,22 +59,15 @@ class MeanSquares(NamedTuple):
 
 
 class Variances(NamedTuple):
-    """Components of one difference: between seeds, between items, and residual (with sampling)."""
+    """Components of a difference of two runs: seeds, items, and residual (with sampling)."""
 
     seed: float
     item: float
     rest: float
 
-    def expected(self, seeds: int, items: int) -> MeanSquares:
-        """Expected mean squares of a grid of that size."""
-        if seeds == 1:
-            return MeanSquares(0.0, self.item + self.rest, 0.0, 1, items)
-        by_seed, by_item = self.rest + items * self.seed, self.rest + seeds * self.item
-        return MeanSquares(by_seed, by_item, self.rest, seeds, items)
-
 
 class SeedSpread(NamedTuple):
-    """Variance of one policy's result (a share) between training seeds, from `cells` cells."""
+    """Variance of one run's result (a share) between training seeds, from `cells` runs."""
 
     variance: float
     df: int
@@ -94,7 +89,7 @@ class RSquared(NamedTuple):
     value: float
     low: float
     high: float
-    cells: int
+    points: int
 
 
 def mean_squares(differences: np.ndarray) -> MeanSquares:
@@ -110,57 +105,95 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
     return MeanSquares(seed, item, rest, seeds, items)
 
 
-def variances(squares: MeanSquares) -> Variances:
-    """Estimated components, none below zero; with one seed, the seed component is zero."""
-    seed = max(0.0, squares.seed - squares.rest) / squares.items
-    item = max(0.0, squares.item - squares.rest) / squares.seeds
-    return Variances(seed if squares.seeds > 1 else 0.0, item, squares.rest)
-
-
 def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
     """Half the interval of the mean; with one seed only items count."""
     return _half_width(_parts(squares), level)
 
 
-def _parts(squares: MeanSquares) -> tuple[VarianceComponent, VarianceComponent]:
-    return (squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1)
+def _parts(squares: MeanSquares) -> list[VarianceComponent]:
+    return [(squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1)]
 
 
 def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> float:
-    """The standard error times Cochran's quantile.
+    """The root of the sum of squares of the components' own t half widths (Banerjee 1960).
 
-    The quantile is the mean of the parts' t quantiles, weighted by their variances (Cochran and Cox
-    1950): exact where only one part is positive, slightly conservative otherwise.
+    Its coverage is at least nominal for every ratio of the variances and at every level, and exact
+    where only one component is positive. Cochran's and Satterthwaite's quantiles are too small at
+    strict levels (Holm's) where few seeds bring most of the variance.
     """
-    weighted = sum(-v * float(stdtrit(df, level / 2)) for v, df in parts if v > 0)
-    total = sum(v for v, _ in parts)
-    return weighted / sqrt(total) if total > 0 else 0.0
+    return sqrt(sum(v * float(stdtrit(df, level / 2)) ** 2 for v, df in parts if v > 0))
 
 
-def mean_effect(differences: np.ndarray, spread: SeedSpread | None = None) -> Effect:
-    """Mean of differences [seeds, items] with an interval for new seeds and new items.
+def mean_effect(values: np.ndarray) -> Effect:
+    """Mean of [seeds, items] with an interval for new seeds and new items.
 
-    With one seed it covers new items under that seed only, unless the spread of both policies'
-    results between seeds is known from other cells; with one item, new seeds only; with one of both
-    the interval is infinite. Where all seeds have the same mean and the residual hides the item
-    variance, items alone count. Where no two items differ, the interval is that of the share of
-    items that may still differ: 1 − .025^(1/items) to each side.
+    With one seed it covers new items under that seed only; with one item, new seeds only; with one
+    of both the interval is infinite. Raises ValueError unless all values are finite.
+    """
+    _check(values)
+    squares = mean_squares(values)
+    if squares.seeds * squares.items == 1:
+        return Effect(float(values.mean()), -inf, inf, 1.0)
+    alone = _parts(squares._replace(rest=0.0))
+    return _effect(values.mean(axis=0), _parts(squares), alone)
+
+
+def difference_effect(
+    first: np.ndarray, second: np.ndarray, spreads: tuple[SeedSpread | None, SeedSpread | None]
+) -> Effect:
+    """Mean of `first` [runs, items] minus `second` [runs, items], whose items are the same.
+
+    Paired by item, but not by run: every run of both sides counts (Welch's test). `spreads`: the
+    variance of one run's mean between seeds, of each side; None where unknown, and then the
+    interval covers new items only. Two sides with the same spread share its degrees of freedom.
+    The variance of the items' differences is what exceeds the residual, which is in that of seeds.
     Raises ValueError unless all values are finite.
     """
-    if differences.ndim != 2 or not differences.size or not np.isfinite(differences).all():
-        raise ValueError(f"expected finite differences [seeds, items], got {differences.shape}")
-    mean, squares = float(differences.mean()), mean_squares(differences)
-    parts = _parts(squares)
-    if squares.seeds == 1 and spread is not None:  # seeds of both policies vary independently
-        parts = (2 * spread.variance, spread.df), parts[1]
-    elif squares.seeds * squares.items == 1:
+    _check(first)
+    _check(second)
+    items = first.shape[1]
+    sides = [(s, len(side)) for s, side in zip(spreads, (first, second), strict=True)]
+    parts = [(s.variance / runs, s.df) for s, runs in sides if s is not None]
+    if spreads[0] is not None and spreads[0] == spreads[1]:
+        parts = [(parts[0][0] + parts[1][0], spreads[0].df)]
+    by_item = first.mean(axis=0) - second.mean(axis=0)
+    mean, item, rest = float(by_item.mean()), 0.0, 0.0
+    if items == 1 and None in spreads:
         return Effect(mean, -inf, inf, 1.0)
+    if items > 1:
+        item = float(by_item.var(ddof=1))
+        rest = sum(residual(side) / len(side) for side in (first, second))
+    alone = [*parts, (item / items, items - 1)]
+    return _effect(by_item, [*parts, (max(0.0, item - rest) / items, items - 1)], alone)
+
+
+def residual(values: np.ndarray) -> float:
+    """Residual mean square of [runs, items] beyond runs and items; 0 with one of either."""
+    return mean_squares(values).rest
+
+
+def _check(values: np.ndarray) -> None:
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        raise ValueError(f"expected finite values [seeds, items], got {values.shape}")
+
+
+def _effect(
+    by_item: np.ndarray, parts: Sequence[VarianceComponent], alone: Sequence[VarianceComponent]
+) -> Effect:
+    """The mean of items with its interval.
+
+    `alone`: the components where the residual hides the variance between items and seeds do not
+    differ: items count with their residual. Where no two items differ at all, the interval is that
+    of the share of items that may still differ, by up to a whole answer: 1 − .025^(1/items).
+    """
+    mean = float(by_item.mean())
     if _half_width(parts) < ZERO_WIDTH:
-        parts = _parts(squares._replace(rest=0.0))
+        parts = alone
     half = _half_width(parts)
     if half < ZERO_WIDTH:
-        half = 1 - (LEVEL / 2) ** (1 / squares.items)
-        return Effect(mean, mean - half, mean + half, permutation_p(differences))
+        differ = 1 - (LEVEL / 2) ** (1 / len(by_item))
+        low, high = mean - differ * (1 + mean), mean + differ * (1 - mean)
+        return Effect(mean, low, high, permutation_p(by_item))
     return Effect(mean, mean - half, mean + half, _p(abs(mean), parts))
 
 
@@ -170,9 +203,11 @@ def _p(size: float, parts: Sequence[VarianceComponent]) -> float:
     if len(positive) == 1:
         [(variance, df)] = positive
         return float(2 * stats.t.sf(size / sqrt(variance), df))
-    if _half_width(parts, SMALLEST) <= size:
+    if _half_width(positive, SMALLEST) <= size:
         return SMALLEST
-    return exp(brentq(lambda x: _half_width(parts, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12))
+    return exp(
+        brentq(lambda x: _half_width(positive, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12)
+    )
 
 
 def permutation_p(
@@ -182,11 +217,11 @@ def permutation_p(
 
     [seeds, items] or [items]; an item's seeds share one sign. It is conditional on these seeds.
     All patterns are tried for up to 14 items that differ; beyond, `resamples` random ones plus the
-    observed one (reproducible by default).
+    observed one (reproducible by default, and the same in every order of the items).
     """
     values = np.atleast_2d(differences).mean(axis=0)
-    values = values[np.abs(values) > 1e-12]  # zeros have no sign
     observed = abs(values.sum()) * (1 - 1e-9)
+    values = np.sort(np.abs(values[np.abs(values) > 1e-12]))  # zeros have no sign
     if len(values) <= EXACT:
         patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))
@@ -220,27 +255,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def r_squared(x: np.ndarray, y: np.ndarray, resamples: int = 4000) -> RSquared:
-    """R² of a straight line through cells, with a percentile bootstrap interval over cells.
+def r_squared(x: np.ndarray, y: np.ndarray) -> RSquared:
+    """R² of a straight line through independent points, with Fisher's interval.
 
-    With fewer than eight cells, or where x or y is constant, the value is nan and the interval
-    [0, 1]. Constant resamples are left out. Raises ValueError on unequal lengths.
+    The interval of the correlation r is tanh(atanh r ± 1.96/√(n − 3)) (Fisher 1921); where it
+    contains zero, that of R² begins at zero. A bootstrap of R² never contains zero. Points of one
+    policy under several seeds are not independent: average them first. With fewer than eight
+    points, or where x or y is (nearly) constant, the value is nan and the interval [0, 1]. Raises
+    ValueError on unequal lengths.
     """
     if x.shape != y.shape or x.ndim != 1:
         raise ValueError(f"x and y need equal lengths, not {x.shape} and {y.shape}")
-    rows = np.random.default_rng(0).integers(0, max(1, len(x)), size=(resamples, len(x)))
-    if len(x) < FEWEST_CELLS or np.isnan(value := float(_squared(x, y))):
-        return RSquared(nan, 0.0, 1.0, len(x))
-    low, high = np.nanquantile(_squared(x[rows], y[rows]), [LEVEL / 2, 1 - LEVEL / 2])
-    return RSquared(value, float(low), float(high), len(x))
-
-
-def _squared(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Squared correlation over the last axis; nan where one side is (nearly) constant."""
-    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
-    xx, yy, xy = (x * x).sum(axis=-1), (y * y).sum(axis=-1), (x * y).sum(axis=-1)
-    varies = (xx > 1e-18) & (yy > 1e-18)
-    return np.asarray(np.where(varies, xy**2 / np.where(varies, xx * yy, 1.0), nan))
+    points = len(x)
+    if points < FEWEST_POINTS or min(x.var(), y.var()) * points < 1e-18:
+        return RSquared(nan, 0.0, 1.0, points)
+    r = float(np.corrcoef(x, y)[0, 1])
+    z, half = atanh(min(max(r, -1 + 1e-15), 1 - 1e-15)), -float(ndtri(LEVEL / 2)) / sqrt(points - 3)
+    low, high = tanh(z - half), tanh(z + half)
+    nearest = 0.0 if low <= 0 <= high else min(low**2, high**2)
+    return RSquared(r**2, nearest, max(low**2, high**2), points)
 
 
 class ProbeVariance(NamedTuple):
@@ -258,13 +291,77 @@ class ProbeVariance(NamedTuple):
 def pooled_spread(results: Sequence[Sequence[float]]) -> SeedSpread | None:
     """The variance between training seeds, pooled over policies (the seeds of each: one list).
 
-    None where it cannot be estimated: fewer than two degrees of freedom, or no difference at all.
+    Without policies whose seeds vary more than those of the others. None where it cannot be
+    estimated: fewer than two degrees of freedom, or no difference at all.
     """
-    groups = [np.array(values) for values in results if len(values) > 1]
-    cells = sum(map(len, groups))
-    df = cells - len(groups)
-    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in groups)
-    return SeedSpread(squares / df, df, cells) if df >= 2 and squares > 0 else None
+    known = _pool([s for values in results if (s := own_spread(values))])
+    return known if known is not None and known.df >= 2 and known.variance > 0 else None
+
+
+def own_spread(results: Sequence[float]) -> SeedSpread | None:
+    """The variance of one policy's results between its seeds; None with one seed."""
+    if len(results) < 2:
+        return None
+    return SeedSpread(float(np.var(results, ddof=1)), len(results) - 1, len(results))
+
+
+def seed_spreads(
+    results: Mapping[str, Sequence[float]], known: SeedSpread | None = None
+) -> dict[str, SeedSpread | None]:
+    """The variance between seeds that each arm's results are judged by: arm -> its runs' results.
+
+    Arms that are alike share their pooled variance, and so its degrees of freedom; `known` is that
+    of more runs, for example of all with these settings. An arm that varies more than the others
+    (`OWN_SCATTER`) has its own. None for an arm with one run where no other arm varies.
+    """
+    own = {arm: spread for arm, values in results.items() if (spread := own_spread(values))}
+    pool = _pool([*own.values()])
+    if known is not None and (pool is None or known.df >= pool.df):
+        pool = known
+        wide = {
+            arm
+            for arm, s in own.items()
+            if len(own) * fdtrc(s.df, known.df, s.variance / known.variance) < OWN_SCATTER
+        }
+    else:
+        wide = {arm for arm, s in own.items() if s in _outlying([*own.values()], OWN_SCATTER)}
+    if pool is not None and pool.variance == 0:  # seeds that do not differ say nothing of others
+        return {arm: own.get(arm) for arm in results}
+    return {arm: own[arm] if arm in wide else pool for arm in results}
+
+
+def _pool(spreads: Sequence[SeedSpread]) -> SeedSpread | None:
+    """The mean variance by degrees of freedom, without `OUTLYING` ones; None of nothing."""
+    wide = _outlying(spreads, OUTLYING)
+    alike = [s for s in spreads if s not in wide]
+    if not alike:
+        return None
+    return SeedSpread(*_mean_variance(alike), sum(s.cells for s in alike))
+
+
+def _outlying(spreads: Sequence[SeedSpread], level: float) -> list[SeedSpread]:
+    """The variances that are too large for a sample of equal ones.
+
+    The r largest are tested against the others, for each r up to half of all, by F with
+    Bonferroni's correction for all choices of r. For r = 1 that is Cochran's C test (1941; 't Lam
+    2010 for unequal degrees of freedom); a larger r finds several that mask each other.
+    """
+    order = sorted(spreads, key=lambda s: -s.variance)
+    most = max(1, len(order) // 2)
+    smallest, outlying = level / most, 0
+    for r in range(1, min(most, len(order) - 1) + 1):
+        (wide, df), (others, rest) = map(_mean_variance, (order[:r], order[r:]))
+        ratio = wide / others if others > 0 else inf if wide > 0 else 0.0
+        p = comb(len(order), r) * float(fdtrc(df, rest, ratio))
+        if p < smallest:
+            smallest, outlying = p, r
+    return order[:outlying]
+
+
+def _mean_variance(spreads: Sequence[SeedSpread]) -> tuple[float, int]:
+    """Weighted by degrees of freedom, and their sum."""
+    df = sum(s.df for s in spreads)
+    return sum(s.variance * s.df for s in spreads) / df, df
 
 
 def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:

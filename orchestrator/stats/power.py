@@ -1,10 +1,10 @@
 """How large a difference a grid can find, before it runs and after. Pure: NumPy and SciPy.
 
-Power refers to the interval that the report uses (`stats.inference.half_width`): how large must a
-true difference be for that interval to exclude zero in 80 % of all sweeps?
+Power refers to the interval that the report uses (`stats.inference.difference_effect`): how large
+must a true difference be for that interval to exclude zero in 80 % of all sweeps?
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, inf, log, log2, sqrt
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, stdtrit
 from scipy.stats import binom
 
-from orchestrator.stats.inference import LEVEL, Variances
+from orchestrator.stats.inference import LEVEL, VarianceComponent, Variances
 
 POWER = 0.8
 COLLAPSING = 1 / 3  # share of the seeds of a policy that collapses
@@ -24,6 +24,38 @@ AGREEMENT = 0.8  # correlation of two policies' pass rates over questions
 SEED_POINTS = 1.0  # standard deviation of a policy's accuracy between training seeds
 MOST_SEEDS, MOST_ITEMS, MOST_TIMES = 1_000, 10_000_000, 1_000
 MANY, FEW = np.polynomial.legendre.leggauss(64), np.polynomial.legendre.leggauss(16)
+
+
+class Grid(NamedTuple):
+    """Seeds of each policy and items, tested at `level`.
+
+    arms: policies whose seeds determine the variance between seeds. df: its degrees of freedom with
+    these seeds, 0 where it is unknown; None: those of `arms` policies with `seeds` each.
+    """
+
+    seeds: int
+    items: int
+    level: float = LEVEL
+    arms: int = 2
+    df: int | None = None
+
+    @property
+    def seed_df(self) -> int:
+        """Degrees of freedom of the variance between seeds."""
+        return self.arms * (self.seeds - 1) if self.df is None else self.df
+
+    def of_size(self, seeds: int, items: int) -> "Grid":
+        """With more seeds or items."""
+        df = self.seed_df + self.arms * (seeds - self.seeds)
+        return self._replace(seeds=seeds, items=items, df=df)
+
+    def parts(self, variances: Variances) -> list[VarianceComponent]:
+        """Components of the variance of a difference of two policies' means."""
+        seed, item, rest = variances
+        if not self.seed_df:
+            return [((item + rest) / self.items, self.items - 1)]
+        by_seed = (seed + rest / self.items) / self.seeds
+        return [(by_seed, self.seed_df), (item / self.items, self.items - 1)]
 
 
 class Needed(NamedTuple):
@@ -47,13 +79,14 @@ def minimum_detectable(
     agreement: float = AGREEMENT,
     seed_points: float = SEED_POINTS,
     level: float = LEVEL,
+    arms: int = 2,
 ) -> float:
     """Smallest true difference of two policies, in points, that is detected with 80 % power.
 
-    Two-sided at `level`, paired by question and seed. With one seed it refers to the difference of
-    those two runs, by the exact test that the verdict uses. 100 means that the grid can detect
-    nothing. Example: AIME's 15 questions, one sample each: 48 points; an observed difference
-    under 40 (six questions) can never be significant.
+    Two-sided at `level`, paired by question; `arms` policies have these seeds. With one seed it
+    refers to the difference of those two runs, by the exact test that the verdict uses. 100 means
+    that the grid can detect nothing. Example: AIME's 15 questions, one sample each: 48 points; an
+    observed difference under 40 (six questions) can never be significant.
     Raises ValueError on counts under one and on shares outside [0, 1].
     """
     if min(items, seeds, samples_per_item) < 1:
@@ -81,7 +114,8 @@ def minimum_detectable(
         return 100 * most
     size = 0.0
     for _ in range(50):  # fixed point: the variances depend on the size
-        previous, size = size, min(most, detectable(variances(size), seeds, items, level))
+        grid = Grid(seeds, items, level, arms)
+        previous, size = size, min(most, detectable(variances(size), grid))
         if abs(size - previous) < 1e-6:
             break
     return 100 * size
@@ -118,7 +152,12 @@ def _by_mcnemar(noise: float, independent: float, items: int, level: float) -> f
 
 
 def resolution(
-    dataset: str, items: int, seeds: int = 1, samples_per_item: int = 1, comparisons: int = 1
+    dataset: str,
+    items: int,
+    seeds: int = 1,
+    samples_per_item: int = 1,
+    comparisons: int = 1,
+    arms: int = 2,
 ) -> str:
     """The line of `decile plan`; `comparisons`: of the report that share Holm's correction."""
 
@@ -126,12 +165,14 @@ def resolution(
         return f"{points:.0f}" if points >= 10 else f"{points:.1f}"
 
     grid = f"{seeds} seed{'s' * (seeds > 1)} × {items:,} question{'s' * (items > 1)}"
-    points = minimum_detectable(items, seeds, samples_per_item)
+    points = minimum_detectable(items, seeds, samples_per_item, arms=arms)
     if points >= 100:
         return f"no difference on {dataset} is detectable ({grid})"
     text = f"smallest detectable difference on {dataset}: {in_points(points)} points ({grid}"
     if comparisons > 1:
-        strict = minimum_detectable(items, seeds, samples_per_item, level=LEVEL / comparisons)
+        strict = minimum_detectable(
+            items, seeds, samples_per_item, level=LEVEL / comparisons, arms=arms
+        )
         text += f"; {in_points(strict)} after Holm's correction for {comparisons:,} comparisons"
     return text + ")" + ("; one seed cannot decide between policies" if seeds == 1 else "")
 
@@ -151,23 +192,19 @@ def collapse_seen(seeds: int) -> str:
     )
 
 
-def detectable(variances: Variances, seeds: int, items: int, level: float = LEVEL) -> float:
+def detectable(variances: Variances, grid: Grid) -> float:
     """Smallest true mean difference, in the unit of the values, detected with 80 % power.
 
-    The interval's width is random too: the power is averaged over the distribution of the grid's
-    mean squares.
+    The interval's width is random too: the power is averaged over the distribution of the variances
+    that are estimated.
     """
-    squares = variances.expected(seeds, items)
-    variance = squares.seed_part + squares.item_part
-    if seeds * items == 1:
+    parts = grid.parts(variances)
+    variance = sum(part for part, _ in parts)
+    if grid.items == 1 and not grid.seed_df:
         return inf
     if variance == 0:
         return 0.0
-    half_widths, weights = _half_widths(
-        (squares.seed_part, seeds - 1),
-        (squares.item_part, items - 1),
-        level=level,
-    )
+    half_widths, weights = _half_widths(parts, grid.level)
     error = sqrt(variance)
 
     def excess_power(size: float) -> float:
@@ -178,45 +215,57 @@ def detectable(variances: Variances, seeds: int, items: int, level: float = LEVE
     return float(brentq(excess_power, 0, most, xtol=1e-9 * error))
 
 
-def _half_widths(*parts: tuple[float, int], level: float) -> tuple[np.ndarray, np.ndarray]:
-    """The distribution of the interval's half width: values and weights; parts: (variance, df)."""
-    total, weighted, weight = np.zeros(1), np.zeros(1), np.ones(1)
+def _half_widths(parts: Sequence[VarianceComponent], level: float) -> tuple[np.ndarray, np.ndarray]:
+    """The distribution of the interval's half width: values and weights."""
+    squared, weight = np.zeros(1), np.ones(1)
     for variance, df in parts:
         if variance > 0 and df > 0:
             x, w = MANY if df < 30 else FEW  # many degrees of freedom vary little
             drawn = variance * chdtri(df, (1 - x) / 2) / df
-            quantile = -float(stdtrit(df, level / 2))
-            total = np.add.outer(total, drawn).ravel()
-            weighted = np.add.outer(weighted, quantile * drawn).ravel()
+            squared = np.add.outer(squared, float(stdtrit(df, level / 2)) ** 2 * drawn).ravel()
             weight = np.multiply.outer(weight, w / 2).ravel()
-    return weighted / np.sqrt(total), weight
+    return np.sqrt(squared), weight
 
 
-def needed(
-    variances: Variances, effect: float, seeds: int, items: int, level: float = LEVEL
-) -> Needed:
+def needed(variances: Variances, effect: float, grid: Grid) -> Needed:
     """Seeds, or items, or both, that detect a true difference of `effect` with 80 % power.
 
     `variances` are estimates, so the numbers are rough; `both` scales seeds and items by the same
-    factor. With one seed the variance between seeds is unknown, so no number of seeds is given
-    (the same holds for one item). None also beyond 1,000 seeds, ten million items, and 1,000 times
-    both.
+    factor. Where the variance between seeds is unknown, no number of seeds is given (the same holds
+    for one item), and where nothing varies, no number at all. None also beyond 1,000 seeds, ten
+    million items, and 1,000 times both.
     """
     size = abs(effect)
-    if size == 0 or not np.isfinite(size):
+    seeds, items, known = grid.seeds, grid.items, grid.seed_df > 0
+    if size == 0 or not np.isfinite(size) or sum(variances) == 0:
         return Needed(None, None, None)
 
     def enough(seeds: int, items: int) -> bool:
-        return detectable(variances, seeds, items, level) <= size
+        return detectable(variances, grid.of_size(seeds, items)) <= size
 
     more_seeds = more_items = times = None
-    if seeds > 1:
+    if known:
         more_seeds = _least(lambda n: enough(n, items), seeds, MOST_SEEDS)
     if items > 1:
         more_items = _least(lambda n: enough(seeds, n), items, MOST_ITEMS)
-    if seeds > 1 and items > 1:
+    if known and items > 1:
         times = _least(lambda n: enough(n * seeds, n * items), 1, MOST_TIMES)
     return Needed(more_seeds, more_items, (times * seeds, times * items) if times else None)
+
+
+def needed_range(variances: Variances, effect: float, grid: Grid) -> tuple[Needed, Needed]:
+    """The least and the most that may be needed, since effect and variances are estimates.
+
+    At the ends of the 80 % intervals of the effect and of the variance between seeds (chi-squared).
+    Where that of the effect contains zero, the most is unknown: None.
+    """
+    df = grid.seed_df
+    half = sqrt(sum(v * float(stdtrit(d, 0.1)) ** 2 for v, d in grid.parts(variances) if d > 0))
+    ends = []
+    for size, share in ((abs(effect) + half, 0.1), (max(0.0, abs(effect) - half), 0.9)):
+        seed = variances.seed * (df / float(chdtri(df, share)) if df else 1.0)
+        ends.append(needed(variances._replace(seed=seed), size, grid))
+    return ends[0], ends[1]
 
 
 def _least(enough: Callable[[int], bool], low: int, most: int) -> int | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from orchestrator.planning.cells import axis_names
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.inference import LEVEL
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
 # that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
@@ -27,12 +26,12 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     on = f" on {dataset}" if dataset else ""
     if not c.items:
         return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
-    sample = counted(c.seeds, "seed")
+    sample = counted_runs(c.runs)
     if c.items > 1:
         sample += f" × {counted(c.items, c.item)}"
-    if c.spread is not None:
-        deviation = in_points(100 * sqrt(c.spread.variance), plus=False)
-        sample += f", sd between seeds {deviation} points from {c.spread.cells} cells"
+    if c.borrowed is not None:
+        deviation = in_points(100 * sqrt(c.borrowed.variance), plus=False)
+        sample += f", sd between seeds {deviation} points from {c.borrowed.cells} runs"
     sample += f", p {_p(c.p)}, Holm-corrected p {_p(c.p_holm)}"
     if c.spans_zero:
         size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
@@ -45,14 +44,9 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     if not c.covers_seeds:
         ahead = f"{better} is ahead of {worse} by {size}{on} in this seed"
         return f"{ahead}: inconclusive ({sample}); needs more seeds"
-    obstacle = (
-        f"by the exact test ({c.test})"
-        if c.p > LEVEL
-        else f"after Holm's correction over {c.tests:,} comparisons"
-    )
     return (
-        f"{better} is ahead of {worse} by {size}{on}, but not significantly {obstacle}: "
-        f"inconclusive ({sample}); {_required_sample(c)}"
+        f"{better} is ahead of {worse} by {size}{on}, but not significantly after Holm's "
+        f"correction over {c.tests:,} comparisons: inconclusive ({sample}); {_required_sample(c)}"
     )
 
 
@@ -69,8 +63,6 @@ def pairing_caveats(
         caveats.append(f"{names} have different numbers of finished seeds: {counts}")
     if left_out := max((c.left_out for c in comparisons), default=0):
         caveats.append(f"up to {left_out:,} questions are left out: not scored in every run")
-    if any(not c.same_seeds for c in comparisons):
-        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
     return caveats
 
 
@@ -78,29 +70,45 @@ def _required_sample(c: Comparison) -> str:
     """The sample sizes that would detect a difference of the observed size, as far as realistic."""
     if not isfinite(c.high):
         return "needs more seeds"
-    if c.effect == 0:
-        return "no difference was observed, so the sample size needed cannot be estimated"
+    if c.effect == 0 or sum(c.variances) == 0:
+        nothing = "no difference was observed" if c.effect == 0 else "nothing varies in these runs"
+        return f"{nothing}, so the sample size needed cannot be estimated"
     most_seeds = max(REALISTIC_SEEDS, TIMES_CURRENT * c.seeds)
     most_items = max(REALISTIC_ITEMS, TIMES_CURRENT * c.items)
     negligible = abs(c.effect) < NEGLIGIBLE
     seeds, items = c.needed.seeds, c.needed.items
-    if c.seeds == 1:
-        if c.spread is None and items and items <= most_items:
+    if not c.covers_seeds:
+        if items and items <= most_items:
             return f"needs more seeds and about {_two_digits(max(items, c.items + 1)):,} {c.item}s"
         return f"{NO_DIFFERENCE} in this seed; " * negligible + "needs more seeds"
+    least, most = c.needed_range
     options = []
     if seeds is not None and seeds <= most_seeds:
-        options.append(f"{max(seeds, c.seeds + 1):,} seeds")
+        options.append(f"{range_text(least.seeds, most.seeds, most_seeds)} seeds")
     if items is not None and items <= most_items:
-        options.append(f"{_two_digits(max(items, c.items + 1)):,} {c.item}s")
+        options.append(f"{range_text(least.items, most.items, most_items)} {c.item}s")
     if options:
-        return f"about {' or '.join(options)} would be needed"
+        return f"{' or '.join(options)} would be needed"
     both = c.needed.both if seeds is None and items is None else None  # neither alone suffices
     if both and both[0] <= most_seeds and both[1] <= most_items:
         return f"about {both[0]:,} seeds × {_two_digits(both[1]):,} {c.item}s would be needed"
-    kinds = ["seeds"] * (c.seeds > 1) + [f"{c.item}s"] * (c.items > 1)
+    kinds = ["seeds", *([f"{c.item}s"] if c.items > 1 else [])]
     too_few = f"no realistic number of {' and '.join(kinds)} would be enough"
     return NO_DIFFERENCE if negligible else too_few
+
+
+def range_text(least: int | None, most: int | None, realistic: int) -> str:
+    """`8 to 40`, `8 or more` where the most is not realistic; large numbers in two digits."""
+    if least is None:
+        return NONE
+    if most is None or most > realistic:
+        return f"{_two_digits(least):,} or more"
+    return f"{_two_digits(least):,}" + (f" to {_two_digits(most):,}" if most > least else "")
+
+
+def counted_runs(runs: tuple[int, int]) -> str:
+    """`3 seeds`, or `10 and 3 seeds` of the first and the second policy."""
+    return counted(runs[0], "seed") if runs[0] == runs[1] else f"{runs[0]} and {runs[1]} seeds"
 
 
 def counted(number: int, noun: str) -> str:

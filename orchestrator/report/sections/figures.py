@@ -10,7 +10,7 @@ import pyarrow as pa
 from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.report.content import shown_figure
-from orchestrator.report.rows import Row, learnable_gain_points
+from orchestrator.report.rows import Row, learnable_gain_means, learnable_gain_points
 from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES
 
@@ -130,7 +130,7 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
     `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
-    line and R² need at least eight cells.
+    line and R² are those of the policies' means over their seeds, at least eight.
     """
     figure, axes = new_axes(*SMALL)
     rows = [row for group in groups.values() for row in group]
@@ -144,13 +144,13 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
     axes.set_xlabel("learnable %")
-    x, y = np.array([point for _, point in learnable_gain_points(rows)]).reshape(-1, 2).T
+    x, y = np.array(learnable_gain_means(rows)).reshape(-1, 2).T
     fit = r_squared(x, y)
     if not np.isnan(fit.value):
         slope, start = np.polyfit(x, y, 1)
         ends = np.array([x.min(), x.max()])
         axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
-        text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.cells} cells"
+        text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.points} policies"
         axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)

@@ -8,7 +8,8 @@ from orchestrator.report.sections.figures import difference_intervals
 from orchestrator.report.sections.tables import effect_text
 from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
 from orchestrator.stats.inference import Effect
-from orchestrator.stats.sentences import NONE, in_points, sentence
+from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
+from orchestrator.stats.sentences import NONE, in_points, range_text, sentence
 
 MOST_QUESTIONS = 20
 MOST_PAIRS = 45  # of a figure: ten arms
@@ -92,8 +93,13 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
     for c in analysis.comparisons:
         winner = {"a": c.a, "b": c.b}.get(c.verdict, "inconclusive")
         effect = Effect(c.effect / 100, c.low / 100, c.high / 100, c.p)
-        needed = (f"{n:,}" if n else NONE for n in (c.needed.seeds, c.needed.items))
-        counts = (f"{c.items:,}", f"{c.left_out:,}", str(c.seeds))
+        least, most = c.needed_range
+        needed = (
+            range_text(least.seeds, most.seeds, MOST_SEEDS),
+            range_text(least.items, most.items, MOST_ITEMS),
+        )
+        seeds = " / ".join(map(str, dict.fromkeys(c.runs)))
+        counts = (f"{c.items:,}", f"{c.left_out:,}", seeds)
         p_values = (f"{c.p:.3g}", f"{c.p_holm:.3g}")
         pair = f"{c.a} − {c.b}"
         body.append((pair, effect_text(effect), *counts, c.test, *p_values, winner, *needed))
@@ -105,7 +111,8 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
         ),
         body,
         "Left out: questions without a score in some run of the two. Needed: seeds with these "
-        "questions, or questions with these seeds, that would detect a difference of this size.",
+        "questions, or questions with these seeds, that would detect the difference with 80 % "
+        "power; a range, because the difference and how much seeds vary are only estimates.",
     )
 
 

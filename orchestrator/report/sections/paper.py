@@ -11,7 +11,7 @@ from orchestrator.config.claims import Claim
 from orchestrator.report import published as paper
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
-from orchestrator.report.rows import Row, learnable_gain_points
+from orchestrator.report.rows import Row, learnable_gain_means
 from orchestrator.report.sections.tables import (
     gain_text,
     learnable_text,
@@ -164,14 +164,13 @@ def orderings(families: Sequence[Family]) -> Table:
             early = (_judged_early(other, family) for family in shown)
             body.append((f"hard leads {other} early on", "stated without numbers", *early))
         in_tables = " and ".join(
-            f"{fit.value:.3f} of {fit.cells} points"
+            f"{fit.value:.3f} of {fit.points} points"
             for fit in map(paper.published_r_squared, (paper.PUBLISHED, paper.ALL))
         )
         fits = []
         for family in shown:
-            points = [point for _, point in learnable_gain_points(family.rows)]
-            fit = r_squared(*np.array(points).reshape(-1, 2).T)
-            text = f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] ({fit.cells} cells)"
+            fit = r_squared(*np.array(learnable_gain_means(family.rows)).reshape(-1, 2).T)
+            text = f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] ({fit.points} policies)"
             fits.append(NONE if np.isnan(fit.value) else text)
         body.append(("learnable % explains gain, R²", in_tables, *fits))
     single = any(len(rows) == 1 for family in shown for rows in family.by_policy().values())
@@ -230,7 +229,7 @@ def _verdict_text(ordering: paper.Ordering, family: Family, pairs: Sequence[Comp
     if pair is None or not np.isfinite(pair.high):
         return "inconclusive"
     effect, low, high = pair.oriented(a)
-    sample = (pair.seeds, pair.items, pair.item, pair.spread)
-    verdict = judge_claim(claim, Measured(effect, low, high, *sample)).verdict
+    measured = Measured.of(pair)._replace(effect=effect, low=low, high=high)
+    verdict = judge_claim(claim, measured).verdict
     updates = f"; {pair.items} updates of one seed" if pair.item == "update" else ""
     return f"{verdict} ({_with_interval(effect, Interval(low, high))}{updates})"

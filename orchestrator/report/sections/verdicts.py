@@ -15,7 +15,13 @@ from orchestrator.report.compare import (
 )
 from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.sentences import in_points, pairing_caveats, sentence
+from orchestrator.stats.sentences import (
+    counted,
+    counted_runs,
+    in_points,
+    pairing_caveats,
+    sentence,
+)
 
 
 @dataclass(frozen=True)
@@ -128,11 +134,11 @@ def control_lines(controls: Sequence[Control]) -> list[str]:
                 "evaluate.every"
             )
             continue
-        seeds = f"{c.seeds} seed{'s' * (c.seeds > 1)} × {c.items} questions"
+        sample = f"{counted_runs(c.runs)} × {counted(c.items, c.item)}"
         text = (
             f"{control.policy} on {control.data}: the score gains {in_points(c.effect)} points "
             f"more than the reward {control.reward} [{in_points(c.low)}, {in_points(c.high)}] "
-            f"({seeds}), which gains {in_points(control.gain)}"
+            f"({sample}), which gains {in_points(control.gain)}"
         )
         if control.policies is not None:
             more = "more" if control.policies > abs(c.effect) else "no more"
