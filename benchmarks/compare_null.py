@@ -144,6 +144,7 @@ def main() -> None:
     parser = benchmark_parser("compare_null", __doc__)
     parser.add_argument("--comparisons", type=int, default=2000, help="pairs, or sweeps, per row")
     parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS, help="of the second table")
+    parser.add_argument("--policies", type=int, nargs="*", default=POLICIES, help="of the same")
     parser.add_argument("--table", choices=("pairs", "families", "power"), nargs="*", default=None)
     arguments = parser.parse_args()
     tables, count = arguments.table or ("pairs", "families", "power"), arguments.comparisons
@@ -157,7 +158,7 @@ def main() -> None:
     if "families" in tables:
         print("seeds  policies  scatter  family-wise error")
         for seeds in arguments.seeds:
-            for policies in POLICIES:
+            for policies in arguments.policies:
                 alike = [[s] * policies for s in SCATTERS]
                 mixed = [[wide] * 2 + [rest] * (policies - 2) for wide, rest in MIXED]
                 for scatters in alike + mixed:

@@ -26,16 +26,19 @@ from benchmarks.command_line import benchmark_parser
 from orchestrator.stats.comparison import RunScores, compare_policies
 from orchestrator.stats.inference import (
     LEVEL,
+    Effect,
     Interval,
     Variances,
-    mean_effect,
+    difference_effect,
     mean_squares,
+    seed_spreads,
 )
 from orchestrator.stats.power import (
     ACCURACY,
     AGREEMENT,
     BETWEEN,
     SEED_POINTS,
+    Grid,
     detectable,
     minimum_detectable,
 )
@@ -53,7 +56,7 @@ def hierarchical_bootstrap(
     """95 % percentile bootstrap of the mean: seeds and whole items drawn with replacement.
 
     With one seed it is the cluster bootstrap over items. With few seeds that differ much it is too
-    narrow (two seeds: 83 % coverage), so verdicts use `mean_effect`.
+    narrow (two seeds: 83 % coverage), so verdicts use `difference_effect`.
     """
     seeds, items = differences.shape
     by_item, means = np.ascontiguousarray(differences.T), np.empty(resamples)
@@ -130,9 +133,16 @@ def significant(world: World, count: int) -> float:
     return number / count
 
 
+def effect(a: np.ndarray, b: np.ndarray) -> Effect:
+    """The difference of two policies [seeds, items] and its interval, as in the report."""
+    means = {name: [*map(float, side.mean(axis=1))] for name, side in (("a", a), ("b", b))}
+    spreads = seed_spreads(means)
+    return difference_effect(a, b, (spreads["a"], spreads["b"]))
+
+
 def coverage(world: World, count: int) -> float:
     """Share of intervals that contain the true difference."""
-    effects = ((mean_effect(s.a - s.b), s.truth) for s in sweeps(world, count))
+    effects = ((effect(s.a, s.b), s.truth) for s in sweeps(world, count))
     return sum(e.low <= truth <= e.high for e, truth in effects) / count
 
 
@@ -172,13 +182,13 @@ def power(world: World, count: int) -> tuple[float, float]:
     """
     ahead, points = world, 0.0
     for _ in range(4):
-        points = detectable(components(ahead), world.seeds, world.items)
+        points = detectable(components(ahead), Grid(world.seeds, world.items))
         try:
             ahead = shifted(world, points)
         except ValueError:
             return 100 * points, float("nan")
-    effects = (mean_effect(x.a - x.b) for x in sweeps(ahead, count))
-    return 100 * points, sum(effect.low > 0 for effect in effects) / count
+    found = (effect(x.a, x.b).low > 0 for x in sweeps(ahead, count))
+    return 100 * points, sum(found) / count
 
 
 def planned(seeds: int, items: int, samples: int, count: int) -> tuple[float, float]:

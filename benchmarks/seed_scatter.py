@@ -8,8 +8,9 @@ Arm b varies by 1 point of accuracy between seeds (standard deviation, normal). 
 Questions differ in difficulty; each arm moves each of them by its own Normal(0, 0.5) logits, and
 each seed by Normal(0, 0.3). The methods, each at a level of 5 %:
 
-- paired t: the report's interval (`mean_effect`): Cochran's quantile over paired seeds and
-  questions.
+- report: the report's interval (`difference_effect`): the seeds of both arms pooled unless one
+  varies more than the other, and the questions, with Banerjee's width.
+- paired t: seeds paired, and the questions, with Banerjee's width.
 - Welch: the seeds of each arm by themselves, and the questions, with Satterthwaite's degrees.
 - signs, labels: exact permutations of seed means, by flipping pairs, and by exchanging seeds
   between the arms (2,000 random exchanges of ten seeds). They treat the questions as fixed.
@@ -34,7 +35,7 @@ import numpy as np
 from scipy.special import expit, stdtrit
 
 from benchmarks.command_line import benchmark_parser
-from benchmarks.interval_coverage import BY_SEED, NODES, OWN, SPREAD, WEIGHTS
+from benchmarks.interval_coverage import BY_SEED, NODES, OWN, SPREAD, WEIGHTS, effect
 from orchestrator.stats.inference import LEVEL, mean_effect, mean_squares
 
 SEEDS, MEAN, BASE, DROP, SD = (3, 5, 10), 0.5, 0.33, 0.3, 0.01
@@ -68,9 +69,9 @@ def seed_accuracies(arm: str, seeds: int, rng: np.random.Generator) -> np.ndarra
 
 
 def paired_t(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether the report's interval excludes zero."""
-    effect = mean_effect(a - b)
-    return not effect.low <= 0 <= effect.high
+    """Whether the interval over paired seeds excludes zero."""
+    interval = mean_effect(a - b)
+    return not interval.low <= 0 <= interval.high
 
 
 def welch(a: np.ndarray, b: np.ndarray) -> bool:
@@ -124,7 +125,14 @@ def _resamples(seeds: int, items: int) -> tuple[np.ndarray, np.ndarray]:
     return weights, rng.integers(0, seeds, (RESAMPLES, seeds))
 
 
+def report(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the report's interval excludes zero."""
+    interval = effect(a, b)
+    return not interval.low <= 0 <= interval.high
+
+
 METHODS: dict[str, Test] = {
+    "report": report,
     "paired t": paired_t,
     "Welch": welch,
     "signs": signs,

@@ -329,7 +329,9 @@ def test_the_summary_describes_the_subset() -> None:
         **{"correct": 20, "wrong": 70, "unparsed": 0, "truncated": 70, "error": 0}
     }
     assert summary.failures == {"wrong": 0.5, "unparsed": 0.0, "truncated": 0.5}
-    assert (summary.pass_rate, summary.unsolved) == (pytest.approx(20 / 160), 30)
+    expected = table["posterior"].to_numpy()
+    assert summary.pass_rate == pytest.approx(np.sort(expected)[:40].mean())
+    assert summary.pass_rate > 20 / 160 and summary.unsolved == 30
     chance = np.sort(table["learnability"].to_numpy())
     assert summary.learnable == pytest.approx(table["learnability"].to_numpy()[:40].mean())
     assert chance[0] < summary.learnable < chance[-1]

@@ -21,7 +21,7 @@ from orchestrator.difficulty.estimates import (
     reliability,
     wilson,
 )
-from orchestrator.difficulty.table import difficulty
+from orchestrator.difficulty.table import difficulty, summarise
 from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError, get_policy
 from tasks import OUTCOMES
@@ -416,3 +416,13 @@ def test_a_simulated_probe_is_a_valid_difficulty_table(count_truncated: str) -> 
                 np.sum(t[name].to_numpy()) / np.sum(t["n"].to_numpy()) for t in (simulated, table)
             )
             assert share == pytest.approx(before, abs=0.02)
+
+
+@pytest.mark.parametrize(("policy", "samples"), [("hard", 4), ("easy", 4), ("hard", 10)])
+def test_the_pass_rate_of_a_subset_is_that_of_new_samples(policy: str, samples: int) -> None:
+    """The samples that chose the prompts say 0 % where 6 % of the next ones are correct."""
+    p, rng = pool(1000, 5, Prior(0.3, 0.6))
+    table = probe(p, samples, rng)
+    told = summarise(table, 100, policy, 0, samples, repeats=2).pass_rate
+    rows = get_policy(policy)(table, 100, np.random.default_rng(0))
+    assert told == pytest.approx(p[rows].mean(), abs=0.05)  # rows are in the order of p

@@ -193,9 +193,9 @@ def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: P
     store = Store(str(tmp_path / "runs"))
     view = plan_summary(Run.of(plan, store), Site({"CPU": 2.0}))
     (line,) = (dataset["resolution"] for dataset in view["datasets"])
-    assert line == resolution("small", 12, 3, 8, comparisons=3)
+    assert line == resolution("small", 12, 3, 8, comparisons=3, arms=3)
     assert summary_text(view).count(line) == 1
-    assert view["detectable_points"] == {"small": round(minimum_detectable(12, 3, 8), 1)}
+    assert view["detectable_points"] == {"small": round(minimum_detectable(12, 3, 8, arms=3), 1)}
     assert summary_text(view).count(collapse_seen(3)) == 1
 
 

@@ -84,7 +84,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         ],
         "fetch_command": fetch_command(plan.source, plan.name),
         "detectable_points": {
-            name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
+            name: round(minimum_detectable(*_test_size(plan, name), arms=_arms(plan)), 1)
+            for name in plan.pools
         },
         "collapse_seen": collapse_seen(len(plan.experiment.grid.seed)),
     }
@@ -195,7 +196,7 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
         "provenance": pool.task.provenance,
         "notes": list(pool.notes),
         "overlap": {other: [o._asdict() for o in items] for other, items in overlaps.items()},
-        "resolution": resolution(name, *_test_size(plan, name), comparisons),
+        "resolution": resolution(name, *_test_size(plan, name), comparisons, _arms(plan)),
         "overlap_text": [
             describe(items, len(pool.train), f"the test set of {other}")
             for other, items in overlaps.items()
@@ -236,6 +237,11 @@ def _probes(run: Run) -> list[dict[str, Any]]:
             }
         )
     return probes
+
+
+def _arms(plan: Plan) -> int:
+    """Policies whose seeds tell how much results vary; at least the two that are compared."""
+    return max(2, len(plan.experiment.grid.policy))
 
 
 def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:

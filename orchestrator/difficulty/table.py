@@ -227,7 +227,7 @@ class Summary:
     histogram: list[list[float]]  # [samples + 2][outcomes], see outcome_histogram
     outcomes: dict[str, int]  # of the subset's samples
     failures: dict[str, float]  # of the subset's samples: shares of FAILURES
-    pass_rate: float | None  # the subset's mean
+    pass_rate: float | None  # expected of new samples: the mean of the posterior means
     unsolved: int  # prompts of the subset without a correct sample
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
@@ -281,7 +281,8 @@ def summarise(
         histogram=outcome_histogram(table, samples).tolist(),
         outcomes=outcomes,
         failures={o: count / max(1, sum(failed.values())) for o, count in failed.items()},
-        pass_rate=pc.mean(subset["pass_rate"]).as_py(),
+        # That of the samples which chose the prompts is too low or too high: the winner's curse.
+        pass_rate=pc.mean(subset["posterior"]).as_py(),
         unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),

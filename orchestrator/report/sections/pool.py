@@ -51,12 +51,13 @@ ADAPTIVE = (
 LISTED = 20  # prompts of a list; the difficulty table has all of them
 MAX_TIERS = 30  # lines of a table; the smallest tiers share the last one
 POLICIES = (
-    "Each policy of the grid with its first seed. Pass rate: the subset's mean. Learnable %: the "
-    "expected share of groups of {group} completions whose rewards differ, before any training. "
-    "Unsolved: prompts without a correct sample. Tied at cutoff: prompts chosen at random among "
-    "those whose score equals that of the last chosen one. Suspected: prompts whose samples agree "
-    "on another answer than the gold one. Retest overlap: the expected share of "
-    "the subset that is also in the subset of a second probe of the same size."
+    "Each policy of the grid with its first seed. Expected pass rate: of new samples of the "
+    "subset; the samples that chose it exaggerate. Learnable %: the expected share of groups of "
+    "{group} completions whose rewards differ, before any training. Unsolved: prompts without a "
+    "correct sample. Tied at cutoff: prompts chosen at random among those whose score equals that "
+    "of the last chosen one. Suspected: prompts whose samples agree on another answer than the "
+    "gold one. Retest overlap: the expected share of the subset that is also in the subset of a "
+    "second probe of the same size."
 )
 SUSPECTS = (
     "At least two thirds of the completions with an answer (no fewer than three) agree on another "
@@ -282,7 +283,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
     return Table(
         "Subsets by policy",
         (
-            *("policy", "prompts", "pass rate", "learnable %", "unsolved", "suspected"),
+            *("policy", "prompts", "expected pass rate", "learnable %", "unsolved", "suspected"),
             *("tied at cutoff", "retest overlap"),
         ),
         body,
