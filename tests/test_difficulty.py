@@ -336,7 +336,8 @@ def test_the_summary_describes_the_subset() -> None:
     assert summary.learnable == pytest.approx(table["learnability"].to_numpy()[:40].mean())
     assert chance[0] < summary.learnable < chance[-1]
     solved = summarise(table, 20, "easy", 0, 4, repeats=2)
-    assert (solved.pass_rate, solved.unsolved) == (1.0, 0) and not any(solved.failures.values())
+    assert solved.pass_rate is not None and 0.9 < solved.pass_rate < 1 and solved.unsolved == 0
+    assert not any(solved.failures.values())
 
 
 def test_the_lines_of_a_summary_state_its_numbers() -> None:
