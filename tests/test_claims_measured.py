@@ -382,7 +382,7 @@ def test_an_axis_that_changes_no_cell_is_no_comparison(tmp_path: Path) -> None:
         replace(plan, claims=[resolved_claim(c, plan.experiment) for c in claims]), store
     )
     assert [(r.cells, r.reason.partition(";")[0]) for r in analysis.claims[:2]] == [
-        ("stub on small, hard", "budget=16 − budget=8 is +0.0 points [−16.4, +16.4]"),
+        ("stub on small, hard", "budget=16 − budget=8 is +0.0 points [−14.4, +14.4]"),
         ("stub on small, full", "both sides are the same cells: the axis changes none"),
     ]
     assert analysis.claims[2].value == "+25.0", "full is the same cell at every budget"
