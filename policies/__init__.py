@@ -9,7 +9,16 @@ from policies.allocation import (
     more_of,
     times_of,
 )
-from policies.base import Needs, Policy, PolicyError, ScorePolicy, Ties, checked_rows, tie_breakers
+from policies.base import (
+    End,
+    Needs,
+    Policy,
+    PolicyError,
+    ScorePolicy,
+    Ties,
+    checked_rows,
+    tie_breakers,
+)
 from policies.online import (
     History,
     OnlinePolicy,
@@ -22,6 +31,7 @@ from policies.online import (
 from policies.registry import (
     capacity_of,
     capacity_text,
+    change_towards,
     eligible_of,
     find_policy,
     get_allocation,
@@ -43,6 +53,7 @@ from policies.registry import (
 __all__ = [
     "UNIFORM",
     "Allocation",
+    "End",
     "Groups",
     "History",
     "Needs",
@@ -54,6 +65,7 @@ __all__ = [
     "at_once_of",
     "capacity_of",
     "capacity_text",
+    "change_towards",
     "checked_ids",
     "checked_keep",
     "checked_kept",

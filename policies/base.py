@@ -56,6 +56,8 @@ Policy = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
 # the pass rates of all rows, or anything else, such as its counts.
 Needs = Literal["nothing", "first", "pass_rate", "pass_rates", "all"]
 
+End = Literal["easy", "hard"]  # of the prompts in the order of their pass rates
+
 
 class PolicyError(ValueError):
     """The policy does not exist, has invalid options or cannot fill the subset."""
@@ -123,6 +125,10 @@ class ScorePolicy(SubsetPolicy):
     """Selects every eligible row, whatever the size."""
     wider: str = "another policy"
     """What to change if too few rows are eligible, besides a smaller budget."""
+    easier: str = ""
+    """Which of its options to change for easier prompts; empty: another policy is advised."""
+    harder: str = ""
+    """The same for harder prompts."""
 
     @abstractmethod
     def score(self, difficulty: pa.Table) -> np.ndarray:

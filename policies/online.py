@@ -181,6 +181,10 @@ class OnlinePolicy(ABC):
     needs: ClassVar[Needs] = "all"
     """What of the probe it uses."""
     cost: ClassVar[str] = "no further rollouts"
+    easier: str = "choose from an easier subset"
+    """What to change for easier prompts."""
+    harder: str = "choose from a harder subset"
+    """The same for harder prompts."""
 
     @abstractmethod
     def next(self, update: int, history: History) -> pa.Array:

@@ -130,6 +130,8 @@ class Band(Uniform, ByRate):
     name = "band"
     needs = "pass_rate"
     wider = "a wider band"
+    easier = "choose a band of higher pass rates"
+    harder = "choose a band of lower pass rates"
     example: ClassVar[str] = "low: 0.2, high: 0.8"
 
     low: float

@@ -15,6 +15,7 @@ from orchestrator.plugins.user_code import describe, is_own, user_errors
 from policies.allocation import Allocation, SizeRule
 from policies.base import (
     Bools,
+    End,
     Needs,
     Policy,
     PolicyError,
@@ -42,6 +43,13 @@ def needs_of(policy: Policy | OnlinePolicy | Allocation) -> Needs:
 def is_whole(policy: Policy) -> bool:
     """Whether it selects every eligible row, whatever the size."""
     return bool(getattr(policy, "whole", False))
+
+
+def change_towards(policy: Policy | OnlinePolicy, end: End) -> str:
+    """What to change in a policy's options for prompts nearer to this end; empty: its name."""
+    attribute = "easier" if end == "easy" else "harder"
+    default = getattr(OnlinePolicy, attribute) if is_online(policy) else ""
+    return str(getattr(policy, attribute, default))
 
 
 def reads_answers(policy: Policy) -> bool:

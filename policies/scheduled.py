@@ -35,6 +35,10 @@ class Curriculum(OnlinePolicy):
     def __post_init__(self) -> None:
         if self.first not in ("easy", "hard"):
             raise PolicyError(f"curriculum: first is {self.first!r}: write easy or hard")
+        if self.first == "hard":
+            self.easier = "start with first: easy"
+        else:
+            self.harder = "start with first: hard"
         self._order: Rows | None = None
 
     def next(self, update: int, history: History) -> pa.Array:

@@ -26,6 +26,8 @@ class Tiers(Uniform):
     name = "tiers"
     needs = "nothing"
     wider = "more levels"
+    easier = "choose easier tiers"
+    harder = "choose harder tiers"
     example: ClassVar[str] = "levels: 1-3"
 
     levels: int | str | Sequence[int | str]

@@ -5,19 +5,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from factories import small_plan
 
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.difficulty.remedies import FORM
 from orchestrator.difficulty.table import difficulty
-from orchestrator.evaluation.groups import Tally, explain_dead_groups
+from orchestrator.evaluation.groups import Tally, correctness, explain_dead_groups, total
+from orchestrator.evaluation.groups import tally as group_tally
 from orchestrator.pipeline.probes import OtherSubsets
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
+from policies import History, OnlinePolicy, ScorePolicy, find_policy, policy_names
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +31,38 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Cell:
     return cell
 
 
-def tally(
-    *, live: int = 0, right: int = 0, wrong: int = 0, cut: int = 0, unmarked: int = 0
-) -> Tally:
-    """So many groups of each kind; `cut` groups are all wrong, too."""
-    return Tally(
-        groups=live + right + wrong + cut + unmarked,
-        live=live,
-        all_right=right,
-        all_wrong=wrong + cut,
-        all_wrong_truncated=cut,
-        unmarked=unmarked,
+KINDS = {
+    "live": ["correct", "wrong"],
+    "right": ["correct"] * 2,
+    "wrong": ["wrong"] * 2,
+    "cut": ["truncated"] * 2,
+    "unread": ["unparsed"] * 2,
+    "unmarked": ["error"] * 2,
+}
+
+
+def tally(**counts: int) -> Tally:
+    """So many groups of two completions of each of KINDS."""
+    return total(
+        group_tally(
+            {
+                "rewards": correctness(KINDS[kind]),
+                "outcomes": KINDS[kind],
+                "other_outcomes": KINDS[kind],
+                "tokens": [1, 1],
+            }
+        )
+        for kind, number in counts.items()
+        for _ in range(number)
     )
+
+
+FAILED = ("wrong", "cut", "unread")
 
 
 def explained(cell: Cell, **counts: int) -> str | None:
     """The explanation where any other policy would choose easier, or harder, prompts as needed."""
-    too_hard = counts.get("wrong", 0) + counts.get("cut", 0) > counts.get("right", 0)
+    too_hard = counts.get("right", 0) < sum(counts.get(kind, 0) for kind in FAILED)
     change = 0.1 if too_hard else -0.1
     return explain_dead_groups(cell, tally(**counts), lambda policy: change, lambda: 0.5)
 
@@ -53,11 +72,12 @@ def explained(cell: Cell, **counts: int) -> str | None:
     [
         (
             {"wrong": 2, "cut": 5, "live": 1},
-            "7 of 8 groups all wrong, 5 of them truncated: raise grpo.max_completion_length (256)",
+            "7 of 8 groups all wrong (10 truncated of 15 failed completions): "
+            "raise grpo.max_completion_length (256)",
         ),
         (
             {"wrong": 5, "cut": 2, "right": 1},
-            "7 of 8 groups all wrong, 2 of them truncated, 1 all correct: "
+            "7 of 8 groups all wrong (4 truncated of 14 failed completions), 1 all correct: "
             "use policy middle or easy, or raise grpo.num_generations (4)",
         ),
         (
@@ -67,7 +87,7 @@ def explained(cell: Cell, **counts: int) -> str | None:
         ),
         (
             {"right": 3, "cut": 2},
-            "3 of 5 groups all correct, 2 all wrong, 2 of them truncated: "
+            "3 of 5 groups all correct, 2 all wrong (4 truncated of 4 failed completions): "
             "use policy middle or hard, or raise grpo.num_generations (4)",
         ),
         (
@@ -89,39 +109,90 @@ def test_updates_without_live_groups_are_explained(
     assert explained(cell, **counts) == explanation
 
 
-@pytest.mark.parametrize(
-    ("policy", "too_easy", "too_hard"),
-    [
-        ("easy", "use policy middle or hard, or ", ""),
-        ("middle", "use policy hard, or ", "use policy easy, or "),
-        ("learnable", "use policy hard, or ", "use policy easy, or "),
-        ("hard", "", "use policy middle or easy, or "),
-        ("base_wrong", "", "use policy middle or easy, or "),
-        ("full", "use policy middle or hard, or ", "use policy middle or easy, or "),
-        ("tiers", "choose harder tiers, or ", "choose easier tiers, or "),
-        ("my.own:policy", "use policy middle or hard, or ", "use policy middle or easy, or "),
-    ],
-)
-def test_advice_never_suggests_the_cells_own_policy(
-    cell: Cell, policy: str, too_easy: str, too_hard: str
-) -> None:
-    cell = cell.model_copy(update={"rule": PolicyEntry.model_construct(policy=policy)})
-    more = "raise grpo.num_generations (4)"
-    assert explained(cell, right=8) == f"8 of 8 groups all correct: {too_easy}{more}"
-    assert explained(cell, wrong=8) == f"8 of 8 groups all wrong: {too_hard}{more}"
+class Sliding(OnlinePolicy):
+    """A policy of a user that inherits the advice."""
+
+    def next(self, update: int, history: History) -> pa.Array:
+        return history.ids(np.arange(history.size))
 
 
-@pytest.mark.parametrize("policy", ["easy", "middle", "hard", "full", "tiers", "band", "my.own:p"])
+class Handpicked(ScorePolicy):
+    """A policy of a user that says which of its options to change."""
+
+    easier = "lower the grade"
+
+    def score(self, difficulty: pa.Table) -> np.ndarray:
+        return np.zeros(difficulty.num_rows)
+
+
+def last_rows(difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+    """A policy of a user that is a function."""
+    return np.arange(size)
+
+
+def with_policy(cell: Cell, policy: str, options: dict[str, Any] | None = None) -> Cell:
+    entry = PolicyEntry.model_construct(policy=policy, options=options or {})
+    rule, online = entry.parts
+    return cell.model_copy(update={"rule": rule, "online": online})
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "band": {"low": 0.1, "high": 0.9},
+    "tiers": {"levels": [1]},
+    "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
+}
+OWN = [f"{__name__}:{name}" for name in ("Sliding", "Handpicked", "last_rows")]
+MORE = "raise grpo.num_generations (4)"
+
+
+@pytest.mark.parametrize("policy", [*policy_names(), *OWN])
+def test_every_policy_is_told_what_moves_it(cell: Cell, policy: str) -> None:
+    """An online policy, or one with options that decide, is not told to be replaced."""
+    cell = with_policy(cell, policy, OPTIONS.get(policy))
+    for counts, end, attribute in (
+        ({"wrong": 8}, "easy", "easier"),
+        ({"right": 8}, "hard", "harder"),
+    ):
+        change = getattr(find_policy(policy), attribute, "")
+        if policy == "curriculum" and end == "hard":
+            change = "start with first: hard"
+        elif cell.online or policy in ("band", "tiers"):
+            assert change
+        text = str(explained(cell, **counts)).partition(": ")[2]
+        assert text == f"{change or f'use policy middle or {end}'}, or {MORE}"
+
+
+@pytest.mark.parametrize("policy", ["easy", "middle", "hard", "full", "tiers", "band", *OWN])
 def test_other_prompts_are_advised_only_where_they_are_easier_or_harder(
     cell: Cell, policy: str
 ) -> None:
-    cell = cell.model_copy(update={"rule": PolicyEntry.model_construct(policy=policy)})
+    cell = with_policy(cell, policy, OPTIONS.get(policy))
     for counts, wrong_direction in (({"wrong": 8}, -0.1), ({"right": 8}, 0.1)):
         for change in (0.0, wrong_direction):
             text = explain_dead_groups(
                 cell, tally(**counts), lambda _, change=change: change, lambda: 0.5
             )
-            assert text is not None and text.endswith(": raise grpo.num_generations (4)")
+            assert text is not None and text.endswith(f": {MORE}")
+
+
+@pytest.mark.parametrize(
+    ("counts", "read", "limit"),
+    [
+        ({"unread": 8}, True, False),
+        ({"unread": 3, "cut": 5}, True, True),
+        ({"cut": 8}, False, True),
+        ({"unread": 1, "wrong": 7}, False, False),
+    ],
+)
+def test_answers_that_are_not_read_come_before_prompts_and_models(
+    cell: Cell, counts: dict[str, int], read: bool, limit: bool
+) -> None:
+    """The probe solved nothing: without the outcomes, a stronger model would be advised."""
+    text = explain_dead_groups(cell, tally(**counts), lambda _: 0.1, lambda: 0.0)
+    assert text is not None
+    assert (FORM in text) == read
+    assert ("grpo.max_completion_length" in text) == limit
+    assert ("model" in text) == (not read and not limit)
 
 
 def test_only_the_policies_that_change_something_are_named(cell: Cell) -> None:
@@ -174,8 +245,7 @@ def test_groups_of_a_reward_that_varies_without_the_score_are_not_dead(
 def test_a_curriculum_is_not_told_to_start_where_it_starts(
     cell: Cell, options: dict[str, str], easier: str, harder: str
 ) -> None:
-    online = PolicyEntry.model_construct(policy="curriculum", options=options)
-    cell = cell.model_copy(update={"online": online})
+    cell = with_policy(cell, "curriculum", options)
     assert f": {easier}, or " in str(explained(cell, wrong=4))
     assert f": {harder}, or " in str(explained(cell, right=4))
 

@@ -17,6 +17,8 @@ from exchange_files import (
     written,
 )
 
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.difficulty.remedies import FORM
 from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange import (
     export_subset,
@@ -27,6 +29,8 @@ from orchestrator.exchange import (
     summary_of,
     write_import,
 )
+from orchestrator.selection.from_file import select_file
+from orchestrator.selection.subsets import reason
 from orchestrator.storage.schema import SAMPLES
 from tasks import make_prompt
 
@@ -190,3 +194,16 @@ def test_a_written_import_can_be_selected_from(tmp_path: Path) -> None:
     assert {p.tier for p in texts} == {"sum"}
     why = export_subset(subset, texts, TASK, "jsonl", tmp_path / "out.jsonl")
     assert why["subset"]["policy"] == "hard" and why["file"].startswith("subset.parquet sha256:")
+
+
+@pytest.mark.parametrize(("texts", "noted"), [(["hm"] * 4, True), ([RIGHT, WRONG] * 2, False)])
+def test_a_pool_that_the_marker_does_not_read_is_noted_by_import_and_select(
+    tmp_path: Path, texts: list[str], noted: bool
+) -> None:
+    rows = [{"question": f"{i}+{4 - i}", "answer": "4", "completions": texts} for i in range(4)]
+    file = tmp_path / "probe.parquet"
+    summary = import_file(written(tmp_path, rows), TASK, file)
+    assert any(FORM in note for note in summary["notes"]) == noted
+    why = select_file([file], PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
+    assert any(FORM in note for note in why.get("notes", [])) == noted
+    assert reason(pq.read_table(tmp_path / "subset.parquet")).get("notes") == why.get("notes")

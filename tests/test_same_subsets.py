@@ -10,7 +10,7 @@ from factories import finished_cell, small_plan
 from sweeps import evaluations, experiments, groups, plan_of, run, store_of
 
 from orchestrator.cli.main import main
-from orchestrator.difficulty.table import weak_signal
+from orchestrator.difficulty.remedies import FORM, pool_warning
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import terminal_report
 from orchestrator.selection.stored import same_training, store_subset
@@ -105,15 +105,38 @@ def test_policies_with_the_same_prompts_count_once_in_holms_correction(tmp_path:
 def test_a_pool_that_can_hardly_teach_anything(
     successes: list[int], size: int, words: str | None
 ) -> None:
-    text = weak_signal(np.array(successes), np.full(5, 4), size)
+    outcomes = {"correct": sum(successes), "wrong": 20 - sum(successes)}
+    text = pool_warning(np.array(successes), np.full(5, 4), size, outcomes)
     assert re.match(words, text) if words else text == ""
 
 
 def test_one_sample_cannot_show_which_prompts_teach_something() -> None:
     one = np.ones(5, dtype=int)
-    assert weak_signal(np.array([0, 1, 1, 0, 1]), one, 2) == ""
-    assert weak_signal(0 * one, one, 2).startswith("only 0 of 5 prompts")
-    assert weak_signal(one, one, 2).endswith("use harder data or more samples")
+    mixed = {"correct": 3, "wrong": 2}
+    assert pool_warning(np.array([0, 1, 1, 0, 1]), one, 2, mixed) == ""
+    assert pool_warning(0 * one, one, 2, {"wrong": 5}).startswith("only 0 of 5 prompts")
+    assert pool_warning(one, one, 2, {"correct": 5}).endswith("use harder data or more samples")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "reads", "limits"),
+    [
+        ({"wrong": 20}, False, False),
+        ({"unparsed": 20}, True, False),
+        ({"truncated": 20}, False, True),
+        ({"correct": 1, "wrong": 1, "unparsed": 7, "truncated": 11}, True, True),
+        ({"wrong": 11, "unparsed": 9}, False, False),
+        ({"correct": 15, "unparsed": 5}, True, False),
+    ],
+)
+def test_the_outcomes_decide_the_advice(
+    outcomes: dict[str, int], reads: bool, limits: bool
+) -> None:
+    """Whether or not prompts are solved sometimes: a hard subset is of what was not read."""
+    for successes in (np.zeros(5, dtype=int), np.full(5, 2)):
+        text = pool_warning(successes, np.full(5, 4), 3, outcomes, "limit (9)")
+        assert (FORM in text) == reads and ("limit (9)" in text) == limits
+        assert not (reads or limits) or "model" not in text
 
 
 def test_a_pool_that_is_never_solved_is_trained_on_once_and_said_to_teach_nothing(

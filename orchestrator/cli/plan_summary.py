@@ -10,7 +10,7 @@ import numpy as np
 from orchestrator.config.experiment import value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
-from orchestrator.difficulty.table import weak_signal
+from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
@@ -220,7 +220,12 @@ def _probes(run: Run) -> list[dict[str, Any]]:
         if spec.split == "train" and (outcomes := run.folder(spec).outcomes()).complete:
             correct, error = (np.sum(outcomes.codes == OUTCOMES.index(o), 1) for o in SCORED)
             size = min(cell.size for cell in cells_of(run.plan.cells, spec))
-            weak = weak_signal(correct, outcomes.codes.shape[1] - error, size)
+            by_outcome = np.bincount(outcomes.codes.ravel(), minlength=len(OUTCOMES))
+            weak = pool_warning(
+                *(correct, outcomes.codes.shape[1] - error, size),
+                dict(zip(OUTCOMES, by_outcome.tolist(), strict=True)),
+                spec.settings.limit_text,
+            )
         probes.append(
             {
                 "probe_key": spec.key,

@@ -211,6 +211,11 @@ class Probe(Settings):
         """GPUs that a sampler needs in the cluster: none where a server computes."""
         return 0 if self.engine == "server" else self.gpus
 
+    @property
+    def limit_text(self) -> str:
+        """The setting of the token limit, and its value, for advice."""
+        return f"probe.max_completion_length ({self.max_completion_length:,})"
+
     def sampling(self) -> SamplingSettings:
         """The settings that determine how a completion is drawn."""
         return SamplingSettings(

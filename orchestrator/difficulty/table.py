@@ -195,26 +195,6 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
     return histogram
 
 
-def weak_signal(successes: np.ndarray, scorable: np.ndarray, size: int) -> str:
-    """What to change where fewer than `size` prompts were solved in some samples only; else empty.
-
-    successes, scorable: [prompts], of a complete probe. Empty where prompts have one sample each
-    and not all are alike: one sample cannot show which prompts are solved sometimes.
-    """
-    if scorable.max(initial=0) < 2 and 0 < successes.sum() < scorable.sum():
-        return ""
-    mixed = int(np.count_nonzero((successes > 0) & (successes < scorable)))
-    if mixed >= size:
-        return ""
-    never, always = np.count_nonzero(successes == 0), np.count_nonzero(successes == scorable)
-    easier = "use a stronger model, easier data or more samples"
-    advice = easier if never >= always else "use harder data or more samples"
-    return (
-        f"only {mixed:,} of {len(successes):,} prompts can give a signal (solved in some samples, "
-        f"failed in others), fewer than a subset's {size:,}: {advice}"
-    )
-
-
 @dataclass(frozen=True)
 class Summary:
     """Summary of a probe and of the subset that a policy selects from it; plain values."""

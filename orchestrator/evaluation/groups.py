@@ -9,13 +9,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.config.entries import build_online_policy, build_policy
+from orchestrator.difficulty.remedies import reading_remedies
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import GROUPS
+from policies import End, change_towards
 
 Rewards = Sequence[float | None]
 
@@ -48,8 +51,9 @@ class Tally(NamedTuple):
     whose correctness does not differ; `shaped`: groups with a reward that is not correctness.
     `all_wrong_truncated`: all-wrong groups of which at least half of the completions were cut by
     the token limit without an answer. Tokens are generated ones. `marked`: completions whose
-    marking did not fail. `other_…`: by the reading that rewards do not use. The last five are of
-    the episodes of tasks of several turns, and 0 elsewhere.
+    marking did not fail; `unparsed` and `truncated`: those of them without an answer that was read.
+    `other_…`: by the reading that rewards do not use. The last five are of the episodes of tasks of
+    several turns, and 0 elsewhere.
     """
 
     groups: int = 0
@@ -64,6 +68,8 @@ class Tally(NamedTuple):
     truncated_tokens: int = 0
     correct: int = 0
     marked: int = 0
+    unparsed: int = 0
+    truncated: int = 0
     other_correct: int = 0
     other_marked: int = 0
     rewarded: int = 0
@@ -74,6 +80,14 @@ class Tally(NamedTuple):
     tool_errors: int = 0
     tool_tokens: int = 0
     environment_seconds: float = 0.0
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """The completions that are not correct, by outcome."""
+        wrong = self.marked - self.correct - self.unparsed - self.truncated
+        errors = self.rollouts - self.marked
+        by_outcome = {"wrong": wrong, "unparsed": self.unparsed, "truncated": self.truncated}
+        return by_outcome | {"error": errors}
 
 
 def tally(group: Mapping[str, Any]) -> Tally:
@@ -94,6 +108,8 @@ def tally(group: Mapping[str, Any]) -> Tally:
         truncated_tokens=sum(t for t, c in zip(tokens, cut, strict=True) if c),
         correct=outcomes.count("correct"),
         marked=len(outcomes) - outcomes.count("error"),
+        unparsed=outcomes.count("unparsed"),
+        truncated=sum(cut),
         other_correct=others.count("correct"),
         other_marked=len(others) - others.count("error"),
         rewarded=int(rewarded),
@@ -397,25 +413,6 @@ class GroupRecorder:
 
 # An update is explained when at most this share of its groups is live.
 HARDLY_ANY = 1 / 8
-# What to change in the choice of prompts, by the cell's policy; of all others, the policy itself.
-SUBSET = (
-    *("dynamic", "balanced", "pools", "predicted", "curriculum"),
-    *("adarft", "e2h", "sec", "mopps", "greso", "lilo", "pairs"),
-)
-EASIER = {
-    "tiers": "choose easier tiers",
-    "band": "choose a band of higher pass rates",
-    **dict.fromkeys(SUBSET, "choose from an easier subset"),
-}
-HARDER = {
-    "tiers": "choose harder tiers",
-    "band": "choose a band of lower pass rates",
-    **dict.fromkeys(SUBSET, "choose from a harder subset"),
-}
-# Policies that take the easiest or hardest prompts already, or the most learnable ones.
-MIDDLING = ("middle", "learnable")
-EASIEST = ("easy", "base_right")
-HARDEST = ("hard", "hardest_nonzero", "base_wrong")
 
 ALL_DISCARDED = "every group drawn was discarded: raise max_draws, or choose from another subset"
 
@@ -430,8 +427,8 @@ def explain_dead_groups(
 
     Other prompts are advised only where there are any: `rate_change` says how much easier (above
     0) or harder those of another policy are. `pass_rate`: the mean of the cell's prompts in the
-    probe, nan if unknown; larger groups are not advised where it is 0 or 1. For people: "7 of 8
-    groups all wrong, 5 of them truncated: raise grpo.max_completion_length (250)".
+    probe, nan if unknown; larger groups are not advised where it is 0 or 1. For people: "8 of 8
+    groups all wrong (20 truncated of 32 failed completions): raise grpo.max_completion_length (9)".
     """
     if {"random", "format"} & cell.reward.keys():  # these rewards differ in any group
         return None
@@ -447,25 +444,29 @@ def explain_dead_groups(
     kinds = sorted((kind for kind in counts if counts[kind]), key=lambda kind: -counts[kind])
     parts = [f"{counts[kind]} {kind}" for kind in kinds]
     parts[0] = f"{counts[kinds[0]]} of {tally.groups} groups {kinds[0]}"
-    if cut := tally.all_wrong_truncated:
-        parts[kinds.index("all wrong")] += f", {cut} of them truncated"
+    failures = tally.failures
+    unread = [f"{failures[o]} {o}" for o in ("unparsed", "truncated") if failures[o]]
+    if unread and tally.all_wrong:
+        of_failures = f" ({', '.join(unread)} of {sum(failures.values())} failed completions)"
+        parts[kinds.index("all wrong")] += of_failures
     return f"{', '.join(parts)}: {_advice(cell, tally, kinds[0], rate_change, pass_rate)}"
 
 
 def _advice(
     cell: Cell, tally: Tally, kind: str, rate_change: RateChange, pass_rate: Callable[[], float]
 ) -> str:
-    temperature = float(cell.grpo["temperature"])
+    temperature, limit = float(cell.grpo["temperature"]), cell.grpo["max_completion_length"]
     if kind == "unmarked":
         return "the marker fails, run decile doctor"
-    if kind == "all wrong" and 2 * tally.all_wrong_truncated >= tally.all_wrong:
-        return f"raise grpo.max_completion_length ({cell.grpo['max_completion_length']})"
-    if kind == "all wrong":
-        changes = _other_prompts(cell, rate_change, "easy")
-        changes += [f"lower grpo.temperature ({temperature:g})"] if temperature > 1 else []
-    else:
-        changes = _other_prompts(cell, rate_change, "hard")
-        changes += [f"raise grpo.temperature ({temperature:g})"] if temperature < 1 else []
+    unread = reading_remedies(tally.failures, f"grpo.max_completion_length ({limit})")
+    if kind == "all wrong" and unread:
+        return ", or ".join(unread)
+    end: End = "easy" if kind == "all wrong" else "hard"
+    changes = _other_prompts(cell, rate_change, end)
+    if kind == "all wrong" and temperature > 1:
+        changes.append(f"lower grpo.temperature ({temperature:g})")
+    elif kind == "all correct" and temperature < 1:
+        changes.append(f"raise grpo.temperature ({temperature:g})")
     rate = pass_rate()
     if kind == "all wrong" and rate == 0:
         changes.append("use a stronger model or easier data (the probe solved none of the prompts)")
@@ -476,17 +477,11 @@ def _advice(
     return ", or ".join(changes)
 
 
-def _other_prompts(cell: Cell, rate_change: RateChange, end: Literal["easy", "hard"]) -> list[str]:
+def _other_prompts(cell: Cell, rate_change: RateChange, end: End) -> list[str]:
     """The change to prompts nearer to this end; none where there are no such prompts."""
-    entry, sign = cell.online or cell.rule, 1 if end == "easy" else -1
-    policy, changes = entry.policy, EASIER if end == "easy" else HARDER
-    if policy in changes:
-        starts_hard = entry.options.get("first") == "hard"
-        reordered = policy == "curriculum" and starts_hard == (end == "easy")
-        change = f"start with first: {end}" if reordered else changes[policy]
-        return [change] * (sign * rate_change(end) > 0)
-    if policy in (EASIEST if end == "easy" else HARDEST):
-        return []
-    others = (end,) if policy in MIDDLING else ("middle", end)
-    names = [other for other in others if sign * rate_change(other) > 0]
-    return [f"use policy {' or '.join(names)}"] * bool(names)
+    policy = build_online_policy(cell.online) if cell.online else build_policy(cell.rule)
+    sign = 1 if end == "easy" else -1
+    if change := change_towards(policy, end):
+        return [change] if sign * rate_change(end) > 0 else []
+    names = [name for name in ("middle", end) if sign * rate_change(name) > 0]
+    return [f"use policy {' or '.join(names)}"] if names else []

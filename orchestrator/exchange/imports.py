@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from orchestrator import __version__
 from orchestrator.difficulty.estimates import fit_prior, rates
+from orchestrator.difficulty.remedies import unread_answers
 from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange.columns import LAYOUTS, RATES_ONLY
 from orchestrator.exchange.layouts import detect_layout, located, read_layout, read_source
@@ -195,7 +196,10 @@ def samples_table(
         }
         for record, prompt, number, mark in zip(records, prompts, numbers, marks, strict=True)
     ]
-    _compare_graders(records, [mark.mark.outcome for mark in marks], notes)
+    outcomes = [mark.mark.outcome for mark in marks]
+    if unread := unread_answers(Counter(outcomes)):
+        notes.add(unread)
+    _compare_graders(records, outcomes, notes)
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 

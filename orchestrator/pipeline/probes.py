@@ -14,7 +14,8 @@ from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.difficulty.table import summarise, summary_lines, weak_signal
+from orchestrator.difficulty.remedies import pool_warning
+from orchestrator.difficulty.table import outcome_counts, summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
@@ -174,8 +175,10 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
             summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
         yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(summary))
-        if weak := weak_signal(counts(table, "successes"), counts(table, "scorable"), size):
-            yield f"warning: {weak}"
+        successes, scorable = counts(table, "successes"), counts(table, "scorable")
+        limit = cell.probe.settings.limit_text
+        if warning := pool_warning(successes, scorable, size, outcome_counts(table), limit):
+            yield f"warning: {warning}"
 
 
 class OtherSubsets:

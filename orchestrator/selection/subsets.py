@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.difficulty.remedies import unread_answers
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
 from policies import (
@@ -23,6 +25,7 @@ from policies import (
     policy_errors,
     ties_of,
 )
+from tasks import OUTCOMES
 
 _ROWS = 65_536  # read at once
 
@@ -53,8 +56,8 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
     """The chosen rows by rank (schema SUBSET), and the reason: policy, size, seed, ties.
 
     `ties` is {"pool": prompts whose score equals the last chosen one's, "chosen": those of them
-    that were chosen}; None for a policy without scores. Raises PolicyError when the policy cannot
-    fill the subset.
+    that were chosen}; None for a policy without scores. `notes`, if there are any, say why the
+    subset may teach nothing. Raises PolicyError when the policy cannot fill the subset.
     """
     if request.samples is not None:
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
@@ -79,7 +82,16 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
             "asked": request.size,
             "ties": ties._asdict() if ties else None,
         }
+        if unread := unread_answers(_outcomes(difficulty.take(pa.array(chosen)))):
+            why["notes"] = [f"of the chosen prompts, {unread}"]
         return _subset_table(policy, difficulty, chosen, ties), why
+
+
+def _outcomes(rows: pa.Table) -> dict[str, int]:
+    """The completions of some prompts by outcome, as far as the table counts them."""
+    columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
+    known = {o: pc.sum(rows[name]) for o, name in columns.items() if name in rows.column_names}
+    return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
 
 
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:

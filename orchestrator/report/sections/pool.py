@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.table import BANDS, band_of, outcome_counts, weak_signal
+from orchestrator.difficulty.remedies import pool_warning
+from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.report.content import (
     Block,
@@ -217,8 +218,9 @@ def facts(pool: PoolAnalysis) -> list[str]:
             "solve them"
         )
     sizes = [p.summary.size for p in pool.policies if p.summary]
-    if sizes and (weak := weak_signal(solved, scorable, min(sizes))):
-        lines.append(weak)
+    by_outcome, limit = outcome_counts(table), pool.spec.settings.limit_text
+    if warning := pool_warning(solved, scorable, min(sizes, default=0), by_outcome, limit):
+        lines.append(warning)
     if pool.complete and pool.reliability is not None:
         lines.append(
             f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
