@@ -104,8 +104,8 @@ class Probe:
         """The prompts that a policy chooses: the subset of a cell with these settings.
 
         budget: a share of the prompts (0.1) or a count (80); seed: breaks ties. None: as in the
-        experiment. options: those of the policy. Raises UserError where the policy is unknown, or
-        cannot fill the subset.
+        experiment. options: those of the policy. Raises UserError where the policy is unknown,
+        chooses prompts during training (see `decile.trl`), or cannot fill the subset.
         """
         cell = self.stored.cell(policy, budget, seed, options)
         return Subset(self, cell, self.stored.select(cell))

@@ -11,8 +11,10 @@ rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold
 
 import json
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,22 @@ _GROUPS = GROUPS.append(pa.field("discarded", pa.bool_()))
 _NEAR = 1e-6  # rewards are float32
 
 
+class SelectedRows(Dataset):
+    """The rows that an online policy chooses from: no trainer gets a batch of them unattached."""
+
+    attached = False
+
+    def __getitems__(self, keys: list[int]) -> list[Any]:
+        """The rows of a batch. Raises UserError before `attach`."""
+        if not self.attached:
+            raise UserError(
+                "no selector is attached to this trainer, which would train on all rows in its own "
+                "order: write selector.attach(trainer) before trainer.train()"
+            )
+        rows: list[Any] = super().__getitems__(keys)
+        return rows
+
+
 class PromptSelector(TrainerCallback):
     """The prompts of a `trl.GRPOTrainer`, selected by a policy.
 
@@ -63,7 +81,8 @@ class PromptSelector(TrainerCallback):
     a cell's seed.
 
     What an online policy learns from: a completion is correct if its reward is at least
-    `correct_from`. With several reward functions, `correct_by` names the one that decides.
+    `correct_from`; a warning says where rewards differ, and none of an update is that high. With
+    several reward functions, `correct_by` names the one that decides.
 
     A selector belongs to one trainer. Raises UserError where the values do not fit together.
     """
@@ -107,11 +126,14 @@ class PromptSelector(TrainerCallback):
         self.subset: pa.Table = subset.sort_by("prompt_id")
         """The prompts to train on, or to choose from, with the reason for each (Arrow)."""
         self.dataset = self._dataset(probe, dataset)
+        if chooses is not None:
+            self.dataset.__class__ = SelectedRows
         """The same prompts as rows for the trainer, in the order of their ids."""
         self.groups = GroupRecorder()
         """The groups of the run: which prompts were trained on, with which rewards."""
         self._resumed: GroupRecorder | None = None
         self._trainer: Any = None
+        self._watches_rewards = True  # until one is as high as correct_from, or a warning
 
     @staticmethod
     def _check_values(
@@ -236,6 +258,9 @@ class PromptSelector(TrainerCallback):
         if self._online:
             self._check_online(trainer, columns, prompts)
         SelectedTrainer.adopt(trainer, self)
+        for rows in (self.dataset, trainer.train_dataset):
+            if isinstance(rows, SelectedRows):
+                rows.attached = True
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
 
@@ -282,7 +307,15 @@ class PromptSelector(TrainerCallback):
         return probed_history(self.subset, seed=self.seed, updates=updates, group_size=group_size)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start from nothing, or from the checkpoint that the trainer has loaded."""
+        """Start from nothing, or from the checkpoint that the trainer has loaded.
+
+        Raises UserError where the selector is a callback of a trainer, and not attached to it.
+        """
+        if self._trainer is None:
+            raise UserError(
+                "the selector is not attached to this trainer: write selector.attach(trainer) in "
+                "place of callbacks=[selector]"
+            )
         resumed, self._resumed = self._resumed, None
         self.groups = resumed or GroupRecorder(discarded=[] if self._discards else None)
         if self._online is None:
@@ -301,6 +334,25 @@ class PromptSelector(TrainerCallback):
             reward=lambda update, marks, group_size: [*marks],
             workers=Workers(args.process_index, args.world_size),
         )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Warn, once, where no reward so far is as high as `correct_from`, although they differ."""
+        update = state.global_step
+        if not self._watches_rewards or update not in self.groups.tallies:
+            return
+        last = takewhile(lambda row: row["update"] == update, reversed(self.groups.rows))
+        scores = [score for row in last for score in row["scores"] if score is not None]
+        correct = self.groups.tallies[update].correct > 0
+        if correct or (scores and min(scores) < max(scores)):
+            self._watches_rewards = False
+        if not correct and not self._watches_rewards:
+            name = self._trainer.reward_func_names[self._decides]
+            warnings.warn(
+                f"none of {len(scores):,} completions of update {update} is correct: the highest "
+                f"reward of {name} is {max(scores):g}, and correct_from is "
+                f"{self._correct_from:g}: write the reward of a correct completion",
+                stacklevel=2,
+            )
 
     def marks(
         self,

@@ -20,6 +20,7 @@ from policies.base import (
     tie_breakers,
 )
 from policies.online import (
+    WHOLE_POOL,
     History,
     OnlinePolicy,
     at_once_of,
@@ -52,6 +53,7 @@ from policies.registry import (
 
 __all__ = [
     "UNIFORM",
+    "WHOLE_POOL",
     "Allocation",
     "End",
     "Groups",

@@ -22,6 +22,8 @@ from orchestrator.report.render import verdict_text
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.schema import SAMPLES
+from policies import find_policy, policy_names
+from policies.online import is_online
 from tasks.shuffled_objects import ShuffledObjects
 
 ROOT = Path(__file__).parents[1]
@@ -104,6 +106,9 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
     assert selector.dataset["prompt_id"] == selector.subset["prompt_id"].to_pylist()
 
 
+ONLINE = [name for name in policy_names() if is_online(find_policy(name))]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -113,6 +118,7 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
         (("hard", 0), "selects 0 prompts"),
         (("band", 5), "needs low"),
         ((None,), "write a policy's name"),
+        *(((name, 0.2), "during training") for name in ONLINE),
     ],
 )
 def test_what_cannot_be_selected_is_refused(

@@ -4,6 +4,7 @@ import hashlib
 import re
 import shlex
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +276,44 @@ def test_some_rewards_decide_what_is_correct_and_none_is_no_mark(
     trainer.chooser.choose(9, 1)
     drawn = history.pass_rate[history.groups > 0]
     assert len(drawn) and drawn == pytest.approx([1 / 3] * len(drawn))
+
+
+def test_no_trainer_gets_rows_of_a_selector_that_is_not_attached(
+    tmp_path: Path, cell: Cell
+) -> None:
+    selector = selector_of(cell, "predicted")
+    assert selector.dataset[0]["prompt_id"] == selector.dataset["prompt_id"][0]
+    for callbacks in ([], [selector]):
+        trainer = trainer_of(cell, tmp_path, selector)
+        for callback in callbacks:
+            trainer.add_callback(callback)
+        with pytest.raises(UserError, match=r"selector.attach\(trainer\)"):
+            trainer.train()
+    trainer = trainer_of(cell, tmp_path, selector)
+    trainer.train_dataset = selector.dataset.with_format(None)  # a copy, as some trainers make
+    selector.attach(trainer)
+    assert len(next(iter(trainer.get_train_dataloader())))
+    subset = selector_of(cell, "hard")
+    assert len(next(iter(trainer_of(cell, tmp_path, subset).get_train_dataloader())))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("correct_from", "warned"), [(0.6, False), (0.7, True)])
+def test_a_bound_that_no_reward_reaches_is_said(
+    tmp_path: Path, cell: Cell, correct_from: float, warned: bool
+) -> None:
+    def graded(question: Sequence[str], **_: Any) -> list[float]:
+        return [0.3 * (i % 3) for i, _ in enumerate(question)]
+
+    selector = selector_of(cell, "predicted", correct_from=correct_from)
+    trainer = trainer_of(cell, tmp_path, selector, graded)
+    selector.attach(trainer)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.train()
+    texts = [str(warning.message) for warning in caught]
+    assert sum("is 0.6, and correct_from is 0.7" in text for text in texts) == warned
+    assert sum("correct_from" in text for text in texts) == warned, "once"
 
 
 @pytest.mark.slow

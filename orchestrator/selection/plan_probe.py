@@ -21,7 +21,7 @@ from orchestrator.selection.stored import select_for
 from orchestrator.selection.subsets import policy_entry
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store
-from policies import is_whole
+from policies import WHOLE_POOL, PolicyError, is_whole
 
 
 def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = None) -> ProbeSpec:
@@ -106,7 +106,8 @@ class PlanProbe:
 
         `policy`: a name of the file or a known policy. `budget`: a share (0.1) or count (80) of the
         prompts, and `seed`: those of the experiment if None. Of several values of another axis,
-        such as the budget, the first counts. Raises UserError and PolicyError.
+        such as the budget, the first counts. Raises UserError, and PolicyError, also for a policy
+        that chooses prompts during training.
         """
         if not isinstance(policy, str):
             raise UserError(f"policy {shortened(policy)}: write a policy's name")
@@ -120,6 +121,12 @@ class PlanProbe:
             else self.plan.source.config.policy(policy)
         )
         rule, online = entry.parts
+        if online:
+            of = "" if rule.policy == WHOLE_POOL else f" (it chooses from those of {rule.policy})"
+            raise PolicyError(
+                f"policy {policy!r} chooses prompts during training: write one that selects a "
+                f"subset, such as hard{of}; in your own trainer, use decile.trl.PromptSelector"
+            )
         total = len(self.plan.pool(self.spec).train)
         if is_whole(build_policy(rule)):
             size = total
@@ -133,7 +140,7 @@ class PlanProbe:
                 f"budget {budget} selects {size} prompts from a pool of {total:,}: "
                 f"write a share up to 1.0 or a count up to {total}"
             )
-        changes = {"policy": policy, "rule": rule, "online": online, "size": size}
+        changes = {"policy": policy, "rule": rule, "online": None, "size": size}
         changes["seed"] = self.plan.experiment.grid.seed[0] if seed is None else seed
         return Cell.model_validate({n: getattr(first, n) for n in Cell.model_fields} | changes)
 
