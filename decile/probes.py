@@ -15,7 +15,13 @@ from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.report.content import Figure
 from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
 from orchestrator.report.render import section_html
-from orchestrator.report.sections.pool import facts, pool_figures, pool_sections, subset_section
+from orchestrator.report.sections.pool import (
+    advice,
+    facts,
+    pool_figures,
+    pool_sections,
+    subset_section,
+)
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
 from tasks import Prompt, Task
@@ -77,8 +83,9 @@ class Probe:
         return analysis
 
     def summary(self) -> str:
-        """What the probe shows, and what was left out of the data, a sentence per line."""
-        return "\n".join([*facts(self.analysis), *self.stored.plan.pool(self.spec).notes])
+        """What the probe shows, what to do next, and what was left out of the data, in lines."""
+        lines = [*facts(self.analysis), advice(self.analysis)]
+        return "\n".join(filter(None, [*lines, *self.stored.plan.pool(self.spec).notes]))
 
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.

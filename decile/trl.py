@@ -11,7 +11,7 @@ rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold
 
 import json
 import math
-import warnings
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 from transformers import TrainerCallback
 
+from cluster.terminal import echo
 from decile.errors import as_user_error
 from orchestrator.config.entries import PolicyEntry, build_online_policy, build_policy
 from orchestrator.evaluation.groups import GroupRecorder
@@ -47,7 +48,7 @@ _GROUPS = GROUPS.append(pa.field("discarded", pa.bool_()))
 _NEAR = 1e-6  # rewards are float32
 
 
-class SelectedRows(Dataset):
+class SelectedRows(Dataset):  # type: ignore[misc]
     """The rows that an online policy chooses from: no trainer gets a batch of them unattached."""
 
     attached = False
@@ -347,11 +348,11 @@ class PromptSelector(TrainerCallback):
             self._watches_rewards = False
         if not correct and not self._watches_rewards:
             name = self._trainer.reward_func_names[self._decides]
-            warnings.warn(
-                f"none of {len(scores):,} completions of update {update} is correct: the highest "
-                f"reward of {name} is {max(scores):g}, and correct_from is "
+            echo(
+                f"warning: none of {len(scores):,} completions of update {update} is correct: the "
+                f"highest reward of {name} is {max(scores):g}, and correct_from is "
                 f"{self._correct_from:g}: write the reward of a correct completion",
-                stacklevel=2,
+                sys.stderr,
             )
 
     def marks(

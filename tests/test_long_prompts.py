@@ -15,7 +15,7 @@ from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, weight_by
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.embedded import embedded_path
 from orchestrator.pipeline import long_prompts
-from orchestrator.pipeline.long_prompts import CANDIDATES, check_long_prompts
+from orchestrator.pipeline.long_prompts import CANDIDATES, check_long_prompts, crowded_prompts
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan
 from orchestrator.sampling.model import ModelSource, context_length, token_counts
@@ -39,6 +39,8 @@ def plan_of(folder: Path, lengths: list[int], context: int | None = 100, **setti
     for name, questions in (("train", texts), ("test", ["b d", "d b"])):
         rows = [json.dumps({"question": q, "answer": "1"}) for q in questions]
         (folder / f"{name}.jsonl").write_text("\n".join(rows))
+    batch = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
+    settings = {"grpo": batch | {"max_completion_length": 32}, **settings}
     options = {"train": str(folder / "train.jsonl"), "test": str(folder / "test.jsonl")}
     dataset = {"small": {"task": "file", "options": options}}
     return small_plan(folder, datasets=dataset, **settings)
@@ -124,6 +126,46 @@ def test_a_model_without_files_on_this_machine_is_not_checked(tmp_path: Path) ->
     assert context_length(source) is None and token_counts(source, ["x"]) is None
     plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
     (tmp_path / "model" / "tokenizer.json").unlink()
+    assert accepted(plan)
+
+
+@pytest.mark.parametrize("block", ["probe", "evaluate", "grpo"])
+@pytest.mark.parametrize(("limit", "refused"), [(99, False), (100, True), (5000, True)])
+def test_a_token_limit_that_no_completion_can_reach_is_refused(
+    tmp_path: Path, block: str, limit: int, refused: bool
+) -> None:
+    lengths = [*range(9, 25)]
+    small = plan_of(tmp_path, lengths).source.config.experiments["small"]
+    blocks = {"probe": {"samples": 4}, "evaluate": {"samples": 4}, "grpo": small.grpo}
+    plan = plan_of(
+        tmp_path,
+        lengths,
+        **{
+            name: settings | {"max_completion_length": limit if name == block else 32}
+            for name, settings in blocks.items()
+        },
+    )
+    if not refused:
+        assert accepted(plan)
+        return
+    message, lines = refusal(plan), (tmp_path / "experiments.yaml").read_text().split("\n")
+    line = int(message.partition("experiments.yaml:")[2].partition(":")[0])
+    assert lines[line - 1].strip() == f"max_completion_length: {limit}"
+    assert f"small.{block}.max_completion_length" in message
+
+
+def test_a_token_limit_that_is_an_axis_is_refused_at_its_value(tmp_path: Path) -> None:
+    grid = {"model": ["stub"], "dataset": ["small"], "policy": ["hard"]}
+    grid["probe.max_completion_length"] = [32, 200]  # type: ignore[assignment, list-item]
+    plan = plan_of(tmp_path, [*range(9, 25)], grid=grid, probe={"samples": 4})
+    assert "grid.probe.max_completion_length.1" in refusal(plan)
+
+
+def test_prompts_that_leave_less_than_the_token_limit_are_counted(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, [9] * 0 + [*range(9, 20), 49, 60, 70])
+    run = Run.of(plan, Store(plan.source.config.storage), {})
+    [note] = crowded_prompts(run)
+    assert note.startswith("warning: 3 training prompts of small leave fewer than the 32 tokens")
     assert accepted(plan)
 
 

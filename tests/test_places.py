@@ -182,3 +182,18 @@ def test_init_writes_into_a_new_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert main(["init", "--train", "mine.jsonl", "--model", "tiny", "--out", "new/e.yaml"]) == 0
     assert load_config("new/e.yaml").config.datasets["mine"].options["path"] == "new/../mine.jsonl"
     assert main(["plan", "new/e.yaml", "-e", "mine"]) == 0
+
+
+@pytest.mark.parametrize(("resources", "warned"), [({"cpus": 4096}, True), ({"cpus": 1}, False)])
+def test_plan_says_where_no_trial_fits_this_machine(
+    project: Path, capsys: pytest.CaptureFixture[str], resources: dict[str, int], warned: bool
+) -> None:
+    content = yaml.safe_load(project.read_text())
+    content["experiments"][NAME] |= {"resources": resources}
+    project.write_text(yaml.safe_dump(content))
+    assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert any("4096 CPUs" in note for note in view["notes"]) == warned
+    assert (view["eta_seconds"] is None) == warned
+    assert main(["plan", str(project), "-e", NAME, "--json", "--cpus", "4096"]) == 0
+    assert not any("4096" in note for note in json.loads(capsys.readouterr().out)["notes"])

@@ -10,14 +10,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.doctor import checks
+from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
 from orchestrator.pipeline.run import Run
+from orchestrator.pipeline.timetable import Site
 from orchestrator.planning import load
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models, fetch_command, repositories
-from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.plan import Plan, make_plan, unused_budgets
 from orchestrator.planning.resolve import datasets_of
 from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.model import ModelSource
@@ -629,3 +631,26 @@ def test_probes_of_one_sampler_are_drawn_by_the_same_actors(tmp_path: Path) -> N
     memory = {"engine_args": {"gpu_memory_utilization": 0.5}}
     assert groups({"engine": "vllm", **memory}, {"engine": "vllm"}) == [2, 2]
     assert groups({}, {"adaptive": True}) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "updates", "noted"),
+    [
+        ("hard", 8, 3, True),
+        ("hard", 8, 4, False),
+        ("hard", 40, 4, False),
+        ("full", 8, 4, False),
+        ("dynamic", 8, 4, False),
+    ],
+)
+def test_updates_that_do_not_use_up_a_budget_are_said(
+    tmp_path: Path, policy: str, budget: int, updates: int, noted: bool
+) -> None:
+    plan = small_plan(tmp_path, policies=[policy], budget=budget, updates=updates)
+    notes = unused_budgets(plan)
+    assert len(notes) == noted, "one for all seeds and policies"
+    assert all("6 of the 8" in note and "max_steps: 4" in note for note in notes)
+    summary = plan_summary(Run.of(plan, Store(plan.source.config.storage)), Site({"CPU": 1}))
+    assert [f"warning: {note}" for note in notes] == [
+        note for note in summary["notes"] if "epochs" in note
+    ]

@@ -1,5 +1,6 @@
 """The report of a probe: its page, its summary, and commands that select the same subsets."""
 
+import html
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from factories import small_plan
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.remedies import FORM
 from orchestrator.pipeline.estimate import samples_text
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan, make_plan
@@ -24,7 +26,7 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.render import page_html, save_report, terminal_probe
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.report.sections.pool import MAX_TIERS, probe_report, tier_table
+from orchestrator.report.sections.pool import MAX_TIERS, advice, probe_report, tier_table
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -315,6 +317,39 @@ def test_suspects_that_are_not_credible_are_counted_with_the_reason(tmp_path: Pa
     other = tmp_path / "none"
     plan, store = probed(other, lambda prompt, i: nothing)
     assert "not listed" not in terminal_probe(probe_report(plan, store))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        ("wrong", "8 of the 8 prompts of hard were never solved"),
+        ("unparsed", f"next: {FORM}, and probe again"),
+        ("truncated", "next: raise probe.max_completion_length (32), and probe again"),
+        ("correct", "has the most groups to learn from"),
+    ],
+)
+def test_a_probe_ends_with_what_to_do_next(tmp_path: Path, outcome: str, words: str) -> None:
+    """Where hard takes what is never solved, and where answers are not read."""
+    plan = with_grid(tmp_path, ["hard", "learnable", "random"])
+    store = Store(str(tmp_path / "runs"))
+    rows = [prompt.prompt_id for prompt in plan.pool(plan.cells[0].probe).train]
+    failing = set() if outcome == "correct" else {*rows[:12]}
+    right = {"outcome": "correct"}
+    draw(
+        plan,
+        store,
+        lambda prompt, i: (
+            {"outcome": outcome, "extracted": str(i)}
+            if prompt.prompt_id in failing or not i
+            else right
+        ),
+    )
+    report = probe_report(plan, store, tmp_path / "p.html")
+    [pool] = report.pools
+    assert words in advice(pool) and "\n" not in advice(pool)
+    assert ("exclude: [suspected, unsolved]" in advice(pool)) == (outcome == "wrong")
+    assert " ".join(terminal_probe(report).split()).count(advice(pool)) == 1
+    assert advice(pool)[1:] in html.unescape(page_html(report))
 
 
 def file_plan(folder: Path, rows: list[Row]) -> Plan:

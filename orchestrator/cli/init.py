@@ -32,7 +32,7 @@ from orchestrator.pipeline.own_data import (
     read_questions,
     test_in,
 )
-from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.plan import Plan, make_plan, unused_budgets
 from orchestrator.report.layout import output_width, wrapped
 from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError, shortened
@@ -101,6 +101,7 @@ def plan_lines(
         _line("pool", split),
         *(_line("", note) for note in pool.notes),
         _line("budget", f"{starter.budget:.0%} of the pool: {size} prompts per policy"),
+        *(_line("", note) for note in unused_budgets(plan)),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
         _line(
             "machine",

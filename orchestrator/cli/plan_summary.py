@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from cluster.resources import ResourceError
 from orchestrator.config.experiment import value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.pipeline.estimate import probe_labels, samples_text
+from orchestrator.pipeline.long_prompts import crowded_prompts
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell, axes_without, cells_of
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, unused_budgets
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
 from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
@@ -58,6 +60,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "notes": [
             *plan.source.warnings(plan.name),
             *_engine_notes(plan),
+            *crowded_prompts(run),
+            *(f"warning: {note}" for note in unused_budgets(plan)),
             *_budget_notes(plan),
             *_place_notes(run, site),
             *(
@@ -170,6 +174,11 @@ def _place_notes(run: Run, site: Site) -> list[str]:
     except StoreError as error:
         notes.append(f"warning: {error}")
     resources = run.plan.experiment.resources
+    try:
+        site.for_trials(run.plan.experiment)
+    except ResourceError as error:
+        notes.append(f"warning: {error}")
+        return notes
     if resources.gpus and not site.gpus_given and site.cluster.get("GPU", 0) < 1:
         needed = site.for_trials(run.plan.experiment)[0].cluster["GPU"]
         notes.append(

@@ -1,4 +1,4 @@
-"""Prompts that a model cannot read: they fill its context, or the memory of its device."""
+"""Prompts and token limits for which a model's context, or its device's memory, has no space."""
 
 import os
 from collections.abc import Mapping
@@ -40,9 +40,10 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
     """Check what the built-in engine has still to draw, as far as the models are on this machine.
 
     `gpu` is the type of the cluster's GPUs, None if unknown. Raises UserError at the data set of
-    the first prompts that cannot be read.
+    the first prompts that cannot be read, and at a token limit that no completion can reach.
     """
     plan = run.plan
+    _check_token_limits(plan)
     for spec in plan.probes:
         if spec.settings.engine != "transformers" or spec.model.recorded:
             continue
@@ -58,6 +59,47 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
                 f"{kind}{'s' * (len(prompts) > 1)} {listed}{more}"
             )
             raise plan.source.error(message, "datasets", spec.dataset.name)
+
+
+def _check_token_limits(plan: Plan) -> None:
+    """Raise UserError at a token limit that is not below the context of a model.
+
+    Models without a known context, such as those that are not on this machine, are not checked.
+    """
+    models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
+    contexts = {name: context_length(model) or inf for name, model in models.items()}
+    name = min(contexts, key=contexts.__getitem__)
+    for axes, variant in plan.experiment.variants:
+        limits = {"probe": variant.probe.max_completion_length}
+        if plan.trains:
+            limits["evaluate"] = variant.evaluate.max_completion_length or 0
+            limits["grpo"] = variant.full_grpo()["max_completion_length"]
+        for block, limit in limits.items():
+            if limit >= contexts[name]:
+                message = (
+                    f"max_completion_length {limit:,} cannot be reached: the context of {name}, "
+                    f"prompt and completion, is {contexts[name]:,} tokens: write a smaller one"
+                )
+                path = ("experiments", plan.name, block, "max_completion_length")
+                raise plan.source.error(message, *path, axes=axes)
+
+
+def crowded_prompts(run: Run) -> list[str]:
+    """Where prompts leave less of a model's context than the token limit, a sentence each."""
+    plan, notes = run.plan, []
+    for spec in plan.probes:
+        context, limit = context_length(spec.model), spec.settings.max_completion_length
+        if context is None or spec.model.recorded or not run.pending(spec).samples:
+            continue
+        if prompts := _long_prompts(plan, spec, context - limit + 1):
+            what = "training prompts" if spec.split == "train" else "test questions"
+            number = f"{'at least ' if len(prompts) == CANDIDATES else ''}{len(prompts):,}"
+            notes.append(
+                f"warning: {number} {what} of {spec.dataset.title} leave fewer than the "
+                f"{limit:,} tokens of max_completion_length in the context of {spec.model.name} "
+                f"({context:,} tokens): write a smaller limit, or shorten them"
+            )
+    return notes
 
 
 def _limit(

@@ -25,7 +25,7 @@ from orchestrator.cost.throughput import (
 from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
-from orchestrator.sampling.model import ModelSource, check_hub_id
+from orchestrator.sampling.model import ModelSource, check_hub_id, context_length
 from orchestrator.storage.errors import UserError, shortened
 from tasks import TaskError, task_names
 from tasks.sources.files import SUFFIXES, Rows, read_file
@@ -49,11 +49,20 @@ _TIMEOUT = 10.0  # seconds for the Hub's answer
 
 
 class ModelChoice(NamedTuple):
-    """A model by the name it gets in the file, its entry there, and its shape if that is known."""
+    """A model by the name it gets in the file and its entry there.
+
+    Its shape and its context in tokens are None where they are not known.
+    """
 
     name: str
     entry: dict[str, Any]
     shape: ModelShape | None
+    context: int | None = None
+
+    @classmethod
+    def of(cls, entry: dict[str, Any], source: ModelSource) -> "ModelChoice":
+        """With what the model's files say."""
+        return cls(source.name, entry, shape_of(source), context_length(source))
 
     @property
     def embedded(self) -> str | None:
@@ -68,7 +77,7 @@ def choose_model(text: str) -> ModelChoice:
     """
     if text in EMBEDDED:
         source = ModelSource(text, str(embedded_path(text)), "")
-        return ModelChoice(text, {"embedded": text}, shape_of(source))
+        return ModelChoice.of({"embedded": text}, source)
     folder = Path(text).expanduser()
     try:
         is_folder = folder.is_dir()
@@ -78,7 +87,7 @@ def choose_model(text: str) -> ModelChoice:
         if not (folder / "config.json").is_file():
             raise UserError(f"model {text}: the folder has no config.json: write a model's folder")
         name = slug(folder.resolve().name, "model")
-        return ModelChoice(name, {"path": text}, shape_of(ModelSource(name, str(folder), "")))
+        return ModelChoice.of({"path": text}, ModelSource(name, str(folder), ""))
     match = _HUB_ID.fullmatch(text)
     if match is None:
         raise UserError(
@@ -95,7 +104,7 @@ def choose_model(text: str) -> ModelChoice:
     if _THINKS.match(hub):
         entry["chat_template_kwargs"] = {"enable_thinking": False}
     name = slug(hub.partition("/")[2].lower(), "model")
-    return ModelChoice(name, entry, shape_of(ModelSource(name, hub, "", revision)))
+    return ModelChoice.of(entry, ModelSource(name, hub, "", revision))
 
 
 def slug(text: str, default: str) -> str:
@@ -206,6 +215,8 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
     usual = 1024 if data.survey.marker == "expression" else 512
     solution = 1.5 * data.survey.solution_length / CHARACTERS_PER_TOKEN
     tokens = min(4096, max(usual, -(-int(solution) // 256) * 256))
+    if model.context:  # which the prompt shares
+        tokens = min(tokens, max(1, model.context // 2))
     updates, rate = EMBEDDED_TRAINING.get(model.embedded or "", (100, 1e-5))
     on_cpu = bool(model.shape and model.shape.parameters < ON_CPU)
     starter = Starter(

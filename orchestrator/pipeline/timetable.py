@@ -130,7 +130,7 @@ def time_lines(view: Mapping[str, Any]) -> list[str]:
         return ["ETA: nothing to run"]
     sources = [f"  speed of {model}: {source}" for model, source in view["sources"].items()]
     if view["eta_seconds"] is None:
-        problem = f": {view['problem']}" if view["problem"] else ""
+        problem = ": no trial fits this cluster" if view["problem"] else ""
         return [f"ETA: unknown{problem}", *sources]
     probes = f", of which probes {duration(view['probe_seconds'])}" if view["probe_seconds"] else ""
     lines = [f"ETA: {duration(view['eta_seconds'])}{probes} ({view['room']})", *sources]

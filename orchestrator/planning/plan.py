@@ -369,6 +369,25 @@ def _distinct(
     return [*by_id.values()], shared
 
 
+def unused_budgets(plan: Plan) -> list[str]:
+    """Where the updates end before each prompt of a static subset was drawn once, a sentence each.
+
+    Whole pools are no budget, and online policies choose among more prompts than they draw.
+    """
+    notes = []
+    for cell in plan.cells:
+        drawn, pool = cell.updates * cell.prompts_per_update, len(plan.pool(cell.probe).train)
+        if cell.online or drawn >= cell.size or cell.size == pool:
+            continue
+        epoch = -(-cell.size // cell.prompts_per_update)
+        notes.append(
+            f"{cell.updates:,} updates × {cell.prompts_per_update:,} prompts draw {drawn:,} of the "
+            f"{cell.size:,} prompts of a subset ({drawn / cell.size:.2f} epochs): write "
+            f"grpo.max_steps: {epoch:,}, or a budget of {drawn:,}"
+        )
+    return list(dict.fromkeys(notes))
+
+
 def training_probes(plan: Plan) -> list[ProbeSpec]:
     """The probes of training pools: test questions are never candidates for a subset."""
     return [spec for spec in plan.probes if spec.split == "train"]

@@ -34,6 +34,7 @@ from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
     SUSPECTS,
     ProbeReport,
+    advice,
     agreement_text,
     facts,
     policy_table,
@@ -259,6 +260,8 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
                 wrapped(f"  {text}", width) for text in (SUSPECTS, agreement_text(pool.agreement))
             ]
             parts.append("\n".join(lines))
+        if text := advice(pool):
+            parts.append(wrapped(text, width))
         if command := next((p.command for p in pool.policies if p.command), ""):
             parts.append(f"to select a subset:\n  {command}")
     return "\n\n".join(parts)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.remedies import pool_warning
+from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.report.content import (
@@ -50,6 +50,7 @@ ADAPTIVE = (
     "the figure shows the samples as drawn, which are not estimates of their pass rates."
 )
 LISTED = 20  # prompts of a list; the difficulty table has all of them
+DOUBTFUL = 0.2  # share of a subset that was never solved, or is suspected, worth a warning
 MAX_TIERS = 30  # lines of a table; the smallest tiers share the last one
 POLICIES = (
     "Each policy of the grid with its first seed. Expected pass rate: of new samples of the "
@@ -124,6 +125,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         policies: list[Block] = [policy_table(pool)] if subsets else []
         policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
+        policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
         policies += [Paragraph(about), *commands] if commands else []
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", difficulty),
@@ -227,6 +229,32 @@ def facts(pool: PoolAnalysis) -> list[str]:
             "those of a second probe"
         )
     return lines
+
+
+def advice(pool: PoolAnalysis) -> str:
+    """What to do next, as one sentence without a full stop; empty while no subset is known.
+
+    Answers that are not read come first. Then subsets of which many prompts were never solved, or
+    are suspected: wrong gold answers look the same, and either gives no group to learn from.
+    """
+    limit = pool.spec.settings.limit_text
+    if remedies := reading_remedies(outcome_counts(pool.table), limit):
+        return f"next: {', or '.join(remedies)}, and probe again before choosing prompts"
+    subsets = {p.policy: p.summary for p in pool.policies if p.summary}
+    learnable = {name: s.learnable for name, s in subsets.items() if s.learnable is not None}
+    if not learnable:
+        return ""
+    best = max(learnable, key=learnable.__getitem__)
+    text = f"next: {best} has the most groups to learn from ({100 * learnable[best]:.0f} %)"
+    doubtful = {name: max(s.unsolved, s.suspected or 0) for name, s in subsets.items()}
+    worst = max(doubtful, key=lambda name: doubtful[name] / subsets[name].size)
+    if doubtful[worst] < DOUBTFUL * subsets[worst].size:
+        return text
+    return (
+        f"{text}; {doubtful[worst]:,} of the {subsets[worst].size:,} prompts of {worst} were never "
+        "solved or have a suspected gold answer: read them before training on them, or leave them "
+        "out with exclude: [suspected, unsolved]"
+    )
 
 
 def _count(prompts: int, table: pa.Table) -> str:
