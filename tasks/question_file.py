@@ -31,6 +31,7 @@ from tasks.marking.reading import (
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.files import (
     INSTRUCTIONS,
+    PLACEHOLDERS,
     SOLUTIONS,
     Row,
     Rows,
@@ -39,6 +40,7 @@ from tasks.sources.files import (
     column_value,
     is_chat,
     json_text,
+    plain_answer,
     read_file,
     read_texts,
 )
@@ -256,11 +258,19 @@ class QuestionFile(ReadTask):
         return PromptTable() if file is None else self._read(split, file)
 
     def read_answer(self, text: str) -> str | None:
-        """An answer in the marker's form, alone or at the end of a worked solution.
+        """An answer in the marker's form, alone or at the end of a worked solution or a sentence.
 
-        A function takes any text.
+        None for a text of another form, and for a placeholder of a mathematical one. A function
+        takes any text.
         """
-        return text.strip() if self.function else read_gold(text.strip(), cast(Marker, self.marker))
+        if self.function:
+            return text.strip()
+        plain = plain_answer(final_answer(text.strip()))
+        if self.marker != "text":
+            plain = plain.replace("\N{MINUS SIGN}", "-")
+            if plain.lower() in PLACEHOLDERS:
+                return None
+        return read_gold(plain, cast(Marker, self.marker))
 
     def _read(self, split: str, file: str) -> "PromptTable":
         prompts, rows = self._read_columns(split, file) or self._read_rows(split, file)

@@ -22,6 +22,8 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
+from orchestrator.exchange import import_probe
+from orchestrator.exchange.mark import mark_file
 from orchestrator.pipeline.own_data import REVISIONS, choose_model, slug
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
@@ -32,7 +34,7 @@ from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from tasks import Answer
+from tasks import Answer, get_task
 from tasks.arithmetic import Arithmetic
 from tasks.base import in_test_split, make_prompt
 from tasks.question_file import QuestionFile
@@ -108,7 +110,20 @@ SHAPES: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "brackets": (lambda i: f"({'ABCDE'[i % 5]})", "letter", "60 letters"),
     "words": (lambda i: WORDS[i % 4], "text", "60 single words"),
     "free text": (lambda i: f"the {WORDS[i % 4]} one, number {i}", "text", "60 free text"),
-    "mixed": (lambda i: i if i % 2 else "no idea", "text", "30 free text"),
+    "mixed": (lambda i: i if i % 2 else "no idea", "expression", "a mixture: 30 are words"),
+    "few maths": (lambda i: i if i % 3 == 0 else "no idea", "text", "a mixture: 20 are numbers"),
+    "JSON lists": (lambda i: json.dumps([str(i)]), "number", "60 integers"),
+    "JSON lists of LaTeX": (
+        lambda i: json.dumps([rf"\frac{{{i}}}{{7}}"]),
+        "expression",
+        "60 LaTeX",
+    ),
+    "Python lists": (lambda i: f"['{i}']", "number", "60 integers"),
+    "lists": (lambda i: [str(i)], "number", "60 integers"),
+    "delimiters": (lambda i: rf"\({i}\)", "number", "60 integers"),
+    "sentences": (lambda i: f"We add. The answer is {i}.", "number", "60 integers"),
+    "minus signs": (lambda i: f"\N{MINUS SIGN}{i}", "number", "60 integers"),
+    "minus signs in LaTeX": (lambda i: f"\N{MINUS SIGN}{i}^2", "expression", "60 LaTeX"),
 }
 
 
@@ -123,6 +138,61 @@ def test_every_form_of_answers_gets_its_marker(
     assert words in text
     assert dataset_options()["marker"] == marker
     assert "skip_invalid" not in dataset_options()
+
+
+@pytest.mark.parametrize("name", ["lists", "JSON lists", "delimiters", "sentences", "minus signs"])
+def test_a_form_of_answers_is_read_alike_by_every_command(tmp_path: Path, name: str) -> None:
+    """By init, plan and probe (columns or rows), mark and import: one gold, and the same id."""
+    answer = SHAPES[name][0]
+    rows = rows_of([answer(i) for i in range(1, 41)])
+    file = jsonl(rows)
+    written("--train", file)
+    [plan_pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
+    sign = "-" if name == "minus signs" else ""
+    golds = [f"{sign}{i}" for i in range(1, 41)]
+    read = {prompt.answer for prompt in [*plan_pool.train, *plan_pool.test]}
+    assert read == {*golds}
+    completed = [
+        row | {"completion": rf"\boxed{{{g}}}"} for row, g in zip(rows, golds, strict=True)
+    ]
+    source = jsonl(completed, "completed.jsonl")
+    assert mark_file("file", {"marker": "number"}, Path(source), Path("out.jsonl"))["correct"] == 40
+    imported = import_probe(source, None, get_task("file", marker="number"))
+    assert {p.prompt_id for p in imported.prompts} == {
+        p.prompt_id for p in [*plan_pool.train, *plan_pool.test]
+    }
+
+
+@pytest.mark.parametrize("word", ["proof", "notfound", "N/A", "None"])
+def test_placeholders_among_mathematical_answers_are_dropped_by_line(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [word if i % 3 == 0 else rf"\frac{{{i}}}{{7}}" for i in range(60)]
+    written("--train", jsonl(rows_of(answers)))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "marker expression: 40 of 60" in text and f"mine.jsonl:1, answer '{word}'" in text
+    assert dataset_options()["skip_invalid"] is True
+    [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
+    assert len(pool.train) + len(pool.test) == 40
+
+
+@pytest.mark.parametrize("choices", [["a", "b"], {"text": ["a", "b"], "label": ["A", "B"]}])
+def test_questions_are_not_asked_without_their_choices(
+    choices: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = jsonl([row | {"choices": choices} for row in rows_of(["A", "B"] * 30)])
+    assert "'choices' holds the choices" in refused(capsys, "--train", file, "--model", "tiny")
+    written("--train", file, "--question", "question")
+
+
+def test_chat_messages_as_json_text_are_questions() -> None:
+    chats = [
+        row | {"question": json.dumps([{"role": "user", "content": row["question"]}])}
+        for row in rows_of(range(60))
+    ]
+    written("--train", jsonl(chats))
+    [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
+    assert not any("role" in p.question for p in [*pool.train, *pool.test])
 
 
 def test_the_written_dataset_passes_the_check_before_a_probe() -> None:

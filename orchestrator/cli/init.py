@@ -75,6 +75,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     what = "rows with a question and an answer" if ":" in survey.marker else _MARKED
     counts = f"{survey.valid:,} of {survey.rows:,} {what}"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
+    if survey.mixed:
+        lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, question, answer in survey.invalid[:_ROWS]:
         problem = f"answer {shortened(answer, 50)}" if answer else "no answer"
         dropped = f"dropped: {_name(place)}, {problem if question else 'no question'}"

@@ -1,9 +1,12 @@
 """Reads the rows of one local file (JSON lines, JSON or Parquet), their values, chats and texts."""
 
+import ast
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -118,6 +121,40 @@ def completion_texts(value: Any) -> list[str] | None:
     return texts if all(isinstance(text, str) for text in texts) else None
 
 
+# One answer in a form of its own: a list of one text, as JSON or as Python writes it; between
+# delimiters of mathematics; at the end of a sentence.
+_FORMS = (
+    re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL),
+    re.compile(r"\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL),
+    re.compile(r".*\bthe (?:final |correct )?answer is:?\s+(\S.*?)\.?", re.DOTALL | re.IGNORECASE),
+)
+# The same for Arrow: whether a text may be of one of these forms.
+FORMS = r"""^\s*\[\s*["']|^\s*\\[(\[]|(?i:answer is)"""
+# What data sets write where there is no answer, in lower case.
+PLACEHOLDERS = ("proof", "notfound", "not found", "n/a", "nan", "null", "none")
+
+
+def plain_answer(text: str) -> str:
+    """An answer without what data sets write around it; any other text as it is."""
+    text = text.strip()
+    for form in _FORMS:
+        if match := form.fullmatch(text):
+            inside = next(filter(None, match.groups()))
+            text = str(_literal(inside)) if inside[0] in "\"'" else inside.strip()
+    return text
+
+
+def _literal(text: str) -> Any:
+    """The value of a quoted text, in JSON or in Python; the text itself where it is neither."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            return read(text)
+    return text
+
+
+CHAT_TEXT = re.compile(r"\s*\[\s*\{")  # how chat messages as JSON text begin
+
+
 class Texts(NamedTuple):
     """A row's question and answer ("" where there is none), and a label for each omission."""
 
@@ -127,7 +164,7 @@ class Texts(NamedTuple):
 
 
 def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
-    """The texts of two columns: each a text, a number, or chat messages.
+    """The texts of two columns: each a text, a number, or chat messages, also as JSON text.
 
     In messages the question is the last user message and the answer the assistant's reply to it,
     so one column may hold both. Raises KeyError for an absent column, and TaskError for a value of
@@ -135,6 +172,10 @@ def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
     """
     dropped: list[str] = []
     question_value, answer_value = column_value(row, question), column_value(row, answer)
+    if isinstance(question_value, str) and CHAT_TEXT.match(question_value):
+        with suppress(ValueError, RecursionError):
+            messages = json.loads(question_value)
+            question_value = messages if is_chat(messages) else question_value
     if is_chat(question_value):
         chat = read_chat(question_value)
         turns = chat.turns + bool(chat.reply and answer != question)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from tasks.base import Prompt, TaskError
 from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
+from tasks.sources.files import CHAT_TEXT, FORMS, PLACEHOLDERS
 from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
@@ -31,7 +32,8 @@ _GOLDS = {
     "expression": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
     "text": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
 }
-_SOLUTION = r"####|\\boxed"  # a gold answer is somewhere in such a text
+# A gold answer is somewhere in such a text, or it may be none.
+_SOLUTION = rf"####|\\boxed|{FORMS}|^(?i:{'|'.join(PLACEHOLDERS)})$"
 _INSTRUCTION = r"(?i)boxed|####|remember to put your answer"  # a question may end with one
 _READABLE = "[A-Za-z0-9]"
 
@@ -131,6 +133,7 @@ def plain_prompts(
     is_gold = pc.and_not(is_gold, pc.match_substring_regex(answers, _SOLUTION))
     golds = pc.if_else(is_gold, answers, pa.scalar(None, pa.string()))
     plain = pc.and_(pc.match_substring_regex(questions, _READABLE), golds.is_valid())
+    plain = pc.and_not(plain, pc.match_substring_regex(questions, f"^{CHAT_TEXT.pattern}"))
     if not bare:
         plain = pc.and_not(plain, pc.match_substring_regex(questions, _INSTRUCTION))
     tier = tiers[0] if tiers else pa.repeat("all", batch.num_rows)

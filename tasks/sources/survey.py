@@ -11,7 +11,15 @@ from tasks.base import Answer, TaskError
 from tasks.marking.marks import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
-from tasks.sources.files import Row, Rows, is_chat, read_texts
+from tasks.sources.files import (
+    PLACEHOLDERS,
+    Row,
+    Rows,
+    cell,
+    is_chat,
+    plain_answer,
+    read_texts,
+)
 
 # Names of columns in common data sets, the most telling first.
 QUESTIONS = (
@@ -23,6 +31,7 @@ ANSWERS = (
     *("correct_answer", "reference_answer", "answerkey", "target", "label", "solution", "output"),
     *("response", "completion", "reward_model.ground_truth"),
 )
+CHOICES = ("choices", "options", "endings")
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
@@ -77,6 +86,17 @@ class FileSurvey:
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
 
     @property
+    def mixed(self) -> str:
+        """How a mixture of forms is marked; empty where all answers are of the marker's form."""
+        maths = sum(self.forms.get(form, 0) for form in _MATHS)
+        others = sum(self.forms.values()) - self.forms.get("placeholders", 0) - maths
+        if self.marker == "text" and maths:
+            return f"{maths:,} are numbers or formulas, of which text accepts one spelling only"
+        if self.marker == "expression" and others:
+            return f"{others:,} are words or letters, which are read as expressions"
+        return ""
+
+    @property
     def valid(self) -> int:
         """Rows that can be used."""
         return self.rows - len(self.invalid)
@@ -93,11 +113,13 @@ def survey_rows(
     Raises TaskError if the columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
+    if question is None:
+        _check_choices(read.rows)
     question, answer = choose_columns(columns, question, answer)
     texts = [_texts(row, question, answer) for row in read.rows]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold in texts]
-    finals = [final_answer(gold) for _, gold in pairs]
+    finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
     marker = marker or choose_marker(forms)
     marked = QuestionFile(marker=marker)
@@ -154,6 +176,8 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     columns = {}
     for name in names:
         texts = [_texts(row, name, name) for row in rows]
+        if name.lower() in ANSWERS:  # which may be lists
+            texts = [(text, _answer(row, name)) for row, (text, _) in zip(rows, texts, strict=True)]
         questions = [question_text for question_text, _ in texts if question_text]
         columns[name] = Column(
             questions=len(questions),
@@ -172,6 +196,25 @@ def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
     except (KeyError, TaskError):
         return "", ""
     return texts.question.strip(), texts.answer.strip()
+
+
+def _answer(row: Row, name: str) -> str:
+    """A row's answer alone; "" where it has none."""
+    try:
+        return read_texts({"": "", name: cell(row, name)}, "", name).answer.strip()
+    except (KeyError, TaskError):
+        return ""
+
+
+def _check_choices(rows: Sequence[Row]) -> None:
+    """Raise TaskError for a column with the choices of each question, which would not be asked."""
+    for name in CHOICES:
+        if any(isinstance(row.get(name), list | Mapping) for row in rows[:SAMPLED]):
+            raise TaskError(
+                f"column {name!r} holds the choices of each question, which would be asked without "
+                "them: write them into the question, a line such as (A) … each, and the letter as "
+                "the answer; or name the column of the questions with --question to leave them out"
+            )
 
 
 def choose_columns(
@@ -212,7 +255,7 @@ def check_column(columns: Mapping[str, Column], name: str | None) -> None:
     """Raise TaskError for a name that is not that of a column with texts or numbers."""
     if name is not None and name not in columns:
         raise TaskError(f"there is no column {name!r:.60}: the file has {_listed(columns)}")
-    if name is not None and not columns[name].questions:
+    if name is not None and not (columns[name].questions or columns[name].answers):
         raise TaskError(f"column {name!r:.60} holds neither texts nor numbers: name another one")
 
 
@@ -247,6 +290,9 @@ def _tier(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str
 
 def answer_form(answer: str) -> str:
     """The form of one answer, as a plural."""
+    answer = answer.replace("\N{MINUS SIGN}", "-")
+    if answer.lower() in PLACEHOLDERS:
+        return "placeholders"
     if number := normalize_number(answer):
         return "fractions" if "/" in number else "decimals" if "." in number else "integers"
     if _LETTER.fullmatch(answer):
@@ -262,9 +308,10 @@ def choose_marker(forms: Mapping[str, int]) -> Marker:
     """The marker that fits answers of these forms.
 
     A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
-    used. Expressions and text accept any answer.
+    used. Expressions and text accept any answer; where half of them are mathematical, text would
+    compare those letter by letter. Placeholders decide nothing.
     """
-    total = sum(forms.values())
+    total = sum(forms.values()) - forms.get("placeholders", 0)
     if not total:
         return "text"
     numbers = sum(forms.get(form, 0) for form in ("integers", "decimals", "fractions"))
@@ -273,4 +320,4 @@ def choose_marker(forms: Mapping[str, int]) -> Marker:
         return "letter"
     if numbers >= _MOST * total and maths == numbers:
         return "number"
-    return "expression" if maths >= _MOST * total else "text"
+    return "expression" if 2 * maths >= total else "text"
