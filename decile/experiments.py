@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.terminal import printable
-from decile.errors import UserError, as_user_error
+from decile.errors import as_user_error
 from decile.probes import Probe
 from decile.results import Results
-from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.own_data import planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import probe_experiment, run_experiment
@@ -36,11 +35,6 @@ def load(
     file's. Raises UserError with the file's line.
     """
     add_project([os.getcwd()])  # where package.module:attribute is found
-    if experiment is None:
-        names = [*load_config(file).config.experiments]
-        if len(names) > 1:
-            raise UserError(f"{file} has several experiments: write one of {', '.join(names)}")
-        experiment = names[0]
     return Experiment(*open_plan(file, experiment, storage))
 
 

@@ -24,6 +24,7 @@ from orchestrator.report.sections.pool import (
 )
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
+from orchestrator.stats.sentences import counted
 from tasks import Prompt, Task
 
 if TYPE_CHECKING:
@@ -174,7 +175,9 @@ class Subset:
         return section_html(subset_section(self._cell.policy, self.table, self.prompts))
 
     def __repr__(self) -> str:
-        return f"<Subset: {len(self):,} prompts, {self._cell.policy}, seed {self._cell.seed}>"
+        return (
+            f"<Subset: {counted(len(self), 'prompt')}, {self._cell.policy}, seed {self._cell.seed}>"
+        )
 
 
 def chosen_figure(figures: dict[str, Figure], name: str) -> Figure:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.terminal import echo
 from orchestrator.report.layout import described, output_width, wrapped
+from orchestrator.stats.sentences import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +112,7 @@ def probe(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Print the results table and write the HTML page."""
+    """Print the results table and write the HTML page; 1 where nothing is stored yet."""
     from orchestrator.report.analysis import analyse
     from orchestrator.report.render import own_page, terminal_report, write_page
     from orchestrator.report.sections.page import sweep_page
@@ -122,7 +123,7 @@ def report(arguments: argparse.Namespace) -> int:
     echo(terminal_report(analysis, output_width(), arguments.paper))
     write_page(sweep_page(analysis, arguments.paper), page)
     echo(f"\npage: {page}")
-    return 0
+    return 0 if analysis.rows or analysis.pools else 1
 
 
 def select(arguments: argparse.Namespace) -> int:
@@ -145,7 +146,7 @@ def select(arguments: argparse.Namespace) -> int:
         policy, file = policy_entry(arguments.policy, named_values(arguments.option)), arguments.out
         seed = arguments.seed or 0
         why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out)
-    _print_result(why, f"{why['size']} prompts: {file}", arguments.json)
+    _print_result(why, f"{counted(why['size'], 'prompt')}: {file}", arguments.json)
     return 0
 
 
@@ -191,7 +192,7 @@ def import_(arguments: argparse.Namespace) -> int:
             prompt_id=arguments.prompt_id,
         ),
     )
-    text = f"{summary['kind']} of {summary['prompts']:,} prompts: {arguments.out}"
+    text = f"{summary['kind']} of {counted(summary['prompts'], 'prompt')}: {arguments.out}"
     _print_result(summary, text, arguments.json)
     return 0
 
@@ -265,7 +266,7 @@ def _reads_experiment(
 
     given = {name for name, value in vars(arguments).items() if value not in (None, [])}
     from_experiment = arguments.file is not None or "experiment" in given
-    needed = ("file", "experiment", *of_experiment) if from_experiment else of_files
+    needed = ("file", *of_experiment) if from_experiment else of_files
     others = set(_OF_FILES) if from_experiment else set(_OF_EXPERIMENT) - {"policy", "budget"}
     if not from_experiment and "probe" in of_files:
         others -= {"seed"}

@@ -42,7 +42,7 @@ Users = Mapping[Repository, Sequence[str]]  # the names in the file that need a 
 def fetch(arguments: argparse.Namespace) -> int:
     """Download, check and link the files of every repository, then load the data sets."""
     loaded = load_config(arguments.file)
-    name = arguments.experiment
+    name = loaded.only_experiment(arguments.experiment)
     resolved = resolve(loaded, loaded.experiment(name))
     tasks: dict[str, Task] = {}
     for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():

@@ -102,7 +102,7 @@ def plan_lines(
     return [
         _line("pool", split),
         *(_line("", note) for note in pool.notes),
-        _line("budget", f"{starter.budget:.0%} of the pool: {size} prompts per policy"),
+        _line("budget", f"{starter.budget:.0%} of the pool: {counted(size, 'prompt')} per policy"),
         *(_line("", note) for note in unused_budgets(plan)),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
         _line(

@@ -223,7 +223,9 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
         parser.add_argument(
             "file", type=Path, help="YAML file of the experiment, such as experiments.yaml"
         )
-        parser.add_argument("-e", "--experiment", required=True, help="name of the experiment")
+        parser.add_argument(
+            "-e", "--experiment", help="name of the experiment (default: the only one of the file)"
+        )
         if name != "fetch":
             parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
         if name not in ("fetch", "report"):
@@ -287,7 +289,9 @@ def _add_probed(parser: Parser) -> None:
     """The options that select from the probe of an experiment."""
     parser.set_defaults(example=parser.example)
     parser.add_argument("file", nargs="?", type=Path, help="YAML file of the experiment")
-    parser.add_argument("-e", "--experiment", help="name of the experiment")
+    parser.add_argument(
+        "-e", "--experiment", help="name of the experiment (default: the only one of the file)"
+    )
     parser.add_argument("--policy", help="of the file, or see decile ls policies")
     parser.add_argument(
         "--budget", help="share (0.1) or number (80) of the prompts (default: the experiment's)"

@@ -24,6 +24,7 @@ from orchestrator.planning.plan import Plan, unused_budgets
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
 from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
+from orchestrator.stats.sentences import counted
 from orchestrator.storage.store import StoreError
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks import OUTCOMES
@@ -288,8 +289,9 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         draws = cell["rollouts_at_most"] // cell["rollouts"]
         copies = cell["prompts_per_update"] // cell["size"]
         lines.append(
-            f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: {cell['size']} prompts, "
-            f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
+            f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: "
+            f"{counted(cell['size'], 'prompt')}, {counted(cell['updates'], 'update')} × "
+            f"{counted(cell['prompts_per_update'], 'prompt')}"
             + f", each {copies} times" * (copies > 1)
             + f", up to {draws} times as many drawn" * (draws > 1)
             + f"; the same prompts as {cell['same_as']}, trained once" * bool(cell["same_as"])

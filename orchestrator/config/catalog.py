@@ -254,6 +254,14 @@ class LoadedConfig:
             raise UserError(f"{self.file}: no experiment {name!r}: write -e with one of {known}")
         return self.config.experiments[name]
 
+    def only_experiment(self, name: str | None) -> str:
+        """The name; None: that of the only experiment. Raises UserError where there are others."""
+        names = [*self.config.experiments]
+        if name is None and len(names) != 1:
+            known = ", ".join(names)
+            raise UserError(f"{self.file} has several experiments: write -e with one of {known}")
+        return name or names[0]
+
     def warnings(self, name: str) -> list[str]:
         """Valid settings that are probably mistakes, each with its line.
 

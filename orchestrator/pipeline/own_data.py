@@ -26,6 +26,7 @@ from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.sampling.model import ModelSource, check_hub_id, context_length
+from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError, shortened
 from tasks import TaskError, task_names
 from tasks.sources.files import SUFFIXES, Rows, read_file
@@ -292,7 +293,7 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
         "chat_template_kwargs": "true: with thinking; raise both token limits",
         "test_share": "held out as test questions, chosen by content",
         "marker": "a function" if ":" in survey.marker else "number, letter, expression or text",
-        "budget": f"share of the pool: {size} prompts per policy",
+        "budget": f"share of the pool: {counted(size, 'prompt')} per policy",
         "max_completion_length": "tokens; raise it if completions are truncated",
         "resources": "per trial; fractions allowed",
         "prompt": "the questions say how to answer",

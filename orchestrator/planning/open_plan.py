@@ -10,13 +10,17 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 
 
-def open_plan(file: str | Path, experiment: str, storage: str | Path | None) -> tuple[Plan, Store]:
+def open_plan(
+    file: str | Path, experiment: str | None, storage: str | Path | None
+) -> tuple[Plan, Store]:
     """The plan of an experiment, and its storage: the file's unless another one is given.
+
+    Without a name, it is the only experiment of the file.
 
     Raises UserError for every invalid input.
     """
     source = load_config(file)
-    plan = make_plan(source, experiment)
+    plan = make_plan(source, source.only_experiment(experiment))
     own = source.config.storage
     relative = "://" not in own and not Path(own).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends

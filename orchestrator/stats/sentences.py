@@ -116,6 +116,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def ties_text(pool: int, chosen: int) -> str:
+    """The prompts chosen of those that tie at the cutoff; a dash where chance decided on none."""
+    return f"{chosen:,} of {pool:,}" if chosen < pool else NONE
+
+
 def _two_digits(number: int) -> int:
     """Rounded up to two significant digits, the precision of such an estimate."""
     unit: int = 10 ** max(0, floor(log10(number)) - 1)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -250,7 +251,7 @@ def reproduce(plan: Plan, rows: Sequence[Row]) -> Section:
         "reproduce",
         "How to reproduce",
         (
-            Command(f"decile run experiments.yaml -e {plan.name}"),
+            Command(shlex.join(["decile", "run", str(plan.source.file), "-e", plan.name])),
             *(
                 Paragraph("Versions: " + ", ".join(" ".join(pair) for pair in each))
                 for each in sorted(versions)

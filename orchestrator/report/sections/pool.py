@@ -41,7 +41,7 @@ from orchestrator.report.probe_analysis import (
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import Sample, card
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
-from orchestrator.stats.sentences import NONE, counted
+from orchestrator.stats.sentences import NONE, counted, ties_text
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
 
@@ -297,7 +297,6 @@ def policy_table(pool: PoolAnalysis) -> Table:
     """What each policy takes."""
     body = []
     for policy, s in ((p.policy, p.summary) for p in pool.policies if p.summary):
-        tied = s.ties is not None and s.ties.chosen < s.ties.pool
         body.append(
             (
                 policy,
@@ -306,7 +305,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
                 f"{s.unsolved:,}",
                 NONE if s.suspected is None else f"{s.suspected:,}",
-                f"{s.ties.chosen:,} of {s.ties.pool:,}" if s.ties and tied else NONE,
+                ties_text(*s.ties) if s.ties else NONE,
                 f"{100 * s.overlap:.0f} %",
             )
         )

@@ -19,7 +19,7 @@ from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_sp
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, Row, rising, training_tiers
 from orchestrator.stats.inference import Effect, Interval, mean_effect
-from orchestrator.stats.sentences import NONE, in_points
+from orchestrator.stats.sentences import NONE, in_points, ties_text
 from orchestrator.training.record import pulls_to_base
 
 PREFERRED_K = 8  # as in paper A, table 4
@@ -434,7 +434,7 @@ def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tupl
         str(result["updates"]),
         f"{ledger['generated_tokens']:,}",
         f"{ledger['seconds']:.0f}",
-        f"{row.ties['chosen']} of {row.ties['pool']}" if row.ties else NONE,
+        ties_text(**row.ties) if row.ties else NONE,
         *((NONE if row.mislabeled is None else str(row.mislabeled),) * noisy),
     )
 
