@@ -1,6 +1,7 @@
 """`import decile`: the same stores and numbers as the commands."""
 
 import ast
+import html
 import json
 import re
 from collections.abc import Sequence
@@ -228,10 +229,6 @@ def test_an_export_from_the_file_has_a_card(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            "select mine.yaml --policy hard",
-            "missing --experiment: write decile select experiments.",
-        ),
         ("select mine.yaml -e small", "missing --policy"),
         ("select -e small --policy hard", "missing FILE"),
         ("select", "missing --probe, --policy, --budget, --out: write decile select --probe"),
@@ -368,8 +365,23 @@ def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path) -> None:
     content = yaml.safe_load(file.read_text())
     content["experiments"]["other"] = content["experiments"][NAME]
     file.write_text(yaml.safe_dump(content))
-    with pytest.raises(api.UserError, match=f"several experiments: write one of other, {NAME}"):
+    with pytest.raises(api.UserError, match=f"write -e with one of other, {NAME}"):
         api.load(file)
+
+
+def test_commands_take_the_only_experiment_and_report_names_the_file(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = experiments(tmp_path, storage=str(tmp_path / "runs")).rename("my own.yaml")
+    assert main(["plan", str(file)]) == 0 and capsys.readouterr().out.startswith(NAME)
+    assert main(["report", str(file)]) == 1, "nothing is stored yet"
+    page = html.unescape(Path(f"report-{NAME}.html").read_text())
+    assert f"decile run '{file}' -e {NAME}" in page
+    filled(api.load(file))
+    assert main(["report", str(file)]) == 0
+    assert main(["select", str(file), "--policy", "hard", "--budget", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 prompt: ")
 
 
 def test_results_without_a_finished_cell_say_so(tmp_path: Path) -> None:

@@ -28,8 +28,10 @@ from orchestrator.report.render import page_html, save_report, terminal_probe
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import MAX_TIERS, advice, probe_report, tier_table
 from orchestrator.selection.stored import store_subset
+from orchestrator.stats.sentences import ties_text
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
+from policies import Ties
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -350,6 +352,13 @@ def test_a_probe_ends_with_what_to_do_next(tmp_path: Path, outcome: str, words: 
     assert ("exclude: [suspected, unsolved]" in advice(pool)) == (outcome == "wrong")
     assert " ".join(terminal_probe(report).split()).count(advice(pool)) == 1
     assert advice(pool)[1:] in html.unescape(page_html(report))
+
+
+@pytest.mark.parametrize(
+    ("pool", "chosen", "shown"), [(20, 20, "–"), (20, 6, "6 of 20"), (1, 1, "–")]
+)
+def test_ties_that_are_all_chosen_are_no_chance(pool: int, chosen: int, shown: str) -> None:
+    assert ties_text(pool=pool, chosen=chosen) == ties_text(*Ties(pool, chosen)) == shown
 
 
 def file_plan(folder: Path, rows: list[Row]) -> Plan:

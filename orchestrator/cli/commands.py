@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.terminal import echo
 from orchestrator.report.layout import described, output_width, wrapped
-from orchestrator.stats.sentences import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,6 +130,7 @@ def select(arguments: argparse.Namespace) -> int:
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.from_file import select_file
     from orchestrator.selection.subsets import policy_entry, reason
+    from orchestrator.stats.sentences import counted
     from orchestrator.storage.store import Store
 
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
@@ -174,6 +174,7 @@ def import_(arguments: argparse.Namespace) -> int:
     """Import external completions or solve rates as a probe or difficulty table."""
     from orchestrator.exchange import Hints, import_file
     from orchestrator.planning.pools import load_prompts
+    from orchestrator.stats.sentences import counted
 
     task = _task(arguments)
     summary = import_file(
