@@ -282,4 +282,4 @@ def test_an_environment_is_found_as_a_task() -> None:
     with pytest.raises(TaskError, match="needs environment: package.module:Class"):
         get_task("environment")
     marker = task_of(threshold=0.5).marker_id
-    assert marker.startswith(f"environment/1/{MODULE}:Guess@") and marker.endswith("/from-0.5")
+    assert marker.startswith(f"environment/2/{MODULE}:Guess@") and marker.endswith("/from-0.5")

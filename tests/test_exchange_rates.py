@@ -28,7 +28,6 @@ from orchestrator.exchange import (
 )
 from orchestrator.exchange.columns import exact_count
 from orchestrator.storage.schema import DIFFICULTY
-from tasks import get_task
 from tasks.sources.files import INSTRUCTIONS
 
 
@@ -150,10 +149,11 @@ def test_skywork_counts_failures_of_sixteen(tmp_path: Path) -> None:
 def test_one_model_needs_no_hint_and_the_pool_alone_can_be_read(tmp_path: Path) -> None:
     rows = [skywork_row("2+2", ["4"], only=8)]
     assert rates(imported(tmp_path, rows, TASK)) == {"2+2": 0.5}
-    pool = imported(tmp_path, rows, get_task("file", marker="text"), layout="dapo")
-    assert pool.kind == "prompts" and pool.prompts[0].answer == '["4"]'
+    pool = imported(tmp_path, rows, TASK, layout="dapo")
+    assert pool.kind == "prompts" and pool.prompts[0].answer == "4"
+    words = [skywork_row("2+2", ["four"], only=8)]
     assert "the marker file/2/lenient/number cannot use the answer: choose another" in refusal(
-        tmp_path, rows, TASK, layout="dapo"
+        tmp_path, words, TASK, layout="dapo"
     )
 
 

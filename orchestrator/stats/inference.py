@@ -310,13 +310,14 @@ def seed_spreads(
 ) -> dict[str, SeedSpread | None]:
     """The variance between seeds that each arm's results are judged by: arm -> its runs' results.
 
-    Arms that are alike share their pooled variance, and so its degrees of freedom; `known` is that
-    of more runs, for example of all with these settings. An arm that varies more than the others
-    (`OWN_SCATTER`) has its own. None for an arm with one run where no other arm varies.
+    Arms that are alike share their pooled variance, and so its degrees of freedom; `known` replaces
+    it where it rests on more of them, for example on all runs with these settings. An arm that
+    varies more than the others (`OWN_SCATTER`) has its own. None for an arm with one run where no
+    other arm varies.
     """
     own = {arm: spread for arm, values in results.items() if (spread := own_spread(values))}
     pool = _pool([*own.values()])
-    if known is not None and (pool is None or known.df >= pool.df):
+    if known is not None and (pool is None or known.df > pool.df):
         pool = known
         wide = {
             arm
