@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from factories import small_plan
+from factories import finished_cell, small_plan
 
 from orchestrator.cli.main import main
 from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, weight_bytes
@@ -152,6 +152,15 @@ def test_a_token_limit_that_no_completion_can_reach_is_refused(
     line = int(message.partition("experiments.yaml:")[2].partition(":")[0])
     assert lines[line - 1].strip() == f"max_completion_length: {limit}"
     assert f"small.{block}.max_completion_length" in message
+
+
+def test_the_token_limits_of_a_finished_sweep_are_not_refused(tmp_path: Path) -> None:
+    probe = {"samples": 4, "max_completion_length": 200}
+    plan = plan_of(tmp_path, [*range(9, 25)], probe=probe)
+    assert "small.probe.max_completion_length" in refusal(plan)
+    for cell in plan.cells:
+        finished_cell(Store(plan.source.config.storage), plan, cell)
+    assert accepted(plan)
 
 
 def test_a_token_limit_that_is_an_axis_is_refused_at_its_value(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.sampling.model import context_length, token_counts
+from orchestrator.training.cell_folder import cell_state
 
 CANDIDATES = 256  # of a data set, the longest: their tokens are counted
 _LISTED = 10  # prompts that a message names
@@ -43,7 +44,7 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
     the first prompts that cannot be read, and at a token limit that no completion can reach.
     """
     plan = run.plan
-    _check_token_limits(plan)
+    _check_token_limits(run)
     for spec in plan.probes:
         if spec.settings.engine != "transformers" or spec.model.recorded:
             continue
@@ -61,11 +62,15 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
             raise plan.source.error(message, "datasets", spec.dataset.name)
 
 
-def _check_token_limits(plan: Plan) -> None:
+def _check_token_limits(run: Run) -> None:
     """Raise UserError at a token limit that is not below the context of a model.
 
-    Models without a known context, such as those that are not on this machine, are not checked.
+    Models without a known context, such as those that are not on this machine, are not checked, nor
+    is a sweep with nothing left to do: another limit would make other cells.
     """
+    plan = run.plan
+    if plan.trains and all(cell_state(run.store, cell).settled for cell in plan.cells):
+        return
     models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
     contexts = {name: context_length(model) or inf for name, model in models.items()}
     name = min(contexts, key=contexts.__getitem__)
