@@ -191,7 +191,7 @@ class QuestionFile(ReadTask):
         return super().mark_answer(answer) if self.function is None else self.mark_all([answer])[0]
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once; expressions, and functions, in child processes that can be killed."""
+        """All at once; functions in child processes that can be killed."""
         if self.function is not None:
             return self.function_marks(answers)
         if self.marker == "expression":

@@ -114,6 +114,8 @@ def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
         ("(1,2)", r"(1,\frac{4}{2})", "correct"),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}\frac22\\2\end{pmatrix}", "correct"),
         ("1", r"1\\2", "unparsed"),
+        (r"\binom{10}{3}", r"\frac{10!}{3!\,7!}", "correct"),
+        (r"\binom{10}{3}", r"\frac{10!}{3!\,8!}", "wrong"),
         ("11", "5 6", "unparsed"),
         (r"x \neq 3", "x=3", "wrong"),
         (r"x \neq 3", r"x \ne 3", "correct"),
@@ -144,6 +146,10 @@ def test_expressions_with_different_texts_are_compared_by_value(
         (r"x^2\text{ cm}", "x^2", "correct"),
         ("x = 3y", "z = 3y", "wrong"),
         ("3y", "z = 3y", "correct"),
+        ("42", "m+n = 42", "correct"),
+        ("42", "2x = 42", "wrong"),
+        ("42", "42 = m+n+1", "wrong"),
+        ("m+n = 42", "42", "wrong"),  # a line
         ("y = 2x+3", r"x = \frac{y-3}{2}", "correct"),  # the same line, for another letter
         ("1011_2", "1011_3", "wrong"),
         ("1011_2", "1011", "correct"),

@@ -104,6 +104,8 @@ NUMBER_CASES = [
     (r"\boxed{1\,000\,000}", "1000000", "boxed"),
     (r"\boxed{1{,}000{,}000}", "1000000", "boxed"),
     (r"\boxed{\$1,234.50}", "2469/2", "boxed"),
+    (r"\boxed{1 000 000}", "1000000", "boxed"),
+    (r"\boxed{1 00}", None, None),
     (r"\boxed{1,23}", None, None),
     (r"\boxed{1/0}", None, None),
     (r"\boxed{5 + 13}", None, None),

@@ -59,6 +59,8 @@ def alike(gold: Node, answer: Node) -> bool:
         return _same_relation(gold, answer)
     if named_answer and gold.kind != "relation":
         return alike(gold, named_answer.value)
+    if gold.kind in SCALARS and (total := _total(answer)) is not None:
+        return alike(gold, total)
     if named_gold and answer.kind != "relation":
         return alike(named_gold.value, answer)
     if "based" in (gold.kind, answer.kind):
@@ -207,6 +209,16 @@ def named(node: Node) -> Name | None:
         sides = [first, *others]
         return Name(None, last) if all(alike(side, last) for side in sides) else None
     return None
+
+
+def _total(node: Node) -> Node | None:
+    """The value of `m + n = 42`: of several symbols, none is what the equation is solved for."""
+    if node.kind != "relation" or node.args[0] != ("=",):
+        return None
+    left, right = node.args[1]
+    if left.kind not in SCALARS or right.kind not in SCALARS or symbols(right):
+        return None
+    return right if len(symbols(left)) > 1 else None
 
 
 def _approximated(operators: Sequence[str], sides: Sequence[Node]) -> Name | None:

@@ -411,11 +411,12 @@ class Reader:
         """Factors, with signs of multiplication and division between them or none."""
         node = self.factor()
         while True:
+            token, last = self.token, self.pieces[self.at - 1]
             if self.take(r"\cdot", r"\times", "*"):
                 node = times(node, self.signed_factor())
             elif self.take("/", r"\div"):
                 node = Node("divide", (scalar(node), scalar(self.divisor())))
-            elif self.begins_factor():
+            elif self.begins_factor() or (last.value == "!" and token and token.kind == "number"):
                 node = times(node, self.factor())
             else:
                 return node

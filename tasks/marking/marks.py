@@ -46,7 +46,7 @@ def find_letter(text: str, *, tagged: bool, truncated: bool) -> tuple[str, str] 
         place, span = ("tagged", text) if box is None else ("boxed", box)
         if len(span) > REACH:
             return None
-        span = strip_markup(span)
+        span = strip_markup(find_statement(span) or span)
         if match := _LETTER.fullmatch(span):
             return match[1].upper(), f"{place}-letter"
         option = one_option(span)

@@ -21,6 +21,7 @@ _DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
 _NUMBER = re.compile(rf"{_SIGNED.pattern}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?")
 _VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
+_SPACED = re.compile(r"[-+−]?\d{1,3}(?: \d{3})+(?:\.\d+)?")  # 1 234 567
 _GOLD = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
 BITS = 10_000  # of a number that is a power, at most; Python writes up to 4,300 digits
 _LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
@@ -121,6 +122,8 @@ def only_number(span: str) -> Fraction | None:
 
 def number_in(span: str) -> Fraction | None:
     r"""The value of a short span: of its only number, or of LaTeX such as `9.5 \times 10^3`."""
+    if _SPACED.fullmatch(span.strip()):
+        span = "".join(span.split())
     value = only_number(span)
     return _latex_number(span) if value is None and len(span) <= REACH else value
 
