@@ -140,6 +140,8 @@ def _same_items(gold: Sequence[Node], answer: Sequence[Node]) -> bool:
 def _same_scalar(gold: Node, answer: Node) -> bool:
     if gold.kind == "percent" and answer.kind == "percent":
         return equal(gold.args[0], answer.args[0])
+    if {gold.kind, answer.kind} == {"percent", "degree"}:
+        return False
     for percent, other in ((gold, answer), (answer, gold)):
         if percent.kind == "percent" and not symbols(other) and not symbols(percent):
             # 20 % of a whole is 0.2 of it, or 20 of a hundred; 0.2 % is not 0.2

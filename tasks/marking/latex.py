@@ -119,9 +119,11 @@ _STYLES = _names(
     """
 )
 _TEXT_COMMAND = r"text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|operatorname\*?"
+_ORDINAL = rf"(?:\\(?:{_TEXT_COMMAND})\s*\{{\s*)?(?:st|nd|rd|th)\b(?:\s*\}})?"
 _REMOVED = re.compile(
     r"\\(?:color|textcolor)\s*(?:\[[a-zA-Z]*\])?\s*\{[\w!.,]*\}|\\h?phantom\s*\{[^{}]*\}"
     r"|\\h?phantom\s*[^\\{\s]|\\(?:label|tag)\s*\{[^{}]*\}"
+    rf"|(?<=\d)\s*\^\s*(?:{_ORDINAL}|\{{\s*{_ORDINAL}\s*\}})"
     rf"|\\(?:{_TEXT_COMMAND})(?=\s*\{{[^{{}}]*[\\{{]|\s+[a-zA-Z])"  # \mathrm{{\frac12}}, \rm e
     rf"|\\(?:{'|'.join(sorted(_STYLES))})(?![a-zA-Z])"
     r"|^\s*(?:=|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z]))"
