@@ -750,9 +750,10 @@ def test_the_answer_of_a_worked_solution_is_its_last_line_or_box(
     tmp_path: Path, marker: Any
 ) -> None:
     answers = ["2 + 2 = 4\n#### 4", "so \\boxed{1} or rather \\boxed{1,005}.", "7"]
+    answers += ["It is 5. #### 5", "So it is <answer>6</answer>"]
     rows = [{"question": f"{i}?", "answer": answer} for i, answer in enumerate(answers)]
     task = QuestionFile(train=jsonl(tmp_path / "a.jsonl", rows), marker=marker)
-    golds = {"number": ["4", "1005", "7"], "expression": ["4", "1,005", "7"]}
+    golds = {"number": ["4", "1005", "7", "5", "6"], "expression": ["4", "1,005", "7", "5", "6"]}
     assert [p.answer for p in task.train()] == golds[marker]
 
 

@@ -7,7 +7,6 @@ that has imported torch and TRL, which takes five seconds; several train one cel
 import ctypes
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -112,16 +111,6 @@ def compiled(folder: Path) -> Path:
     source = Path(__file__).with_suffix(".c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
     return library
-
-
-def kind(step: str) -> str:
-    """A step without the digits and hashes that differ between updates, cells and runs."""
-    return re.sub(r"[0-9a-f]{8,}|\d+", "#", step)
-
-
-def of_each_kind(steps: Sequence[str]) -> list[int]:
-    """The numbers, from 1, of the last step of each kind."""
-    return sorted({kind(step): number for number, step in enumerate(steps, 1)}.values())
 
 
 def serve() -> None:

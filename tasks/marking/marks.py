@@ -168,7 +168,7 @@ def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> 
 
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER_ANSWER = re.compile(r"[A-Z]|\([A-Z]\)")
-_HASH_LINE = re.compile(r"^####[ \t]*(\S.*)\Z", re.MULTILINE)
+_HASH_LINE = re.compile(r"(?<!\S)####[ \t]*(\S.*)\Z")
 
 
 def final_answer(text: str) -> str:

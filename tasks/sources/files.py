@@ -122,14 +122,15 @@ def completion_texts(value: Any) -> list[str] | None:
 
 
 # One answer in a form of its own: a list of one text, as JSON or as Python writes it; between
-# delimiters of mathematics; at the end of a sentence.
+# delimiters of mathematics; in tags; at the end of a sentence.
 _FORMS = (
     re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL),
     re.compile(r"\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL),
+    re.compile(r".*<answer>(.+?)</answer>", re.DOTALL | re.IGNORECASE),
     re.compile(r".*\bthe (?:final |correct )?answer is:?\s+(\S.*?)\.?", re.DOTALL | re.IGNORECASE),
 )
 # The same for Arrow: whether a text may be of one of these forms.
-FORMS = r"""^\s*\[\s*["']|^\s*\\[(\[]|(?i:answer is)"""
+FORMS = r"""^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
 # What data sets write where there is no answer, in lower case.
 PLACEHOLDERS = ("proof", "notfound", "not found", "n/a", "nan", "null", "none")
 
