@@ -27,6 +27,7 @@ from cluster.ray_internals import (
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity, usable_cpus
+from cluster.terminal import PlainError
 from cluster.watchdog import Watchdog, watched_start
 
 ENVIRONMENT = {
@@ -64,7 +65,7 @@ REMEDIES = {
 }
 
 
-class RayFails(RuntimeError):
+class RayFails(PlainError, RuntimeError):
     """Ray does not start, or ends its work early; the message says what to do."""
 
 

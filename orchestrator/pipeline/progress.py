@@ -1,6 +1,5 @@
-"""Live progress: bars at the bottom of a terminal, plain lines elsewhere. Independent of Ray."""
+"""Live progress: bars on a terminal and in a notebook, plain lines elsewhere. Independent of Ray."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,14 @@ from cluster.terminal import echo, printable_line
 from orchestrator.config.experiment import value_text
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, TimeLeft, duration
-from orchestrator.pipeline.live_region import LiveRegion, can_redraw, styled, terminal_size
+from orchestrator.pipeline.live_region import (
+    LiveRegion,
+    NotebookRegion,
+    open_region,
+    progress_stream,
+    styled,
+    terminal_size,
+)
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
@@ -43,14 +49,14 @@ class RunningCell(NamedTuple):
 class ProgressDisplay:
     """The state of a run: cells done, cells running, and the ETA of the forecast.
 
-    As a context manager it draws bars if `out` is a terminal, in a thread that reads the forecast
-    and the meter while the driver changes them.
+    As a context manager it draws bars if `out` is a terminal or a notebook's, in a thread that reads
+    the forecast and the meter while the driver changes them.
     """
 
     total: int
     done: int = 0
-    out: TextIO = field(default_factory=lambda: sys.stderr)
-    every: float = 10.0  # seconds between two lines, if not on a terminal
+    out: TextIO = field(default_factory=progress_stream)
+    every: float = 10.0  # seconds between two lines, where nothing can be redrawn
     forecast: Forecast | None = None
     meter: UsageMeter | None = None
     names: Mapping[str, str] = field(default_factory=dict)  # by cell_id, for bars
@@ -66,7 +72,7 @@ class ProgressDisplay:
         self._left: TimeLeft | None = None
         self._cells_left: dict[str, TimeLeft] = {}  # of running cells, by cell_id
         self._gpu_hours: float | None = None
-        self._region: LiveRegion | None = None
+        self._region: LiveRegion | NotebookRegion | None = None
         self._ending = ExitStack()
 
     @classmethod
@@ -84,9 +90,8 @@ class ProgressDisplay:
         }
 
     def __enter__(self) -> Self:
-        if can_redraw(self.out):
-            self._region = LiveRegion(self.out, self._frame)
-            self._region.start()
+        self._region = open_region(self.out, self._frame)
+        if self._region:
             self._ending.enter_context(at_end(self._region.stop, before_message=True))
         return self
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from cluster.actors import WorkerFails, interpreter_path, interpreter_problem, run_in_worker
+from cluster.terminal import PlainError
 from orchestrator.config.probe import Probe, check_engine_args
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.plugins.project_modules import PACKAGES, ROOT
@@ -32,7 +33,7 @@ BOMBS = (
 )
 
 
-class MarkerFails(RuntimeError):
+class MarkerFails(PlainError, RuntimeError):
     """A marker gets its own answers wrong; the message names the answer and the rule."""
 
 

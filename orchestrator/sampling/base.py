@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from cluster.terminal import PlainError
 from orchestrator.plugins.user_code import is_own, user_errors
 from orchestrator.sampling.model import ModelSource
 
@@ -113,7 +114,7 @@ def render(
     return list(rendered["input_ids"])
 
 
-class SamplingError(RuntimeError):
+class SamplingError(PlainError, RuntimeError):
     """An engine does not start, or failed; the message names it and the reason."""
 
 

@@ -121,6 +121,7 @@ def run_cells(
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 callbacks=[_callback(driver)],
                 verbose=0,
+                progress_reporter=tune.CLIReporter(),  # the one of notebooks clears the output
             ),
         ).fit()
     if unfinished := driver.waiting + len(driver.running):  # a signal that Tune handles, say
