@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
 
+from orchestrator.plugins.counts import counted
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
 from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.marks import (
@@ -281,7 +282,9 @@ class QuestionFile(ReadTask):
             unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
             raise TaskError(f"{rows.error or unmarkable} (no row of the file can be used)")
         if invalid_rows := rows.count - len(prompts):
-            self.note(f"{split}: {invalid_rows:,} of {rows.count:,} rows dropped as invalid")
+            self.note(
+                f"{split}: {invalid_rows:,} of {counted(rows.count, 'row')} dropped as invalid"
+            )
         return prompts
 
     @property

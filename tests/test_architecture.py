@@ -235,6 +235,73 @@ def test_a_module_that_prints_is_noticed(code: str) -> None:
     assert [*printing("orchestrator.cli.commands", ast.parse(code))]
 
 
+def uncounted(tree: ast.AST, nouns: set[str]) -> Iterator[str]:
+    """The values in f-strings before the plural of a noun that other messages count."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for value, text in zip(node.values, node.values[1:], strict=False):
+            if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                match = re.match(r" (?!of )([a-z]+ )?([a-z]+)s\b", text.value)
+                spec = ast.unparse(value.format_spec) if value.format_spec else ""
+                number = ast.unparse(value.value)
+                whole = spec in ("", "f','") and value.conversion == -1
+                constant = number.removeprefix("len(").rpartition(".")[2].rstrip(")").isupper()
+                if match and match[2] in nouns and whole and not constant:
+                    yield f"{number} {match[2]}s"
+
+
+def counted_nouns() -> set[str]:
+    """The nouns that `counted` is called with."""
+    nouns = set()
+    for file in source_modules().values():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "counted":
+                nouns |= {
+                    n.value.split()[-1] for n in node.args[1:2] if isinstance(n, ast.Constant)
+                }
+    return nouns
+
+
+PLURALS = {  # values before a plural that are texts, never 1, or not counts of that noun
+    "cluster.ray_internals": {"used[1] runs"},
+    "decile.trl": {"self._shared updates"},
+    "orchestrator.config.catalog": {"needs rollouts"},
+    "orchestrator.config.probe": {"k samples"},
+    "orchestrator.exchange.exports": {"len(rows) prompts"},
+    "orchestrator.exchange.imports": {"most samples"},
+    "orchestrator.exchange.item_files": {"file steps"},
+    "orchestrator.pipeline.long_prompts": {"contexts[name] tokens"},
+    "orchestrator.planning.pools": {"len(train) answers", "total prompts"},
+    "orchestrator.report.sections.items": {"len(analysis.differing) questions"},
+    "orchestrator.report.sections.tables": {"span updates"},
+    "orchestrator.report.sections.verdicts": {
+        "' or '.join(map(str, updates)) updates",
+        "span updates",
+        "span_text(match) updates",
+    },
+    "orchestrator.sampling.server": {"name characters"},
+    "orchestrator.stats.sentences": {"range_text(least.seeds, most.seeds, most_seeds) seeds"},
+    "orchestrator.training.trial": {"self.cell.name prompts"},
+    "tasks.code": {"len(prompts) rows"},
+    "tasks.sources.hub": {"constants.ENDPOINT answers"},
+}
+
+
+def test_counts_and_their_nouns_are_written_by_one_function() -> None:
+    """Otherwise a message says "1 prompts"."""
+    nouns = counted_nouns()
+    assert len(nouns) > 25
+    for module, file in source_modules().items():
+        found = {*uncounted(ast.parse(file.read_text()), nouns)}
+        assert found == PLURALS.get(module, set()), f"{module}: use counted(number, noun)"
+
+
+@pytest.mark.parametrize("code", ["f'{n:,} prompts'", "f'{len(rows)} training prompts: {x}'"])
+def test_a_count_without_that_function_is_noticed(code: str) -> None:
+    assert [*uncounted(ast.parse(code), {"prompt"})]
+
+
 OPENING = {  # functions that open a path
     *("open", "read_text", "read_bytes", "read_table", "read_schema", "read_metadata", "ZipFile"),
     *(

@@ -7,11 +7,11 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 from factories import finished_sweep, small_plan
-from notebooks import Output, code_cells, run_cells
 from test_report import POLICIES, probed
 
 from cluster.terminal import PlainError
 from decile.errors import as_user_error
+from notebooks import Output, code_cells, run_cells
 from orchestrator.cli.main import _failure
 from orchestrator.report.analysis import analyse
 from orchestrator.report.sections.page import sweep_page
@@ -105,7 +105,9 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
     cells = [*code_cells(ROOT / "notebooks" / "results.ipynb"), "results.plot()", "results"]
     cells.append("results.plot().savefig('figure.png')")
     outputs = run_cells(cells, tmp_path)
-    assert [o for each in outputs for o in each if o["output_type"] in ("error", "stream")][1:] == []
+    assert [o for each in outputs for o in each if o["output_type"] in ("error", "stream")][
+        1:
+    ] == []
     html = "".join(d.get("text/html", "") for each in outputs for d in data_of(each))
     assert len(page.figures) == 6 and "<svg" not in html
     assert all(figure.img in html for figure in page.figures.values())

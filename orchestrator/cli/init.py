@@ -33,8 +33,8 @@ from orchestrator.pipeline.own_data import (
     test_in,
 )
 from orchestrator.planning.plan import Plan, make_plan, unused_budgets
+from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import output_width, wrapped
-from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError
@@ -59,7 +59,10 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     names += [f"{more} more"] if more else []
     head = f"{_name(path)}: {counted(survey.rows, 'row')}, columns {', '.join(names)}"
     lines = [wrapped(head, output_width())]
-    questions = [f"{survey.question!r:.40}", f"up to {survey.longest_question:,} characters"]
+    questions = [
+        f"{survey.question!r:.40}",
+        f"up to {counted(survey.longest_question, 'character')}",
+    ]
     if survey.repeated:
         questions.append(f"{survey.repeated:,} repeated")
     if survey.contradicted:
@@ -93,7 +96,9 @@ def plan_lines(
 ) -> list[str]:
     """The split, the model and how the plan fits the machine."""
     pool = plan.pools[starter.dataset]
-    split = f"{len(pool.train):,} training prompts, {len(pool.test):,} test questions"
+    split = (
+        f"{counted(len(pool.train), 'training prompt')}, {counted(len(pool.test), 'test question')}"
+    )
     split += " (held out)" if "test_share" in starter.options else ""
     size = plan.cells[0].size
     millions = model.shape.parameters / 1e6 if model.shape else 0.0

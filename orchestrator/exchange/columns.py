@@ -17,6 +17,7 @@ from orchestrator.exchange.records import (
     parse_count,
     source_question,
 )
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
 from tasks.sources.files import (
@@ -89,7 +90,10 @@ def rate_record(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
     if n is not None and successes is not None and successes > n:
-        raise TaskError(f"{source.place}: {successes:,} successes of {n:,} samples")
+        raise TaskError(
+            f"{source.place}: {counted(successes, 'success', 'successes')} of "
+            f"{counted(n, 'sample')}"
+        )
     rate = float(value)
     return SolveRateRecord(
         source, rate, n, exact_count(rate, n) if successes is None else successes
@@ -246,5 +250,8 @@ def _per_completion(row: Row, name: str, count: int, place: str) -> Sequence[Any
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
-        raise TaskError(f"{place}: {name} has {len(value)} entries for {count} completions")
+        raise TaskError(
+            f"{place}: {name} has {counted(len(value), 'entry', 'entries')} for "
+            f"{counted(count, 'completion')}"
+        )
     return value

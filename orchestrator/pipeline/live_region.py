@@ -1,4 +1,4 @@
-"""Lines that rich redraws in place, at the bottom of a terminal or in the output of a notebook's cell.
+"""Lines that rich redraws in place: at the bottom of a terminal, or in a notebook's output.
 
 All else prints above them.
 """
@@ -138,7 +138,8 @@ class NotebookRegion:
         """Display the frame below the cell that runs."""
         from IPython.display import display
 
-        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+        shown: Callable[..., Any] = display  # untyped
+        self._handle = shown({"text/plain": ""}, raw=True, display_id=True)
         self.refresh()
         self._thread = threading.Thread(target=self._redraw, daemon=True)
         self._thread.start()

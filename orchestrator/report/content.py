@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from cluster.terminal import printable
+from orchestrator.plugins.counts import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -30,7 +31,7 @@ def visible(text: str, limit: int = COMPLETION_LIMIT) -> str:
     """The text, the middle of a long one left out; control characters are spelled out."""
     if len(text) > limit:
         head, tail = 2 * limit // 3, limit // 3
-        left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
+        left_out = f"\n[… {counted(len(text) - head - tail, 'character')} left out …]\n"
         text = text[:head] + left_out + text[-tail:]
     return printable(text.replace("\r\n", "\n"))
 
@@ -101,7 +102,10 @@ def shown_figure(**settings: Any) -> "MplFigure":
     class Figure(Base):
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             width, height = self.get_size_inches()
-            return png_of(self), {"width": round(CSS_DPI * width), "height": round(CSS_DPI * height)}
+            return png_of(self), {
+                "width": round(CSS_DPI * width),
+                "height": round(CSS_DPI * height),
+            }
 
     return Figure(**settings)
 

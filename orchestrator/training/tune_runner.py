@@ -24,6 +24,7 @@ from cluster.ray_internals import (
 )
 from cluster.session import RayFails, quiet_logs
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store, StoreError
@@ -126,7 +127,7 @@ def run_cells(
         ).fit()
     if unfinished := driver.waiting + len(driver.running):  # a signal that Tune handles, say
         raise RayFails(
-            f"Ray Tune ended before {unfinished} of {len(cells)} cells; "
+            f"Ray Tune ended before {unfinished} of {counted(len(cells), 'cell')}; "
             "rerun the same command to resume"
         )
 
