@@ -98,7 +98,7 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
     assert len(probe.prompts) == probe.table.num_rows == 64
     assert probe.samples.num_rows == 64 * 4
     assert "64 prompts × 4 samples" in probe.summary()
-    assert "<svg" in probe._repr_html_() and "<svg" in probe.plot()._repr_html_()
+    assert "<img" in probe._repr_html_() and probe.plot()._repr_png_()[0][:4] == b"\x89PNG"
     assert "prompts by hard" in subset._repr_html_()
     selector = api.trl.PromptSelector("hard", probe=probe, budget=0.25, seed=3)
     assert sorted(selector.subset["prompt_id"].to_pylist()) == sorted(
@@ -284,7 +284,7 @@ def test_results_are_those_of_the_report(finished: Path, tmp_path: Path) -> None
     [row] = (r for r in comparisons.table.to_pylist() if r["measure"] == "accuracy")
     [family] = results.analysis.families
     assert (row["effect"], row["p_holm"]) == (family.accuracy[0].effect, family.accuracy[0].p_holm)
-    assert "<svg" in results._repr_html_() and "2 of 2 cells" in repr(results)
+    assert "<img" in results._repr_html_() and "2 of 2 cells" in repr(results)
     with pytest.raises(api.UserError, match="no figure 'nothing': write one of test_accuracy"):
         results.plot("nothing")
 

@@ -274,6 +274,7 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
     "orchestrator.pipeline.long_prompts": {"contexts[name] tokens"},
     "orchestrator.planning.pools": {"len(train) answers", "total prompts"},
     "orchestrator.report.sections.items": {"len(analysis.differing) questions"},
+    "orchestrator.report.sections.pool": {"pool.expected samples"},
     "orchestrator.report.sections.tables": {"span updates"},
     "orchestrator.report.sections.verdicts": {
         "' or '.join(map(str, updates)) updates",
@@ -284,7 +285,6 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
     "orchestrator.stats.sentences": {"range_text(least.seeds, most.seeds, most_seeds) seeds"},
     "orchestrator.training.trial": {"self.cell.name prompts"},
     "tasks.code": {"len(prompts) rows"},
-    "tasks.sources.hub": {"constants.ENDPOINT answers"},
 }
 
 

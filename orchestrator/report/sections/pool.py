@@ -286,9 +286,8 @@ def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
     kept = names if len(names) <= most else names[: most - 1]
     by_tier = {name: sizes[name] for name in rising(kept)}
     if others := names[len(kept) :]:
-        by_tier[f"{counted(len(others), 'smaller tier')}"] = np.sum(
-            [sizes[n] for n in others], axis=0
-        )
+        smaller = counted(len(others), "smaller tier")
+        by_tier[smaller] = np.sum([sizes[n] for n in others], axis=0)
     shown = len(BANDS) if any(band[-1] for band in by_tier.values()) else len(BANDS) - 1
     body = [
         (one_line(name, 40) or "none", int(band.sum()), tuple((band / band.sum())[:shown]))
