@@ -174,9 +174,10 @@ def test_an_import_for_a_function_of_columns_needs_the_pool(
 
 
 def test_choices_in_another_column_make_a_question_unusable(tmp_path: Path) -> None:
-    letter = get_task("file", marker="letter")
-    row = {"question": "Which?", "ground_truth": "A", "choices": ["yes", "no"]}
-    assert "their choices are in a column of their own" in refusal(tmp_path, [row], letter)
+    text, letter = (get_task("file", marker=marker) for marker in ("text", "letter"))
+    row = {"question": "Which?", "ground_truth": "yes", "choices": ["yes", "no"]}
+    assert "their choices are in a column of their own" in refusal(tmp_path, [row], text)
+    assert texts(imported(tmp_path, [row], letter)) == [("Which?\n(A) yes\n(B) no", "(A)")]
     row["question"] = "Which? (A) yes (B) no"
     assert texts(imported(tmp_path, [row], letter)) == [("Which? (A) yes (B) no", "(A)")]
 

@@ -68,6 +68,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.contradicted:
         questions.append(f"{survey.contradicted:,} with several answers")
     lines.append(_line("questions", ", ".join(questions)))
+    if survey.choices:
+        lines.append(_line("", "the choices in columns of their own are asked with each question"))
     forms = ", ".join(
         f"{count:,} {form if count > 1 else _PLURAL.sub('', form, count=1)}"
         for form, count in survey.forms.items()

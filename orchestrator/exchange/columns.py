@@ -20,6 +20,7 @@ from orchestrator.exchange.records import (
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
+from tasks.sources.choices import choices_of
 from tasks.sources.files import (
     TURNS,
     cell,
@@ -185,7 +186,7 @@ def _questions(
         answer = _first(row, columns.answer)
         cells = {"": None, **row}
         try:
-            texts = read_texts(cells, question or "", answer or "")
+            texts = read_texts(cells, question or "", answer or "", choices=hints.letters)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         if hints.prompt_id is not None:
@@ -198,12 +199,8 @@ def _questions(
             dropped.remove(TURNS)  # the reply to the question is the completion
         for label in dropped:
             notes.count(label, place)
-        choices = row.get("choices")
-        if (
-            isinstance(choices, list)
-            and choices
-            and all(str(choice) not in texts.question for choice in choices)
-        ):
+        choices = None if hints.letters else choices_of(row)
+        if choices and all(str(choice) not in texts.question for choice in choices.values):
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source

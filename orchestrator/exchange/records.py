@@ -72,6 +72,7 @@ class Hints:
     answer: str | None = None
     completions: str | None = None
     prompt_id: str | None = None
+    letters: bool = False  # the marker's: choices in columns of their own are asked
 
     @property
     def columns(self) -> dict[str, str]:

@@ -277,9 +277,9 @@ def shares_text(outcomes: Mapping[str, int], digits: int = 1) -> str:
 def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
     """Pass rates by tier; empty where all prompts have the same tier."""
     prompts = pa.table({"tier": table["tier"], "band": band_of(table)})
-    counted = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
+    grouped = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
     sizes: dict[str, np.ndarray] = {}
-    for row in counted.to_pylist():
+    for row in grouped.to_pylist():
         bands = sizes.setdefault(str(row["tier"]), np.zeros(len(BANDS), int))
         bands[row["band"]] = row["count_all"]
     names = sorted(sizes, key=lambda name: (-sizes[name].sum(), name))
