@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
 
-from orchestrator.plugins.counts import counted
+from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
 from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.marks import (
@@ -283,7 +283,7 @@ class QuestionFile(ReadTask):
         prompts, rows = self._read_columns(split, file) or self._read_rows(split, file)
         for label, count in rows.dropped.items():
             if count:
-                self.note(f"{split}: {count:,} {label}")
+                self.note(f"{split}: {counted_label(count, label)}")
         if not prompts:
             unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
             raise TaskError(f"{rows.error or unmarkable} (no row of the file can be used)")

@@ -16,6 +16,7 @@ from sweeps import NAME, experiments, probed, store_of
 from test_architecture import HEAVY
 
 import decile as api
+from notebooks import run_cells
 from orchestrator.cli.main import main
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import write_part
@@ -293,8 +294,8 @@ def code(page: str) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S))
 
 
-def test_every_line_of_the_page_runs(
-    finished: Path, local_ray: Path, tmp_path: Path, capsys: Any
+def test_every_line_of_the_page_runs_in_a_notebook(
+    finished: Path, local_ray: Path, tmp_path: Path
 ) -> None:
     pool()
     content = yaml.safe_load(probed(finished, tmp_path, grpo=_TRAINING).read_text())
@@ -302,14 +303,20 @@ def test_every_line_of_the_page_runs(
     Path("mine.yaml").write_text(yaml.safe_dump(content))
     lines = [line for line in code(PAGE).split("\n") if line.strip()]
     assert len(lines) > 25
-    tree = ast.parse(code(PAGE))
-    for index, node in enumerate(tree.body):  # a notebook shows each of these
-        if isinstance(node, ast.Expr):
-            tree.body[index] = ast.parse(f"shown({ast.unparse(node)})").body[0]
-    shown = {"shown": lambda value: getattr(value, "_repr_html_", value.__repr__)()}
-    exec(ast.unparse(tree), shown)
+    cells = [ast.unparse(node) for node in ast.parse(code(PAGE)).body]
+    outputs = dict(zip(cells, run_cells(cells, tmp_path), strict=True))
+    everything = [output for each in outputs.values() for output in each]
+    assert [each for each in everything if each["output_type"] == "error"] == []
     assert Path("outcomes.png").exists() and Path("train.parquet.card.md").exists()
-    assert "unknown policy 'hardest'" in capsys.readouterr().out
+    text = "".join(each["text"] for each in everything if each["output_type"] == "stream")
+    assert "unknown policy 'hardest'" in text
+    for cell, own in outputs.items():  # what progress and trainer print is one output
+        displays = [each["data"] for each in own if each["output_type"] == "display_data"]
+        ours = [
+            line for each in own for line in each.get("text", "").split("\n") if "probe " in line
+        ]
+        if ".run()" in cell or "= decile.probe(" in cell:
+            assert len(displays) == 1 and displays[0]["text/plain"].strip() and not ours
 
 
 _TRAINING = {

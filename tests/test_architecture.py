@@ -21,6 +21,7 @@ from import_graph import (
 from processes import loaded_libraries
 
 from orchestrator.config.catalog import json_schema
+from orchestrator.plugins.counts import counted_label
 
 # A package imports only packages further down (docs: the package layout).
 ORDER = (
@@ -282,6 +283,7 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
         "span_text(match) updates",
     },
     "orchestrator.sampling.server": {"name characters"},
+    "orchestrator.selection.plan_probe": {"expected samples"},
     "orchestrator.stats.sentences": {"range_text(least.seeds, most.seeds, most_seeds) seeds"},
     "orchestrator.training.trial": {"self.cell.name prompts"},
     "tasks.code": {"len(prompts) rows"},
@@ -295,6 +297,26 @@ def test_counts_and_their_nouns_are_written_by_one_function() -> None:
     for module, file in source_modules().items():
         found = {*uncounted(ast.parse(file.read_text()), nouns)}
         assert found == PLURALS.get(module, set()), f"{module}: use counted(number, noun)"
+
+
+@pytest.mark.parametrize(
+    ("label", "one"),
+    [
+        ("rows dropped: no answer", "1 row dropped: no answer"),
+        (
+            "rows have several answers: the first is used",
+            "1 row has several answers: the first is used",
+        ),
+        ("system messages dropped", "1 system message dropped"),
+        ("questions with choices are read as worded", "1 question with choices is read as worded"),
+        ("numbers with a unit", "1 number with a unit"),
+        ("answers differ from the pool's", "1 answer differs from the pool's"),
+        ("LaTeX or formulas", "1 LaTeX or formulas"),
+        ("free text", "1 free text"),
+    ],
+)
+def test_a_label_agrees_with_its_count(label: str, one: str) -> None:
+    assert (counted_label(1, label), counted_label(2, label)) == (one, f"2 {label}")
 
 
 @pytest.mark.parametrize("code", ["f'{n:,} prompts'", "f'{len(rows)} training prompts: {x}'"])

@@ -6,7 +6,6 @@ and the machine; what it found out about each is printed.
 
 import argparse
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -33,7 +32,7 @@ from orchestrator.pipeline.own_data import (
     test_in,
 )
 from orchestrator.planning.plan import Plan, make_plan, unused_budgets
-from orchestrator.plugins.counts import counted
+from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.report.layout import output_width, wrapped
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
@@ -49,7 +48,6 @@ from tasks.sources.survey import (
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
 _MARKED = "gold answers marked correct"
-_PLURAL = re.compile(r"s\b")
 
 
 def survey_lines(path: str, survey: FileSurvey) -> list[str]:
@@ -70,10 +68,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     lines.append(_line("questions", ", ".join(questions)))
     if survey.choices:
         lines.append(_line("", "the choices in columns of their own are asked with each question"))
-    forms = ", ".join(
-        f"{count:,} {form if count > 1 else _PLURAL.sub('', form, count=1)}"
-        for form, count in survey.forms.items()
-    )
+    forms = ", ".join(counted_label(count, form) for form, count in survey.forms.items())
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))

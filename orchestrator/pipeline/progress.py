@@ -124,7 +124,7 @@ class ProgressDisplay:
             left = self.forecast.probe_left(probe_id)
         self._phase = Phase(label, done / total, f"{done:,}/{counted(total, 'sample')}", left)
         self._show(
-            lambda: f"{label}: {done}/{counted(total, 'sample')}, ETA {self._eta()}",
+            lambda: f"{label}: {done:,}/{counted(total, 'sample')}, ETA {self._eta()}",
             done in (0, total),
         )
 

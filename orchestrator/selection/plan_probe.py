@@ -88,7 +88,7 @@ class PlanProbe:
             expected = len(outcomes.prompts) * self.spec.settings.samples
             raise UserError(
                 f"the probe of {self.title} is not finished: "
-                f"{outcomes.drawn:,} of {counted(expected, 'sample')} in {self.store.uri}: "
+                f"{outcomes.drawn:,} of {expected:,} samples are stored in {self.store.uri}: "
                 f"run: {shlex.join(command)}"
             )
         return outcomes

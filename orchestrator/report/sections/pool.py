@@ -201,8 +201,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
         lines.append(f"{pool.drawn:,} of {pool.expected:,} samples were needed. {ADAPTIVE[:-1]}")
     elif not pool.complete:
         lines.append(
-            f"the probe is incomplete: {pool.drawn:,} of "
-            f"{counted(pool.expected, 'sample')} stored. "
+            f"the probe is incomplete: {pool.drawn:,} of {pool.expected:,} samples are stored. "
             "Rerun decile probe to draw the others"
         )
     scorable = counts(table, "scorable")
