@@ -7,8 +7,10 @@ from math import floor, inf
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.terminal import PlainError
 
-class ResourceError(ValueError):
+
+class ResourceError(PlainError, ValueError):
     """The requested resources can never fit the cluster, or there is no cluster to connect to."""
 
 

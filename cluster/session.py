@@ -27,7 +27,9 @@ from cluster.ray_internals import (
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity, usable_cpus
+from cluster.terminal import PlainError
 from cluster.watchdog import Watchdog, watched_start
+from orchestrator.plugins.counts import counted
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -64,7 +66,7 @@ REMEDIES = {
 }
 
 
-class RayFails(RuntimeError):
+class RayFails(PlainError, RuntimeError):
     """Ray does not start, or ends its work early; the message says what to do."""
 
 
@@ -94,7 +96,8 @@ def _check_limits() -> None:
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # Ray raises its limit to this one
     if 0 <= limit < OPEN_FILES:
         raise RayFails(
-            f"ulimit -n allows a process {limit} open files, and Ray needs {OPEN_FILES}: raise it"
+            f"ulimit -n allows a process {counted(limit, 'open file')}, and Ray needs "
+            f"{OPEN_FILES}: raise it"
         )
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit != resource.RLIM_INFINITY and (user := os.geteuid()):
@@ -105,7 +108,8 @@ def _check_limits() -> None:
         used = sum(info["num_threads"] or 0 for info in own)
         if limit - used < THREADS:
             raise RayFails(
-                f"ulimit -u allows this user {limit} threads, of which {used} are in use, and Ray "
+                f"ulimit -u allows this user {counted(limit, 'thread')}, of which "
+                f"{used} are in use, and Ray "
                 f"starts {THREADS}: raise it, or end other processes"
             )
     folder = ray_folder()
@@ -124,7 +128,8 @@ def _check_limits() -> None:
     system = os.statvfs(existing)
     if system.f_files and system.f_favail < TEMPORARY_FILES:
         raise RayFails(
-            f"{existing} has space for {system.f_favail} files, and Ray needs {TEMPORARY_FILES} "
+            f"{existing} has space for {counted(system.f_favail, 'file')}, and Ray "
+            f"needs {TEMPORARY_FILES} "
             "there: delete some, or set RAY_TMPDIR to another folder"
         )
 
@@ -145,7 +150,7 @@ def _folder_problem(folder: str) -> str:
     if re.search(r"[^ -~]|['\\]", folder):
         return "its name has a character that is not ASCII, a quotation mark or a backslash"
     if (excess := len(os.path.join(folder, SOCKET)) - SOCKET_BYTES) > 0:
-        return f"its name is {excess} characters too long for sockets"
+        return f"its name is {counted(excess, 'character')} too long for sockets"
     existing = _existing(folder)
     if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
         return f"{existing} is not a folder that this user may write to"

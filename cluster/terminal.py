@@ -35,6 +35,14 @@ def printable_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+class PlainError(Exception):
+    """An error whose message says all that a user needs to know."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback."""
+        return [printable_line(f"{type(self).__name__}: {self}")]
+
+
 def echo(text: str, file: TextIO | None = None) -> None:
     """Print lines to standard output, or to another stream."""
     print(printable(text), file=file, flush=True)

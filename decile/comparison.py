@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from decile.errors import UserError, as_user_error
 from orchestrator.exchange.item_files import ItemColumns
 from orchestrator.exchange.item_results import Source, compare_items
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
 from orchestrator.report.render import PAGES, section_html, terminal_items, write_page
 from orchestrator.report.sections.items import item_page
-from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import check_output
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class ItemComparison:
         return Path(page)
 
 
+@as_user_error()
 def compare(
     arms: Mapping[str, Any],
     *,

@@ -17,6 +17,7 @@ from orchestrator.pipeline.sweep import probe_experiment, run_experiment
 from orchestrator.planning.cells import Cell, cells_of
 from orchestrator.planning.open_plan import check_trainable, open_plan
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.project_modules import add_project
 from orchestrator.report.analysis import analyse
 from orchestrator.selection.plan_probe import PlanProbe, choose_probe
@@ -131,4 +132,6 @@ class Experiment:
         return Results(analyse(self.plan, self.store))
 
     def __repr__(self) -> str:
-        return f"<Experiment {self.plan.name}: {len(self.cells):,} cells, {self.store.uri}>"
+        return (
+            f"<Experiment {self.plan.name}: {counted(len(self.cells), 'cell')}, {self.store.uri}>"
+        )

@@ -12,6 +12,7 @@ from orchestrator.config.corrections import one_of
 from orchestrator.exchange.card import export_selected
 from orchestrator.exchange.exports import exported_table
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure
 from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
 from orchestrator.report.render import section_html
@@ -24,7 +25,6 @@ from orchestrator.report.sections.pool import (
 )
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
-from orchestrator.stats.sentences import counted
 from tasks import Prompt, Task
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ class Probe:
 
     def __repr__(self) -> str:
         k = self.spec.settings.samples
-        return f"<Probe of {self.stored.title}: {len(self._outcomes.prompts):,} prompts × {k}>"
+        return (
+            f"<Probe of {self.stored.title}: "
+            f"{counted(len(self._outcomes.prompts), 'prompt')} × {k}>"
+        )
 
 
 class Subset:

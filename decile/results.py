@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from decile.probes import chosen_figure
+from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, cell_table, comparison_table
 from orchestrator.report.content import Page
 from orchestrator.report.render import section_html, terminal_report, verdict_text
@@ -68,7 +69,7 @@ class Results:
 
     def __repr__(self) -> str:
         plan = self.analysis.plan
-        done = f"{len(self.analysis.rows):,} of {len(plan.cells):,} cells finished"
+        done = f"{len(self.analysis.rows):,} of {counted(len(plan.cells), 'cell')} finished"
         done += f", {len(self.failed):,} failed" * bool(self.failed)
         return f"<Results of {plan.name}: {done}>"
 
@@ -96,7 +97,7 @@ class Comparisons:
         return verdict_text(self.analysis) or "no cell has a result yet"
 
     def __repr__(self) -> str:
-        return f"<Comparisons of {self.analysis.plan.name}: {self.table.num_rows} pairs>"
+        return f"<Comparisons of {self.analysis.plan.name}: {counted(self.table.num_rows, 'pair')}>"
 
 
 class Html(str):

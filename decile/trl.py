@@ -27,6 +27,7 @@ from cluster.terminal import echo
 from decile.errors import as_user_error
 from orchestrator.config.entries import PolicyEntry, build_online_policy, build_policy
 from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.plugins.counts import counted
 from orchestrator.selection.candidates import check_choices, probed_history
 from orchestrator.selection.from_file import rated_table
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
@@ -119,7 +120,9 @@ class PromptSelector(TrainerCallback):
         total = rated.num_rows
         size = budget if isinstance(budget, int) else int(budget * total + 1e-9)
         if not size:
-            raise UserError(f"budget {budget} selects none of {total} prompts: write a larger one")
+            raise UserError(
+                f"budget {budget} selects none of {counted(total, 'prompt')}: write a larger one"
+            )
         try:
             subset, self.reason = select(rated, SubsetRequest(static, size, seed))
         except pa.ArrowException as error:
@@ -211,7 +214,8 @@ class PromptSelector(TrainerCallback):
         place = {prompt_id: i for i, prompt_id in enumerate(given)}
         if missing := [prompt_id for prompt_id in ids if prompt_id not in place]:
             raise UserError(
-                f"dataset: {len(missing):,} of {len(ids):,} prompts have no row, such as "
+                f"dataset: {len(missing):,} of "
+                f"{counted(len(ids), 'prompt has no row', 'prompts have no row')}, such as "
                 f"{shortened(missing[0])}: write the dataset that was probed, with its prompt_id"
             )
         rows = [place[prompt_id] for prompt_id in ids]
@@ -253,7 +257,8 @@ class PromptSelector(TrainerCallback):
         prompts = trainer.args.generation_batch_size // trainer.num_generations
         if prompts > self.subset.num_rows:  # TRL would train nothing, silently
             raise UserError(
-                f"a generation takes {prompts} prompts, and policy {self.policy.policy!r} selects "
+                f"a generation takes {counted(prompts, 'prompt')}, and policy "
+                f"{self.policy.policy!r} selects "
                 f"{self.subset.num_rows}: write a smaller batch or a larger budget"
             )
         if self._online:
@@ -349,7 +354,8 @@ class PromptSelector(TrainerCallback):
         if not correct and not self._watches_rewards:
             name = self._trainer.reward_func_names[self._decides]
             echo(
-                f"warning: none of {len(scores):,} completions of update {update} is correct: the "
+                f"warning: none of {counted(len(scores), 'completion')} of update "
+                f"{update} is correct: the "
                 f"highest reward of {name} is {max(scores):g}, and correct_from is "
                 f"{self._correct_from:g}: write the reward of a correct completion",
                 sys.stderr,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.user_code import user_errors
 from policies.base import (
     Bools,
@@ -75,18 +76,20 @@ def more_of(allocation: Allocation, name: str, groups: Groups) -> Rows:
     how = f"return a NumPy array with one whole number per prompt that sum to at most {groups.left}"
     if values.shape != (count,) or not np.issubdtype(values.dtype, np.integer):
         raise PolicyError(
-            f"allocation {name!r} returned {values.dtype} of shape {values.shape} for {count} "
-            f"prompts: {how}"
+            f"allocation {name!r} returned {values.dtype} of shape {values.shape} for "
+            f"{counted(count, 'prompt')}: {how}"
         )
     total = int(values.sum())
     if values.min() < 0 or not 0 < total <= groups.left:
         raise PolicyError(
-            f"allocation {name!r} returned {total} completions, the smallest {values.min()}: {how}"
+            f"allocation {name!r} returned {counted(total, 'completion')}, the "
+            f"smallest {values.min()}: {how}"
         )
     sizes = groups.drawn + values
     if total == groups.left and sizes.min() < LEAST:
         raise PolicyError(
-            f"allocation {name!r} leaves a prompt with {sizes.min()} of {sizes.sum()} completions: "
+            f"allocation {name!r} leaves a prompt with {sizes.min()} of "
+            f"{counted(sizes.sum(), 'completion')}: "
             f"hand out at least {LEAST} to each prompt"
         )
     return np.asarray(values, np.int64)
@@ -103,7 +106,7 @@ def checked_kept(kept: Any, name: str, drawn: int, size: int) -> Bools:
     if values.shape != (drawn,) or values.dtype != np.bool_ or values.sum() != size:
         raise PolicyError(
             f"allocation {name!r}: keep returned {values.dtype} of shape {values.shape} for "
-            f"{drawn} completions: return a NumPy array of booleans, {size} of them true"
+            f"{counted(drawn, 'completion')}: return a NumPy array of booleans, {size} of them true"
         )
     return values
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.plugins.counts import counted
+
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]  # row numbers or ranks
@@ -85,8 +87,9 @@ def checked_rows(chosen: Any, policy: str, size: int, pool: int) -> Rows:
     whole = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
     if not whole or len(rows) != size or len(np.unique(rows)) != size:
         raise PolicyError(
-            f"policy {policy!r} must return {size} distinct row numbers, and returned {rows.size} "
-            f"values ({len(np.unique(rows))} distinct): return a NumPy array of integers"
+            f"policy {policy!r} must return {size} distinct row numbers, and returned "
+            f"{counted(rows.size, 'value')} ({len(np.unique(rows))} distinct): return "
+            "a NumPy array of integers"
         )
     if rows.min() < 0 or rows.max() >= pool:
         raise PolicyError(f"policy {policy!r} returned a row outside 0…{pool - 1}")
@@ -177,7 +180,7 @@ class ScorePolicy(SubsetPolicy):
         """The message for a subset that cannot be filled."""
         left = " among the remaining ones" if shared else ""
         return (
-            f"{self.title} has {have} of {size} prompts {self.holds(difficulty)}{left}: "
+            f"{self.title} has {have} of {counted(size, 'prompt')} {self.holds(difficulty)}{left}: "
             f"write a smaller budget or {self.wider}"
         )
 
@@ -191,7 +194,8 @@ class ScorePolicy(SubsetPolicy):
         if np.shape(values) != (difficulty.num_rows,):
             raise PolicyError(
                 f"{self.title} returned {what} of shape {np.shape(values)} for "
-                f"{difficulty.num_rows} rows: return a NumPy array with one value per row"
+                f"{counted(difficulty.num_rows, 'row')}: return a NumPy array with "
+                "one value per row"
             )
         return np.asarray(values)
 

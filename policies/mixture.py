@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.plugins.counts import counted
 from policies.base import (
     SLACK,
     Bools,
@@ -123,7 +124,8 @@ def _pick(
         rows = np.flatnonzero(left)  # for a custom function without scores
         if len(rows) < count:
             raise PolicyError(
-                f"{part.name} has {len(rows)} of {count} prompts among the remaining ones: "
+                f"{part.name} has {len(rows)} of {counted(count, 'prompt')} among the "
+                "remaining ones: "
                 "write a smaller budget"
             )
         chosen = part.policy(difficulty.take(pa.array(rows)), count, rng)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from orchestrator.plugins.counts import counted
 from policies.base import Bools, Floats, Needs, PolicyError, Rows
 
 Counts = npt.NDArray[np.int32]
@@ -276,7 +277,7 @@ def checked_keep(kept: Any, policy: str, groups: int) -> Bools:
     values = np.asarray(kept)
     if values.shape != (groups,) or values.dtype != np.bool_:
         raise PolicyError(
-            f"policy {policy!r}: keep returned {values.dtype} of shape {values.shape} for {groups} "
-            "groups: return a NumPy array with one boolean per group"
+            f"policy {policy!r}: keep returned {values.dtype} of shape {values.shape} for "
+            f"{counted(groups, 'group')}: return a NumPy array with one boolean per group"
         )
     return values

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own, user_errors
 from policies.allocation import Allocation, SizeRule
@@ -78,7 +79,10 @@ def capacity_of(policy: Policy, difficulty: pa.Table) -> int:
 def capacity_text(policy: Policy, name: str, difficulty: pa.Table) -> str:
     """The number of eligible rows in words: `band has 3 of 40 prompts with a pass rate from …`."""
     holds = policy.holds(difficulty) if isinstance(policy, ScorePolicy) else "that it may select"
-    return f"{name} has {capacity_of(policy, difficulty)} of {difficulty.num_rows} prompts {holds}"
+    return (
+        f"{name} has {capacity_of(policy, difficulty)} of "
+        f"{counted(difficulty.num_rows, 'prompt')} {holds}"
+    )
 
 
 def ties_of(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> Ties | None:

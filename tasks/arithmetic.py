@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from orchestrator.plugins.counts import counted
 from tasks.base import (
     MAX_PROMPTS,
     NO_THINKING,
@@ -447,6 +448,7 @@ class Arithmetic(Task):
             if in_test_split(prompt) == (split == "test"):
                 kept.setdefault(prompt.prompt_id, prompt)
         raise TaskError(
-            f"there are not {size:,} different questions of steps {list(self.steps)} within "
+            f"there are not {counted(size, 'different question')} of steps "
+            f"{list(self.steps)} within "
             f"{self.largest}: write a smaller {split}, more steps or a larger largest"
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
+from orchestrator.plugins.counts import counted
 from tasks.base import Answer, Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
 from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.marks import Mark
@@ -167,7 +168,9 @@ class CompetitionMath(ReadTask):
         ]
         kept = [(row, gold) for row, gold in golds if gold]
         if dropped := len(golds) - len(kept):
-            self.note(f"{split}: {dropped:,} rows dropped without a boxed answer in the solution")
+            self.note(
+                f"{split}: {counted(dropped, 'row')} dropped without a boxed answer in the solution"
+            )
         return [
             make_prompt(self.name, str(row["problem"]), gold, _tier(row))
             for row, gold in kept

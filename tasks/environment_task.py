@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from orchestrator.plugins.counts import counted_label
 from orchestrator.plugins.user_code import user_errors
 from tasks.base import Marking, Prompt, Task, TaskError, Template, check_integer, make_prompt
 from tasks.environments import environment_class, environment_of, scores_itself
@@ -179,7 +180,7 @@ class EnvironmentTask(QuestionFile):
         if not prompts:
             raise TaskError(f"{place} returned no rows: return one dict per episode")
         for label in dropped:
-            self.note(f"all: {dropped[label]:,} {label}")
+            self.note(f"all: {counted_label(dropped[label], label)}")
         self.keep("all", Rows([], f"{self.described.reference}@{self.described.version}"))
         return PromptTable.of(prompts)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from orchestrator.plugins.counts import counted
 from tasks.base import Marking, Prompt, Template, boxed_templates, check_integer, make_prompt
 from tasks.marking.marks import Mark, mark_number
 from tasks.marking.numbers import normalize_number
@@ -106,5 +107,5 @@ class Gsm8k(ReadTask):
                 tier = str(solution_steps(solution))
                 prompts.append(make_prompt(self.name, str(row["question"]), gold, tier))
         if dropped := len(rows) - len(prompts):
-            self.note(f"{split}: {dropped:,} rows dropped without a number after ####")
+            self.note(f"{split}: {counted(dropped, 'row')} dropped without a number after ####")
         return prompts

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
 
+from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
 from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.marks import (
@@ -30,6 +31,7 @@ from tasks.marking.reading import (
 )
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.files import (
+    GOLD_FIELDS,
     INSTRUCTIONS,
     PLACEHOLDERS,
     SOLUTIONS,
@@ -39,6 +41,7 @@ from tasks.sources.files import (
     check_columns,
     column_value,
     is_chat,
+    json_object_of,
     json_text,
     plain_answer,
     read_file,
@@ -88,7 +91,9 @@ class QuestionFile(ReadTask):
     the question as the last user message and the answer as the reply to it. Without `tier` all
     prompts have the tier "all". `marker` is how answers are marked: as a number, an option letter,
     a mathematical expression, or text (the content of the last box; strict compares characters,
-    lenient ignores case, spaces, a full stop and `\text{}`).
+    lenient ignores case, spaces, a full stop and `\text{}`). With `letter`, the choices may be
+    columns of their own (`choices`, `options`, `A`, `B`, …): they are asked with the question, and
+    the answer may be a letter, a number from 0 or the text of a choice.
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
@@ -266,6 +271,8 @@ class QuestionFile(ReadTask):
         if self.function:
             return text.strip()
         plain = plain_answer(final_answer(text.strip()))
+        if json_object_of(plain) is not None:  # without one field that is the answer
+            return None
         if self.marker != "text":
             plain = plain.replace("\N{MINUS SIGN}", "-")
             if plain.lower() in PLACEHOLDERS:
@@ -276,12 +283,14 @@ class QuestionFile(ReadTask):
         prompts, rows = self._read_columns(split, file) or self._read_rows(split, file)
         for label, count in rows.dropped.items():
             if count:
-                self.note(f"{split}: {count:,} {label}")
+                self.note(f"{split}: {counted_label(count, label)}")
         if not prompts:
             unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
             raise TaskError(f"{rows.error or unmarkable} (no row of the file can be used)")
         if invalid_rows := rows.count - len(prompts):
-            self.note(f"{split}: {invalid_rows:,} of {rows.count:,} rows dropped as invalid")
+            self.note(
+                f"{split}: {invalid_rows:,} of {counted(rows.count, 'row')} dropped as invalid"
+            )
         return prompts
 
     @property
@@ -297,6 +306,8 @@ class QuestionFile(ReadTask):
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
             return None
         if self.function is not None or self.columns:  # of any values
+            return None
+        if self.marker == "letter":  # the choices may stand in other columns
             return None
         rows = _RowCounts()
         try:
@@ -367,7 +378,12 @@ class QuestionFile(ReadTask):
                 texts = read_texts(row, self.question, self.question)
                 texts = texts._replace(answer=json_text(value))
             else:
-                texts = read_texts(row, self.question, self.answer or self.question)
+                texts = read_texts(
+                    row,
+                    self.question,
+                    self.answer or self.question,
+                    choices=self.marker == "letter",
+                )
                 texts = texts if self.answer else texts._replace(answer="")
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
@@ -376,6 +392,12 @@ class QuestionFile(ReadTask):
             if column and not text:
                 raise TaskError(f"{place}: column {column!r} is empty")
         question, gold = self.bare_question(texts.question), self.read_answer(answer)
+        if gold is None and json_object_of(answer) is not None:
+            raise TaskError(
+                f"{place}: the answer {answer!r:.80} is a JSON object without one field that is "
+                f"the answer ({', '.join(GOLD_FIELDS[:3])}, …): write its text, or skip_invalid: "
+                "true to drop such rows"
+            )
         if gold is None:
             form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
             others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
@@ -394,7 +416,9 @@ class QuestionFile(ReadTask):
         """The question of a row, as prompts have it; "" where there is none."""
         if cell(row, self.question) is None:
             return ""
-        return self.bare_question(read_texts(row, self.question, self.question).question)
+        letter = self.marker == "letter"
+        texts = read_texts(row, self.question, self.question, choices=letter)
+        return self.bare_question(texts.question)
 
     def info_of(self, row: Row, place: str, gold: str, unread: Collection[str] = ()) -> str:
         """The columns of a row that travel with its prompt, as JSON text; "" if there are none.

@@ -13,6 +13,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, NamedTuple, Self
 
+from orchestrator.plugins.counts import counted
 from tasks.base import (
     MAX_PROMPTS,
     TEST_SHARE,
@@ -268,7 +269,8 @@ class ReasoningGym(Task):
                     most = " and ".join(f"{split}: {len(kept[split]):,}" for split in _SPLITS)
                     raise TaskError(
                         f"{name}: with this config there are not {needed['train']:,} different "
-                        f"training and {needed['test']:,} test questions: write at most {most} of "
+                        f"training and {counted(needed['test'], 'test question')}: "
+                        f"write at most {most} of "
                         "it, or a config with more"
                     )
                 if key is not None and new:

@@ -17,6 +17,7 @@ from itertools import groupby
 from math import isfinite
 from typing import Any, NamedTuple
 
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.project_modules import add_project, project_folders
 from orchestrator.plugins.registry import Registry
 from tasks.base import Answer, MarkLimits, Message, TaskError
@@ -337,7 +338,7 @@ async def _awaited(results: Sequence[Awaitable[Any]]) -> list[Any]:
 
 def _numbers(returned: Any, count: int) -> list[float | None] | str:
     """What a function returned for `count` completions as numbers, or what is wrong with it."""
-    of_count = f"for {count} completion{'s' * (count != 1)}"
+    of_count = f"for {counted(count, 'completion')}"
     values: list[float | None] = []
     try:
         for value in [] if isinstance(returned, str | Mapping) else returned:

@@ -289,7 +289,7 @@ def test_settings_that_an_allocation_cannot_have(
 
 def test_a_prompt_is_not_repeated_within_an_update(tmp_path: Path) -> None:
     """As its groups would draw the same rollouts."""
-    with pytest.raises(UserError, match="selects 1 prompts, fewer than the . of one update"):
+    with pytest.raises(UserError, match="selects 1 prompt, fewer than the . of one update"):
         loaded(tmp_path, "sqrt", budget=1)
     assert loaded(tmp_path, "uniform", budget=1).cells
 

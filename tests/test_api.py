@@ -16,6 +16,7 @@ from sweeps import NAME, experiments, probed, store_of
 from test_architecture import HEAVY
 
 import decile as api
+from notebooks import run_cells
 from orchestrator.cli.main import main
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import write_part
@@ -98,7 +99,7 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
     assert len(probe.prompts) == probe.table.num_rows == 64
     assert probe.samples.num_rows == 64 * 4
     assert "64 prompts × 4 samples" in probe.summary()
-    assert "<svg" in probe._repr_html_() and "<svg" in probe.plot()._repr_html_()
+    assert "<img" in probe._repr_html_() and probe.plot()._repr_png_()[0][:4] == b"\x89PNG"
     assert "prompts by hard" in subset._repr_html_()
     selector = api.trl.PromptSelector("hard", probe=probe, budget=0.25, seed=3)
     assert sorted(selector.subset["prompt_id"].to_pylist()) == sorted(
@@ -284,7 +285,7 @@ def test_results_are_those_of_the_report(finished: Path, tmp_path: Path) -> None
     [row] = (r for r in comparisons.table.to_pylist() if r["measure"] == "accuracy")
     [family] = results.analysis.families
     assert (row["effect"], row["p_holm"]) == (family.accuracy[0].effect, family.accuracy[0].p_holm)
-    assert "<svg" in results._repr_html_() and "2 of 2 cells" in repr(results)
+    assert "<img" in results._repr_html_() and "2 of 2 cells" in repr(results)
     with pytest.raises(api.UserError, match="no figure 'nothing': write one of test_accuracy"):
         results.plot("nothing")
 
@@ -293,8 +294,8 @@ def code(page: str) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S))
 
 
-def test_every_line_of_the_page_runs(
-    finished: Path, local_ray: Path, tmp_path: Path, capsys: Any
+def test_every_line_of_the_page_runs_in_a_notebook(
+    finished: Path, local_ray: Path, tmp_path: Path
 ) -> None:
     pool()
     content = yaml.safe_load(probed(finished, tmp_path, grpo=_TRAINING).read_text())
@@ -302,14 +303,20 @@ def test_every_line_of_the_page_runs(
     Path("mine.yaml").write_text(yaml.safe_dump(content))
     lines = [line for line in code(PAGE).split("\n") if line.strip()]
     assert len(lines) > 25
-    tree = ast.parse(code(PAGE))
-    for index, node in enumerate(tree.body):  # a notebook shows each of these
-        if isinstance(node, ast.Expr):
-            tree.body[index] = ast.parse(f"shown({ast.unparse(node)})").body[0]
-    shown = {"shown": lambda value: getattr(value, "_repr_html_", value.__repr__)()}
-    exec(ast.unparse(tree), shown)
+    cells = [ast.unparse(node) for node in ast.parse(code(PAGE)).body]
+    outputs = dict(zip(cells, run_cells(cells, tmp_path), strict=True))
+    everything = [output for each in outputs.values() for output in each]
+    assert [each for each in everything if each["output_type"] == "error"] == []
     assert Path("outcomes.png").exists() and Path("train.parquet.card.md").exists()
-    assert "unknown policy 'hardest'" in capsys.readouterr().out
+    text = "".join(each["text"] for each in everything if each["output_type"] == "stream")
+    assert "unknown policy 'hardest'" in text
+    for cell, own in outputs.items():  # what progress and trainer print is one output
+        displays = [each["data"] for each in own if each["output_type"] == "display_data"]
+        ours = [
+            line for each in own for line in each.get("text", "").split("\n") if "probe " in line
+        ]
+        if ".run()" in cell or "= decile.probe(" in cell:
+            assert len(displays) == 1 and displays[0]["text/plain"].strip() and not ours
 
 
 _TRAINING = {

@@ -21,6 +21,7 @@ from import_graph import (
 from processes import loaded_libraries
 
 from orchestrator.config.catalog import json_schema
+from orchestrator.plugins.counts import counted_label
 
 # A package imports only packages further down (docs: the package layout).
 ORDER = (
@@ -233,6 +234,94 @@ def test_one_module_prints() -> None:
 )
 def test_a_module_that_prints_is_noticed(code: str) -> None:
     assert [*printing("orchestrator.cli.commands", ast.parse(code))]
+
+
+def uncounted(tree: ast.AST, nouns: set[str]) -> Iterator[str]:
+    """The values in f-strings before the plural of a noun that other messages count."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for value, text in zip(node.values, node.values[1:], strict=False):
+            if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                match = re.match(r" (?!of )([a-z]+ )?([a-z]+)s\b", text.value)
+                spec = ast.unparse(value.format_spec) if value.format_spec else ""
+                number = ast.unparse(value.value)
+                whole = spec in ("", "f','") and value.conversion == -1
+                constant = number.removeprefix("len(").rpartition(".")[2].rstrip(")").isupper()
+                if match and match[2] in nouns and whole and not constant:
+                    yield f"{number} {match[2]}s"
+
+
+def counted_nouns() -> set[str]:
+    """The nouns that `counted` is called with."""
+    nouns = set()
+    for file in source_modules().values():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "counted":
+                nouns |= {
+                    n.value.split()[-1] for n in node.args[1:2] if isinstance(n, ast.Constant)
+                }
+    return nouns
+
+
+PLURALS = {  # values before a plural that are texts, never 1, or not counts of that noun
+    "cluster.ray_internals": {"used[1] runs"},
+    "decile.trl": {"self._shared updates"},
+    "orchestrator.config.catalog": {"needs rollouts"},
+    "orchestrator.config.probe": {"k samples"},
+    "orchestrator.exchange.exports": {"len(rows) prompts"},
+    "orchestrator.exchange.imports": {"most samples"},
+    "orchestrator.exchange.item_files": {"file steps"},
+    "orchestrator.pipeline.long_prompts": {"contexts[name] tokens"},
+    "orchestrator.planning.pools": {"len(train) answers", "total prompts"},
+    "orchestrator.report.sections.items": {"len(analysis.differing) questions"},
+    "orchestrator.report.sections.pool": {"pool.expected samples"},
+    "orchestrator.report.sections.tables": {"span updates"},
+    "orchestrator.report.sections.verdicts": {
+        "' or '.join(map(str, updates)) updates",
+        "span updates",
+        "span_text(match) updates",
+    },
+    "orchestrator.sampling.server": {"name characters"},
+    "orchestrator.selection.plan_probe": {"expected samples"},
+    "orchestrator.stats.sentences": {"range_text(least.seeds, most.seeds, most_seeds) seeds"},
+    "orchestrator.training.trial": {"self.cell.name prompts"},
+    "tasks.code": {"len(prompts) rows"},
+}
+
+
+def test_counts_and_their_nouns_are_written_by_one_function() -> None:
+    """Otherwise a message says "1 prompts"."""
+    nouns = counted_nouns()
+    assert len(nouns) > 25
+    for module, file in source_modules().items():
+        found = {*uncounted(ast.parse(file.read_text()), nouns)}
+        assert found == PLURALS.get(module, set()), f"{module}: use counted(number, noun)"
+
+
+@pytest.mark.parametrize(
+    ("label", "one"),
+    [
+        ("rows dropped: no answer", "1 row dropped: no answer"),
+        (
+            "rows have several answers: the first is used",
+            "1 row has several answers: the first is used",
+        ),
+        ("system messages dropped", "1 system message dropped"),
+        ("questions with choices are read as worded", "1 question with choices is read as worded"),
+        ("numbers with a unit", "1 number with a unit"),
+        ("answers differ from the pool's", "1 answer differs from the pool's"),
+        ("LaTeX or formulas", "1 LaTeX or formulas"),
+        ("free text", "1 free text"),
+    ],
+)
+def test_a_label_agrees_with_its_count(label: str, one: str) -> None:
+    assert (counted_label(1, label), counted_label(2, label)) == (one, f"2 {label}")
+
+
+@pytest.mark.parametrize("code", ["f'{n:,} prompts'", "f'{len(rows)} training prompts: {x}'"])
+def test_a_count_without_that_function_is_noticed(code: str) -> None:
+    assert [*uncounted(ast.parse(code), {"prompt"})]
 
 
 OPENING = {  # functions that open a path

@@ -83,7 +83,7 @@ def test_tests_are_read_in_the_forms_of_data_sets(
         ("[1", "not JSON"),
         ([1, "a"], "neither texts nor objects"),
         ({"in": 1}, "it has the keys in"),
-        ({"inputs": ["a"], "outputs": []}, "1 inputs and 0 outputs"),
+        ({"inputs": ["a"], "outputs": []}, "1 input and 0 outputs"),
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": [1], "outputs": ["a"]}, "the input or output 1 is not a text"),
         ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "is not JSON"),
@@ -254,7 +254,7 @@ def test_a_row_becomes_a_prompt_with_its_solution(tmp_path: Path) -> None:
     assert json.loads(first.info) == {"solution": "double = 2\n"}
     assert task.solution(first) == "```python\ndouble = 2\n\n```"
     assert (second.question, second.info, task.solution(second)) == ("Call f.", "", None)
-    assert "train: 1 questions do not name what the tests call: the names were added" in task.notes
+    assert "train: 1 question does not name what the tests call: the names were added" in task.notes
     assert "1 of 2 rows have no solution to check tests with" in task.notes
     others = Code(train=file, question="q", tests="t").train()
     assert [p.prompt_id for p in others] == [first.prompt_id, second.prompt_id]

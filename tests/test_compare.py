@@ -429,7 +429,7 @@ def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None
     assert analysis.comparisons[0].left_out == 2
     caveats = item_verdict(analysis).caveats
     assert caveats[0] == SINGLE_SEED
-    assert "up to 2 questions are left out: not scored in every run" in caveats
+    assert "up to 2 questions left out: not scored in every run" in caveats
     same = compared(pair(tmp_path, rows("110010"), [{"note": "", **row} for row in rows("110010")]))
     assert any("a (seed 0) and b (seed 0) have the same score on every" in n for n in same.notes)
 

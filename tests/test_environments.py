@@ -256,7 +256,7 @@ def test_chats_and_rows_without_a_question(tmp_path: Path) -> None:
     files = {"train": path, "test": str(tmp_path / "copy.jsonl")}
     task = get_task("file", environment=f"{MODULE}:Guess", **files)
     assert [p.question for p in task.test()] == ["ask", ""]
-    assert "1 system messages dropped" in " ".join(task.notes)
+    assert "1 system message dropped" in " ".join(task.notes)
     assert not task.train(), "the rows of the test set"
     assert [p.tier for p in task_of(train=path, tier="number").train()] == ["1", "2"]
 

@@ -115,10 +115,10 @@ def test_trl_completions_are_marked(tmp_path: Path) -> None:
 
 def test_rows_without_an_answer_are_dropped_and_counted(tmp_path: Path) -> None:
     rows = [{"prompt": [USER], "answer": "4"}, {"prompt": [USER], "answer": ""}]
-    assert "1 rows dropped: no answer (line 2)" in imported(tmp_path, rows, TASK).notes
+    assert "1 row dropped: no answer (line 2)" in imported(tmp_path, rows, TASK).notes
     rows = [{"prompt": [USER], "completion": [reply(RIGHT)]}]
     message = refusal(tmp_path, rows, TASK)
-    assert "every row was dropped. 1 rows dropped: no answer (line 1)" in message
+    assert "every row was dropped. 1 row dropped: no answer (line 1)" in message
     assert "--answer" in message
 
 
@@ -174,9 +174,10 @@ def test_an_import_for_a_function_of_columns_needs_the_pool(
 
 
 def test_choices_in_another_column_make_a_question_unusable(tmp_path: Path) -> None:
-    letter = get_task("file", marker="letter")
-    row = {"question": "Which?", "ground_truth": "A", "choices": ["yes", "no"]}
-    assert "their choices are in a column of their own" in refusal(tmp_path, [row], letter)
+    text, letter = (get_task("file", marker=marker) for marker in ("text", "letter"))
+    row = {"question": "Which?", "ground_truth": "yes", "choices": ["yes", "no"]}
+    assert "their choices are in a column of their own" in refusal(tmp_path, [row], text)
+    assert texts(imported(tmp_path, [row], letter)) == [("Which?\n(A) yes\n(B) no", "(A)")]
     row["question"] = "Which? (A) yes (B) no"
     assert texts(imported(tmp_path, [row], letter)) == [("Which? (A) yes (B) no", "(A)")]
 
@@ -198,7 +199,7 @@ def test_with_a_pool_answers_and_even_questions_may_be_missing(tmp_path: Path) -
     hints = Hints(prompt_id="id", completions="out")
     probe = imported(tmp_path, rows, OBJECTS, pool=pool, hints=hints)
     assert outcomes(probe) == ["correct"] and probe.prompts == (pool[0],)
-    assert "1 rows dropped: not in the task's training pool (line 2)" in probe.notes
+    assert "1 row dropped: not in the task's training pool (line 2)" in probe.notes
 
 
 def test_the_command_takes_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

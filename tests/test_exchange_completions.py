@@ -84,8 +84,8 @@ def test_rows_without_question_answer_or_completion_are_dropped_with_a_note(tmp_
     probe = imported(tmp_path, rows, TASK)
     assert outcomes(probe) == ["correct"]
     assert probe.notes[1:] == (
-        "1 rows dropped: no question (line 2)",
-        "1 rows dropped: no completion (line 7)",
+        "1 row dropped: no question (line 2)",
+        "1 row dropped: no completion (line 7)",
         "4 rows dropped: no answer (line 3, line 4, line 5, …)",
     )
 
@@ -114,7 +114,7 @@ def test_an_answer_column_that_changes_with_the_completion_is_refused(tmp_path: 
         ),
         ({"completions": ["a", 7]}, "in.jsonl:1: write completion (a text)"),
         ({"truncated": "yes"}, "in.jsonl:1: truncated 'yes': write true or false"),
-        ({"truncated": [True, True]}, "in.jsonl:1: truncated has 2 entries for 1 completions"),
+        ({"truncated": [True, True]}, "in.jsonl:1: truncated has 2 entries for 1 completion"),
         ({"finish": "eos"}, "in.jsonl:1: finish 'eos': write stop, length or error"),
         ({"tokens": -1}, "in.jsonl:1: invalid tokens -1: write an integer ≥ 0"),
         ({"tokens": True}, "in.jsonl:1: invalid tokens True"),

@@ -55,7 +55,7 @@ def test_a_named_layout_has_to_fit(tmp_path: Path) -> None:
 def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
     assert "holds no rows" in refusal(tmp_path, [], TASK)
     row = {"question": "2+2", "answer": None, "completion": RIGHT}
-    assert "every row was dropped. 1 rows dropped: no answer (line 1)" in refusal(
+    assert "every row was dropped. 1 row dropped: no answer (line 1)" in refusal(
         tmp_path, [row], TASK
     )
     with pytest.raises(TaskError, match=r"holds no results.json, traces.jsonl, results.jsonl"):
@@ -118,4 +118,4 @@ def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:
     probe = imported(tmp_path, rows, OBJECTS, pool=pool)
     assert outcomes(probe) == ["wrong"] * 3
     (note,) = [note for note in probe.notes if "differ" in note]
-    assert note.startswith("1 answers differ from the pool's, which are kept (line 3")
+    assert note.startswith("1 answer differs from the pool's, which are kept (line 3")

@@ -148,7 +148,7 @@ def test_errors_scores_attachments_and_choices_of_inspect_are_read(
     )
     probe = import_probe(log(tmp_path, choices), None, get_task("file", marker="letter"))
     assert probe.prompts[0].question == worded
-    assert noted(probe.notes, "1 questions with choices are read as the solver worded them")
+    assert noted(probe.notes, "1 question with choices is read as the solver worded them")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_errors_scores_attachments_and_choices_of_inspect_are_read(
         ([json.dumps(inspect_sample(input="\ud800"))], "half of a surrogate pair"),
         ([b"\xff{}"], "invalid start byte: write it as UTF-8 text"),
         ([inspect_sample(input={"a": 1})], "samples/1_epoch_1: the question is {'a': 1}"),
-        ([inspect_sample(input=None)], "1 rows dropped: no question (samples/1_epoch_1)"),
+        ([inspect_sample(input=None)], "1 row dropped: no question (samples/1_epoch_1)"),
     ],
 )
 def test_damaged_samples_of_inspect_are_named(
@@ -256,7 +256,7 @@ def test_rollouts_of_verl_are_read() -> None:
         "Our\nuser names?": ["correct"],
     }
     assert noted(probe.notes, f"3 {SYSTEM}") and noted(probe.notes, f"2 {INSTRUCTIONS}")
-    assert noted(probe.notes, "1 prompts are in no known chat template: the whole text is the")
+    assert noted(probe.notes, "1 prompt is in no known chat template: the whole text is the")
     assert noted(probe.notes, "the source's grader and this marker agree on 6 of 6")
     assert noted(probe.notes, "verl does not record which answers were cut off")
 

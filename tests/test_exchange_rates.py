@@ -51,7 +51,7 @@ def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -
     assert (rows["1+2"]["n"], rows["1+2"]["successes"], rows["1+2"]["low"]) == (8, None, None)
     low, high = wilson(np.array([2]), np.array([8]))
     assert (rows["2+2"]["low"], rows["2+2"]["high"]) == pytest.approx((low[0], high[0]))
-    assert "1 rows dropped: no solve rate (line 4)" in probe.notes
+    assert "1 row dropped: no solve rate (line 4)" in probe.notes
     assert any(note.startswith("solve rates only: no outcome detail") for note in probe.notes)
 
 
@@ -77,9 +77,9 @@ def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
     probe = imported(tmp_path, rows, TASK)
     assert len(probe.prompts) == 2
     assert probe.notes[1:4] == (
-        "1 rows dropped: duplicate prompt (line 2)",
-        "1 rows dropped: duplicate prompt with another rate (line 3)",
-        "1 questions are repeated with another answer; both are kept (line 4)",
+        "1 row dropped: duplicate prompt (line 2)",
+        "1 row dropped: duplicate prompt with another rate (line 3)",
+        "1 question is repeated with another answer; both are kept (line 4)",
     )
 
 
@@ -135,8 +135,8 @@ def test_skywork_counts_failures_of_sixteen(tmp_path: Path) -> None:
     probe = imported(tmp_path, rows, TASK, hints=Hints(model="small"))
     assert probe.layout == "skywork" and rates(probe) == {"2+2": 0.0, "1+1": 0.75}
     assert {p.answer for p in probe.prompts} == {"4", "2"}
-    assert "1 rows dropped: no answer (line 3)" in probe.notes
-    assert "1 rows have several answers: the first is used (line 1)" in probe.notes
+    assert "1 row dropped: no answer (line 3)" in probe.notes
+    assert "1 row has several answers: the first is used (line 1)" in probe.notes
     assert rates(imported(tmp_path, rows, TASK, hints=Hints(model="large"))) == {"2+2": 1.0}
     message = refusal(tmp_path, rows, TASK)
     assert "several models are rated: write --model with one of small, large" in message

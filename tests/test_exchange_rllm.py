@@ -88,7 +88,7 @@ def test_rllm_episodes_are_marked_again(tmp_path: Path, folder: str) -> None:
     episode(run / folder, 3, "1+1", "2", "", **outputs)
     probe = import_probe(run / "results.json", None, TASK)
     assert outcomes(probe) == ["correct", "wrong", "truncated", "error"]
-    assert "1 items dropped: no episode was saved (item 4)" in probe.notes
+    assert "1 item dropped: no episode was saved (item 4)" in probe.notes
     assert any("agree on 2 of 3 (1 correct for the source only" in note for note in probe.notes)
 
 

@@ -86,7 +86,7 @@ def test_verifiers_traces_and_episodes_are_read(tmp_path: Path) -> None:
     assert outcomes(probe) == ["correct", "truncated", "truncated", "error", "wrong", "error"]
     assert probe.samples is not None
     assert probe.samples["tokens"].to_pylist() == [7, None, 7, 7, 7, None]
-    assert "1 rows dropped: several agents answer in one episode (line 7)" in probe.notes
+    assert "1 row dropped: several agents answer in one episode (line 7)" in probe.notes
 
 
 def test_early_traces_have_flat_tasks_and_no_sampled_flag(tmp_path: Path) -> None:

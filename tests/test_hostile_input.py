@@ -51,7 +51,7 @@ MARKS = ["correct", "wrong"]
         ({"prompt_id": IDS, "pass_rate": [-0.1, 0.5]}, "of prompt 'a' is -0.1"),
         ({"prompt_id": IDS, "pass_rate": [0.5, NAN]}, "of prompt 'b' is nan"),
         ({"prompt_id": ["a", "a"], "pass_rate": [0.5, 0.5]}, "prompt 'a' has several rows"),
-        ({"prompt_id": ["a", None], "pass_rate": [0.5, 0.5]}, "1 rows have no prompt_id"),
+        ({"prompt_id": ["a", None], "pass_rate": [0.5, 0.5]}, "1 row has no prompt_id"),
         ({"prompt_id": [], "pass_rate": []}, "holds no rows"),
         ({"prompt_id": [], "sample": [], "outcome": []}, "holds no rows"),
         ({"prompt_id": ["a", None], "sample": [0, 1], "outcome": MARKS}, "have no prompt_id"),

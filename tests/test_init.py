@@ -22,7 +22,7 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
-from orchestrator.exchange import import_probe
+from orchestrator.exchange import Hints, import_probe
 from orchestrator.exchange.mark import mark_file
 from orchestrator.pipeline.own_data import REVISIONS, choose_model, slug
 from orchestrator.pipeline.run import Run
@@ -34,7 +34,7 @@ from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from tasks import Answer, get_task
+from tasks import Answer, TaskError, get_task
 from tasks.arithmetic import Arithmetic
 from tasks.base import in_test_split, make_prompt
 from tasks.question_file import QuestionFile
@@ -176,13 +176,127 @@ def test_placeholders_among_mathematical_answers_are_dropped_by_line(
     assert len(pool.train) + len(pool.test) == 40
 
 
-@pytest.mark.parametrize("choices", [["a", "b"], {"text": ["a", "b"], "label": ["A", "B"]}])
-def test_questions_are_not_asked_without_their_choices(
-    choices: Any, capsys: pytest.CaptureFixture[str]
+TEXTS = ("red", "7", "a+b (c)")
+# Layouts of choices; each row's answer is that of choice `i`.
+CHOICES: dict[str, Callable[[int], Row]] = {
+    "mmlu": lambda i: {"choices": [*TEXTS], "answer": i},
+    "arc": lambda i: {"choices": {"text": [*TEXTS], "label": [*"ABC"]}, "answerKey": "ABC"[i]},
+    "arc numbers": lambda i: {
+        "choices": {"text": [*TEXTS], "label": [*"123"]},
+        "answerKey": "123"[i],
+    },
+    "letters": lambda i: {
+        "A": TEXTS[0],
+        "B": TEXTS[1],
+        "C": TEXTS[2],
+        "D": None,
+        "answer": "ABC"[i],
+    },
+    "medmcqa": lambda i: {"opa": TEXTS[0], "opb": TEXTS[1], "opc": TEXTS[2], "answer": i},
+    "columns": lambda i: {f"option_{'abc'[n]}": TEXTS[n] for n in range(3)} | {"answer": TEXTS[i]},
+    "object": lambda i: {
+        "options": dict(zip("ABC", TEXTS, strict=True)),
+        "answer": f"({'ABC'[i]})",
+    },
+    "json": lambda i: {"options": json.dumps(TEXTS), "answer": f"{'ABC'[i]}."},
+    "labelled": lambda i: {
+        "choices": [{"label": a, "text": t} for a, t in zip("ABC", TEXTS, strict=True)],
+        "answerKey": "ABC"[i],
+    },
+    "floats": lambda i: {"choices": [*TEXTS], "answer": float(i)},
+}
+
+
+@pytest.mark.parametrize("layout", CHOICES)
+def test_choices_in_columns_of_their_own_are_asked_with_letters_by_every_command(
+    layout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = jsonl([row | {"choices": choices} for row in rows_of(["A", "B"] * 30)])
-    assert "'choices' holds the choices" in refused(capsys, "--train", file, "--model", "tiny")
-    written("--train", file, "--question", "question")
+    rows = [{"question": f"Which is {i}?"} | CHOICES[layout](i % 3) for i in range(60)]
+    file, golds = jsonl(rows), {f"Which is {i}?": f"({'ABC'[i % 3]})" for i in range(60)}
+    written("--train", file)
+    assert "60 of 60 gold answers" in capsys.readouterr().out
+    [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
+    prompts = [*pool.train, *pool.test]
+    assert len(prompts) == 60
+    asked = "\n(A) red\n(B) 7\n(C) a+b (c)"
+    assert {p.question.removesuffix(asked): p.answer for p in prompts} == golds
+    answer = "answerKey" if "answerKey" in rows[0] else "answer"
+    letter = get_task("file", marker="letter")
+    drawn = [row | {"completion": r"\boxed{B}"} for row in rows]
+    counts = mark_file(
+        "file", {"marker": "letter"}, jsonl(drawn, "d.jsonl"), "m.jsonl", answer=answer
+    )
+    assert counts["correct"] == 20 and counts["wrong"] == 40
+    imported = import_probe("d.jsonl", None, letter, hints=Hints(answer=answer), pool=pool.train)
+    assert imported.samples is not None and imported.samples.num_rows == len(pool.train)
+    assert imported.samples["outcome"].to_pylist().count("correct") == sum(
+        p.answer == "(B)" for p in pool.train
+    )
+    own = import_probe("d.jsonl", None, letter, hints=Hints(answer=answer))
+    assert {p.prompt_id for p in own.prompts} == {p.prompt_id for p in prompts}
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer"),
+    [
+        (["x", "y"], "E"),
+        (["x", "y"], 2),
+        (["x", "y"], -1),
+        (["x", "x"], "x"),
+        (["1", "0"], "1"),  # the text of the first, and the number of the second
+        (["x", "y"], None),
+        (["x"], "A"),
+        (["x", None], "A"),
+        (["x", ["y"]], "A"),
+        ([*map(str, range(27))], "A"),
+    ],
+)
+def test_an_answer_that_names_no_choice_is_refused_with_its_line(
+    choices: Any, answer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": i % 2} for i in range(40)]
+    rows[6] |= {"choices": choices, "answer": answer}
+    file = jsonl([row | {"completion": "(A)"} for row in rows])
+    with pytest.raises(TaskError, match=r"mine\.jsonl:7"):
+        QuestionFile(path=file, marker="letter").train()
+    if answer is not None:  # a row without an answer is dropped, and counted
+        with pytest.raises(TaskError, match=r"mine\.jsonl:7"):
+            import_probe(file, None, get_task("file", marker="letter"))
+    with pytest.raises(TaskError, match=r"mine\.jsonl:7"):
+        mark_file("file", {"marker": "letter"}, file, "m.jsonl")
+    written("--train", file)
+    assert "39 of 40" in capsys.readouterr().out and dataset_options()["skip_invalid"]
+
+
+def test_choices_that_a_question_has_already_are_not_asked_twice() -> None:
+    rows = [
+        {"question": f"Q{i}?\nA. x\nB. y", "options": ["x", "y"], "answer": "AB"[i % 2]}
+        for i in range(40)
+    ]
+    prompts = QuestionFile(path=jsonl(rows), marker="letter").train()
+    assert all("(A)" not in prompt.question for prompt in prompts)
+
+
+def test_a_json_object_is_a_gold_only_where_one_field_is_the_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    golds: list[Any] = [{"ground_truth": str(i), "style": "rule"} for i in range(40)]
+    for answers in (golds, [json.dumps(gold) for gold in golds]):
+        file = jsonl(rows_of(answers))
+        written("--train", file, "--force")
+        assert "40 integers" in capsys.readouterr().out
+        prompts = QuestionFile(path=file).train()
+        assert {p.answer for p in prompts} <= {str(i) for i in range(40)}
+        drawn = jsonl([row | {"completion": r"\boxed{3}"} for row in rows_of(answers)], "d.jsonl")
+        assert mark_file("file", {}, drawn, "m.jsonl")["correct"] == 1
+    answers = [json.dumps({"x": 1, "y": i}) if i < 5 else "owl" for i in range(40)]
+    file = jsonl(rows_of(answers))
+    written("--train", file, "--force")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "5 JSON objects" in text and "35 of 40" in text and "mine.jsonl:1," in text
+    for marker in ("text", "number", "letter", "expression"):
+        with pytest.raises(TaskError, match=r"mine\.jsonl:1.*JSON object"):
+            QuestionFile(path=file, marker=marker).train()
 
 
 def test_chat_messages_as_json_text_are_questions() -> None:

@@ -1,9 +1,7 @@
 """The analysis of a store and its views: verdicts, claims, tables, figures, page, notebook."""
 
-import ast
 import csv
 import dataclasses
-import json
 import os
 import re
 import time
@@ -626,38 +624,6 @@ def test_the_pool_is_shown_where_its_probe_is_in_the_store(tmp_path: Path) -> No
     assert "40 prompts" in histogram.caption
     assert len(section.blocks) == 1 and isinstance(section.blocks[0], FigureRow)  # not adaptive
     assert all(f"<!-- {name} -->" in outcomes.svg for name in ("pool", *POLICIES))
-
-
-@pytest.mark.slow
-def test_the_notebook_shows_every_figure_and_table_of_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan, store = full_sweep(tmp_path)
-    probed(plan, store)
-    page = sweep_page(analyse(plan, store))
-    monkeypatch.setenv("DECILE_FILE", str(tmp_path / "experiments.yaml"))
-    monkeypatch.setenv("DECILE_STORAGE", store.root)
-    monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
-    html = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
-    assert len(page.figures) == 6
-    assert all(figure.svg in html for figure in page.figures.values())
-    titles = {table.title for table in page.tables.values()} - {"Cells"}  # how to reproduce
-    assert len(titles) >= 8 and all(f"<h3>{title}</h3>" in html for title in titles)
-
-
-def executed(notebook: Path) -> list[str]:
-    """Run a notebook's code; the HTML of its cells' last expressions."""
-    names: dict[str, object] = {}
-    outputs = []
-    for cell in json.loads(notebook.read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            tree = ast.parse("".join(cell["source"]))
-            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, notebook.name, "exec"), names)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
-                outputs.append(value._repr_html_() if hasattr(value, "_repr_html_") else "")
-    return outputs
 
 
 def test_a_policy_whose_cells_end_below_the_base_model_is_named(tmp_path: Path) -> None:

@@ -247,8 +247,8 @@ def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> No
         "train.jsonl holds 6 rows; the official number is 7,473",
         "train: 2 rows dropped without a number after ####",
         "test.jsonl holds 2 rows; the official number is 1,319",
-        "train: 1 repeated prompts dropped",
-        "train: 1 prompts dropped that are in the test set",  # under another gold, too
+        "train: 1 repeated prompt dropped",
+        "train: 1 prompt dropped that are in the test set",  # under another gold, too
     ]
     assert set(task.provenance) == {"train", "test"}
     small = Gsm8k(path=path, partial=True, train=1, test=0)
@@ -257,7 +257,7 @@ def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> No
 
 def test_gsm8k_with_an_unexpected_number_of_rows_is_refused(tmp_path: Path) -> None:
     path = gsm8k(tmp_path, [worked("a?", "1")], [worked("b?", "1")])
-    with refused("train.jsonl holds 1 rows; the official number is 7,473: write partial: true"):
+    with refused("train.jsonl holds 1 row; the official number is 7,473: write partial: true"):
         Gsm8k(path=path).train()
 
 
@@ -336,8 +336,8 @@ def test_math_reads_boxes_and_levels_and_notes_dropped_rows(tmp_path: Path) -> N
     ]
     assert pairs(task.test()) == [("q1", "2"), ("q2", "y")]
     assert [note for note in task.notes if "official" not in note] == [
-        "train: 1 rows dropped without a boxed answer in the solution",
-        "train: 1 prompts dropped that are in the test set",
+        "train: 1 row dropped without a boxed answer in the solution",
+        "train: 1 prompt dropped that are in the test set",
     ]
 
 
@@ -701,7 +701,7 @@ def test_a_solution_without_a_readable_end_is_named(tmp_path: Path) -> None:
 def test_test_questions_are_dropped_from_the_pool(tmp_path: Path) -> None:
     task = QuestionFile(train=questions(tmp_path, 4), test=questions(tmp_path / "t", 1))
     assert questions_of(task.train()) == ["1+1?", "2+1?", "3+1?"]
-    assert task.notes == ["train: 1 prompts dropped that are in the test set"]
+    assert task.notes == ["train: 1 prompt dropped that are in the test set"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """The store in a real MLflow: SQLite files, a server on loopback, and unavailable ones."""
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -608,11 +610,36 @@ def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: 
     assert command[command.index("--workers") + 1] == "1"
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_the_ui_prints_the_view_of_each_sweep_with_its_own_port(
+    used: bool,
+    store: Store,
+    plan: Plan,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri = default_tracking_uri(store)
+    tracker = Tracker.open(uri, store, plan)
+    page, commands = tracker.page, list[list[str]]()
+    tracker.close(ok=True)
+    monkeypatch.setattr(os, "execve", lambda path, command, _: commands.append(command))
+    with contextlib.ExitStack() as servers:
+        if used:  # by this process, or by another one already
+            with contextlib.suppress(OSError):
+                servers.enter_context(socket.create_server(("127.0.0.1", 5000)))
+            serve_ui(store)
+        else:
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                free = server.getsockname()[1]
+            serve_ui(store, port=free)
+    [command] = commands
+    port = int(command[command.index("--port") + 1])
+    assert port != 5000 if used else port == free
+    assert f"small: http://127.0.0.1:{port}/{page}\n" in capsys.readouterr().err
+
+
 def test_a_run_prints_links_to_its_curves(store: Store) -> None:
-    assert comparison_links(None, store, "#/x") == [
-        f"decile ui --storage {store.uri}",
-        "http://127.0.0.1:5000/#/x",
-    ]
+    assert comparison_links(None, store, "#/x") == [f"decile ui --storage {store.uri}"]
     spaced = Store("/my runs")
     assert comparison_links(None, spaced, "") == ["decile ui --storage '/my runs'"]
     assert comparison_links("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]

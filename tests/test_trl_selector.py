@@ -511,7 +511,7 @@ def test_a_state_of_another_selector_is_refused(
         ),
         ("hard", {"table": rates([0.5, 1.5])}, "pass_rate of prompt 'p1' is 1.5"),
         ("hard", {"table": rates([])}, "table: has no rows"),
-        ("hard", {"table": rates([0.5]), "budget": 1}, "1 of 1 prompts have no row, such as 'p0'"),
+        ("hard", {"table": rates([0.5]), "budget": 1}, "1 of 1 prompt has no row, such as 'p0'"),
         ("hard", {"table": "nowhere.parquet"}, "table nowhere.parquet: .*No such file"),
         ("hard", {"table": __file__}, "write a Parquet file that decile probe writes"),
         ("hard", {"probe": SimpleNamespace(table=rates([0.5]))}, "probe and table: write one"),

@@ -189,8 +189,8 @@ GOOD = Completion("x", 1, "stop")
     [
         (None, "sample() raised ZeroDivisionError: division by zero ({file}:{line})"),
         ("text", "sample() returned str for 2 requests: return one list per request"),
-        ([[GOOD, GOOD]], "sample() returned 1 values for 2 requests"),
-        ([[GOOD], [GOOD]], "sample() returned 1 values for 2 samples of a request"),
+        ([[GOOD, GOOD]], "sample() returned 1 value for 2 requests"),
+        ([[GOOD], [GOOD]], "sample() returned 1 value for 2 samples of a request"),
         ([[GOOD, "x"], [GOOD]], "sample() returned 'x' as a completion"),
         ([[GOOD, Completion("x", 1, "eos")], [GOOD]], "finish='eos'"),  # type: ignore[arg-type]
         ([[GOOD, Completion("x", 1.5, "stop")], [GOOD]], "tokens=1.5"),  # type: ignore[arg-type]

@@ -128,9 +128,9 @@ def report(arguments: argparse.Namespace) -> int:
 def select(arguments: argparse.Namespace) -> int:
     """Select a subset from the probe of an experiment, or from a probe or difficulty table."""
     from orchestrator.config.yaml_lines import named_values
+    from orchestrator.plugins.counts import counted
     from orchestrator.selection.from_file import select_file
     from orchestrator.selection.subsets import policy_entry, reason
-    from orchestrator.stats.sentences import counted
     from orchestrator.storage.store import Store
 
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
@@ -174,7 +174,7 @@ def import_(arguments: argparse.Namespace) -> int:
     """Import external completions or solve rates as a probe or difficulty table."""
     from orchestrator.exchange import Hints, import_file
     from orchestrator.planning.pools import load_prompts
-    from orchestrator.stats.sentences import counted
+    from orchestrator.plugins.counts import counted
 
     task = _task(arguments)
     summary = import_file(

@@ -29,8 +29,8 @@ from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
 from orchestrator.planning.resolve import datasets_of, model_source
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.checks import check_dataset, check_marker
-from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
@@ -88,7 +88,10 @@ def smoke_test(gpus: float = 1) -> str:
 def sample_with_vllm() -> str:
     """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
     samples = _sampled("tiny", "vllm", samples=4, tokens=16)
-    return f"{sum(sample.tokens for sample in samples)} tokens in {len(samples)} samples"
+    return (
+        f"{counted(sum(sample.tokens for sample in samples), 'token')} in "
+        f"{counted(len(samples), 'sample')}"
+    )
 
 
 def _sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Completion]":
@@ -197,7 +200,7 @@ class _Progress:
     def __call__(self, done: int, total: int) -> None:
         if time.monotonic() - self.printed > PROGRESS_SECONDS:
             self.printed = time.monotonic()
-            echo(f"checked {done:,} of {total:,} probes, subsets and cells", sys.stderr)
+            echo(f"checked {done:,} of {counted(total, 'probe')}, subsets and cells", sys.stderr)
 
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")
@@ -304,7 +307,7 @@ def _embedded() -> str:
     results = []
     for name in EMBEDDED:
         [completion] = _sampled(name, "transformers", samples=1, tokens=8)
-        results.append(f"{name} generated {completion.tokens} tokens")
+        results.append(f"{name} generated {counted(completion.tokens, 'token')}")
     return ", ".join(results)
 
 

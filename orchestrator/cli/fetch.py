@@ -24,6 +24,7 @@ from orchestrator.pipeline.transfer import (
 from orchestrator.planning.load import fetch_advice, repositories
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.resolve import resolve
+from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import output_width, table_text, wrapped
 from orchestrator.storage.errors import UserError
 from tasks import Task, TaskError
@@ -102,7 +103,10 @@ def _transfer(users: Users, files: Mapping[Repository, Sequence[HubFile]]) -> li
             f"{size_text(free)} free: set HF_HOME to a folder on another disk, or free some"
         )
     if needed:
-        _say(f"{len(needed)} files to download to {cache_folder()}: {size_text(total - done)}")
+        _say(
+            f"{counted(len(needed), 'file')} to download to {cache_folder()}: "
+            f"{size_text(total - done)}"
+        )
     with TransferProgress("downloading", total, done) as progress:
         for repository, each in files.items():
             progress.label = f"downloading {repository.id}"

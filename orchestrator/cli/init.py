@@ -6,7 +6,6 @@ and the machine; what it found out about each is printed.
 
 import argparse
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -33,8 +32,8 @@ from orchestrator.pipeline.own_data import (
     test_in,
 )
 from orchestrator.planning.plan import Plan, make_plan, unused_budgets
+from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.report.layout import output_width, wrapped
-from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError
@@ -49,7 +48,6 @@ from tasks.sources.survey import (
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
 _MARKED = "gold answers marked correct"
-_PLURAL = re.compile(r"s\b")
 
 
 def survey_lines(path: str, survey: FileSurvey) -> list[str]:
@@ -59,16 +57,18 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     names += [f"{more} more"] if more else []
     head = f"{_name(path)}: {counted(survey.rows, 'row')}, columns {', '.join(names)}"
     lines = [wrapped(head, output_width())]
-    questions = [f"{survey.question!r:.40}", f"up to {survey.longest_question:,} characters"]
+    questions = [
+        f"{survey.question!r:.40}",
+        f"up to {counted(survey.longest_question, 'character')}",
+    ]
     if survey.repeated:
         questions.append(f"{survey.repeated:,} repeated")
     if survey.contradicted:
         questions.append(f"{survey.contradicted:,} with several answers")
     lines.append(_line("questions", ", ".join(questions)))
-    forms = ", ".join(
-        f"{count:,} {form if count > 1 else _PLURAL.sub('', form, count=1)}"
-        for form, count in survey.forms.items()
-    )
+    if survey.choices:
+        lines.append(_line("", "the choices in columns of their own are asked with each question"))
+    forms = ", ".join(counted_label(count, form) for form, count in survey.forms.items())
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
@@ -93,7 +93,9 @@ def plan_lines(
 ) -> list[str]:
     """The split, the model and how the plan fits the machine."""
     pool = plan.pools[starter.dataset]
-    split = f"{len(pool.train):,} training prompts, {len(pool.test):,} test questions"
+    split = (
+        f"{counted(len(pool.train), 'training prompt')}, {counted(len(pool.test), 'test question')}"
+    )
     split += " (held out)" if "test_share" in starter.options else ""
     size = plan.cells[0].size
     millions = model.shape.parameters / 1e6 if model.shape else 0.0

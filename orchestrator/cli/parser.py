@@ -168,7 +168,9 @@ def build_parser() -> argparse.ArgumentParser:
     ui = _add(subparsers, "ui", commands.ui, "serve the MLflow UI on loopback", "--storage ./runs")
     ui.add_argument("--storage", default="./runs", help="storage of the results (default: ./runs)")
     ui.add_argument(
-        "--port", type=integer(1, 65_535), default=5000, help="port to listen on (default: 5000)"
+        "--port",
+        type=integer(1, 65_535),
+        help="port to listen on (default: 5000, or a free one where that is in use)",
     )
     return parser
 

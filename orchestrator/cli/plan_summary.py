@@ -21,10 +21,10 @@ from orchestrator.planning.cells import Cell, axes_without, cells_of
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan, unused_budgets
+from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
 from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
-from orchestrator.stats.sentences import counted
 from orchestrator.storage.store import StoreError
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks import OUTCOMES
@@ -296,7 +296,7 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
             + f", up to {draws} times as many drawn" * (draws > 1)
             + f"; the same prompts as {cell['same_as']}, trained once" * bool(cell["same_as"])
         )
-    lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]
+    lines += ["", f"{counted(len(view['cells']), 'cell')}, {view['cells_owed']} to run"]
     lines += _changed_lines(view["changed"])
     for probe in view["probes"]:
         counts = probe["samples"], probe["samples_owed"]
@@ -309,12 +309,15 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
     refreshes = view["refresh_rollouts_owed"]
     of_these = f" ({refreshes:,} in refreshes)" * bool(refreshes)
-    rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}{of_these}"
+    rollouts = f"{counted(view['rollouts_owed'], 'rollout')}{discarded}{of_these}"
     if view["updates_owed"]:
-        lines.append(f"{view['updates_owed']:,} updates, {rollouts} to run")
+        lines.append(f"{counted(view['updates_owed'], 'update')}, {rollouts} to run")
     lines += time_lines(view)
     for dataset in view["datasets"]:
-        sizes = f"{dataset['train']:,} training prompts, {dataset['test']:,} test questions"
+        sizes = (
+            f"{counted(dataset['train'], 'training prompt')}, "
+            f"{counted(dataset['test'], 'test question')}"
+        )
         lines.append(f"{dataset['dataset']}: {sizes}")
         origin = "; ".join(f"{split}: {text}" for split, text in dataset["provenance"].items())
         details = [origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Self
 
+from orchestrator.plugins.counts import counted
+
 
 @dataclass(frozen=True)
 class GrpoBatch:
@@ -71,10 +73,11 @@ class GrpoBatch:
             return None
         fit = max(group, round(total / group) * group)
         return (
-            f"num_generations {group} does not divide the {total} completions of one update "
+            f"num_generations {group} does not divide the "
+            f"{counted(total, 'completion')} of one update "
             f"(per_device_train_batch_size {self.micro} × gradient_accumulation_steps "
             f"{self.accumulated} × workers {self.workers}): "
-            f"write a batch of {fit} completions, or another num_generations"
+            f"write a batch of {counted(fit, 'completion')}, or another num_generations"
         )
 
     def copies(self, prompts: int) -> int:
@@ -96,20 +99,23 @@ class GrpoBatch:
         if prompts < self.prompts_per_update:
             divisor = f"; a number that divides {self.prompts_per_update} is repeated" * repeats
             return (
-                f"{prompts} prompts, fewer than the {self.prompts_per_update} of one update: write "
+                f"{counted(prompts, 'prompt')}, fewer than the "
+                f"{self.prompts_per_update} of one update: write "
                 f"a smaller batch, or a budget and policies that select more prompts{divisor}"
             )
         needed = self.per_generation * self.micro * self.workers / self.group_size
         remedy = "leave out grpo.steps_per_generation and grpo.generation_batch_size"
         if prompts < needed:
             return (
-                f"{prompts} prompts, fewer than the {needed:g} of one generation: write a larger "
+                f"{counted(prompts, 'prompt')}, fewer than the {needed:g} of one "
+                "generation: write a larger "
                 f"budget, or {remedy}"
             )
         epoch = int(prompts // needed * self.per_generation * self.iterations)
         if epoch % self.accumulated and epoch < self.updates * self.accumulated:
             return (
-                f"{prompts} prompts, an epoch of {epoch} micro-batches, so that its last update "
+                f"{counted(prompts, 'prompt')}, an epoch of {epoch} micro-batches, so "
+                "that its last update "
                 f"has {epoch % self.accumulated} in place of {self.accumulated}: {remedy}"
             )
         return None

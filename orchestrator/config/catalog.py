@@ -28,6 +28,7 @@ from orchestrator.config.entries import (
 )
 from orchestrator.config.experiment import Experiment, path_of
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError, shortened
 from policies import (
     Groups,
@@ -276,7 +277,10 @@ class LoadedConfig:
             ]
             every, updates = variant.evaluate.every, variant.full_grpo()["max_steps"]
             if every > updates:
-                text = f"every is {every}, but there are {updates} updates: only the base model"
+                text = (
+                    f"every is {every}, but there are {counted(updates, 'update')}: only "
+                    "the base model"
+                )
                 unusual.append(("evaluate.every", f"{text} and the last update are evaluated"))
             notes += [
                 f"warning: {self.error(text, 'experiments', name, *setting.split('.'), axes=axes)}"

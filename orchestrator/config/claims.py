@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from orchestrator.config.corrections import one_of
 from orchestrator.config.experiment import Experiment, value_text
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
 
 METRICS = ("accuracy", "gain", "learnable")
@@ -418,7 +419,8 @@ def _check_measured(claim: Claim, dataset: str, experiment: Experiment) -> None:
             setting = "samples" if own else "ood_samples"
             raise ClaimError(
                 claim.text,
-                f"{claim.metric} needs {claim.pass_at} samples per question of {test_set}, not "
+                f"{claim.metric} needs {counted(claim.pass_at, 'sample')} per "
+                f"question of {test_set}, not "
                 f"{samples}: write evaluate: {{{setting}: {claim.pass_at}}}, or a smaller k",
             )
         if not own and (claim.over or claim.at and claim.at != ("updates", updates)):
@@ -438,7 +440,8 @@ def _check_measured(claim: Claim, dataset: str, experiment: Experiment) -> None:
     if amount > updates:
         raise ClaimError(
             claim.text,
-            f"a cell has {updates:,} updates, not {amount:,.15g}: write at most {updates:,}",
+            f"a cell has {counted(updates, 'update')}, not {amount:,.15g}: write at "
+            f"most {updates:,}",
         )
     if own and amount != updates and (not every or amount % every):
         before = int(amount) // every * every if every else 0

@@ -37,6 +37,7 @@ from orchestrator.config.entries import (
 )
 from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
 from policies import PolicyError
@@ -206,7 +207,7 @@ class Grid(Settings):
         cells = prod(len(axis) for axis in axes)
         if cells > _MAX_CELLS:
             raise setting_error(
-                f"the grid has {cells:,} cells: write at most {_MAX_CELLS:,}, "
+                f"the grid has {counted(cells, 'cell')}: write at most {_MAX_CELLS:,}, "
                 "or several experiments"
             )
         return self
@@ -478,7 +479,8 @@ class Experiment(Settings):
             )
         if every >= updates:
             raise setting_error(
-                f"every is {every}, and there are {updates} updates, so that nothing is refreshed "
+                f"every is {every}, and there are {counted(updates, 'update')}, so "
+                "that nothing is refreshed "
                 f"before the last: write at most {max(1, updates - 1)}, or 0",
                 *("refresh", "every"),
             )

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from orchestrator.plugins.counts import counted
+
 # learnable takes prompts that are never solved last: many of these have a wrong gold answer.
 POLICIES = ("hard", "learnable", "middle", "easy", "random")
 GROUP = 8  # completions of a prompt in an update
@@ -110,7 +112,7 @@ class Starter:
                 6,
                 "gradient_accumulation_steps",
                 completions // self.batch,
-                f"{self.prompts_per_update} prompts × {GROUP} completions per update",
+                f"{counted(self.prompts_per_update, 'prompt')} × {GROUP} completions per update",
             ),
             tokens=self.tokens,
             save=max(1, self.updates // 4),

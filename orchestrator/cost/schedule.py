@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from cluster.resources import trials_at_once
 from orchestrator.config.experiment import Resources
 from orchestrator.planning.cells import Cell, HasAxes, block_of
+from orchestrator.plugins.counts import counted
 
 ROUNDING = 1e-9  # shares such as 0.1 do not add up to 1 exactly
 MAX_CHART_ROWS = 16
@@ -193,5 +194,5 @@ def gantt(
                 bars[first:last] = f"{name:─<{length - 1}}┤"[-length:]
         rows.append(f"{label:<{label_width}} |{''.join(bars)}|")
     if len(lanes) > len(rows):
-        rows.append(f"{'':<{label_width}}  … and {len(lanes) - len(rows)} more rows")
+        rows.append(f"{'':<{label_width}}  … and {counted(len(lanes) - len(rows), 'more row')}")
     return rows

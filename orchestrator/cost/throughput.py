@@ -36,6 +36,7 @@ from orchestrator.cost.memory import (
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from policies import OnlinePolicy, at_once_of, discards, max_draws_of
 from tasks.prompt_table import PromptTable
 
@@ -328,7 +329,7 @@ def model_speed(
 ) -> ModelSpeed:
     """Calibrated on (nominal, measured) costs if there are any, else from the model's size."""
     if pairs:
-        cells = f"{len(pairs)} finished cell{'s' * (len(pairs) > 1)}"
+        cells = f"{counted(len(pairs), 'finished cell')}"
         source = f"measured on {cells} in this storage"
         return ModelSpeed(size or ANY_SIZE, calibrate(pairs), source)
     if size is None:
@@ -548,7 +549,7 @@ def memory_lines(fits: Mapping[str, dict[str, Any]]) -> list[str]:
     lines = []
     for model, fit in fits.items():
         gpu, cells, count, asked = (fit[name] for name in ("gpu", "measured", "per_gpu", "asked"))
-        source = f"measured: {cells} finished cell{'s' * (cells > 1)}" if cells else "estimated"
+        source = f"measured: {counted(cells, 'finished cell')}" if cells else "estimated"
         if count == 0:
             fits_gpu = f" and does not fit {gpu}: use a smaller batch or load_in_4bit"
         elif count < asked:

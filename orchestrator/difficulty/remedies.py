@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from orchestrator.plugins.counts import counted
+
 NAMED = 1 / 4  # share of the failures from which on an outcome is named
 ANY_LIMIT = "the token limit"  # where the setting is not known
 FORM = "ask for the answer in the form that the marker reads, or choose another marker or marking"
@@ -35,8 +37,8 @@ def unread_answers(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> str:
     failed = {name: count for name, count in outcomes.items() if name != "correct" and count}
     kinds = ", ".join(f"{count:,} {name}" for name, count in failed.items() if name != "wrong")
     return (
-        f"most failures are not wrong answers ({kinds} of {sum(failed.values()):,} failed "
-        f"completions): {', or '.join(remedies)}"
+        f"most failures are not wrong answers ({kinds} of "
+        f"{counted(sum(failed.values()), 'failed completion')}): {', or '.join(remedies)}"
     )
 
 
@@ -63,6 +65,7 @@ def pool_warning(
     others = "use a stronger model, easier data or more samples"
     others = others if never >= always else "use harder data or more samples"
     return (
-        f"only {mixed:,} of {len(successes):,} prompts can give a signal (solved in some samples, "
+        f"only {mixed:,} of {counted(len(successes), 'prompt')} can give a signal "
+        "(solved in some samples, "
         f"failed in others), fewer than a subset's {size:,}: {unread or others}"
     )

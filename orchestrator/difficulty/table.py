@@ -21,6 +21,7 @@ from orchestrator.difficulty.estimates import (
     reliability,
     wilson,
 )
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import Policy, PolicyError, Ties, checked_rows, get_policy, is_whole, ties_of
 from tasks import OUTCOMES
@@ -81,10 +82,10 @@ def difficulty(
     by_outcome = table.reshape(-1, len(OUTCOMES)).T
     sums = None
     if "score" in samples.column_names:
-        counted = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
+        scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
         correct = pa.array((code == OUTCOMES.index("correct")).astype(float))
-        values = pc.coalesce(samples["score"], correct).to_numpy()[counted]
-        sums = np.array([np.bincount(row[counted], values**p, len(ids)) for p in (1, 2)])
+        values = pc.coalesce(samples["score"], correct).to_numpy()[scored]
+        sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
     rated = _table(
         ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0, sums
     )
@@ -108,8 +109,8 @@ def difficulty_of_codes(
     [prompts, K], None where they are 1 for a correct sample and 0 for any other.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
-    for code, counted in enumerate(by_outcome):
-        counted[:] = np.count_nonzero(codes == code, axis=1)
+    for code, by_prompt in enumerate(by_outcome):
+        by_prompt[:] = np.count_nonzero(codes == code, axis=1)
     first = np.where(codes[:, 0] < len(OUTCOMES), codes[:, 0].astype(np.int8), -1)
     sums = None
     if scores is not None:
@@ -307,8 +308,8 @@ def summary_lines(summary: Summary) -> list[str]:
         f"{unknown}",
         f"outcomes: {_shares(outcomes)}",
         f"pass rates: about Beta({s.prior.alpha:.2g}, {s.prior.beta:.2g}){note}, reliability "
-        f"{s.reliability:.2f} at {k} samples",
-        f"subset of policy {s.policy}: {s.size} prompts{ties}",
+        f"{s.reliability:.2f} at {counted(k, 'sample')}",
+        f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {_shares(s.failures)}",
         f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} % "
         f"({100 * s.overlap_same_ties:.0f} % with the same tie-breaking)",

@@ -17,6 +17,7 @@ import pyarrow as pa
 from orchestrator.config.entries import build_online_policy, build_policy
 from orchestrator.difficulty.remedies import reading_remedies
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import GROUPS
 from policies import End, change_towards
 
@@ -443,11 +444,13 @@ def explain_dead_groups(
     }
     kinds = sorted((kind for kind in counts if counts[kind]), key=lambda kind: -counts[kind])
     parts = [f"{counts[kind]} {kind}" for kind in kinds]
-    parts[0] = f"{counts[kinds[0]]} of {tally.groups} groups {kinds[0]}"
+    parts[0] = f"{counts[kinds[0]]} of {counted(tally.groups, 'group')} {kinds[0]}"
     failures = tally.failures
     unread = [f"{failures[o]} {o}" for o in ("unparsed", "truncated") if failures[o]]
     if unread and tally.all_wrong:
-        of_failures = f" ({', '.join(unread)} of {sum(failures.values())} failed completions)"
+        of_failures = (
+            f" ({', '.join(unread)} of {counted(sum(failures.values()), 'failed completion')})"
+        )
         parts[kinds.index("all wrong")] += of_failures
     return f"{', '.join(parts)}: {_advice(cell, tally, kinds[0], rate_change, pass_rate)}"
 

@@ -15,6 +15,7 @@ from orchestrator.difficulty.estimates import wilson
 from orchestrator.difficulty.table import BANDS, band_of
 from orchestrator.exchange.exports import export_subset
 from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.plugins.counts import counted
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.storage.store import check_output
 
@@ -58,10 +59,13 @@ def data_card(
     if pool is not None:  # which counts the scorable samples, too
         chosen = pc.is_in(pool["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
         tables = {"subset": pool.filter(chosen), "pool": pool}
-    lines = [f"# {why.get('policy', 'subset')}: {subset.num_rows:,} prompts of {task['name']}", ""]
+    lines = [
+        f"# {why.get('policy', 'subset')}: {counted(subset.num_rows, 'prompt')} of {task['name']}",
+        "",
+    ]
     if pool is not None and spec is not None:
         lines[0] = (
-            f"# {why['policy']}: {subset.num_rows:,} of {pool.num_rows:,} prompts of "
+            f"# {why['policy']}: {subset.num_rows:,} of {counted(pool.num_rows, 'prompt')} of "
             f"{spec.dataset.title}"
         )
     lines += ["## Selection", "", *_facts(origin, spec), "", "## Pass rates", ""]
@@ -93,7 +97,7 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
         revision = f", revision {model.revision}" if model.revision else ""
         facts.append(f"model: {model.name} ({model.identity or model.location}{revision})")
         sampling = spec.identity["sampling"]
-        facts.append(f"samples: K = {settings.samples} completions per prompt")
+        facts.append(f"samples: K = {counted(settings.samples, 'completion')} per prompt")
         facts.append(
             "sampling: " + ", ".join(f"{n} {v}" for n, v in sampling.items() if v is not None)
         )
@@ -103,10 +107,11 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     ]
     options = why.get("options")
     chosen = f"{why.get('policy')}{f' with {options}' if options else ''}"
-    facts.append(f"policy: {chosen}; {origin['rows']:,} prompts, seed {why.get('seed')}")
+    facts.append(f"policy: {chosen}; {counted(origin['rows'], 'prompt')}, seed {why.get('seed')}")
     if ties := why.get("ties"):
         facts.append(
-            f"ties: {ties['chosen']:,} of the {ties['pool']:,} prompts whose score equals the last "
+            f"ties: {ties['chosen']:,} of the {counted(ties['pool'], 'prompt')} whose "
+            "score equals the last "
             "chosen one's, drawn with the seed"
         )
     return [f"* {fact}" for fact in facts]

@@ -17,8 +17,10 @@ from orchestrator.exchange.records import (
     parse_count,
     source_question,
 )
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
+from tasks.sources.choices import choices_of
 from tasks.sources.files import (
     TURNS,
     cell,
@@ -89,7 +91,10 @@ def rate_record(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
     if n is not None and successes is not None and successes > n:
-        raise TaskError(f"{source.place}: {successes:,} successes of {n:,} samples")
+        raise TaskError(
+            f"{source.place}: {counted(successes, 'success', 'successes')} of "
+            f"{counted(n, 'sample')}"
+        )
     rate = float(value)
     return SolveRateRecord(
         source, rate, n, exact_count(rate, n) if successes is None else successes
@@ -181,7 +186,7 @@ def _questions(
         answer = _first(row, columns.answer)
         cells = {"": None, **row}
         try:
-            texts = read_texts(cells, question or "", answer or "")
+            texts = read_texts(cells, question or "", answer or "", choices=hints.letters)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         if hints.prompt_id is not None:
@@ -194,12 +199,8 @@ def _questions(
             dropped.remove(TURNS)  # the reply to the question is the completion
         for label in dropped:
             notes.count(label, place)
-        choices = row.get("choices")
-        if (
-            isinstance(choices, list)
-            and choices
-            and all(str(choice) not in texts.question for choice in choices)
-        ):
+        choices = None if hints.letters else choices_of(row)
+        if choices and all(str(choice) not in texts.question for choice in choices.values):
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source
@@ -246,5 +247,8 @@ def _per_completion(row: Row, name: str, count: int, place: str) -> Sequence[Any
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
-        raise TaskError(f"{place}: {name} has {len(value)} entries for {count} completions")
+        raise TaskError(
+            f"{place}: {name} has {counted(len(value), 'entry', 'entries')} for "
+            f"{counted(count, 'completion')}"
+        )
     return value

@@ -6,7 +6,7 @@ Source questions are matched with prompts: those of a task's own pool, or new on
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -397,7 +397,8 @@ def import_probe(
     notes = Notes()
     opened = read_source(Path(source))
     name = detect_layout(opened, layout, hints)
-    records = read_layout(opened, name, hints, notes)
+    letters = isinstance(task, QuestionFile) and task.marker == "letter"
+    records = read_layout(opened, name, replace(hints, letters=letters), notes)
     matcher = PromptMatcher(task, pool, notes)
     completions, rated = _usable(records, matcher, notes)
     if not completions and not rated:

@@ -19,6 +19,7 @@ from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped, make_prompt
 from tasks.environments import environment_of, scores_itself
 from tasks.question_file import QuestionFile
+from tasks.sources.choices import choices_of
 from tasks.sources.files import column_value, completion_texts, is_chat, json_text, read_file
 
 CHUNK = 2_000  # completions per call of a process
@@ -101,6 +102,12 @@ def _read_completions(
                 f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
             )
         own = column_value(row, answer)
+        if isinstance(task, QuestionFile) and task.marker == "letter":
+            try:
+                choices = choices_of(row)
+                own = choices.letter(own) if choices else own
+            except TaskError as error:
+                raise TaskError(f"{place}: {error}") from error
         is_json = isinstance(own, Mapping | list) and not is_chat(own)
         gold = task.read_answer(json_text(own) if is_json else str(own))
         if gold is None:

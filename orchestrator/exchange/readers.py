@@ -38,6 +38,7 @@ from orchestrator.exchange.records import (
     source_question,
     valid_count,
 )
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
 from tasks.sources.files import is_chat, message_text, parse_json, read_chat
@@ -467,7 +468,7 @@ def read_skywork(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
             records.append(SolveRateRecord(source, None))
             continue
         if failures > SKYWORK_SAMPLES:
-            raise TaskError(f"{place}: {failures} failures of {SKYWORK_SAMPLES} samples")
+            raise TaskError(f"{place}: {counted(failures, 'failure')} of {SKYWORK_SAMPLES} samples")
         successes = SKYWORK_SAMPLES - failures
         rate = successes / SKYWORK_SAMPLES
         records.append(SolveRateRecord(source, rate, SKYWORK_SAMPLES, successes))
@@ -534,7 +535,7 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
         records.append(CompletionRecord(source, completion, correct=correct))
     steps = {str(row.get("step")) for _, row in rows}
     if len(steps) > 1:
-        notes.add(f"rollouts of {len(steps)} training steps: not samples of one model")
+        notes.add(f"rollouts of {counted(len(steps), 'training step')}: not samples of one model")
     notes.add("verl does not record which answers were cut off: they count as unparsed or wrong")
     return records
 

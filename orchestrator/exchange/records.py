@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from orchestrator.plugins.counts import counted_label
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
 from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
@@ -72,6 +73,7 @@ class Hints:
     answer: str | None = None
     completions: str | None = None
     prompt_id: str | None = None
+    letters: bool = False  # the marker's: choices in columns of their own are asked
 
     @property
     def columns(self) -> dict[str, str]:
@@ -101,7 +103,7 @@ class Notes:
             different = list(dict.fromkeys(places))
             more = ", …" if len(different) > PLACES_SHOWN else ""
             shown = f"{', '.join(different[:PLACES_SHOWN])}{more}"
-            lines.append(f"{len(places):,} {text} ({shown})" if places else text)
+            lines.append(f"{counted_label(len(places), text)} ({shown})" if places else text)
         return tuple(lines)
 
 

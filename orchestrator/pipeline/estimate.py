@@ -43,6 +43,7 @@ from orchestrator.difficulty.estimates import expected_learnability, fit_prior
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import NONE, ROWS_PER_PART, Codes
 from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.engine_args import most_on_cpus
@@ -125,13 +126,13 @@ def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) ->
     up_to = "up to " * at_most
     if shared:
         stored = f", {total - missing - shared:,} stored" * (total > missing + shared)
-        of_another = f"{shared:,} of {total:,} samples shared with another probe"
+        of_another = f"{shared:,} of {counted(total, 'sample')} shared with another probe"
         return f"{of_another}{stored}, {missing:,} to draw"
     if not missing:
         return f"all {'needed ' if at_most else f'{total:,} '}samples stored"
     if missing == total:
-        return f"{up_to}{total:,} samples to draw"
-    return f"{total - missing:,} of {total:,} samples stored, {up_to}{missing:,} to draw"
+        return f"{up_to}{counted(total, 'sample')} to draw"
+    return f"{total - missing:,} of {counted(total, 'sample')} stored, {up_to}{missing:,} to draw"
 
 
 def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
@@ -140,7 +141,7 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
     qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
         lambda spec: "" if spec.settings.temperature else "greedy",
         lambda spec: f"seed {spec.settings.seed}",
-        lambda spec: f"{spec.settings.samples} samples",
+        lambda spec: f"{counted(spec.settings.samples, 'sample')}",
         lambda spec: spec.key[:8],
     )
     for qualifier in qualifiers:

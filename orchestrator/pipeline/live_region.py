@@ -1,10 +1,15 @@
-"""Lines at the bottom of a terminal that rich redraws in place; all else prints above them."""
+"""Lines that rich redraws in place: at the bottom of a terminal, or in a notebook's output.
 
+All else prints above them.
+"""
+
+import io
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -14,9 +19,30 @@ from cluster.terminal import PrintableStream, printable, unfiltered
 
 REDRAWS = 2.0  # per second
 FALLBACK_SIZE = (80, 24)
+NOTEBOOK_LINES = 10  # printed lines above a frame
+NOTEBOOK_HTML = '<pre style="overflow: auto; max-height: 30em">{code}</pre>'
 
 # Called with the columns and lines that the frame may fill.
 Frame = Callable[[int, int], RenderableType]
+
+
+def is_notebook(out: TextIO) -> bool:
+    """Whether a stream is that of a Jupyter kernel, whose frontends can update an output."""
+    return type(out).__module__.startswith("ipykernel.")
+
+
+def progress_stream() -> TextIO:
+    """Standard error; in a notebook, which shows that in red, standard output."""
+    return sys.stdout if is_notebook(sys.stdout) else sys.stderr
+
+
+def open_region(out: TextIO, frame: Frame) -> "LiveRegion | NotebookRegion | None":
+    """A region that shows the frame until `stop`; None where nothing can be redrawn."""
+    if not is_notebook(out) and not can_redraw(out):
+        return None
+    region = NotebookRegion(frame) if is_notebook(out) else LiveRegion(out, frame)
+    region.start()
+    return region
 
 
 def can_redraw(out: TextIO) -> bool:
@@ -95,3 +121,63 @@ class LiveRegion(Live):
                 stream.flush()  # prints an incomplete line as a line
             super().stop()
             sys.stdout, sys.stderr = self._streams
+
+
+class NotebookRegion:
+    """A frame in the output of a notebook's cell, which a thread redraws until `stop`.
+
+    It is a display of IPython that is replaced: every frontend has those, without ipywidgets. Of
+    the printed lines, the last ones stay above the frame, and all of them when it has ended.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame, self._lines, self._shown = frame, list[str](), dict[str, str]()
+        self._stopped, self._lock = threading.Event(), threading.Lock()
+
+    def start(self) -> None:
+        """Display the frame below the cell that runs."""
+        from IPython.display import display
+
+        shown: Callable[..., Any] = display  # untyped
+        self._handle = shown({"text/plain": ""}, raw=True, display_id=True)
+        self.refresh()
+        self._thread = threading.Thread(target=self._redraw, daemon=True)
+        self._thread.start()
+
+    def print(self, text: str) -> None:
+        """Print lines above the frame."""
+        self._lines += printable(text).split("\n")
+        self.refresh()
+
+    def stop(self) -> None:
+        """Leave the printed lines alone."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+            self.refresh()
+
+    def _redraw(self) -> None:
+        while not self._stopped.wait(1 / REDRAWS):
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Replace the display, if it changes."""
+        with self._lock:
+            columns, lines = FALLBACK_SIZE
+            console = Console(
+                record=True, file=io.StringIO(), width=columns, force_jupyter=False, highlight=False
+            )
+            ended = self._stopped.is_set()
+            for line in self._lines if ended else self._lines[-NOTEBOOK_LINES:]:
+                console.print(Text(printable(line)))
+            if not ended:
+                console.print(self._frame(columns, lines))
+            content = {
+                "text/html": console.export_html(
+                    inline_styles=True, code_format=NOTEBOOK_HTML, clear=False
+                ),
+                "text/plain": console.export_text(),
+            }
+            if content != self._shown:
+                self._shown = content
+                self._handle.update(content, raw=True)

@@ -14,6 +14,7 @@ from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.training.cell_folder import cell_state
 
@@ -56,7 +57,7 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
             more = f" and {len(prompts) - _LISTED} more" * (len(prompts) > _LISTED)
             message = (
                 f"{kind} {first.row:,} ({first.prompt_id}, {first.question!r}…) has "
-                f"{first.tokens:,} tokens, and {limit.reason}: shorten or remove "
+                f"{counted(first.tokens, 'token')}, and {limit.reason}: shorten or remove "
                 f"{kind}{'s' * (len(prompts) > 1)} {listed}{more}"
             )
             raise plan.source.error(message, "datasets", spec.dataset.name)
@@ -83,7 +84,8 @@ def _check_token_limits(run: Run) -> None:
             if limit >= contexts[name]:
                 message = (
                     f"max_completion_length {limit:,} cannot be reached: the context of {name}, "
-                    f"prompt and completion, is {contexts[name]:,} tokens: write a smaller one"
+                    f"prompt and completion, is {contexts[name]:,} tokens: "
+                    "write a smaller one"
                 )
                 path = ("experiments", plan.name, block, "max_completion_length")
                 raise plan.source.error(message, *path, axes=axes)
@@ -101,8 +103,9 @@ def crowded_prompts(run: Run) -> list[str]:
             number = f"{'at least ' if len(prompts) == CANDIDATES else ''}{len(prompts):,}"
             notes.append(
                 f"warning: {number} {what} of {spec.dataset.title} leave fewer than the "
-                f"{limit:,} tokens of max_completion_length in the context of {spec.model.name} "
-                f"({context:,} tokens): write a smaller limit, or shorten them"
+                f"{counted(limit, 'token')} of max_completion_length in the context "
+                f"of {spec.model.name} "
+                f"({counted(context, 'token')}): write a smaller limit, or shorten them"
             )
     return notes
 
@@ -113,7 +116,9 @@ def _limit(
     """The lower of what the model's context and the memory of the device allow."""
     model, limits = spec.model, [PromptLimit(inf, "")]
     if context := context_length(model):
-        limits.append(PromptLimit(context, f"the context of {model.name} is {context:,} tokens"))
+        limits.append(
+            PromptLimit(context, f"the context of {model.name} is {counted(context, 'token')}")
+        )
     memory, device = inf, "a remote machine"
     if cluster.get("GPU", 0.0) >= 1 or plan.experiment.resources.gpus:
         if gpu:

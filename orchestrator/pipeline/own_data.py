@@ -25,8 +25,8 @@ from orchestrator.cost.throughput import (
 from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource, check_hub_id, context_length
-from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError, shortened
 from tasks import TaskError, task_names
 from tasks.sources.files import SUFFIXES, Rows, read_file
@@ -280,7 +280,8 @@ def _split(data: Data) -> tuple[Data, int]:
             break
     also = f" (another {dropped:,} are test questions, too)" * (dropped > 0)
     raise UserError(
-        f"{data.train}: {train} training prompts{also} and {test} test questions are too few: add "
+        f"{data.train}: {counted(train, 'training prompt')}{also} and "
+        f"{counted(test, 'test question')} are too few: add "
         f"different questions until there are at least {MIN_TRAIN} and {MIN_TEST}"
     )
 
@@ -300,7 +301,7 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
     }
     invalid = len(survey.invalid) + len(data.test_survey.invalid if data.test_survey else ())
     if invalid:
-        remarks["skip_invalid"] = f"drops {invalid} row{'s' * (invalid > 1)} that cannot be used"
+        remarks["skip_invalid"] = f"drops {counted(invalid, 'row')} that cannot be used"
     return remarks
 
 

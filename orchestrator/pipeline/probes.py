@@ -22,6 +22,7 @@ from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.checks import (
     EngineFails,
     MarkerFails,
@@ -120,7 +121,7 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
                 failures.append(error)
     if failures:
         others = len(failures) - 1
-        more = f" (and {others:,} more cell{'s' * (others > 1)})" * (others > 0)
+        more = f" (and {counted(others, 'more cell')})" * (others > 0)
         raise PolicyError(f"{failures[0]}{more}") from failures[0]
     return tables
 
@@ -149,7 +150,7 @@ def _draw(run: Run, specs: Sequence[ProbeSpec]) -> Iterator[tuple[ProbeSpec, Out
     for number, outcomes in enumerate(sample(group, run.cluster, on_progress)):
         seconds[number] += time.monotonic() - last
         last = time.monotonic()
-        count = f"{outcomes.drawn:,} samples stored"
+        count = f"{counted(outcomes.drawn, 'sample')} stored"
         progress.probed(f"{labels[number]}: {count} ({duration(seconds[number])})")
         yield specs[number], outcomes
     if progress.meter and any(each.samples for each in pending):
@@ -166,8 +167,10 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         table, samples = tables.of(cell), cell.probe.settings.samples
         if stopped := int(pc.sum(table["short"]).as_py() or 0):
             drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
-            share = f"{drawn:,} of {total:,} samples drawn ({drawn / total:.0%})"
-            yield f"{share}; sampling stopped early for {stopped:,} prompts, so no estimates"
+            share = f"{drawn:,} of {counted(total, 'sample')} drawn ({drawn / total:.0%})"
+            yield (
+                f"{share}; sampling stopped early for {counted(stopped, 'prompt')}, so no estimates"
+            )
             continue
         group, policy = cell.batch.group_size, build_policy(cell.rule)
         with policy_errors(policy, cell.rule.policy):

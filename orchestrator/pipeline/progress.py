@@ -1,6 +1,5 @@
-"""Live progress: bars at the bottom of a terminal, plain lines elsewhere. Independent of Ray."""
+"""Live progress: bars on a terminal and in a notebook, plain lines elsewhere. Knows no Ray."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,9 +15,17 @@ from cluster.terminal import echo, printable_line
 from orchestrator.config.experiment import value_text
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, TimeLeft, duration
-from orchestrator.pipeline.live_region import LiveRegion, can_redraw, styled, terminal_size
+from orchestrator.pipeline.live_region import (
+    LiveRegion,
+    NotebookRegion,
+    open_region,
+    progress_stream,
+    styled,
+    terminal_size,
+)
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import wrapped
 from orchestrator.training.cell_folder import CellState
 
@@ -43,14 +50,14 @@ class RunningCell(NamedTuple):
 class ProgressDisplay:
     """The state of a run: cells done, cells running, and the ETA of the forecast.
 
-    As a context manager it draws bars if `out` is a terminal, in a thread that reads the forecast
-    and the meter while the driver changes them.
+    As a context manager it draws bars if `out` is a terminal or a notebook's, in a thread that
+    reads the forecast and the meter while the driver changes them.
     """
 
     total: int
     done: int = 0
-    out: TextIO = field(default_factory=lambda: sys.stderr)
-    every: float = 10.0  # seconds between two lines, if not on a terminal
+    out: TextIO = field(default_factory=progress_stream)
+    every: float = 10.0  # seconds between two lines, where nothing can be redrawn
     forecast: Forecast | None = None
     meter: UsageMeter | None = None
     names: Mapping[str, str] = field(default_factory=dict)  # by cell_id, for bars
@@ -66,7 +73,7 @@ class ProgressDisplay:
         self._left: TimeLeft | None = None
         self._cells_left: dict[str, TimeLeft] = {}  # of running cells, by cell_id
         self._gpu_hours: float | None = None
-        self._region: LiveRegion | None = None
+        self._region: LiveRegion | NotebookRegion | None = None
         self._ending = ExitStack()
 
     @classmethod
@@ -84,9 +91,8 @@ class ProgressDisplay:
         }
 
     def __enter__(self) -> Self:
-        if can_redraw(self.out):
-            self._region = LiveRegion(self.out, self._frame)
-            self._region.start()
+        self._region = open_region(self.out, self._frame)
+        if self._region:
             self._ending.enter_context(at_end(self._region.stop, before_message=True))
         return self
 
@@ -116,9 +122,10 @@ class ProgressDisplay:
         if self.forecast:
             self.forecast.probe_progress(probe_id, done, total)
             left = self.forecast.probe_left(probe_id)
-        self._phase = Phase(label, done / total, f"{done:,}/{total:,} samples", left)
+        self._phase = Phase(label, done / total, f"{done:,}/{counted(total, 'sample')}", left)
         self._show(
-            lambda: f"{label}: {done}/{total} samples, ETA {self._eta()}", done in (0, total)
+            lambda: f"{label}: {done:,}/{counted(total, 'sample')}, ETA {self._eta()}",
+            done in (0, total),
         )
 
     def probed(self, text: str) -> None:
@@ -164,7 +171,7 @@ class ProgressDisplay:
         elif done < total:
             each = (now - self._evaluations_start) / done
             left = TimeLeft(each * (total - done), now, now + each)
-        self._evaluations_left, count = left, f"{done}/{total} checkpoints"
+        self._evaluations_left, count = left, f"{done}/{counted(total, 'checkpoint')}"
         self._phase = Phase("evaluations", done / total, count, left) if done < total else None
         self._show(lambda: f"evaluations: {count}", done == total)
 
@@ -209,7 +216,10 @@ class ProgressDisplay:
     def _cells_line(self) -> str:
         """The running cells as one line."""
         running = [cell for cell in self._running.values() if cell.update is not None]
-        head = f"{self.done}/{self.total} cells finished, {len(running)} running, ETA {self._eta()}"
+        head = (
+            f"{self.done}/{counted(self.total, 'cell')} finished, {len(running)} running, "
+            f"ETA {self._eta()}"
+        )
         cells = []
         for cell, update, metrics in running[:PLAIN_CELLS]:
             shown = [text.format(metrics[n]) for n, text in PLAIN_METRICS.items() if n in metrics]
@@ -302,7 +312,10 @@ def frame(
         if shown < len(cells):
             more = f"+ {len(cells) - shown} more running"
             parts.append(styled(more, "dim"))
-    texts = [f"{totals.done}/{totals.total} cells finished", f"ETA {time_left(totals.left)}"]
+    texts = [
+        f"{totals.done}/{counted(totals.total, 'cell')} finished",
+        f"ETA {time_left(totals.left)}",
+    ]
     if totals.gpu_hours is not None:
         texts.append(f"{totals.gpu_hours:,.2f} GPU-hours")
     while len(texts) > 1 and len(", ".join(texts)) > columns:

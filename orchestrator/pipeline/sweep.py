@@ -24,6 +24,7 @@ from orchestrator.pipeline.probes import OtherSubsets, difficulty_lines, is_prob
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models
+from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES
 from orchestrator.selection.stored import same_training
@@ -99,7 +100,7 @@ def _run_experiment(
                 with ray_session(max_resources) as cluster:
                     run_probes(replace(run, cluster=cluster))
             else:
-                count = f"all {len(plan.cells)} cells of {plan.name}"
+                count = f"all {counted(len(plan.cells), 'cell')} of {plan.name}"
                 progress.say(f"nothing to do: {count} are finished")
             for line in stopped_lines(store, plan.cells):
                 progress.say(line)

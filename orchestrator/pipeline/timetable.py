@@ -26,6 +26,7 @@ from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.errors import UserError
 
@@ -111,13 +112,13 @@ def timetable(
         count = len(capacity.devices)
         gpu_seconds = device_seconds(jobs) + probe_seconds * site.cluster.get("GPU", 0.0)
         gpu_hours = gpu_seconds / 3600
-    at_once = f"{capacity.at_once} cell{'s' * (capacity.at_once != 1)}"
+    at_once = f"{counted(capacity.at_once, 'cell')}"
     return view | {
         "eta_seconds": probe_seconds + makespan(placements),
         "probe_seconds": probe_seconds,
         "gpu_hours": gpu_hours,
         "cost": None if site.price is None else gpu_hours * site.price,
-        "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {at_once} at a time",
+        "room": f"{counted(count, capacity.unit)}, {at_once} at a time",
         "packing": gantt(placements, capacity, chart_columns),
         "memory": memory_fit(plan, DEVICES[site.gpu], results),
         "dropped": queue.dropped_json(),

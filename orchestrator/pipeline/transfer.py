@@ -7,7 +7,6 @@ Progress is a bar on a terminal, and plain lines elsewhere.
 
 import hashlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import BinaryIO, Self, TextIO
 from cluster.ending import at_end
 from cluster.terminal import echo
 from orchestrator.cost.forecast import TimeLeft
-from orchestrator.pipeline.live_region import LiveRegion, can_redraw
+from orchestrator.pipeline.live_region import open_region, progress_stream
 from orchestrator.pipeline.progress import Phase, phase_row, time_left
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import exclusive
@@ -269,15 +268,14 @@ class TransferProgress:
     ) -> None:
         self.label, self.total, self.done = label, total, done
         self._first, self._start = done, time.monotonic()
-        self._out = out or sys.stderr
+        self._out = out or progress_stream()
         self._every, self._last_line = every, self._start
         self._lock = threading.Lock()
         self._ending = ExitStack()
 
     def __enter__(self) -> Self:
-        if can_redraw(self._out):
-            region = LiveRegion(self._out, lambda columns, lines: phase_row(self._phase()))
-            region.start()
+        region = open_region(self._out, lambda columns, lines: phase_row(self._phase()))
+        if region:
             self._ending.callback(region.stop)
             self._ending.enter_context(at_end(region.stop, before_message=True))
             self._every = float("inf")

@@ -17,6 +17,7 @@ from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of, policy_errors
@@ -146,7 +147,7 @@ def _check_budget(experiment: Experiment, total: int, chosen: bool) -> str | Non
     size = experiment.subset_size(total)
     if not 0 < size <= total:
         return (
-            f"budget {experiment.budget} selects {size} prompts from a pool of {total}: "
+            f"budget {experiment.budget} selects {counted(size, 'prompt')} from a pool of {total}: "
             f"write a share up to 1.0 or a count up to {total}"
         )
     divided = experiment.allocation_entry is not None
@@ -182,7 +183,8 @@ def _check_capacities(
         return None
     if not experiment.match_sizes:
         return (
-            f"budget {experiment.budget} selects {size} prompts, and {text}: write a smaller "
+            f"budget {experiment.budget} selects {counted(size, 'prompt')}, and "
+            f"{text}: write a smaller "
             "budget, match_sizes: true, or another policy"
         )
     if problem := experiment.batch.problem(capacity):

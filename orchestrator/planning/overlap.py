@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.plugins.counts import counted
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -266,7 +267,10 @@ def describe(overlaps: Sequence[Overlap], total: int, evaluation: str = "test") 
     """One line for a log: how many of `total` training prompts overlap, and how."""
     exact = sum(overlap.kind == "exact" for overlap in overlaps)
     counts = f"{exact:,} exact, {len(overlaps) - exact:,} near"
-    return f"overlap with {evaluation}: {len(overlaps):,} of {total:,} training prompts ({counts})"
+    return (
+        f"overlap with {evaluation}: {len(overlaps):,} of "
+        f"{counted(total, 'training prompt')} ({counts})"
+    )
 
 
 class Match(NamedTuple):

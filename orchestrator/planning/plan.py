@@ -35,6 +35,7 @@ from orchestrator.planning.cells import (
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
 from orchestrator.planning.resolve import Resolved, resolve
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
 from policies import is_whole
 from tasks import TaskError
@@ -381,8 +382,9 @@ def unused_budgets(plan: Plan) -> list[str]:
             continue
         epoch = -(-cell.size // cell.prompts_per_update)
         notes.append(
-            f"{cell.updates:,} updates × {cell.prompts_per_update:,} prompts draw {drawn:,} of the "
-            f"{cell.size:,} prompts of a subset ({drawn / cell.size:.2f} epochs): write "
+            f"{counted(cell.updates, 'update')} × "
+            f"{counted(cell.prompts_per_update, 'prompt')} draw {drawn:,} of the "
+            f"{counted(cell.size, 'prompt')} of a subset ({drawn / cell.size:.2f} epochs): write "
             f"grpo.max_steps: {epoch:,}, or a budget of {drawn:,}"
         )
     return list(dict.fromkeys(notes))

@@ -153,7 +153,7 @@ def _without_listed(pool: Pool) -> Pool:
     count, total = int(np.count_nonzero(~kept)), len(pool.train)
     if not kept.any():
         raise TaskError(f"without: {file}: lists every training prompt: leave some")
-    note = f"{count:,} of {total:,} training prompts are left out: they are listed in {file}"
+    note = f"{count:,} of {total:,} training prompts left out: listed in {file}"
     return replace(pool, train=pool.train.filter(kept), notes=(*pool.notes, note))
 
 

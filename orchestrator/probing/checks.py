@@ -7,8 +7,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from cluster.actors import WorkerFails, interpreter_path, interpreter_problem, run_in_worker
+from cluster.terminal import PlainError
 from orchestrator.config.probe import Probe, check_engine_args
 from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.project_modules import PACKAGES, ROOT
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling import find_sampler
@@ -32,7 +34,7 @@ BOMBS = (
 )
 
 
-class MarkerFails(RuntimeError):
+class MarkerFails(PlainError, RuntimeError):
     """A marker gets its own answers wrong; the message names the answer and the rule."""
 
 
@@ -45,7 +47,8 @@ class MarkerCheck(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.golds:,} gold answers marked correct, {self.perturbed:,} altered ones wrong, "
+            f"{counted(self.golds, 'gold answer')} marked correct, {self.perturbed:,} "
+            "altered ones wrong, "
             f"{self.bombs} pathological ones handled in time"
         )
 
@@ -60,7 +63,8 @@ class FunctionCheck(NamedTuple):
         scores = [mark.score or 0.0 for mark in self.marks]
         correct = sum(mark.outcome == "correct" for mark in self.marks)
         return (
-            f"{self.name} called for {len(scores)} gold answers: {correct} correct, mean score "
+            f"{self.name} called for {counted(len(scores), 'gold answer')}: {correct} "
+            "correct, mean score "
             f"{sum(scores) / len(scores):.2f}"
         )
 
@@ -88,8 +92,8 @@ class EnvironmentCheck(NamedTuple):
     rows: int
 
     def __str__(self) -> str:
-        tools = f"{len(self.tools)} tool{'s' * (len(self.tools) != 1)} ({', '.join(self.tools)})"
-        return f"{self.reference} reset with {self.rows} rows, {tools}"
+        tools = f"{counted(len(self.tools), 'tool')} ({', '.join(self.tools)})"
+        return f"{self.reference} reset with {counted(self.rows, 'row')}, {tools}"
 
 
 def check_environment(task: Task, prompts: Sequence[Prompt]) -> EnvironmentCheck:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import marks_are_current, update_marks
 from orchestrator.storage.proof import canonical_hash
@@ -299,7 +300,7 @@ class ProbeFolder:
         needed = len(self.prompts) * self.spec.settings.samples
         if drawn != needed:
             raise RuntimeError(
-                f"probe {self.spec.key} holds {drawn} of {needed} samples: run it first"
+                f"probe {self.spec.key} holds {drawn} of {counted(needed, 'sample')}: run it first"
             )
 
     def missing(self) -> MissingSamples:

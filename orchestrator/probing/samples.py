@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from cluster.terminal import PlainError
 from orchestrator.probing.episodes import SampleRequest, episode_row, play, stored_episode
 from orchestrator.probing.isolation import NOT_TRIED, TOLERATED_FAILURES, mark_answers
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, drawn
@@ -14,7 +15,7 @@ from tasks import Answer, Mark, Prompt, Task
 from tasks.environments import environment_of, reward_mark, scores_itself
 
 
-class ProbeError(RuntimeError):
+class ProbeError(PlainError, RuntimeError):
     """Samples could not be drawn or marked; the message says why."""
 
 

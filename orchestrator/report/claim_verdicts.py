@@ -22,6 +22,7 @@ from orchestrator.config.experiment import axes_text
 from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.plan import has_values
+from orchestrator.plugins.counts import counted
 from orchestrator.report.compare import Family, Spreads, reading_points, settings_key
 from orchestrator.report.published import published_text
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, rising
@@ -36,7 +37,7 @@ from orchestrator.stats.claim_tests import (
 )
 from orchestrator.stats.comparison import Run
 from orchestrator.stats.inference import SeedSpread
-from orchestrator.stats.sentences import NONE, counted, counted_runs
+from orchestrator.stats.sentences import NONE, counted_runs
 
 
 class NotMeasured(Exception):
@@ -230,7 +231,7 @@ def claim_results(
         if (seen := declared.get(claim.text)) is not None:
             known = seen["results"]
             when = f"declared {seen['at']}, " + (
-                f"after {known} results" if known else "before any result"
+                f"after {counted(known, 'result')}" if known else "before any result"
             )
         if claim.metric == CORRELATION:
             every = [row for family in families for row in family.rows]
@@ -371,7 +372,7 @@ def _result(
         numbers = value_texts(claim, measured)
         sample = counted_runs(measured.runs)
         if measured.item == "policy":
-            sample = f"{measured.items} policies"
+            sample = f"{counted(measured.items, 'policy', 'policies')}"
         elif measured.items > 1:
             sample += f" × {counted(measured.items, measured.item)}"
     return ClaimResult(

@@ -7,6 +7,7 @@ of bounded length, control characters spelled out.
 import csv
 import io
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,19 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from cluster.terminal import printable
+from orchestrator.plugins.counts import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
 
 COMPLETION_LIMIT = 1_500  # characters of a completion or question on a page
 LINE_LIMIT = 160  # characters of a text in one line
+CSS_DPI = 96  # pixels per inch of a page
+PNG_SCALE = 2  # for screens with smaller pixels
 
 
 def visible(text: str, limit: int = COMPLETION_LIMIT) -> str:
     """The text, the middle of a long one left out; control characters are spelled out."""
     if len(text) > limit:
         head, tail = 2 * limit // 3, limit // 3
-        left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
+        left_out = f"\n[… {counted(len(text) - head - tail, 'character')} left out …]\n"
         text = text[:head] + left_out + text[-tail:]
     return printable(text.replace("\r\n", "\n"))
 
@@ -84,13 +88,24 @@ def svg_of(figure: "MplFigure") -> str:
     return text.replace("#000000", "currentColor").replace("<svg", '<svg fill="currentColor"', 1)
 
 
+def png_of(figure: "MplFigure") -> bytes:
+    """A figure as a PNG image on a white background, with PNG_SCALE pixels for one of a page."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=PNG_SCALE * CSS_DPI, facecolor="white")
+    return buffer.getvalue()
+
+
 def shown_figure(**settings: Any) -> "MplFigure":
-    """A figure of matplotlib that a notebook shows as on the page; `settings` as of `Figure`."""
+    """A figure of matplotlib that a notebook shows by itself; `settings` as of `Figure`."""
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):
-        def _repr_html_(self) -> str:
-            return svg_of(self)
+        def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+            width, height = self.get_size_inches()
+            return png_of(self), {
+                "width": round(CSS_DPI * width),
+                "height": round(CSS_DPI * height),
+            }
 
     return Figure(**settings)
 
@@ -111,6 +126,14 @@ class Figure:
         """For a page: an SVG element that screen readers announce by its caption."""
         label = escape(self.caption)
         return svg_of(self.draw()).replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+    @cached_property
+    def img(self) -> str:
+        """For a notebook: an element with a PNG image, which viewers that remove SVG show, too."""
+        figure = self.draw()
+        data, width = b64encode(png_of(figure)).decode(), round(CSS_DPI * figure.get_figwidth())
+        label = escape(self.caption)
+        return f'<img alt="{label}" width="{width}" src="data:image/png;base64,{data}">'
 
     @property
     def file(self) -> str:

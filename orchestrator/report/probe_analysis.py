@@ -33,6 +33,7 @@ from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.probing.probe_folder import KNOWN, ProbeFolder, WrongAnswers
@@ -273,8 +274,10 @@ def _policies(
         command, note = "", ""
         if agreed.on_other and not agreed.credible and reads_answers(build_policy(cell.rule)):
             note = (
-                f"leaves out the {agreed.on_other:,} suspected prompts of the pool, although "
-                f"completions agree on the gold answer of {agreed.on_gold:,} prompts only: the "
+                f"leaves out the {counted(agreed.on_other, 'suspected prompt')} of "
+                "the pool, although "
+                "completions agree on the gold answer of "
+                f"{counted(agreed.on_gold, 'prompt')} only: the "
                 "model may be wrong on them"
             )
         if cell.online:

@@ -19,6 +19,7 @@ import numpy as np
 from orchestrator.config.claims import BASE, BASE_SIDE, CORRELATION, Claim
 from orchestrator.embedded import is_embedded
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import Interval, RSquared, mean_effect, r_squared
 from orchestrator.stats.power import fewest
 from orchestrator.stats.sentences import in_points
@@ -206,7 +207,10 @@ def _from_tables(claim: Claim, pair: tuple[str, ...], a: Cell, b: Cell) -> str:
             return ""
         points.append(values[0] - values[1])  # type: ignore[operator]
     if len(points) > 1:
-        return f"{in_points(min(points))} to {in_points(max(points))} ({len(points)} models)"
+        return (
+            f"{in_points(min(points))} to {in_points(max(points))} "
+            f"({counted(len(points), 'model')})"
+        )
     return in_points(points[0]) if points else ""
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from cluster.terminal import PlainError
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.user_code import is_own, user_errors
 from orchestrator.sampling.model import ModelSource
 
@@ -113,7 +115,7 @@ def render(
     return list(rendered["input_ids"])
 
 
-class SamplingError(RuntimeError):
+class SamplingError(PlainError, RuntimeError):
     """An engine does not start, or failed; the message names it and the reason."""
 
 
@@ -231,10 +233,10 @@ def _check(results: Any, requests: Sequence[Request], partial: bool) -> str:
     Where they are `partial`, None stands for a missing one.
     """
     if not isinstance(results, list | tuple) or len(results) != len(requests):
-        return f"{_size(results)} for {len(requests)} requests"
+        return f"{_size(results)} for {counted(len(requests), 'request')}"
     for request, of_prompt in zip(requests, results, strict=True):
         if not isinstance(of_prompt, list | tuple) or len(of_prompt) != len(request.samples):
-            return f"{_size(of_prompt)} for {len(request.samples)} samples of a request"
+            return f"{_size(of_prompt)} for {counted(len(request.samples), 'sample')} of a request"
         for completion in of_prompt:
             if partial and completion is None:
                 continue
@@ -247,4 +249,8 @@ def _check(results: Any, requests: Sequence[Request], partial: bool) -> str:
 
 
 def _size(value: Any) -> str:
-    return f"{len(value)} values" if isinstance(value, list | tuple) else type(value).__name__
+    return (
+        f"{counted(len(value), 'value')}"
+        if isinstance(value, list | tuple)
+        else type(value).__name__
+    )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from tasks import TaskError
@@ -93,7 +94,9 @@ def missing_responses(
     """A message where a recording has fewer than `samples` responses per question, or None."""
     missing = sum(question not in rows for question in questions)
     if missing:
-        return f"has no responses to {missing:,} of the {len(questions):,} training questions"
+        return (
+            f"has no responses to {missing:,} of the {counted(len(questions), 'training question')}"
+        )
     fewest = min((len(rows[q]["responses"]) for q in questions), default=samples)
     if fewest < samples:
         return f"has {fewest} responses to some question: write probe: {{samples: {fewest}}}"

@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import (
     Completion,
     Interrupted,
@@ -436,13 +437,15 @@ class ServerSampler(TokenSampler):
         [choice], usage, limit = reply.choices, reply.usage, body["max_tokens"]
         if "prompt" in body and usage.prompt_tokens != len(body["prompt"]):
             raise self.endpoint.error(
-                f"it read {usage.prompt_tokens} tokens of a prompt of {len(body['prompt'])}, so "
+                f"it read {counted(usage.prompt_tokens, 'token')} of a prompt of "
+                f"{len(body['prompt'])}, so "
                 "it does not take token ids: write engine_args: {api: chat}"
             )
         if usage.completion_tokens > limit or choice.finish_reason == "abort":
             reason = self.endpoint.without_key(choice.finish_reason)
             raise self.endpoint.error(
-                f"a completion of {usage.completion_tokens} tokens ended by {reason!r:.40}, where "
+                f"a completion of {counted(usage.completion_tokens, 'token')} ended "
+                f"by {reason!r:.40}, where "
                 f"max_tokens is {limit}"
             )
         text = choice.text if self.api == "completions" else choice.message.content or ""

@@ -23,6 +23,7 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import (
     Completion,
     Request,
@@ -173,7 +174,8 @@ class TransformersSampler(TokenSampler):
                     if self.limits.rows == 1:
                         row = next(row for row in rows if row not in done)
                         raise torch.OutOfMemoryError(
-                            f"prompt {requests[row.request].prompt_id} of {row.tokens:,} tokens "
+                            f"prompt {requests[row.request].prompt_id} of "
+                            f"{counted(row.tokens, 'token')} "
                             "takes more memory than there is, even alone: shorten or remove it"
                         ) from error
                     self.limits.halve()

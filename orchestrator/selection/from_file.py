@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
 from orchestrator.selection.stored import subset_reasons
@@ -50,7 +51,11 @@ def select_file(
             f"{paths[0]}: holds no rows: write one row per prompt, or a probe's samples"
         )
     if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
-        raise UserError(f"{paths[0]}: {missing:,} rows have no prompt_id: write one in every row")
+        raise UserError(
+            f"{paths[0]}: "
+            f"{counted(missing, 'row has no prompt_id', 'rows have no prompt_id')}: "
+            "write one in every row"
+        )
     samples = rows = None
     if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
         rated = rated_table(paths[0], table)
@@ -150,7 +155,8 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
         shared = [t["prompt_id"].filter(pc.is_in(t["prompt_id"], questions)) for t in train]
         if both := {prompt_id for ids in shared for prompt_id in ids.to_pylist()}:
             raise UserError(
-                f"{files[0][0]}: {len(both):,} prompts are both training prompts and test "
+                f"{files[0][0]}: {counted(len(both), 'prompt is', 'prompts are')} "
+                "both training prompts and test "
                 f"questions of the datasets that share this probe: {_OWN_TABLE}"
             )
     return train
@@ -171,7 +177,9 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
         pools = {why["pool"] for why in reasons}
         ids = samples["prompt_id"].unique().sort()
         if len(pools) > 1:
-            raise UserError(f"{probes[0]}: holds samples of {len(pools)} pools: {_OWN_TABLE}")
+            raise UserError(
+                f"{probes[0]}: holds samples of {counted(len(pools), 'pool')}: {_OWN_TABLE}"
+            )
         if pools != {sequence_hash([ids.to_pylist()])}:
             raise UserError(
                 f"{probes[0]}: its training prompts are not exactly the pool of one finished probe "
@@ -258,7 +266,8 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
         undecided = len(undecided_rows([target], counts, [""] * len(ids), samples))
     if undecided:
         raise UserError(
-            f"{probe}: the probe stopped early, and {undecided} of {len(ids)} prompts could still "
+            f"{probe}: the probe stopped early, and {undecided} of "
+            f"{counted(len(ids), 'prompt')} could still "
             f"change the subset of {request.rule.policy}: probe with adaptive: false, or with a "
             f"grid that has this policy, size and seed"
         )

@@ -13,6 +13,7 @@ from orchestrator.config.entries import build_policy
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan, pool_title, training_probes
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import pending_samples, targets_of
 from orchestrator.probing.probe_folder import ProbeFolder
@@ -48,7 +49,9 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
         advice = "they differ in other axes: write an experiment with one value of these"
     else:
         advice = "choose a model and a dataset"
-    raise UserError(f"{plan.name} has {len(matching)} training probes ({names}): {advice}")
+    raise UserError(
+        f"{plan.name} has {counted(len(matching), 'training probe')} ({names}): {advice}"
+    )
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class PlanProbe:
             size = size_of(str(budget), total, "budget")
         if not 0 < size <= total:
             raise UserError(
-                f"budget {budget} selects {size} prompts from a pool of {total:,}: "
+                f"budget {budget} selects {counted(size, 'prompt')} from a pool of {total:,}: "
                 f"write a share up to 1.0 or a count up to {total}"
             )
         changes = {"policy": policy, "rule": rule, "online": None, "size": size}

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.difficulty.remedies import unread_answers
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
 from policies import (
@@ -141,7 +142,7 @@ def _why(row: dict[str, Any], tied: bool) -> str:
     if row.get("n") is None or row.get("successes") is None:
         return reason
     early = ", decided before all samples were drawn" if row.get("short") else ""
-    return f"{reason}; {row['successes']} of {row['n']} samples correct{early}"
+    return f"{reason}; {row['successes']} of {counted(row['n'], 'sample')} correct{early}"
 
 
 def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from orchestrator.config.claims import CORRELATION, Claim, side_text
+from orchestrator.plugins.counts import counted
 from orchestrator.stats.comparison import Comparison, RunScores, compare_policies
 from orchestrator.stats.inference import FEWEST_POINTS, Effect, SeedSpread, mean_effect, r_squared
 from orchestrator.stats.sentences import in_points
@@ -165,13 +166,15 @@ def _notes(measured: Measured) -> list[str]:
     """What limits the numbers."""
     notes = []
     if measured.item == "update":
-        notes.append(f"over {measured.items} updates of one seed")
+        notes.append(f"over {counted(measured.items, 'update')} of one seed")
     if measured.item == "policy":
-        notes.append(f"over {measured.items} policies, each the mean over its seeds")
+        notes.append(
+            f"over {counted(measured.items, 'policy', 'policies')}, each the mean over its seeds"
+        )
     if measured.borrowed is not None:
-        notes.append(f"spread between seeds from {measured.borrowed.cells} runs")
+        notes.append(f"spread between seeds from {counted(measured.borrowed.cells, 'run')}")
     elif not measured.covers_seeds:
         notes.append("needs more seeds")
     if measured.left_out:
-        notes.append(f"{measured.left_out} questions left out, not scored in every run")
+        notes.append(f"{counted(measured.left_out, 'question')} left out, not scored in every run")
     return notes

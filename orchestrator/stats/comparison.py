@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import (
     LEVEL,
     SeedSpread,
@@ -270,7 +271,7 @@ def _compare(
     mean = difference_effect(first, second, spreads)
     test, p_runs = _test(first, second, item)
     if nothing.borrowed is not None:
-        test = f"t over {item}s, seeds as in {nothing.borrowed.cells} runs"
+        test = f"t over {item}s, seeds as in {counted(nothing.borrowed.cells, 'run')}"
     p = mean.p
     if nothing.runs == (1, 1) and not nothing.covers_seeds:
         p = p_runs

@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, stdtrit
 from scipy.stats import binom
 
+from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import LEVEL, VarianceComponent, Variances
 
 POWER = 0.8
@@ -164,7 +165,7 @@ def resolution(
     def in_points(points: float) -> str:
         return f"{points:.0f}" if points >= 10 else f"{points:.1f}"
 
-    grid = f"{seeds} seed{'s' * (seeds > 1)} × {items:,} question{'s' * (items > 1)}"
+    grid = f"{counted(seeds, 'seed')} × {counted(items, 'question')}"
     points = minimum_detectable(items, seeds, samples_per_item, arms=arms)
     if points >= 100:
         return f"no difference on {dataset} is detectable ({grid})"
@@ -173,7 +174,10 @@ def resolution(
         strict = minimum_detectable(
             items, seeds, samples_per_item, level=LEVEL / comparisons, arms=arms
         )
-        text += f"; {in_points(strict)} after Holm's correction for {comparisons:,} comparisons"
+        text += (
+            f"; {in_points(strict)} after Holm's correction for "
+            f"{counted(comparisons, 'comparison')}"
+        )
     return text + ")" + ("; one seed cannot decide between policies" if seeds == 1 else "")
 
 
@@ -186,7 +190,7 @@ def collapse_seen(seeds: int) -> str:
     enough = ceil(log(1 - POWER) / log(missed))
     return (
         "a policy that ends below the base model in a third of its seeds: seen with a probability "
-        f"of {100 * (1 - missed**seeds):.0f} % ({seeds} seed{'s' * (seeds > 1)}"
+        f"of {100 * (1 - missed**seeds):.0f} % ({counted(seeds, 'seed')}"
         + f"; {100 * POWER:.0f} % needs {enough}" * (seeds < enough)
         + ")"
     )

@@ -5,6 +5,7 @@ from math import floor, isfinite, log10, sqrt
 from typing import Any
 
 from orchestrator.planning.cells import axis_names
+from orchestrator.plugins.counts import counted
 from orchestrator.stats.comparison import Comparison
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
@@ -31,7 +32,7 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
         sample += f" × {counted(c.items, c.item)}"
     if c.borrowed is not None:
         deviation = in_points(100 * sqrt(c.borrowed.variance), plus=False)
-        sample += f", sd between seeds {deviation} points from {c.borrowed.cells} runs"
+        sample += f", sd between seeds {deviation} points from {counted(c.borrowed.cells, 'run')}"
     sample += f", p {_p(c.p)}, Holm-corrected p {_p(c.p_holm)}"
     if c.spans_zero:
         size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
@@ -46,7 +47,8 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
         return f"{ahead}: inconclusive ({sample}); needs more seeds"
     return (
         f"{better} is ahead of {worse} by {size}{on}, but not significantly after Holm's "
-        f"correction over {c.tests:,} comparisons: inconclusive ({sample}); {_required_sample(c)}"
+        f"correction over {counted(c.tests, 'comparison')}: inconclusive ({sample}); "
+        f"{_required_sample(c)}"
     )
 
 
@@ -62,7 +64,7 @@ def pairing_caveats(
         counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
         caveats.append(f"{names} have different numbers of finished seeds: {counts}")
     if left_out := max((c.left_out for c in comparisons), default=0):
-        caveats.append(f"up to {left_out:,} questions are left out: not scored in every run")
+        caveats.append(f"up to {counted(left_out, 'question')} left out: not scored in every run")
     return caveats
 
 
@@ -91,7 +93,9 @@ def _required_sample(c: Comparison) -> str:
         return f"{' or '.join(options)} would be needed"
     both = c.needed.both if seeds is None and items is None else None  # neither alone suffices
     if both and both[0] <= most_seeds and both[1] <= most_items:
-        return f"about {both[0]:,} seeds × {_two_digits(both[1]):,} {c.item}s would be needed"
+        return (
+            f"about {counted(both[0], 'seed')} × {_two_digits(both[1]):,} {c.item}s would be needed"
+        )
     kinds = ["seeds", *([f"{c.item}s"] if c.items > 1 else [])]
     too_few = f"no realistic number of {' and '.join(kinds)} would be enough"
     return NO_DIFFERENCE if negligible else too_few
@@ -108,12 +112,11 @@ def range_text(least: int | None, most: int | None, realistic: int) -> str:
 
 def counted_runs(runs: tuple[int, int]) -> str:
     """`3 seeds`, or `10 and 3 seeds` of the first and the second policy."""
-    return counted(runs[0], "seed") if runs[0] == runs[1] else f"{runs[0]} and {runs[1]} seeds"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 seed`, `2 seeds`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return (
+        counted(runs[0], "seed")
+        if runs[0] == runs[1]
+        else f"{runs[0]} and {counted(runs[1], 'seed')}"
+    )
 
 
 def ties_text(pool: int, chosen: int) -> str:
@@ -161,4 +164,6 @@ def dropped_summary(manifest: Mapping[str, Any]) -> str:
         unique = list(dict.fromkeys(values))
         names.append(f"seed{'s' * (len(unique) > 1)} {', '.join(map(str, unique))} of {name}")
     total = len(manifest["cells"])
-    return f"{dropped['cap']} leaves out {'; '.join(names)}: {len(cells)} of {total} cells"
+    return (
+        f"{dropped['cap']} leaves out {'; '.join(names)}: {len(cells)} of {counted(total, 'cell')}"
+    )

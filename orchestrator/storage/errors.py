@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.terminal import printable
+from cluster.terminal import PlainError, printable
 
 MAX_WORD = 200  # characters; a path may be long
 
 
-class UserError(Exception):
+class UserError(PlainError):
     """Invalid input: the message says what is wrong, where, and what to write instead."""
 
 

@@ -26,6 +26,7 @@ import psutil
 import pyarrow.fs as pafs
 
 from cluster import ending
+from cluster.terminal import PlainError
 from orchestrator.storage.errors import naming
 from orchestrator.storage.locks import open_lock
 from orchestrator.storage.store import Store
@@ -40,7 +41,7 @@ ATTEMPTS = 4  # of two drivers that start at once, each may see the other's clai
 Say = Callable[[str], None]
 
 
-class LeaseHeld(RuntimeError):
+class LeaseHeld(PlainError, RuntimeError):
     """Another driver runs the experiment; the message says which one."""
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.terminal import PlainError
 from orchestrator.storage.schema import completed, without_empty
 from tasks.sources.user_files import free_memory, read_bytes, record_batches
 
@@ -46,7 +47,7 @@ _DIGITS = re.compile(rb"decile\.sha256[^0-9a-f]{1,4}([0-9a-f]{64})")
 _COMMENT = re.compile(rb"<!-- decile\.path: (.*) decile\.sha256: [0-9a-f]{64} -->\n$")
 
 
-class Unsound(RuntimeError):
+class Unsound(PlainError, RuntimeError):
     """A stored file fails verification; the message says why."""
 
 

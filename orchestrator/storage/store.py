@@ -29,6 +29,7 @@ import pyarrow.fs as pafs
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.redaction import redact
+from cluster.terminal import PlainError
 from orchestrator.storage.errors import UserError, naming, shortened
 from orchestrator.storage.proof import (
     FileProof,
@@ -174,7 +175,7 @@ def _cut(name: str, size: int) -> str:
     return name.encode()[: max(0, size)].decode(errors="ignore") or name[0]
 
 
-class StoreError(ValueError):
+class StoreError(PlainError, ValueError):
     """The storage cannot be used; the message says what to write instead."""
 
 

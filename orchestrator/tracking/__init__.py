@@ -22,7 +22,11 @@ from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.client import failures, is_damaged, is_full
-from orchestrator.tracking.mlflow_internals import compare_page, relocate_artifacts
+from orchestrator.tracking.mlflow_internals import (
+    compare_page,
+    compare_pages,
+    relocate_artifacts,
+)
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.views import read_view, sweep_view, view_digest
 from orchestrator.training.cell_folder import CellFolder
@@ -149,10 +153,12 @@ class Tracker:
 
 
 def comparison_links(tracking_uri: str | None, store: Store, page: str) -> list[str]:
-    """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
+    """Where the sweep's curves can be seen; `page` is empty where MLflow failed.
+
+    `decile ui` prints its pages, because only it knows its port.
+    """
     if tracking_uri is None:
-        local_page = [f"http://127.0.0.1:5000/{page}"] if page else []
-        return [shlex.join(["decile", "ui", "--storage", store.uri]), *local_page]
+        return [shlex.join(["decile", "ui", "--storage", store.uri])]
     has_ui = tracking_uri.startswith("http") and page
     return [redact(f"{tracking_uri.rstrip('/')}/{page}" if has_ui else tracking_uri)]
 
@@ -172,25 +178,34 @@ def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[
     ]
 
 
-def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
+def free_port(host: str, port: int | None) -> int:
+    """The port, or without one 5000 or another that is free. Raises UserError where it is not."""
+    for each in (5000, 0) if port is None else (port,):
+        try:
+            with socket.create_server((host, each)) as server:
+                return int(server.getsockname()[1])
+        except OSError as error:
+            reason = error.strerror
+    raise UserError(f"port {port} of {host} is not available ({reason}): choose another port")
+
+
+def serve_ui(store: Store, host: str = "127.0.0.1", port: int | None = None) -> int:
     """Replace this process by the MLflow server. UserError where it cannot start."""
-    command = ui_command(store, host, port)
     if not Path(store.path("mlflow.db")).is_file():  # MLflow's own: it may be a link
         raise UserError(f"{store.path('mlflow.db')} does not exist: run a sweep first (decile run)")
     try:
         relocate_artifacts(Path(store.path("mlflow.db")), Path(store.path("mlartifacts")))
+        pages = compare_pages(Path(store.path("mlflow.db")))
     except sqlite3.Error as error:
         raise UserError(
             f"{store.path('mlflow.db')} cannot be used ({error}): delete it, and rerun "
             "decile run to build it again from the storage"
         ) from error
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        raise UserError(
-            f"port {port} of {host} is not available ({error.strerror}): choose another port"
-        ) from error
+    port = free_port(host, port)
+    for name, page in pages.items():
+        echo(f"{name}: http://{host}:{port}/{page}", sys.stderr)
     echo(f"MLflow UI: http://{host}:{port} (press Ctrl-C to stop)", sys.stderr)
+    command = ui_command(store, host, port)
     variables = {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",

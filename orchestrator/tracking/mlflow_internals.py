@@ -54,6 +54,17 @@ def compare_page(experiment_id: str) -> str:
     )
 
 
+def compare_pages(database: Path) -> dict[str, str]:
+    """The page of each sweep in a database, by the sweep's name."""
+    query = (
+        "SELECT name, experiment_id FROM experiments "
+        "WHERE name LIKE 'decile/%' AND lifecycle_stage = 'active' ORDER BY experiment_id"
+    )
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(query).fetchall()
+    return {name.partition("/")[2]: compare_page(str(number)) for name, number in rows}
+
+
 def experiment_tags(
     known: Mapping[str, str], now: int, swept: Sequence[str] = ()
 ) -> dict[str, str]:

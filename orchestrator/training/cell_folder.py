@@ -19,6 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, V
 from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.evaluation.metrics import accuracy, by_update, main, scores
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.locks import is_held
 from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
@@ -449,7 +450,10 @@ class CellFolder:
             if update > cell.updates:
                 place = self.checkpoint_place(update)
                 self.store.set_aside(place, MANIFEST)
-                lines.append(f"{place} is beyond the {cell.updates} updates of its cell: set aside")
+                lines.append(
+                    f"{place} is beyond the {counted(cell.updates, 'update')} of its "
+                    "cell: set aside"
+                )
         lost = self.lost_updates(cell)
         for update in self.checkpoints() if lost else ():
             if update >= lost[0]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from orchestrator.evaluation.metrics import by_update, main, scores
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.selection.stored import subset_size
 from orchestrator.stats.inference import half_width, mean_squares
 from orchestrator.storage.store import Store
@@ -86,7 +87,8 @@ def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
         if folder.is_stopped(cell) and (status := folder.stopped()):
             why = status["why"]
             lines.append(
-                f"{cell.name} was stopped after {status['updates']} of {cell.updates} updates, "
+                f"{cell.name} was stopped after {status['updates']} of "
+                f"{counted(cell.updates, 'update')}, "
                 f"{-100 * why['difference']:.1f} points below "
                 f"{names.get(why['rival'], why['rival'])} (at least {-100 * why['upper']:.1f}); "
                 f"{cell.policy} is not compared"

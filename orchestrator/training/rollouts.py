@@ -17,6 +17,7 @@ from accelerate.utils import gather_object
 from orchestrator.config.experiment import REWARDS
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.isolation import TOLERATED_FAILURES
 from orchestrator.probing.samples import MarkingError, mark_completions
@@ -69,7 +70,8 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
             failures = [value.failure for value in values if value.failure]
             if len(failures) > tolerated:
                 raise MarkingError(
-                    f"reward {name} failed for {len(failures)} of {len(answers)} completions "
+                    f"reward {name} failed for {len(failures)} of "
+                    f"{counted(len(answers), 'completion')} "
                     f"({failures[0]}), more than max_marking_errors: {max_errors:g} allows"
                 )
             components[name] = [FAILED if v.failure else v.value for v in values]

@@ -28,6 +28,7 @@ from orchestrator.evaluation.groups import GroupRecorder, Tally
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
+from orchestrator.plugins.counts import counted
 from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.errors import one_line
@@ -294,7 +295,9 @@ class Trial:
             raise shrink(cell, self.store, micro_batch) from error
         updates = trainer.state.global_step
         if self.stop is None and updates != cell.updates:
-            raise ValueError(f"cell {cell.name} ended after {updates} of {cell.updates} updates")
+            raise ValueError(
+                f"cell {cell.name} ended after {updates} of {counted(cell.updates, 'update')}"
+            )
         self.workers.from_first(lambda: self._end(updates))
 
     def _subset(self) -> tuple[PromptTable, History | None]:

@@ -24,6 +24,7 @@ from cluster.ray_internals import (
 )
 from cluster.session import RayFails, quiet_logs
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
 from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store, StoreError
@@ -121,11 +122,12 @@ def run_cells(
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 callbacks=[_callback(driver)],
                 verbose=0,
+                progress_reporter=tune.CLIReporter(),  # the one of notebooks clears the output
             ),
         ).fit()
     if unfinished := driver.waiting + len(driver.running):  # a signal that Tune handles, say
         raise RayFails(
-            f"Ray Tune ended before {unfinished} of {len(cells)} cells; "
+            f"Ray Tune ended before {unfinished} of {counted(len(cells), 'cell')}; "
             "rerun the same command to resume"
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from orchestrator.plugins.counts import counted
 from tasks.children import Children
 from tasks.marking.sandbox import (
     REPLY,
@@ -88,7 +89,9 @@ def _read_object(value: Mapping[str, Any], function: str) -> dict[str, Any]:
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise Unreadable("inputs or outputs is not a list")
     if len(inputs) != len(outputs):
-        raise Unreadable(f"it has {len(inputs)} inputs and {len(outputs)} outputs")
+        raise Unreadable(
+            f"it has {counted(len(inputs), 'input')} and {counted(len(outputs), 'output')}"
+        )
     pairs = [*zip(inputs, outputs, strict=True)]
     return _calls(value["fn_name"], pairs) if value.get("fn_name") else _stdin(pairs)
 

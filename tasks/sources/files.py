@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from tasks.base import TaskError
+from tasks.sources.choices import choices_of
 from tasks.sources.user_files import read_bytes, record_batches, regular, sha256_of, text_lines
 
 # What `read_texts` leaves out of a row, as counted in notes.
@@ -130,7 +131,8 @@ _FORMS = (
     re.compile(r".*\bthe (?:final |correct )?answer is:?\s+(\S.*?)\.?", re.DOTALL | re.IGNORECASE),
 )
 # The same for Arrow: whether a text may be of one of these forms.
-FORMS = r"""^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
+FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
+GOLD_FIELDS = ("ground_truth", "answer", "final_answer", "value", "gold", "target", "solution")
 # What data sets write where there is no answer, in lower case.
 PLACEHOLDERS = ("proof", "notfound", "not found", "n/a", "nan", "null", "none")
 
@@ -138,6 +140,9 @@ PLACEHOLDERS = ("proof", "notfound", "not found", "n/a", "nan", "null", "none")
 def plain_answer(text: str) -> str:
     """An answer without what data sets write around it; any other text as it is."""
     text = text.strip()
+    if (value := json_object_of(text)) is not None:
+        gold = gold_field(value)
+        text = text if isinstance(gold, Mapping | list) else _plain(gold, "").strip()
     for form in _FORMS:
         if match := form.fullmatch(text):
             inside = next(filter(None, match.groups()))
@@ -164,15 +169,21 @@ class Texts(NamedTuple):
     dropped: tuple[str, ...] = ()
 
 
-def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
+def read_texts(
+    row: Mapping[str, Any], question: str, answer: str, *, choices: bool = False
+) -> Texts:
     """The texts of two columns: each a text, a number, or chat messages, also as JSON text.
 
     In messages the question is the last user message and the answer the assistant's reply to it,
-    so one column may hold both. Raises KeyError for an absent column, and TaskError for a value of
-    another form.
+    so one column may hold both. Of an object, the answer is its only field with the name of one.
+    choices: those in columns of their own become part of the question, and their letter the answer.
+    Raises KeyError for an absent column, and TaskError for a value of another form.
     """
     dropped: list[str] = []
     question_value, answer_value = column_value(row, question), column_value(row, answer)
+    own_choices = choices_of(row) if choices else None
+    if isinstance(answer_value, Mapping):
+        answer_value = gold_field(answer_value)
     if isinstance(question_value, str) and CHAT_TEXT.match(question_value):
         with suppress(ValueError, RecursionError):
             messages = json.loads(question_value)
@@ -187,7 +198,28 @@ def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
     elif isinstance(answer_value, list):
         dropped += [ANSWERS] * (len(answer_value) > 1)
         answer_value = answer_value[0] if answer_value else None
-    return Texts(_plain(question_value, question), _plain(answer_value, answer), tuple(dropped))
+    text = _plain(question_value, question)
+    if own_choices and text:
+        text = own_choices.asked(text)
+        if answer != question and answer_value is not None:
+            answer_value = own_choices.letter(answer_value)
+    return Texts(text, _plain(answer_value, answer), tuple(dropped))
+
+
+def gold_field(value: Mapping[str, Any]) -> Any:
+    """The value of an object's only field with the name of an answer; else the object itself."""
+    named = [name for name in GOLD_FIELDS if value.get(name) is not None]
+    return value[named[0]] if len(named) == 1 else value
+
+
+def json_object_of(text: str) -> Mapping[str, Any] | None:
+    """The object that a text is, as JSON; None for any other text."""
+    if not text.startswith("{"):
+        return None
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        return value if isinstance(value, Mapping) else None
+    return None
 
 
 def _plain(value: Any, column: str) -> str:

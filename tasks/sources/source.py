@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from orchestrator.plugins.counts import counted
 from tasks.base import Marking, Prompt, Task, TaskError
 from tasks.sources.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
 from tasks.sources.hub import NotCached, Repository, cached_folder, downloaded_folder
@@ -73,7 +74,7 @@ def read_rows(
     if source.count is None or count == source.count:
         return read
     name = re.sub(r" sha256:\w+", "", read.origin)
-    note = f"{name} holds {count:,} rows; the official number is {source.count:,}"
+    note = f"{name} holds {counted(count, 'row')}; the official number is {source.count:,}"
     if not partial:
         raise TaskError(f"{note}: write partial: true if that is intended")
     return read._replace(notes=(*read.notes, note))
@@ -200,7 +201,7 @@ class ReadTask(Task):
             kept = distinct.filter(tested.rows_of(distinct.column("prompt_id")) < 0)
         if dropped := len(distinct) - len(kept):
             self.dropped_prompts = dropped
-            self.note(f"train: {dropped:,} prompts dropped that are in the test set")
+            self.note(f"train: {counted(dropped, 'prompt')} dropped that are in the test set")
         return kept, tested
 
     def rows(self, split: str, source: Source) -> list[Row]:
@@ -222,4 +223,4 @@ class ReadTask(Task):
 
     def _note_repeats(self, dropped: int, split: str) -> None:
         if dropped:
-            self.note(f"{split}: {dropped:,} repeated prompts dropped")
+            self.note(f"{split}: {counted(dropped, 'repeated prompt')} dropped")

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -11,12 +12,14 @@ from tasks.base import Answer, TaskError
 from tasks.marking.marks import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
+from tasks.sources.choices import choices_of
 from tasks.sources.files import (
     PLACEHOLDERS,
     Row,
     Rows,
     cell,
     is_chat,
+    json_object_of,
     plain_answer,
     read_texts,
 )
@@ -31,7 +34,6 @@ ANSWERS = (
     *("correct_answer", "reference_answer", "answerkey", "target", "label", "solution", "output"),
     *("response", "completion", "reward_model.ground_truth"),
 )
-CHOICES = ("choices", "options", "endings")
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
@@ -42,6 +44,7 @@ _LETTER = re.compile(r"\(?([A-Z])\)?")
 _UNIT = re.compile(r"[-+]?\\?[$€£¥]?\s?\d[\d,]*(?:\.\d+)?\s?(?:\\?%|°|[A-Za-zµ]+[²³]?)?")
 _LATEX = re.compile(r"\\[A-Za-z]|\$|[\^_]\{?\w")
 _FORMULA = re.compile(r"(?=.*\d)(?!.*[A-Za-z]{3})[\w\s.,:;+*/^=()\[\]{}<>|!√π·×≤≥∞-]+")
+_NONE = ("placeholders", "JSON objects")  # no answers
 _MATHS = ("integers", "decimals", "fractions", "numbers with a unit", "LaTeX or formulas")
 
 
@@ -79,6 +82,7 @@ class FileSurvey:
     forms: Mapping[str, int]
     worked: int
     instructed: int  # questions that mention a box, so that they say how to answer
+    choices: bool  # in columns of their own, asked with the questions
     repeated: int
     contradicted: int  # questions with several answers
     invalid: Sequence[tuple[str, str, str]]
@@ -89,7 +93,7 @@ class FileSurvey:
     def mixed(self) -> str:
         """How a mixture of forms is marked; empty where all answers are of the marker's form."""
         maths = sum(self.forms.get(form, 0) for form in _MATHS)
-        others = sum(self.forms.values()) - self.forms.get("placeholders", 0) - maths
+        others = sum(self.forms.values()) - sum(self.forms.get(form, 0) for form in _NONE) - maths
         if self.marker == "text" and maths:
             return f"{maths:,} are numbers or formulas, of which text accepts one spelling only"
         if self.marker == "expression" and others:
@@ -113,10 +117,10 @@ def survey_rows(
     Raises TaskError if the columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
-    if question is None:
-        _check_choices(read.rows)
     question, answer = choose_columns(columns, question, answer)
-    texts = [_texts(row, question, answer) for row in read.rows]
+    choices = marker in (None, "letter") and _has_choices(read.rows)
+    marker = "letter" if choices else marker
+    texts = [_texts(row, question, answer, choices=choices) for row in read.rows]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
@@ -147,6 +151,7 @@ def survey_rows(
         forms=dict(forms.most_common()),
         worked=len(solutions),
         instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
+        choices=choices,
         repeated=filled - len(answers),
         contradicted=sum(len(several) > 1 for several in answers.values()),
         invalid=[
@@ -189,10 +194,10 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     return columns
 
 
-def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
+def _texts(row: Row, question: str, answer: str, *, choices: bool = False) -> tuple[str, str]:
     """A row's question and answer as `task: file` reads them; "" where it refuses them."""
     try:
-        texts = read_texts(row, question, answer)
+        texts = read_texts(row, question, answer, choices=choices)
     except (KeyError, TaskError):
         return "", ""
     return texts.question.strip(), texts.answer.strip()
@@ -206,15 +211,13 @@ def _answer(row: Row, name: str) -> str:
         return ""
 
 
-def _check_choices(rows: Sequence[Row]) -> None:
-    """Raise TaskError for a column with the choices of each question, which would not be asked."""
-    for name in CHOICES:
-        if any(isinstance(row.get(name), list | Mapping) for row in rows[:SAMPLED]):
-            raise TaskError(
-                f"column {name!r} holds the choices of each question, which would be asked without "
-                "them: write them into the question, a line such as (A) … each, and the letter as "
-                "the answer; or name the column of the questions with --question to leave them out"
-            )
+def _has_choices(rows: Sequence[Row]) -> bool:
+    """Whether most rows have choices in columns of their own."""
+    rows, count = rows[:: -(-len(rows) // SAMPLED)], 0
+    for row in rows:
+        with suppress(TaskError):  # the row is one of those that cannot be used
+            count += choices_of(row) is not None
+    return 2 * count > len(rows)
 
 
 def choose_columns(
@@ -293,6 +296,8 @@ def answer_form(answer: str) -> str:
     answer = answer.replace("\N{MINUS SIGN}", "-")
     if answer.lower() in PLACEHOLDERS:
         return "placeholders"
+    if json_object_of(answer) is not None:
+        return "JSON objects"
     if number := normalize_number(answer):
         return "fractions" if "/" in number else "decimals" if "." in number else "integers"
     if _LETTER.fullmatch(answer):
@@ -309,9 +314,9 @@ def choose_marker(forms: Mapping[str, int]) -> Marker:
 
     A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
     used. Expressions and text accept any answer; where half of them are mathematical, text would
-    compare those letter by letter. Placeholders decide nothing.
+    compare those letter by letter. What is no answer decides nothing.
     """
-    total = sum(forms.values()) - forms.get("placeholders", 0)
+    total = sum(forms.values()) - sum(forms.get(form, 0) for form in _NONE)
     if not total:
         return "text"
     numbers = sum(forms.get(form, 0) for form in ("integers", "decimals", "fractions"))

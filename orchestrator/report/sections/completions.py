@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
     COMPLETION_LIMIT,
     Completions,
@@ -63,7 +64,7 @@ def _turns(messages: Sequence[Mapping[str, Any]], episode: Mapping[str, Any]) ->
     head = 2 * MESSAGES // 3
     shown = [*messages[:head], *messages[head + left_out :]]
     turns = [_message(message, MESSAGE_LIMIT, some_failed) for message in shown]
-    return [*turns[:head], Message("…", f"{left_out:,} messages left out"), *turns[head:]]
+    return [*turns[:head], Message("…", f"{counted(left_out, 'message')} left out"), *turns[head:]]
 
 
 def _message(message: Mapping[str, Any], limit: int, some_failed: bool = False) -> Message:
@@ -103,7 +104,7 @@ def _end(sample: Sample) -> Message:
         sample.outcome,
         "no reward" if reward is None else f"reward {reward:g}",
         *(
-            f"{episode[name]:,} {what}{'s' * (episode[name] != 1)}"
+            f"{counted(episode[name], what)}"
             for name, what in (("turns", "turn"), ("tool_calls", "tool call"))
         ),
         f"{episode['tool_errors']:,} answered by an error" if episode["tool_errors"] else "",

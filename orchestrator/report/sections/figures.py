@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
+from orchestrator.plugins.counts import counted
 from orchestrator.report.content import shown_figure
 from orchestrator.report.rows import Row, learnable_gain_means, learnable_gain_points
 from orchestrator.stats.inference import r_squared
@@ -150,7 +151,10 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
         slope, start = np.polyfit(x, y, 1)
         ends = np.array([x.min(), x.max()])
         axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
-        text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.points} policies"
+        text = (
+            f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], "
+            f"{counted(fit.points, 'policy', 'policies')}"
+        )
         axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
@@ -194,7 +198,7 @@ def failure_histogram(table: pa.Table, samples: int) -> "Figure":
         ticks, labels = [*ticks, bins + 2], [*labels, "not\nscorable"]
     axes.set_xticks(ticks, labels)
     whole = f"correct completions of {samples}"
-    axes.set_xlabel(whole if bins == samples else f"pass rate in %, {samples:,} samples")
+    axes.set_xlabel(whole if bins == samples else f"pass rate in %, {counted(samples, 'sample')}")
     axes.set_ylabel("prompts")
     legend_above(axes, len(OUTCOMES))
     return figure

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
 from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.sections.figures import difference_intervals
@@ -34,9 +35,11 @@ def item_page(analysis: ItemAnalysis) -> Page:
         partial(difference_intervals, pairs),
     )
     return Page(
-        f"Comparison: {', '.join(names)}" if len(names) < 5 else f"Comparison of {len(names)} arms",
+        f"Comparison: {', '.join(names)}"
+        if len(names) < 5
+        else f"Comparison of {counted(len(names), 'arm')}",
         "Item-level results, paired by question.",
-        f"{len(names)} arms, {sum(analysis.seeds.values())} runs.",
+        f"{counted(len(names), 'arm')}, {counted(sum(analysis.seeds.values()), 'run')}.",
         (
             Section("verdicts", "Verdicts", verdicts),
             Section(

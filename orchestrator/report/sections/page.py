@@ -8,6 +8,7 @@ from functools import partial
 
 from orchestrator.planning.cells import axis_names
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Control, Family
@@ -88,7 +89,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
     if not rows:
         empty = Paragraph("No cell has a result yet: run the experiment first.")
         content = [Section("verdicts", "Verdicts", (empty,))]
-    finished = f"{len(rows)} of {len(plan.cells)} cells finished"
+    finished = f"{len(rows)} of {counted(len(plan.cells), 'cell')} finished"
     return Page(
         plan.name,
         plan.experiment.about,
@@ -109,7 +110,7 @@ def verdicts(
 ) -> Section:
     """The conclusions, what limits them, and the claims."""
     pairs = sum(len(family.accuracy) for family in families)
-    method = METHOD.format(count=f"{pairs:,} such comparison{'s' * (pairs != 1)}")
+    method = METHOD.format(count=f"{counted(pairs, 'such comparison')}")
     return Section(
         "verdicts",
         "Verdicts",

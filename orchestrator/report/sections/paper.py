@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from orchestrator.config.claims import Claim
+from orchestrator.plugins.counts import counted
 from orchestrator.report import published as paper
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
@@ -170,13 +171,20 @@ def orderings(families: Sequence[Family]) -> Table:
         fits = []
         for family in shown:
             fit = r_squared(*np.array(learnable_gain_means(family.rows)).reshape(-1, 2).T)
-            text = f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] ({fit.points} policies)"
+            text = (
+                f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] "
+                f"({counted(fit.points, 'policy', 'policies')})"
+            )
             fits.append(NONE if np.isnan(fit.value) else text)
         body.append(("learnable % explains gain, R²", in_tables, *fits))
     single = any(len(rows) == 1 for family in shown for rows in family.by_policy().values())
     return Table(
         "Which orderings of paper A hold",
-        ("claim", f"{PUBLISHED} ({len(paper.ALL)} models and data)", *(f.title for f in shown)),
+        (
+            "claim",
+            f"{PUBLISHED} ({len(paper.ALL)} models and data)",
+            *(f.title for f in shown),
+        ),
         body,
         "Measured: supported where the whole 95 % interval of the difference (in parentheses, "
         "points) lies on the claimed side, refuted where it lies on the other; not corrected for "
@@ -231,5 +239,5 @@ def _verdict_text(ordering: paper.Ordering, family: Family, pairs: Sequence[Comp
     effect, low, high = pair.oriented(a)
     measured = Measured.of(pair)._replace(effect=effect, low=low, high=high)
     verdict = judge_claim(claim, measured).verdict
-    updates = f"; {pair.items} updates of one seed" if pair.item == "update" else ""
+    updates = f"; {counted(pair.items, 'update')} of one seed" if pair.item == "update" else ""
     return f"{verdict} ({_with_interval(effect, Interval(low, high))}{updates})"

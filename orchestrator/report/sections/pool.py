@@ -17,6 +17,7 @@ from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
 from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
     Block,
     Command,
@@ -41,7 +42,7 @@ from orchestrator.report.probe_analysis import (
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import Sample, card
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
-from orchestrator.stats.sentences import NONE, counted, ties_text
+from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
 
@@ -100,8 +101,8 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
         for spec in specs
     )
     pools = tuple(filter(None, analyses))
-    drawn = f"{sum(pool.drawn for pool in pools):,} samples of training prompts"
-    status = f"{drawn} in {len(pools)} of {len(specs)} probe{'s' * (len(specs) != 1)}."
+    drawn = f"{counted(sum(pool.drawn for pool in pools), 'sample')} of training prompts"
+    status = f"{drawn} in {len(pools)} of {counted(len(specs), 'probe')}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
     sections = tuple(pool_sections(pools)) or (empty,)
     about, file = plan.experiment.about, plan.source.file
@@ -154,7 +155,8 @@ def pool_figures(
 ) -> FigureRow:
     """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
     histogram = Figure(
-        f"Prompts of the pool by correct completions, {title}: {table.num_rows} prompts, by "
+        f"Prompts of the pool by correct completions, {title}: "
+        f"{counted(table.num_rows, 'prompt')}, by "
         "the outcome of their completions",
         partial(failure_histogram, table, samples),
     )
@@ -191,7 +193,10 @@ def turn_table(pool: PoolAnalysis) -> Table:
 def facts(pool: PoolAnalysis) -> list[str]:
     """What the probe shows, one sentence per fact, without full stops."""
     table, k = pool.table, pool.samples
-    lines = [f"{table.num_rows:,} prompts × {k} samples: {shares_text(outcome_counts(table))}"]
+    lines = [
+        f"{counted(table.num_rows, 'prompt')} × {counted(k, 'sample')}: "
+        f"{shares_text(outcome_counts(table))}"
+    ]
     if pool.stops_early:
         lines.append(f"{pool.drawn:,} of {pool.expected:,} samples were needed. {ADAPTIVE[:-1]}")
     elif not pool.complete:
@@ -210,7 +215,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
     if len(pool.unfinished):
         never = len(np.intersect1d(pool.unfinished, pool.unsolved))
         never_text = f", {never:,} of them never solved" if never else ""
-        limit = f"{pool.spec.settings.max_completion_length:,} tokens"
+        limit = f"{counted(pool.spec.settings.max_completion_length, 'token')}"
         what = f"episodes that reach a limit ({limit}, or the task's turns)"
         if not pool.turns:
             what = f"completions that reach the limit of {limit}"
@@ -251,7 +256,8 @@ def advice(pool: PoolAnalysis) -> str:
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:
         return text
     return (
-        f"{text}; {doubtful[worst]:,} of the {subsets[worst].size:,} prompts of {worst} were never "
+        f"{text}; {doubtful[worst]:,} of the {counted(subsets[worst].size, 'prompt')} "
+        f"of {worst} were never "
         "solved or have a suspected gold answer: read them before training on them, or leave them "
         "out with exclude: [suspected, unsolved]"
     )
@@ -270,16 +276,17 @@ def shares_text(outcomes: Mapping[str, int], digits: int = 1) -> str:
 def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
     """Pass rates by tier; empty where all prompts have the same tier."""
     prompts = pa.table({"tier": table["tier"], "band": band_of(table)})
-    counted = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
+    grouped = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
     sizes: dict[str, np.ndarray] = {}
-    for row in counted.to_pylist():
+    for row in grouped.to_pylist():
         bands = sizes.setdefault(str(row["tier"]), np.zeros(len(BANDS), int))
         bands[row["band"]] = row["count_all"]
     names = sorted(sizes, key=lambda name: (-sizes[name].sum(), name))
     kept = names if len(names) <= most else names[: most - 1]
     by_tier = {name: sizes[name] for name in rising(kept)}
     if others := names[len(kept) :]:
-        by_tier[f"{len(others):,} smaller tiers"] = np.sum([sizes[n] for n in others], axis=0)
+        smaller = counted(len(others), "smaller tier")
+        by_tier[smaller] = np.sum([sizes[n] for n in others], axis=0)
     shown = len(BANDS) if any(band[-1] for band in by_tier.values()) else len(BANDS) - 1
     body = [
         (one_line(name, 40) or "none", int(band.sum()), tuple((band / band.sum())[:shown]))
@@ -328,7 +335,8 @@ def unlisted_suspects(pool: PoolAnalysis) -> str:
     other, gold = pool.agreement.on_other, pool.agreement.on_gold
     return (
         "Suspected prompts are not listed: at least two thirds of the completions agree on another "
-        f"answer than the gold one on {other:,} prompts, and on the gold one on {gold:,}, so it is "
+        f"answer than the gold one on {counted(other, 'prompt')}, and on the gold one "
+        f"on {gold:,}, so it is "
         "the model that is wrong, or most gold answers are."
     )
 
@@ -358,7 +366,9 @@ def _unsolved(pool: PoolAnalysis) -> list[Block]:
             prompt = pool.prompt(row["prompt_id"])
             row["correct"] = row["successes"]
             outcomes = ", ".join(f"{row[name]} {name}" for name in OUTCOMES if row[name])
-            about = f"Gold answer: {one_line(prompt.answer)}; {row['n']} samples: {outcomes}"
+            about = (
+                f"Gold answer: {one_line(prompt.answer)}; {counted(row['n'], 'sample')}: {outcomes}"
+            )
             items.append((one_line(prompt.question, 2 * 160), about))
         if items:
             title = _title(len(rows), what, f"the first {LISTED}")
@@ -377,7 +387,7 @@ def agreement_text(agreed: Agreement) -> str:
     if not total:
         return ""
     return (
-        f"Completions agree to that degree on {total:,} prompts of this pool, for "
+        f"Completions agree to that degree on {counted(total, 'prompt')} of this pool, for "
         f"{agreed.on_gold:,} of them ({100 * agreed.on_gold / total:.0f} %) on the gold answer. "
         "The lower that share, the more likely it is the model that is wrong."
     )
@@ -389,7 +399,7 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
         (
             pool.prompt(s.prompt_id).question,
             f"gold answer {one_line(pool.prompt(s.prompt_id).answer, 40)}, "
-            f"{s.votes} of {s.n} completions answer {one_line(s.answer, 40)}",
+            f"{s.votes} of {counted(s.n, 'completion')} answer {one_line(s.answer, 40)}",
         )
         for s in pool.agreement.suspects[:most]
     ]
@@ -423,7 +433,10 @@ def _completions(pool: PoolAnalysis) -> list[Block]:
     rows = pool.table.filter(pc.is_in(pool.table["prompt_id"], value_set=ids))
     cards: list[Block] = []
     for band, row in sorted(zip(band_of(rows), rows.to_pylist(), strict=True), key=itemgetter(0)):
-        rate = f"Pass rate {BANDS[band]}: {row['successes']} of {row['scorable']} episodes correct."
+        rate = (
+            f"Pass rate {BANDS[band]}: {row['successes']} of "
+            f"{counted(row['scorable'], 'episode')} correct."
+        )
         cards.append(_card(by_prompt[row["prompt_id"]], rate))
     return [Paragraph(EPISODES, "note"), *cards]
 

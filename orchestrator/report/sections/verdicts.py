@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from orchestrator.plugins.counts import counted
 from orchestrator.report.compare import (
     BudgetMismatch,
     Control,
@@ -16,7 +17,6 @@ from orchestrator.report.compare import (
 from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.sentences import (
-    counted,
     counted_runs,
     in_points,
     pairing_caveats,
@@ -158,8 +158,8 @@ def _read_at(family: Family) -> str:
         "discarded": any(row.cell.online for row in family.rows),
         "refreshed": any(row.cell.refresh for row in family.rows),
     }
-    counted = " and ".join(kind for kind, occurs in kinds.items() if occurs)
-    drawn = f", {counted} ones included" * bool(counted and family.compare_at == "rollouts")
+    included = " and ".join(kind for kind, occurs in kinds.items() if occurs)
+    drawn = f", {included} ones included" * bool(included and family.compare_at == "rollouts")
     return (
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
         f"common budget (at most {budget:,.0f}), after {span} updates"
