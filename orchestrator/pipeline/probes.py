@@ -15,7 +15,7 @@ from orchestrator.cost.throughput import gpu_type
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.remedies import pool_warning
-from orchestrator.difficulty.table import outcome_counts, summarise, summary_lines
+from orchestrator.difficulty.table import fit_warning, outcome_counts, summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
@@ -177,8 +177,8 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         yield from (f"  {line}" for line in summary_lines(summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
-        if warning := pool_warning(successes, scorable, size, outcome_counts(table), limit):
-            yield f"warning: {warning}"
+        remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
+        yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)
 
 
 class OtherSubsets:

@@ -15,7 +15,7 @@ from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
-from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
+from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.report.content import (
     Block,
@@ -228,6 +228,8 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
             "those of a second probe"
         )
+    if pool.complete and (warning := fit_warning(table)):
+        lines.append(warning)
     return lines
 
 
