@@ -1,24 +1,35 @@
 """Prompts on whose answer the completions agree, whatever the gold answer is. Pure.
 
-Where most completions with an answer agree on another one than the gold answer, the gold answer is
-suspect. Completions without an answer say nothing, so they do not count. A systematic mistake of
-the model looks the same, so the share of agreed answers that are the gold one says how much such a
-finding is worth in this pool. How many planted errors this finds: `python -m benchmarks.suspects`.
+Where most completions with an answer agree on another one than the gold answer, they dispute it.
+Completions without an answer say nothing, so they do not count. A mistake that the model often
+makes looks the same, so the number of right golds that would be disputed is estimated first: from
+how varied the wrong answers are to prompts that the model also solves, whose golds are mostly
+right. Gold answers are suspected where at least half of the disputed ones are expected to be wrong.
+
+Wrong answers to one prompt are taken as draws from Ewens' urn (1972): each is new with odds θ
+against the number before it, else a repetition; θ has a distribution over the pool. What is
+measured: `python -m benchmarks.suspects`.
 """
 
 import re
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.special import gammaln, pdtrc, xlogy
 
-from orchestrator.difficulty.estimates import counts
+from orchestrator.difficulty.estimates import counts, fit_weights
 from tasks.marking.spelling import normalize_latex
 
 SHARE = 2 / 3  # of a prompt's completions with an answer that must agree
 LEAST = 3  # completions that must agree, however few were drawn
 MOST = 100  # suspects that are kept
+PRECISION = 1 / 2  # expected share of wrong golds among disputed ones from which on they count
+CHANCE = 0.05  # of as many disputed ones without any wrong gold
+VARIED = 50_000  # solved prompts whose wrong answers are counted, of each ROWS
+THETA = np.geomspace(0.01, 1000, 61)  # from wrong answers that are all the same to none alike
 ROWS = 1_000_000  # prompts that are compared at once
 _PLAIN = re.compile(r"[\w.()-]*")  # numbers, letters and words have one spelling
 _ASCII = r"\A[A-Za-z0-9_.()-]*\z"  # the same, of which Arrow changes the case
@@ -36,19 +47,35 @@ class SuspectGold(NamedTuple):
 class Agreement(NamedTuple):
     """Prompts with an agreed answer: how many agree on the gold one, how many on another.
 
-    suspected: whether each row of the difficulty table is one of the latter. `suspects` are the
-    MOST most unanimous of them.
+    disputed: whether each row of the difficulty table is one of the latter. `suspects` are the
+    MOST most unanimous of them. by_mistake: how many of them would be disputed if no gold was
+    wrong.
     """
 
     on_gold: int
     on_other: int
-    suspected: np.ndarray
+    by_mistake: float
+    disputed: np.ndarray
     suspects: list[SuspectGold]
 
     @property
+    def precision(self) -> float:
+        """The expected share of disputed golds that are wrong; nan without any.
+
+        Rather too low: golds that are wrong count among those that may be disputed by mistake.
+        """
+        return max(0.0, 1 - self.by_mistake / self.on_other) if self.on_other else nan
+
+    @property
     def credible(self) -> bool:
-        """Whether most agreed answers are the gold ones; otherwise it is the model that errs."""
-        return self.on_gold > self.on_other
+        """Whether disputed golds are suspected: most of them are wrong, beyond chance."""
+        by_chance = float(pdtrc(self.on_other - 1, self.by_mistake)) if self.on_other else 1.0
+        return self.precision >= PRECISION and by_chance < CHANCE
+
+    @property
+    def suspected(self) -> np.ndarray:
+        """Whether the gold of each row is suspected: none where it is not credible."""
+        return self.disputed & self.credible
 
 
 def agreement(samples: pa.Table, table: pa.Table, *, share: float = SHARE) -> Agreement:
@@ -69,32 +96,63 @@ def agreement_of_rows(
     row: np.ndarray, answers: pa.ChunkedArray, table: pa.Table, *, share: float = SHARE
 ) -> Agreement:
     """The agreed answers, from the wrong ones and the row in `table` of each one's prompt."""
-    on_gold, suspected = 0, np.zeros(table.num_rows, dtype=bool)
+    on_gold, disputed = 0, np.zeros(table.num_rows, dtype=bool)
     suspects: list[SuspectGold] = []
+    varied: list[np.ndarray] = []  # wrong answers of a prompt that is also solved: number, distinct
+    exposed: list[np.ndarray] = []  # wrong answers of a prompt, and how many must agree
     for start in range(0, table.num_rows, ROWS):
         prompts = table.slice(start, ROWS)
         here = (row >= start) & (row < start + ROWS)
         solved, wrong = counts(prompts, "successes"), counts(prompts, "wrong")
-        needed = np.maximum(np.ceil(share * (solved + wrong) - 1e-9), LEAST)
+        needed = np.maximum(np.ceil(share * (solved + wrong) - 1e-9), LEAST).astype(int)
         on_gold += int(np.count_nonzero(solved >= needed))
+        exposed.append(np.stack([wrong, needed])[:, wrong >= needed])
+        both = (solved > 0) & (wrong > 1)
+        both &= np.cumsum(both) <= VARIED
         own, texts = row[here] - start, answers.filter(pa.array(here))
-        disputed = (wrong >= needed)[own]
-        agreed = _votes(own[disputed], texts.filter(pa.array(disputed)))
-        agreed = agreed.filter(pa.array(agreed["votes"].to_numpy() >= needed[agreed["row"]]))
-        rows, votes = agreed["row"].to_numpy(), agreed["votes"].to_numpy()
-        suspected[start + rows] = True  # each once: of a prompt's answers, at most one is enough
+        read = ((wrong >= needed) | both)[own]
+        votes = _votes(own[read], texts.filter(pa.array(read)))
+        distinct = np.bincount(votes["row"].to_numpy(), minlength=prompts.num_rows)
+        varied.append(np.stack([wrong, distinct])[:, both])
+        agreed = votes.filter(pa.array(votes["votes"].to_numpy() >= needed[votes["row"]]))
+        rows, most = agreed["row"].to_numpy(), agreed["votes"].to_numpy()
+        disputed[start + rows] = True  # each once: of a prompt's answers, at most one is enough
         n = counts(prompts, "n")[rows]
         # The rows of a difficulty table are in the order of their ids.
-        first = np.lexsort((rows, -votes / n))[:MOST]
+        first = np.lexsort((rows, -most / n))[:MOST]
         columns = (
             prompts["prompt_id"].take(pa.array(rows[first])).to_pylist(),
             agreed["answer"].take(pa.array(first)).to_pylist(),
-            votes[first].tolist(),
+            most[first].tolist(),
             n[first].tolist(),
         )
         suspects += [SuspectGold(*values) for values in zip(*columns, strict=True)]
     suspects.sort(key=lambda s: (-s.votes / s.n, s.prompt_id))
-    return Agreement(on_gold, int(np.count_nonzero(suspected)), suspected, suspects[:MOST])
+    by_mistake = _by_mistake(np.concatenate(varied, axis=1), np.concatenate(exposed, axis=1))
+    on_other = int(np.count_nonzero(disputed))
+    return Agreement(on_gold, on_other, by_mistake, disputed, suspects[:MOST])
+
+
+def _by_mistake(varied: np.ndarray, exposed: np.ndarray) -> float:
+    """How many prompts would be disputed if all golds were right.
+
+    varied: [2, prompts], wrong answers and distinct ones among them; exposed: [2, prompts], wrong
+    answers and how many of them must agree.
+    """
+    (wrong, distinct), times = np.unique(varied, axis=1, return_counts=True)
+    log = xlogy(distinct[:, None], THETA) - (gammaln(THETA + wrong[:, None]) - gammaln(THETA))
+    likelihood = np.exp(log - log.max(axis=1, keepdims=True))
+    weights = fit_weights(likelihood, times, np.full(len(THETA), 1 / len(THETA)))
+    pairs, times = np.unique(exposed, axis=1, return_counts=True)
+    expected = 0.0
+    for (wrong, needed), prompts in zip(pairs.T, times, strict=True):
+        size = np.arange(needed, wrong + 1)[:, None]
+        # More than half of the answers must agree, so the expected number of groups that are large
+        # enough is the chance of one.
+        log = gammaln(wrong + 1) - gammaln(wrong - size + 1) - np.log(size)
+        log = log + np.log(THETA) + gammaln(THETA + wrong - size) - gammaln(THETA + wrong)
+        expected += prompts * float(np.exp(log).sum(axis=0) @ weights)
+    return expected
 
 
 def with_suspected(table: pa.Table, agreement: Agreement) -> pa.Table:

@@ -64,13 +64,26 @@ def wilson(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
 
 
+def fit_weights(likelihood: np.ndarray, times: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The weights of a mixture, [components], from likelihoods [data, components] seen `times`.
+
+    EM from `start` towards the most likely weights, ended early, and with the weight of one datum
+    on `start`: it is kept as far as the data allow ("smoothing by roughening", Laird and Louis
+    1991).
+    """
+    weights = start
+    for _ in range(STEPS):
+        share = likelihood.T @ (times / (likelihood @ weights))
+        weights = weights * share + start
+        weights = weights / weights.sum()
+    return weights
+
+
 def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
     """The distribution of pass rates over the pool; prompts with n = 0 are ignored.
 
-    EM from START towards the most likely weights, ended early, and with one prompt's weight on
-    START: a smooth prior is kept as far as the data allow ("smoothing by roughening", Laird and
-    Louis 1991). Always finite. `note` says where the variance between prompts is assumed: without a
-    scorable sample, with at most one per prompt, or where all are correct or all wrong.
+    `note` says where the variance between prompts is assumed: without a scorable sample, with at
+    most one per prompt, or where all are correct or all wrong.
     """
     s, total, weight = _counted(successes, n)
     if len(s) > MOST_FITTED:
@@ -78,12 +91,7 @@ def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
         s, total, weight = _counted(successes[::step], n[::step])
     if not len(s):
         return Prior(START, "no scorable sample: flat prior")
-    likelihood, weights = _likelihood(s, total), START
-    for _ in range(STEPS):
-        share = likelihood.T @ (weight / (likelihood @ weights))
-        weights = weights * share + START
-        weights = weights / weights.sum()
-    right = s @ weight
+    weights, right = fit_weights(_likelihood(s, total), weight, START), s @ weight
     if total.max() > 1 and 0 < right < total @ weight:
         return Prior(weights)
     uniform = f"all {'correct' if right else 'wrong'}"
