@@ -28,6 +28,7 @@ LEAST = 3  # completions that must agree, however few were drawn
 MOST = 100  # suspects that are kept
 PRECISION = 1 / 2  # expected share of wrong golds among disputed ones from which on they count
 CHANCE = 0.05  # of as many disputed ones without any wrong gold
+MOST_RAISED = 4  # times that wrong golds may explain disputed ones beyond those by mistake
 VARIED = 50_000  # solved prompts whose wrong answers are counted, of each ROWS
 THETA = np.geomspace(0.01, 1000, 61)  # from wrong answers that are all the same to none alike
 ROWS = 1_000_000  # prompts that are compared at once
@@ -47,30 +48,27 @@ class SuspectGold(NamedTuple):
 class Agreement(NamedTuple):
     """Prompts with an agreed answer: how many agree on the gold one, how many on another.
 
-    disputed: whether each row of the difficulty table is one of the latter. `suspects` are the
-    MOST most unanimous of them. by_mistake: how many of them would be disputed if no gold was
-    wrong.
+    disputed: whether each row of the difficulty table is one of the latter. by_mistake: how many
+    would be disputed if all golds were right; precision: the expected share of the disputed golds
+    that are wrong, nan without any. `suspects` are the MOST most unanimous of them.
     """
 
     on_gold: int
     on_other: int
     by_mistake: float
+    precision: float
     disputed: np.ndarray
     suspects: list[SuspectGold]
 
     @property
-    def precision(self) -> float:
-        """The expected share of disputed golds that are wrong; nan without any.
-
-        Rather too low: golds that are wrong count among those that may be disputed by mistake.
-        """
-        return max(0.0, 1 - self.by_mistake / self.on_other) if self.on_other else nan
-
-    @property
     def credible(self) -> bool:
-        """Whether disputed golds are suspected: most of them are wrong, beyond chance."""
+        """Whether disputed golds are suspected: most are expected to be wrong, beyond chance.
+
+        Where most agreed answers are not the gold ones, it is the model that errs, or most golds
+        are wrong.
+        """
         by_chance = float(pdtrc(self.on_other - 1, self.by_mistake)) if self.on_other else 1.0
-        return self.precision >= PRECISION and by_chance < CHANCE
+        return self.on_gold > self.on_other and self.precision >= PRECISION and by_chance < CHANCE
 
     @property
     def suspected(self) -> np.ndarray:
@@ -96,17 +94,18 @@ def agreement_of_rows(
     row: np.ndarray, answers: pa.ChunkedArray, table: pa.Table, *, share: float = SHARE
 ) -> Agreement:
     """The agreed answers, from the wrong ones and the row in `table` of each one's prompt."""
-    on_gold, disputed = 0, np.zeros(table.num_rows, dtype=bool)
+    on_gold, answered, disputed = 0, 0, np.zeros(table.num_rows, dtype=bool)
     suspects: list[SuspectGold] = []
     varied: list[np.ndarray] = []  # wrong answers of a prompt that is also solved: number, distinct
-    exposed: list[np.ndarray] = []  # wrong answers of a prompt, and how many must agree
+    exposed: list[np.ndarray] = []  # correct and wrong answers of a prompt, and how many must agree
     for start in range(0, table.num_rows, ROWS):
         prompts = table.slice(start, ROWS)
         here = (row >= start) & (row < start + ROWS)
         solved, wrong = counts(prompts, "successes"), counts(prompts, "wrong")
         needed = np.maximum(np.ceil(share * (solved + wrong) - 1e-9), LEAST).astype(int)
         on_gold += int(np.count_nonzero(solved >= needed))
-        exposed.append(np.stack([wrong, needed])[:, wrong >= needed])
+        answered += int(np.count_nonzero(solved + wrong >= LEAST))
+        exposed.append(np.stack([solved, wrong, needed])[:, wrong >= needed])
         both = (solved > 0) & (wrong > 1)
         both &= np.cumsum(both) <= VARIED
         own, texts = row[here] - start, answers.filter(pa.array(here))
@@ -128,31 +127,37 @@ def agreement_of_rows(
         )
         suspects += [SuspectGold(*values) for values in zip(*columns, strict=True)]
     suspects.sort(key=lambda s: (-s.votes / s.n, s.prompt_id))
-    by_mistake = _by_mistake(np.concatenate(varied, axis=1), np.concatenate(exposed, axis=1))
     on_other = int(np.count_nonzero(disputed))
-    return Agreement(on_gold, on_other, by_mistake, disputed, suspects[:MOST])
+    right, unsolved = _by_mistake(np.concatenate(varied, axis=1), np.concatenate(exposed, axis=1))
+    # With w wrong golds, w * unsolved fewer right ones are disputed, and w * agreed wrong ones, as
+    # many as the prompts on which the model agrees. Where both are alike, little can be told.
+    agreed = (on_gold + on_other) / max(1, answered)
+    wrong_golds = (on_other - right) / max(agreed - unsolved, agreed / MOST_RAISED)
+    precision = min(1.0, max(0.0, wrong_golds * agreed / on_other)) if on_other else nan
+    return Agreement(on_gold, on_other, right, precision, disputed, suspects[:MOST])
 
 
-def _by_mistake(varied: np.ndarray, exposed: np.ndarray) -> float:
-    """How many prompts would be disputed if all golds were right.
+def _by_mistake(varied: np.ndarray, exposed: np.ndarray) -> tuple[float, float]:
+    """How many prompts would be disputed if all golds were right; and the share of unsolved ones.
 
-    varied: [2, prompts], wrong answers and distinct ones among them; exposed: [2, prompts], wrong
-    answers and how many of them must agree.
+    varied: [2, prompts], wrong answers and distinct ones among them; exposed: [3, prompts], correct
+    and wrong answers, and how many of the wrong ones must agree.
     """
     (wrong, distinct), times = np.unique(varied, axis=1, return_counts=True)
     log = xlogy(distinct[:, None], THETA) - (gammaln(THETA + wrong[:, None]) - gammaln(THETA))
     likelihood = np.exp(log - log.max(axis=1, keepdims=True))
     weights = fit_weights(likelihood, times, np.full(len(THETA), 1 / len(THETA)))
-    pairs, times = np.unique(exposed, axis=1, return_counts=True)
-    expected = 0.0
-    for (wrong, needed), prompts in zip(pairs.T, times, strict=True):
+    kinds, times = np.unique(exposed, axis=1, return_counts=True)
+    chances = np.empty(len(times))
+    for kind, (_, wrong, needed) in enumerate(kinds.T):
         size = np.arange(needed, wrong + 1)[:, None]
         # More than half of the answers must agree, so the expected number of groups that are large
         # enough is the chance of one.
         log = gammaln(wrong + 1) - gammaln(wrong - size + 1) - np.log(size)
         log = log + np.log(THETA) + gammaln(THETA + wrong - size) - gammaln(THETA + wrong)
-        expected += prompts * float(np.exp(log).sum(axis=0) @ weights)
-    return expected
+        chances[kind] = np.exp(log).sum(axis=0) @ weights
+    unsolved = times * (kinds[0] == 0)
+    return float(chances @ times), float(chances @ unsolved / max(1, unsolved.sum()))
 
 
 def with_suspected(table: pa.Table, agreement: Agreement) -> pa.Table:
