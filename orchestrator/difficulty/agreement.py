@@ -28,9 +28,9 @@ SHARE = 2 / 3  # of a prompt's completions with an answer that must agree
 LEAST = 3  # completions that must agree, however few were drawn
 MOST = 100  # suspects that are kept
 PRECISION = 1 / 2  # expected share of wrong golds among disputed ones from which on they count
-DEVIATIONS = 1.645  # above the number by mistake, of which one in twenty is by chance
+DEVIATIONS = 1.96  # above the number by mistake, as one in forty is by chance
 INEXACT = 0.1  # standard error of that number, as a share, besides chance
-MOST_RAISED = 4  # times that wrong golds may explain disputed ones beyond those by mistake
+MOST_RAISED = 3  # times that wrong golds may explain disputed ones beyond those by mistake
 VARIED = 5_000  # solved prompts whose wrong answers are counted, of each ROWS
 # Wrong answers of a prompt: of how many options, and the sum of their Dirichlet parameters, from
 # always the same answer to equal chances.
