@@ -63,6 +63,12 @@ def test_spellings_of_one_answer_are_the_same() -> None:
     assert [(s.answer, s.votes) for s in agreement.suspects] == [("\\dfrac12", 3)]
 
 
+def test_a_pool_without_samples_has_no_agreement() -> None:
+    agreement = agreement_of()
+    assert (agreement.on_gold, agreement.on_other, agreement.by_mistake) == (0, 0, 0)
+    assert not agreement.credible and not agreement.doubt
+
+
 def test_few_or_unparsed_answers_are_no_agreement() -> None:
     agreement = agreement_of(
         two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5

@@ -129,8 +129,10 @@ def agreement_of_rows(
     """The agreed answers, from the wrong ones and the row in `table` of each one's prompt."""
     on_gold, answered, disputed = 0, 0, np.zeros(table.num_rows, dtype=bool)
     suspects: list[SuspectGold] = []
-    varied: list[np.ndarray] = []  # of solved prompts: the row, and how many gave a wrong answer
-    exposed: list[np.ndarray] = []  # correct and wrong answers of a prompt, and how many must agree
+    varied = [np.empty((2, 0), int)]  # of solved prompts: the row, and how many gave a wrong answer
+    exposed = [
+        np.empty((3, 0), int)
+    ]  # correct and wrong answers of a prompt, and how many must agree
     for start in range(0, table.num_rows, ROWS):
         prompts = table.slice(start, ROWS)
         here = (row >= start) & (row < start + ROWS)

@@ -341,7 +341,7 @@ def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> 
         for percent in [NONE if rate is None else f"{100 * rate:.0f} %"]
     ]
     title = _title(len(prompts), f"by {policy}", f"the first {LISTED}")
-    table = Table(title, ("rank", "question", "answer", "pass rate"), body)
+    table = Table(title, ("rank", "question", "answer", "pass rate in the probe"), body)
     return Section("subset", "Subset", (table,))
 
 
