@@ -1,9 +1,10 @@
 """Which planted wrong golds the samples of a probe give away: precision and recall by K and share.
 
-Reads the probes of an experiment with `label_noise`. A prompt is suspected where at least this
-share of those of its first K completions that have an answer agree on another one than the gold
-one, no fewer than three. A planted error that no completion contradicts cannot be found; an answer
-that a model often gets wrong looks like one.
+Reads the probes of an experiment with `label_noise`. A gold is disputed where at least this share
+of those of its prompt's first K completions that have an answer agree on another one, no fewer than
+three. A planted error that no completion contradicts cannot be found; an answer that a model often
+gets wrong looks like one. Expected: the precision that Decile expects without knowing the planted
+ones. The last column says whether disputed golds are suspected, so that policies leave them out.
 """
 
 from pathlib import Path
@@ -29,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
     plan = make_plan(load_config(arguments.file), arguments.experiment)
     for spec in plan.probes:
-        if spec.split == "test" or not spec.dataset.label_noise:
+        if spec.split == "test":
             continue
         pool, most = plan.pool(spec), spec.settings.samples
         folder = ProbeFolder(Store(arguments.storage), spec, pool.train, pool.task)
@@ -38,18 +39,21 @@ def main() -> None:
         accuracy = f"{100 * correct / samples.num_rows:.1f} % of the samples are correct"
         planted = pool.mislabeled
         print(f"{spec.model.name} on {spec.dataset.title}: {len(planted)} planted; {accuracy}")
-        print(f"{'K':>4}{'share':>7}{'suspected':>11}{'planted':>9}{'precision':>11}{'recall':>8}")
+        head = ("disputed", "planted", "precision", "expected", "recall", "suspected")
+        print(f"{'K':>4}{'share':>7}{''.join(f'{name:>11}' for name in head)}")
         for k in sorted({k for k in KS if LEAST <= k <= most} | {most}):
             first = samples.filter([index < k for index in samples["sample"].to_pylist()])
             table = difficulty(first.select(["prompt_id", "outcome"]))
             for share in SHARES:
-                suspected = agreement(first, table, share=share).suspected.tolist()
-                ids = table["prompt_id"].to_pylist()
-                doubted = {i for i, doubtful in zip(ids, suspected, strict=True) if doubtful}
+                agreed, ids = agreement(first, table, share=share), table["prompt_id"].to_pylist()
+                doubted = {ids[row] for row in agreed.disputed.nonzero()[0]}
                 hits = len(doubted & planted)
-                precision = f"{hits / len(doubted):.2f}" if doubted else "–"
-                recall = f"{hits / len(planted):.2f}"
-                print(f"{k:>4}{share:>7.2f}{len(doubted):>11}{hits:>9}{precision:>11}{recall:>8}")
+                values = (
+                    *(len(doubted), hits, f"{hits / len(doubted):.2f}" if doubted else "–"),
+                    *(f"{agreed.precision:.2f}", f"{hits / max(1, len(planted)):.2f}"),
+                    "yes" if agreed.credible else "no",
+                )
+                print(f"{k:>4}{share:>7.2f}{''.join(f'{value:>11}' for value in values)}")
 
 
 if __name__ == "__main__":

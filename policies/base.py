@@ -206,7 +206,7 @@ MEANING = {
     "first": "the outcome of each prompt's sample 0",
     "learnability": "the expected share of groups whose rewards differ, 0 to 1",
     "score": "the mean score of a prompt's samples, 0 to 1",
-    "suspected": "whether the samples agree on another answer than the gold one",
+    "suspected": "whether the gold answer is probably wrong",
     **dict.fromkeys(("wrong", "unparsed", "truncated"), "the number of samples with that outcome"),
 }
 
@@ -296,7 +296,8 @@ class Requiring:
     not count. Without it, "hard" may mean "did not finish within the token limit".
 
     `exclude: suspected` leaves out prompts whose gold answer is probably wrong, because most of
-    their samples with an answer agree on another one; `unsolved` those without a correct sample;
+    their samples with an answer agree on another one: none in a pool where fewer than half of such
+    gold answers are expected to be wrong; `unsolved` those without a correct sample;
     `[suspected, unsolved]` both.
     """
 

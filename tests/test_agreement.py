@@ -2,12 +2,14 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty import agreement as module
 from orchestrator.difficulty.agreement import LEAST, SHARE, SuspectGold, agreement
 from orchestrator.difficulty.table import difficulty
+from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
 from orchestrator.storage.schema import SAMPLES
 
 RIGHT = ("correct", "gold")
@@ -50,8 +52,10 @@ def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect(
     ]
     assert (agreement.on_gold, agreement.on_other) == (1, 4)
     # in the order of their ids: divided, half, most, solved, solved_once, solved_twice, unanimous
-    assert agreement.suspected.tolist() == [False, True, True, False, True, False, True]
+    assert agreement.disputed.tolist() == [False, True, True, False, True, False, True]
     assert not agreement.credible, "the model agrees on the gold answer of one prompt only"
+    assert "on 4 prompts, and on the gold one on 1, so it is the model" in agreement.doubt
+    assert not agreement.suspected.any()
 
 
 def test_spellings_of_one_answer_are_the_same() -> None:
@@ -59,12 +63,18 @@ def test_spellings_of_one_answer_are_the_same() -> None:
     assert [(s.answer, s.votes) for s in agreement.suspects] == [("\\dfrac12", 3)]
 
 
+def test_a_pool_without_samples_has_no_agreement() -> None:
+    agreement = agreement_of()
+    assert (agreement.on_gold, agreement.on_other, agreement.by_mistake) == (0, 0, 0)
+    assert not agreement.credible and not agreement.doubt
+
+
 def test_few_or_unparsed_answers_are_no_agreement() -> None:
     agreement = agreement_of(
         two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5
     )
     assert (agreement.on_gold, agreement.on_other, agreement.suspects) == (0, 0, [])
-    assert not agreement.suspected.any()
+    assert not agreement.disputed.any() and not agreement.doubt
 
 
 @settings(max_examples=50)
@@ -85,7 +95,87 @@ def test_suspects_are_outvoted_and_sorted(prompts) -> None:
         assert answers.count(RIGHT) < suspect.votes
     shares = [s.votes / s.n for s in agreement.suspects]
     assert shares == sorted(shares, reverse=True)
-    assert len(agreement.suspects) == agreement.suspected.sum() == agreement.on_other
+    assert len(agreement.suspects) == agreement.disputed.sum() == agreement.on_other
+    assert 0 <= agreement.precision <= 1 or not agreement.on_other
+    assert agreement.by_mistake >= 0
+    assert agreement.suspected.any() == agreement.credible
+    assert bool(agreement.doubt) == (agreement.on_other > 0 and not agreement.credible)
+
+
+def chances(rng: np.random.Generator, rates: np.ndarray, kind: str) -> np.ndarray:
+    """[prompts, answers]: the chance of each; the first one is right, with these pass rates."""
+    others, each = {"letters": (4, 1.0), "numbers": (60, 3 / 60)}[kind]
+    drawn = rng.gamma(each, size=(len(rates), others)) + 1e-12
+    shares = drawn / drawn.sum(axis=1, keepdims=True)
+    return np.concatenate([rates[:, None], (1 - rates)[:, None] * shares], axis=1)
+
+
+def completions(
+    rng: np.random.Generator, answers: np.ndarray, samples: int, wrong_golds: np.ndarray
+) -> dict[str, list[tuple[str, str | None]]]:
+    """The answers of a probe; a wrong gold is one that no completion gives."""
+    ends = answers.cumsum(axis=1) / answers.sum(axis=1, keepdims=True)
+    given = (rng.random((len(answers), samples, 1)) > ends[:, None]).sum(axis=2)
+    right = (given == 0) & ~wrong_golds[:, None]
+    return {
+        f"p{i:05}": [
+            ("correct" if is_right else "wrong", f"answer {a}")
+            for a, is_right in zip(row, rights, strict=True)
+        ]
+        for i, (row, rights) in enumerate(zip(given, right, strict=True))
+    }
+
+
+@pytest.mark.parametrize("samples", [4, 10])
+@pytest.mark.parametrize("kind", ["letters", "numbers"])
+def test_right_golds_are_not_suspected_by_a_model_that_often_errs(kind: str, samples: int) -> None:
+    """A third of its answers is right; 5 to 25 % of the golds are disputed, by mistake."""
+    for seed in range(3):
+        rng = np.random.default_rng([seed, samples])
+        answers = chances(rng, rng.beta(0.3, 0.6, 1000), kind)
+        agreed = agreement_of(**completions(rng, answers, samples, np.zeros(1000, bool)))
+        assert agreed.on_other > 40
+        assert agreed.by_mistake == pytest.approx(agreed.on_other, rel=0.35)
+        assert not agreed.suspected.any() and agreed.doubt
+
+
+@pytest.mark.parametrize("samples", [5, 10])
+def test_wrong_golds_are_suspected_where_the_model_is_mostly_right(samples: int) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng([seed, samples])
+        answers, bad = chances(rng, rng.beta(4, 0.5, 1000), "numbers"), rng.random(1000) < 0.06
+        agreed = agreement_of(**completions(rng, answers, samples, bad))
+        hits = (agreed.suspected & bad).sum()
+        assert agreed.precision == pytest.approx(hits / agreed.suspected.sum(), abs=0.15)
+        assert hits > 0.7 * bad.sum() and not agreed.doubt
+
+
+def test_the_expected_precision_does_not_depend_on_the_ids_of_prompts() -> None:
+    rng = np.random.default_rng(0)
+    prompts = completions(
+        rng, chances(rng, rng.beta(1, 0.5, 300), "numbers"), 8, rng.random(300) < 0.1
+    )
+    one, order = agreement_of(**prompts), rng.permutation(300)
+    other = agreement_of(**{f"p{i:05}": prompts[f"p{old:05}"] for i, old in enumerate(order)})
+    assert other[:4] == pytest.approx(one[:4], rel=1e-9) and 0 < one.precision < 1
+    assert (other.disputed == one.disputed[order]).all()
+
+
+def test_a_selection_says_why_exclude_suspected_has_no_effect() -> None:
+    rng = np.random.default_rng(0)
+    answers = chances(rng, rng.beta(0.3, 0.6, 300), "numbers")
+    drawn = completions(rng, answers, 8, np.zeros(300, bool))
+    table = difficulty(samples_of(drawn))
+    request = SubsetRequest(policy_entry("hard", {"exclude": ["suspected", "unsolved"]}), 30)
+    [note] = select(table, request)[1]["notes"]
+    assert note.startswith("no prompt is left out as suspected: completions agree on another")
+    assert "% of these gold answers are wrong" in note
+    [note] = select(table.replace_schema_metadata(None), request)[1]["notes"]
+    assert note.startswith("no prompt is left out as suspected")
+    assert "notes" not in select(table, SubsetRequest(policy_entry("hard", {}), 30))[1]
+    drawn |= {f"bad{i:03}": wrong(*["1"] * 8) for i in range(200)}
+    drawn |= {f"good{i:03}": [RIGHT] * 8 for i in range(600)}
+    assert "notes" not in select(difficulty(samples_of(drawn)), request)[1]
 
 
 def same(one: module.Agreement, two: module.Agreement) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -207,8 +208,15 @@ def test_an_export_from_the_file_has_a_card(
     why = experiment.probe(sample=False).select("hard").export(layout, own, card=True)
     assert own.read_bytes() == written and why["sha256"] in card
     assert Path(f"{own}.card.md").read_text() == card
-    [line] = re.findall(r"^\| mean \| (.*) \|$", card, re.M)
-    assert line == "4.7 % [1.6, 12.9] | 49.2 % [43.2, 55.3]"
+    [line] = re.findall(r"^\| expected \| (.*) \|$", card, re.M)
+    table = experiment.probe(sample=False).table
+    chosen = pc.is_in(
+        table["prompt_id"],
+        experiment.probe(sample=False).select("hard").table["prompt_id"].combine_chunks(),
+    )
+    of_subset, of_pool = (pc.mean(t["posterior"]).as_py() for t in (table.filter(chosen), table))
+    assert line == f"{100 * of_subset:.1f} % | {100 * of_pool:.1f} %"
+    assert of_subset > 3 / 64, "the share of the samples that selected them"
     for words in (
         "K = 4 completions",
         "folder:",

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty import table as difficulty_table
-from orchestrator.difficulty.estimates import Prior
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import (
     Summary,
@@ -285,7 +284,7 @@ def test_the_summary_predicts_a_second_probe() -> None:
     assert summary.failures["unparsed"] == 0 < summary.failures["truncated"]
     assert 0.2 < summary.overlap < 0.5 < summary.overlap_same_ties <= 1
     assert summary.learnable == pytest.approx(table["learnability"][0].as_py())
-    assert summary.prior.alpha + summary.prior.beta < 2
+    assert 0.3 < summary.ends[0] < 0.5 and 0.2 < summary.ends[1] < 1 / 3
     assert 0 < summary.reliability < 1
 
 
@@ -345,8 +344,9 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
         policy="hard",
         size=10,
         samples=2,
-        prior=Prior(0.244, 0.2049, "a note"),
+        ends=(0.244, 0.2049),
         reliability=0.917,
+        note="a note",
         histogram=[[0, 3, 0, 0, 0], [1, 0.5, 0, 0.5, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
         outcomes={},
         failures={"wrong": 0.25, "unparsed": 0.0, "truncated": 0.75},
@@ -361,7 +361,8 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
     lines = [
         "prompts by correct samples, 0 to 2: 3 2 2; 1 without a scorable sample",
         "outcomes: 37.5 % correct, 43.8 % wrong, 6.2 % truncated, 12.5 % error",
-        "pass rates: about Beta(0.24, 0.2) (a note), reliability 0.92 at 2 samples",
+        "pass rates: below 1 % for about 24 % of the prompts, above 99 % for 20 %; reliability "
+        "0.92 at 2 samples (a note)",
         "subset of policy hard: 10 prompts; all chosen at random among 30 tied at the cutoff",
         "  failures: 25.0 % wrong, 75.0 % truncated",
         "  expected overlap with the subset of a second probe: 33 % (88 % with the same "
@@ -374,14 +375,15 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
     known = replace(
         summary,
         ties=Ties(10, 10),
-        prior=Prior(1, 2),
+        note="",
         histogram=[[1, 0, 0, 0, 0]] * 2 + [[0] * 5],
         learnable=None,
     )
     assert summary_lines(known)[:4] == [
         "prompts by correct samples, 0 to 2: 1 1",
         "outcomes: 100.0 % correct",
-        "pass rates: about Beta(1, 2), reliability 0.92 at 2 samples",
+        "pass rates: below 1 % for about 24 % of the prompts, above 99 % for 20 %; reliability "
+        "0.92 at 2 samples",
         "subset of policy hard: 10 prompts",
     ]
     assert summary_lines(known)[6].endswith(": unknown")

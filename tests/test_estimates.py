@@ -1,36 +1,64 @@
 """Estimates of pass rates from a probe, and of the agreement with a second probe."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
-from scipy.special import beta as beta_function
+from scipy.special import betainc
 from scipy.stats import betabinom
 
+from orchestrator.difficulty import estimates
 from orchestrator.difficulty.estimates import (
-    CONCENTRATION,
+    GRID,
+    START,
     Prior,
     expected_learnability,
     expected_overlap,
+    fit_p,
     fit_prior,
     in_subset_probability,
+    live_chance,
     posterior_mean,
     rates,
     reliability,
     wilson,
 )
-from orchestrator.difficulty.table import difficulty, summarise
+from orchestrator.difficulty.table import difficulty, fit_warning, summarise
 from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError, get_policy
 from tasks import OUTCOMES
 
-GSM8K = Prior(0.24, 0.21)  # fitted to the public 0…10 of 10 histogram of Qwen3-4B
+GSM8K = (0.24, 0.21)  # of a Beta fitted to the public 0…10 of 10 histogram of Qwen3-4B
 HARD = get_policy("hard")
+# Pools that a Beta fits and pools that it does not: name -> pass rates of prompts
+GENERATORS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "beta": lambda rng, size: rng.beta(0.3, 0.6, size),
+    "atoms": lambda rng, size: rng.choice([0, 1, -1], size, p=[0.45, 0.15, 0.4]),
+    "never": lambda rng, size: np.where(rng.random(size) < 0.25, 0, rng.beta(3, 3, size)),
+    "two points": lambda rng, size: rng.choice([0.1, 0.7], size),
+    "bimodal": lambda rng, size: np.where(
+        rng.random(size) < 0.5, rng.beta(2, 18, size), rng.beta(18, 2, size)
+    ),
+}
+
+
+def drawn_rates(name: str, rng: np.random.Generator, size: int) -> np.ndarray:
+    """Pass rates of a generator; those that are not at 0 or 1 are uniform for `atoms`."""
+    p = GENERATORS[name](rng, size)
+    return np.where(p < 0, rng.random(size), p)
+
+
+def beta_prior(alpha: float, beta: float) -> Prior:
+    """A Beta distribution on the grid."""
+    edges = np.concatenate([[0], (GRID[1:] + GRID[:-1]) / 2, [1]])
+    return Prior(np.diff(betainc(alpha, beta, edges)))
+
 
 SHAPES = st.floats(0.01, 50)
-PRIORS = st.builds(Prior, SHAPES, SHAPES)
+PRIORS = st.builds(beta_prior, SHAPES, SHAPES)
 POOLS = st.lists(
     st.integers(0, 12).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=30
 )
@@ -41,9 +69,11 @@ def arrays(pool: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return successes, n
 
 
-def pool(prompts: int, seed: int, prior: Prior = GSM8K) -> tuple[np.ndarray, np.random.Generator]:
+def pool(
+    prompts: int, seed: int, shape: tuple[float, float] = GSM8K
+) -> tuple[np.ndarray, np.random.Generator]:
     rng = np.random.default_rng(seed)
-    return rng.beta(prior.alpha, prior.beta, prompts), rng
+    return rng.beta(*shape, prompts), rng
 
 
 def probe(p: np.ndarray, samples: int, rng: np.random.Generator, **options: str) -> pa.Table:
@@ -74,72 +104,67 @@ def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Tabl
 @settings(max_examples=100)
 @given(POOLS)
 @pytest.mark.slow
-def test_the_prior_of_any_pool_is_finite_and_ignores_the_order(
+def test_the_prior_of_any_pool_is_a_distribution_and_ignores_the_order(
     rows: list[tuple[int, int]],
 ) -> None:
     prior = fit_prior(*arrays(rows))
-    assert 0 < prior.alpha < np.inf and 0 < prior.beta < np.inf
-    low, high = CONCENTRATION
-    assert low * 0.999 <= prior.alpha + prior.beta <= high * 1.001
-    assert fit_prior(*arrays(rows[::-1])) == prior
-    assert fit_prior(*arrays([*rows, (0, 0)])) == prior
+    assert (prior.weights >= 0).all() and prior.weights.sum() == pytest.approx(1)
+    assert 0 < prior.mean < 1 and 0 < prior.icc < 1
+    for other in (rows[::-1], [*rows, (0, 0)]):
+        again = fit_prior(*arrays(other))
+        assert (again.weights == prior.weights).all() and again.note == prior.note
+    swapped = fit_prior(*arrays([(n - s, n) for s, n in rows]))
+    assert swapped.weights == pytest.approx(prior.weights[::-1], abs=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("successes", "n", "alpha", "beta", "note"),
+    ("successes", "n", "mean", "note"),
     [
-        ([], [], 1, 1, "no scorable sample"),
-        ([0, 0], [0, 0], 1, 1, "no scorable sample"),
-        ([0] * 4, [5] * 4, 0.5 / 21, 20.5 / 21, "all wrong"),
-        ([5] * 4, [5] * 4, 20.5 / 21, 0.5 / 21, "all correct"),
-        ([1, 0, 0], [1, 1, 1], 1.5 / 4, 2.5 / 4, "one sample per prompt"),
-        ([3] * 9, [5] * 9, 6000, 4000, "no more variance"),
-        ([0, 5] * 9, [5] * 18, 0.005, 0.005, "all correct or all wrong"),
+        ([], [], 0.5, "no scorable sample"),
+        ([0, 0], [0, 0], 0.5, "no scorable sample"),
+        ([0] * 4, [5] * 4, 0.5 / 5, "all wrong"),
+        ([5] * 4, [5] * 4, 4.5 / 5, "all correct"),
+        ([1, 0, 0], [1, 1, 1], 1.5 / 4, "one sample per prompt"),
     ],
 )
 def test_the_prior_of_a_degenerate_pool_says_why(
-    successes: list[int], n: list[int], alpha: float, beta: float, note: str
+    successes: list[int], n: list[int], mean: float, note: str
 ) -> None:
+    """One further prompt is assumed, of which nothing is known."""
     prior = fit_prior(np.array(successes, int), np.array(n, int))
-    assert (prior.alpha, prior.beta) == pytest.approx((alpha, beta), rel=1e-3)
+    assert prior.mean == pytest.approx(mean, abs=0.03)
     assert note in prior.note
 
 
-def test_the_prior_is_the_most_likely_one() -> None:
-    p, rng = pool(300, 0, Prior(0.6, 1.3))
+def test_a_fit_is_nearly_as_likely_as_the_best_beta() -> None:
+    p, rng = pool(300, 0, (0.6, 1.3))
     n = rng.integers(1, 12, 300)
     s = rng.binomial(n, p)
-    prior = fit_prior(s, n)
-
-    def likelihood(alpha: float, beta: float) -> float:
-        return float(betabinom.logpmf(s, n, alpha, beta).sum())
-
-    best = likelihood(prior.alpha, prior.beta)
-    assert prior.note == ""
-    for factor in (0.8, 0.98, 1.02, 1.25):
-        assert likelihood(prior.alpha * factor, prior.beta) < best
-        assert likelihood(prior.alpha, prior.beta * factor) < best
-        assert likelihood(prior.alpha * factor, prior.beta * factor) < best
+    chance = GRID ** s[:, None] * (1 - GRID) ** (n - s)[:, None]
+    fitted = np.log(chance @ fit_prior(s, n).weights).sum()
+    best = max(
+        np.log(chance @ beta_prior(a, b).weights).sum()
+        for a in (0.4, 0.5, 0.6, 0.7, 0.8)
+        for b in (0.9, 1.1, 1.3, 1.5, 1.7)
+    )
+    assert fitted > best - 1
+    assert fitted > np.log(chance @ START).sum() + 10
 
 
 def test_the_prior_is_recovered_from_a_million_prompts() -> None:
     p, rng = pool(1_000_000, 0)
     prior = fit_prior(rng.binomial(10, p), np.full(len(p), 10))
-    assert prior[:2] == pytest.approx(GSM8K[:2], rel=0.01)
+    expected = beta_prior(*GSM8K)
+    assert (prior.mean, prior.icc) == pytest.approx((expected.mean, expected.icc), rel=0.01)
+    between = np.cumsum(prior.weights - expected.weights)[(GRID > 0.02) & (GRID < 0.98)]
+    assert np.abs(between).max() < 0.05
 
 
-def test_the_public_histogram_gives_the_published_prior() -> None:
+def test_the_public_histogram_gives_the_published_share_between_prompts() -> None:
     counts = [599, 162, 123, 83, 92, 90, 86, 88, 95, 146, 764]
-    prior = fit_prior(np.repeat(np.arange(11), counts), np.full(sum(counts), 10))
-    assert prior[:2] == pytest.approx(GSM8K[:2], abs=0.006)
-    assert prior.icc == pytest.approx(0.69, abs=0.005)
-
-
-def test_swapping_successes_and_failures_swaps_alpha_and_beta() -> None:
-    p, rng = pool(500, 3)
-    s = rng.binomial(6, p)
-    one, other = (fit_prior(x, np.full(500, 6)) for x in (s, 6 - s))
-    assert one[:2] == pytest.approx(other[1::-1], rel=1e-4)
+    s, n = np.repeat(np.arange(11), counts), np.full(sum(counts), 10)
+    assert fit_prior(s, n).icc == pytest.approx(0.69, abs=0.01)
+    assert fit_p(s, n) > 0.05
 
 
 def test_stopping_at_the_first_success_does_not_bias_the_prior() -> None:
@@ -147,7 +172,41 @@ def test_stopping_at_the_first_success_does_not_bias_the_prior() -> None:
     right = rng.random((len(p), 10)) < p[:, None]
     n = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 10)
     prior = fit_prior(right.any(axis=1).astype(int), n)
-    assert prior[:2] == pytest.approx(GSM8K[:2], rel=0.1)
+    assert prior.mean == pytest.approx(p.mean(), rel=0.05)
+
+
+@pytest.mark.parametrize("samples", [8, 16])
+@pytest.mark.parametrize("name", GENERATORS)
+def test_the_forecast_of_a_subset_holds_for_pools_of_every_form(name: str, samples: int) -> None:
+    """Live groups of eight: a Beta prior misses by 21 to 29 points on three of these pools."""
+    errors = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        p = drawn_rates(name, rng, 1000)
+        n = np.full(1000, samples)
+        s = rng.binomial(n, p)
+        prior, order = fit_prior(s, n), np.lexsort((rng.random(1000), s))
+        live = expected_learnability(s, n, prior, 8) - (1 - p**8 - (1 - p) ** 8)
+        rate = posterior_mean(s, n, prior) - p
+        hard, easy = order[:100], order[-100:]
+        errors.append([live[hard].mean(), live[easy].mean(), rate[hard].mean(), rate[easy].mean()])
+    bias = np.abs(np.mean(errors, axis=0))
+    assert (bias < [0.09, 0.09, 0.03, 0.03]).all(), bias
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_pool_of_any_form_fits_and_repeated_samples_do_not(name: str) -> None:
+    rng = np.random.default_rng(0)
+    p = drawn_rates(name, rng, 400)
+    eight = np.full(400, 8)
+    assert fit_p(rng.binomial(8, p), eight) > 0.05
+    varied = rng.integers(1, 5, 400)
+    assert fit_p(rng.binomial(varied, p), varied) > 0.05
+    twice = 2 * rng.binomial(4, p)
+    assert fit_p(twice, eight) < 0.01
+    table = pa.table({"successes": twice, "scorable": eight})
+    assert "depend on each other" in fit_warning(table)
+    assert not fit_warning(pa.table({"successes": eight // 8, "scorable": eight // 8}))
 
 
 # Posterior and learnability
@@ -159,10 +218,9 @@ def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
     prior: Prior, n: int, data: st.DataObject
 ) -> None:
     s = data.draw(st.integers(0, n))
-    prior_mean = prior.alpha / (prior.alpha + prior.beta)
     posterior = posterior_mean(np.array([s]), np.array([n]), prior).item()
-    ends = sorted([prior_mean, s / n if n else prior_mean])
-    assert ends[0] - 1e-12 <= posterior <= ends[1] + 1e-12
+    ends = sorted([prior.mean, s / n if n else prior.mean])
+    assert ends[0] - 0.01 <= posterior <= ends[1] + 0.01
 
 
 @settings(max_examples=100)
@@ -173,28 +231,24 @@ def test_learnability_is_a_symmetric_probability_that_grows_with_the_group_size(
     s = data.draw(st.integers(0, n))
     one = expected_learnability(np.array([s]), np.array([n]), prior, group).item()
     assert 0 <= one <= 1
-    swapped = Prior(prior.beta, prior.alpha)
+    swapped = Prior(prior.weights[::-1])
     mirrored = expected_learnability(np.array([n - s]), np.array([n]), swapped, group)
-    assert mirrored.item() == pytest.approx(one, abs=1e-12)
+    assert mirrored.item() == pytest.approx(one, abs=1e-9)
     more = expected_learnability(np.array([s]), np.array([n]), prior, group + 1).item()
     assert more >= one - 1e-12
     assert group > 1 or one == pytest.approx(0, abs=1e-12)
 
 
 @settings(max_examples=40)
-@given(a=st.floats(0.05, 20), b=st.floats(0.05, 20), n=st.integers(0, 10), group=st.integers(1, 16))
-def test_learnability_equals_the_integral_over_the_posterior(
+@given(a=st.floats(0.5, 20), b=st.floats(0.5, 20), n=st.integers(0, 10), group=st.integers(1, 16))
+def test_learnability_equals_that_of_a_beta_posterior(
     a: float, b: float, n: int, group: int
 ) -> None:
     for s in {0, n // 2, n}:
         x, y = a + s, b + n - s
-        area, _ = quad(
-            lambda p: 1 - p**group - (1 - p) ** group, 0, 1, weight="alg", wvar=(x - 1, y - 1)
-        )
-        learnability = expected_learnability(
-            np.array([s]), np.array([n]), Prior(a, b), group
-        ).item()
-        assert learnability == pytest.approx(area / beta_function(x, y), abs=1e-7)
+        expected = 1 - betabinom.pmf(0, group, x, y) - betabinom.pmf(group, group, x, y)
+        learnability = expected_learnability(np.array([s]), np.array([n]), beta_prior(a, b), group)
+        assert learnability.item() == pytest.approx(expected, abs=2e-3)
 
 
 @pytest.mark.parametrize("most", [10, 998, 999, 1000, 5000])
@@ -202,7 +256,7 @@ def test_each_prompt_has_the_rates_of_its_own_counts(most: int) -> None:
     """Prompts with equal counts are computed once, however many samples they have."""
     n = np.array([most, 7, most, 0, most, 7, 1])
     s = np.array([3, 7, most, 0, 3, 0, 1])
-    prior = Prior(0.4, 0.9)
+    prior = beta_prior(0.4, 0.9)
     columns = rates(s, n, prior, 8)
     low, high = wilson(s, n)
     expected = {
@@ -218,19 +272,24 @@ def test_each_prompt_has_the_rates_of_its_own_counts(most: int) -> None:
         assert columns[name].is_null().to_pylist() == [not total for total in n]
         known = columns[name].to_numpy(zero_copy_only=False)[n > 0]
         assert known == pytest.approx(values[n > 0], abs=1e-15)
-    of_each = [fit_prior(s[order], n[order])[:2] for order in (np.arange(7), np.arange(7)[::-1])]
-    assert of_each[0] == pytest.approx(of_each[1])
 
 
-def test_a_small_learnability_keeps_its_digits() -> None:
-    learnability = expected_learnability(np.array([0]), np.array([5]), Prior(1e-9, 1.0), 8).item()
-    assert learnability == pytest.approx(1e-9 * (1 / np.arange(6, 14)).sum(), rel=1e-6)
+def test_a_small_chance_of_a_live_group_keeps_its_digits() -> None:
+    g = GRID[1]
+    assert live_chance(8)[[0, 1, -2, -1]] == pytest.approx([0, 8 * g, 8 * g, 0], rel=1e-3)
 
 
-def test_extreme_priors_give_finite_learnability() -> None:
-    for prior in (Prior(1e-30, 1.0), Prior(1e-30, 1e-30), Prior(1e9, 1e9)):
-        learnability = expected_learnability(np.array([0, 3]), np.array([0, 3]), prior, 8)
-        assert np.isfinite(learnability).all()
+def test_more_different_counts_than_are_fitted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, rng = pool(3000, 0, (0.6, 1.3))
+    n = rng.integers(2, 400, 3000)
+    s = rng.binomial(n, p)
+    whole, rated = fit_prior(s, n), rates(s, n, beta_prior(0.6, 1.3), 8)
+    monkeypatch.setattr(estimates, "MOST_FITTED", 300)
+    monkeypatch.setattr(estimates, "BLOCK", 64)
+    part = fit_prior(s, n)
+    assert (part.mean, part.icc) == pytest.approx((whole.mean, whole.icc), abs=0.05)
+    for name, values in rates(s, n, beta_prior(0.6, 1.3), 8).items():
+        assert values.to_numpy() == pytest.approx(rated[name].to_numpy(), abs=1e-12)
 
 
 # Intervals and reliability
@@ -245,13 +304,14 @@ def test_the_wilson_interval_covers_95_percent() -> None:
 
 
 def test_reliability_is_the_correlation_of_two_probes() -> None:
-    assert reliability(GSM8K, 5) == pytest.approx(0.917, abs=0.001)
-    assert reliability(GSM8K, 1) == pytest.approx(GSM8K.icc)
+    prior = beta_prior(*GSM8K)
+    assert reliability(prior, 5) == pytest.approx(0.917, abs=0.002)
+    assert reliability(prior, 1) == pytest.approx(prior.icc)
     p, rng = pool(100_000, 0)
     for samples in (1, 5, 10):
         one, other = rng.binomial(samples, p), rng.binomial(samples, p)
         correlation = np.corrcoef(one, other)[0, 1]
-        assert reliability(GSM8K, samples) == pytest.approx(correlation, abs=0.01)
+        assert reliability(prior, samples) == pytest.approx(correlation, abs=0.01)
 
 
 # A second probe
@@ -421,7 +481,7 @@ def test_a_simulated_probe_is_a_valid_difficulty_table(count_truncated: str) -> 
 @pytest.mark.parametrize(("policy", "samples"), [("hard", 4), ("easy", 4), ("hard", 10)])
 def test_the_pass_rate_of_a_subset_is_that_of_new_samples(policy: str, samples: int) -> None:
     """The samples that chose the prompts say 0 % where 6 % of the next ones are correct."""
-    p, rng = pool(1000, 5, Prior(0.3, 0.6))
+    p, rng = pool(1000, 5, (0.3, 0.6))
     table = probe(p, samples, rng)
     told = summarise(table, 100, policy, 0, samples, repeats=2).pass_rate
     rows = get_policy(policy)(table, 100, np.random.default_rng(0))

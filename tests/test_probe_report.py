@@ -16,9 +16,10 @@ from factories import small_plan
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
-from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.remedies import FORM
 from orchestrator.pipeline.estimate import samples_text
+from orchestrator.pipeline.probes import difficulty_lines
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.probe_folder import write_part
@@ -78,12 +79,16 @@ def draw(plan: Plan, store: Store, sample: Callable[[Prompt, int], Row], **part:
 
 
 def mixed(prompt: Prompt, i: int) -> Row:
-    """Pass rates from 0 to 1 by prompt; failures of every kind."""
+    """Pass rates from 0 to 1 by prompt; failures of every kind.
+
+    Wrong answers differ where a prompt is solved, too, and are the same where it never is.
+    """
     digits = int(prompt.prompt_id, 16) // 5  # the remainder decides the split
     if digits % 5 > i:
         return {"outcome": "correct", "extracted": prompt.answer}
     kind = ("wrong", "unparsed", "truncated")[digits // 5 % 3]
-    return {"outcome": kind, "extracted": "(Z)" if kind == "wrong" else None}
+    answer = f"({'VWXY'[i]})" if digits % 5 else "(Z)"
+    return {"outcome": kind, "extracted": answer if kind == "wrong" else None}
 
 
 def probed(folder: Path, sample: Callable[[Prompt, int], Row] = mixed, **part: Any):
@@ -161,8 +166,9 @@ def test_what_the_pool_shows(tmp_path: Path) -> None:
     assert [rows[i]["successes"] for i in pool.unsolved] == [0] * len(pool.unsolved) != []
     assert all(rows[i]["truncated"] == 4 - rows[i]["successes"] for i in pool.unfinished)
     suspects = {s.prompt_id for s in pool.agreement.suspects}
-    outvoted = {r["prompt_id"] for r in rows if r["wrong"] >= max(3, 2 * r["successes"])}
-    assert suspects == outvoted == {row["prompt_id"] for row in rows if row["suspected"]}
+    outvoted = {r["prompt_id"] for r in rows if r["wrong"] == 4}
+    assert suspects == outvoted == {row["prompt_id"] for row in rows if row["suspected"]} != set()
+    assert pool.agreement.by_mistake < 1 and 0.5 < pool.agreement.precision <= 1
     outcomes = {name: [e.outcome for e in es] for name, es in pool.examples.items() if es}
     assert outcomes.pop("agreed") == ["wrong"] * min(5, len(suspects))
     assert outcomes == {name: [name] * 3 for name in outcomes}
@@ -310,15 +316,21 @@ def test_suspects_that_are_not_credible_are_counted_with_the_reason(tmp_path: Pa
     draw(plan, store, lambda prompt, i: {} if prompt.prompt_id in first else nothing)
     report = probe_report(plan, store, tmp_path / "p.html")
     [hard, trusted] = report.pools[0].policies
-    assert hard.summary and hard.summary.suspected and trusted.summary
-    assert trusted.note.startswith("leaves out the 14 suspected prompts of the pool")
+    assert hard.summary and hard.summary.suspected == 0 and trusted.summary
+    assert trusted.summary.size == hard.summary.size, "no prompt is left out"
+    assert trusted.note.startswith("no prompt is left out as suspected: completions agree on")
     for text in (terminal_probe(report), page_html(report)):
         assert "on 14 prompts, and on the gold one on 0, so it is the model" in text
-        assert trusted.note in text
+        assert "No gold answer is suspected" in text and trusted.note in text
         assert "SUSPECTED WRONG GOLD" not in text.upper(), "no prompt is listed"
+    run, spec = Run.of(plan, store), plan.cells[0].probe
+    folder = run.folder(spec)
+    tables = [(spec, CellTables(folder.outcomes(), folder))]
+    lines = [*difficulty_lines(run, tables)]
+    assert f"warning: trusted: {trusted.note}" in lines
     other = tmp_path / "none"
     plan, store = probed(other, lambda prompt, i: nothing)
-    assert "not listed" not in terminal_probe(probe_report(plan, store))
+    assert "No gold answer" not in terminal_probe(probe_report(plan, store))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +361,7 @@ def test_a_probe_ends_with_what_to_do_next(tmp_path: Path, outcome: str, words: 
     report = probe_report(plan, store, tmp_path / "p.html")
     [pool] = report.pools
     assert words in advice(pool) and "\n" not in advice(pool)
-    assert ("exclude: [suspected, unsolved]" in advice(pool)) == (outcome == "wrong")
+    assert ("out with exclude: unsolved" in advice(pool)) == (outcome == "wrong")
     assert " ".join(terminal_probe(report).split()).count(advice(pool)) == 1
     assert advice(pool)[1:] in html.unescape(page_html(report))
 

@@ -237,6 +237,17 @@ def test_the_permutation_test_agrees_with_scipy(values: list[float]) -> None:
     assert result == pytest.approx(other.pvalue, abs=1e-9)
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_sampled_test_does_not_depend_on_the_order_of_questions_or_seeds(seeds: int) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.choice([-1.0, -0.2, 0.0, 0.3, 0.7], (seeds, 80), p=[0.2, 0.2, 0.2, 0.2, 0.2])
+    p = permutation_p(values)
+    for _ in range(5):
+        other = values[rng.permutation(seeds)][:, rng.permutation(80)]
+        assert permutation_p(other) == p and permutation_p(-other) == p
+    assert 0.001 < p < 1
+
+
 def test_many_questions_use_a_sampled_test_close_to_the_exact_one() -> None:
     values = np.random.default_rng(0).choice([-1.0, 1.0], 60, p=[0.35, 0.65])
     exact = scipy.stats.binomtest(int((values > 0).sum()), 60).pvalue

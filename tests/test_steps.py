@@ -63,3 +63,11 @@ def test_the_interval_covers_the_true_step_in_about_95_of_100() -> None:
         crossing = steps_to_match(side, (rng.permutation(base, axis=1) < 0.55) * 1.0, 400)
         covered += (crossing.low or 0) <= 25 <= (crossing.high or 99)
     assert covered >= 88
+
+
+def test_the_order_of_questions_does_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    side = {u: (rng.random((2, 60)) < 0.3 + u / 50) * 1.0 for u in (0, 10, 20)}
+    target, order = (rng.random((3, 60)) < 0.5) * 1.0, rng.permutation(60)
+    one = steps_to_match(side, target)
+    assert steps_to_match({u: x[:, order] for u, x in side.items()}, target[:, order]) == one

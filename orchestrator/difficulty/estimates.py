@@ -1,39 +1,57 @@
 """Estimates of pass rates from a probe, and its agreement with a second one. Pure: NumPy, SciPy.
 
-A prompt's successes are s ~ Binomial(n, p), its p ~ Beta(alpha, beta) over the pool, hence
-p | s, n ~ Beta(alpha + s, beta + n - s). Stopping a prompt early based on its own draws leaves the
-likelihood unchanged, so n may differ between prompts. Arrays are [prompts]; n counts scorable
-samples.
+A prompt's successes are s ~ Binomial(n, p). Its p is one of GRID, with the weights of the pool's
+prior: a histogram of pass rates that has every form, also prompts that are never or always solved.
+Stopping a prompt early based on its own draws leaves the likelihood unchanged, so n may differ
+between prompts. Arrays are [prompts]; n counts scorable samples. How well this predicts, compared
+with a Beta prior: `python -m benchmarks.priors`.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
+from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.optimize import minimize
-from scipy.special import betaln, psi
+from scipy.special import gammaln, xlog1py, xlogy
 
 from policies import Policy, PolicyError
 from tasks import OUTCOMES
 
 Z95 = 1.959963984540054
-CONCENTRATION = (0.01, 10_000.0)  # the range of alpha + beta that a fit may return
 MOST_COUNTED = 1_000  # samples of a prompt up to which all possible counts are tabulated
-LOGIT = 20.0  # a fitted mean stays 2e-9 away from 0 and 1
+INNER = 400  # pass rates between 0 and 1, closer to each other at the ends
+GRID = np.concatenate([[0], (1 - np.cos(np.pi * (np.arange(INNER) + 0.5) / INNER)) / 2, [1]])
+# What is assumed before any sample: Jeffreys' prior Beta(1/2, 1/2), and a tenth at 0 and at 1.
+START = np.concatenate([[0.1], np.full(INNER, 0.8 / INNER), [0.1]])
+STEPS = 300  # of the fit; more follow chance
+MOST_FITTED = 2_000  # different counts in a fit; of more, an even share of the prompts is used
+BLOCK = 4_096  # different counts whose posteriors are computed at once
+TESTED = 10_000  # prompts of a test of fit: in millions, an early end of the fit would show
+SIMULATED = 999  # histograms of that test
 
 
 class Prior(NamedTuple):
-    """Beta(alpha, beta) of a pool's pass rates; `note` says where the data do not determine it."""
+    """The weights of a pool's pass rates, [len(GRID)]; `note`: what the data do not determine."""
 
-    alpha: float
-    beta: float
+    weights: np.ndarray
     note: str = ""
 
     @property
+    def mean(self) -> float:
+        """The mean pass rate."""
+        return float(self.weights @ GRID)
+
+    @property
     def icc(self) -> float:
-        """Share of one sample's variance that lies between prompts: 1 / (alpha + beta + 1)."""
-        return 1 / (self.alpha + self.beta + 1)
+        """Share of one sample's variance that lies between prompts."""
+        return float(self.weights @ (GRID - self.mean) ** 2) / (self.mean * (1 - self.mean))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The shares of prompts with a pass rate below 1 % and above 99 %."""
+        return float(self.weights[GRID < 0.01].sum()), float(self.weights[GRID > 0.99].sum())
 
 
 def wilson(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,66 +64,79 @@ def wilson(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
 
 
-def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
-    """Maximum-likelihood beta-binomial over the pool; prompts with n = 0 are ignored.
+def fit_weights(likelihood: np.ndarray, times: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The weights of a mixture, [components], from likelihoods [data, components] seen `times`.
 
-    Never raises and is always finite. If the likelihood has no finite maximum, `note` says so:
-    - no scorable sample: Beta(1, 1), the flat prior;
-    - all samples wrong, all correct, or at most one per prompt: the variance between prompts is not
-      identified, so alpha + beta = 1 (the weight of one sample) around
-      (successes + 1/2) / (samples + 1);
-    - no more variance between prompts than expected by chance, or every prompt all correct or all
-      wrong: alpha + beta at the upper or lower end of CONCENTRATION.
+    EM from `start` towards the most likely weights, ended early, and with the weight of one datum
+    on `start`: it is kept as far as the data allow ("smoothing by roughening", Laird and Louis
+    1991).
     """
+    weights = start
+    for _ in range(STEPS):
+        share = likelihood.T @ (times / (likelihood @ weights))
+        weights = weights * share + start
+        weights = weights / weights.sum()
+    return weights
+
+
+def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
+    """The distribution of pass rates over the pool; prompts with n = 0 are ignored.
+
+    `note` says where the variance between prompts is assumed: without a scorable sample, with at
+    most one per prompt, or where all are correct or all wrong.
+    """
+    s, total, weight = _counted(successes, n)
+    if len(s) > MOST_FITTED:
+        step = -(-len(s) // MOST_FITTED)
+        s, total, weight = _counted(successes[::step], n[::step])
+    if not len(s):
+        return Prior(START, "no scorable sample: flat prior")
+    weights, right = fit_weights(_likelihood(s, total), weight, START), s @ weight
+    if total.max() > 1 and 0 < right < total @ weight:
+        return Prior(weights)
+    uniform = f"all {'correct' if right else 'wrong'}"
+    reason = "one sample per prompt" if total.max() == 1 else uniform
+    return Prior(weights, f"{reason}: the variance between prompts is assumed")
+
+
+def _counted(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct pairs (successes, n > 0), and how many prompts have each."""
     s, total, back = _distinct(successes, n)
     weight = np.bincount(back, minlength=len(s))
-    s, total, weight = s[total > 0], total[total > 0], weight[total > 0]
-    right, drawn = float(s @ weight), float(total @ weight)
-    if drawn == 0:
-        return Prior(1.0, 1.0, "no scorable sample: flat prior")
-    mean = (right + 0.5) / (drawn + 1)
-    if right in (0.0, drawn) or total.max() == 1:
-        uniform = f"all {'correct' if right else 'wrong'}"
-        reason = "one sample per prompt" if total.max() == 1 else uniform
-        return Prior(mean, 1 - mean, f"{reason}: the variance between prompts is assumed")
-    # The maximum over logit(mean) and log(alpha + beta), which are nearly independent.
-    bounds = [(-LOGIT, LOGIT), tuple(np.log(CONCENTRATION))]
-    start = [np.log(mean / (1 - mean)), 0.0]
-    share = weight / weight.sum()
-    # TNC does not call BLAS, whose threads mostly wait on busy cores
-    limits = {"ftol": 1e-15, "gtol": 1e-9, "xtol": 1e-10, "maxfun": 1000}
-    fit = minimize(_loss, start, (s, total, share), "TNC", True, bounds=bounds, options=limits)
-    alpha, beta = _shape(fit.x)
-    if alpha + beta > 0.99 * CONCENTRATION[1]:
-        return Prior(alpha, beta, "no more variance between prompts than expected by chance")
-    if alpha + beta < 1.01 * CONCENTRATION[0]:
-        return Prior(alpha, beta, "every prompt is all correct or all wrong")
-    return Prior(alpha, beta)
+    return s[total > 0], total[total > 0], weight[total > 0]
 
 
-def _shape(x: np.ndarray) -> tuple[float, float]:
-    """alpha and beta at logit(mean), log(alpha + beta)."""
-    mean, concentration = 1 / (1 + np.exp(-x[0])), np.exp(x[1])
-    return float(mean * concentration), float((1 - mean) * concentration)
+def _likelihood(successes: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """[prompts, GRID]: the likelihood of each pass rate, relative to that of the most likely."""
+    s, failures = successes[:, None], (n - successes)[:, None]
+    log = xlogy(s, GRID) + xlog1py(failures, -GRID)
+    return np.asarray(np.exp(log - log.max(axis=1, keepdims=True)))
 
 
-def _loss(
-    x: np.ndarray, s: np.ndarray, n: np.ndarray, share: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Negative log-likelihood per prompt, and its gradient, at logit(mean), log(alpha + beta)."""
-    alpha, beta = _shape(x)
-    total = alpha + beta
-    both = psi(total) - psi(total + n)
-    to_alpha = share @ (psi(alpha + s) - psi(alpha) + both)
-    to_beta = share @ (psi(beta + n - s) - psi(beta) + both)
-    value = share @ (betaln(alpha + s, beta + n - s) - betaln(alpha, beta))
-    slope = alpha * beta / total * (to_alpha - to_beta), alpha * to_alpha + beta * to_beta
-    return -float(value), -np.array(slope)
+def _posteriors(successes: np.ndarray, n: np.ndarray, prior: Prior) -> Iterator[np.ndarray]:
+    """The posterior weights of prompts, [up to BLOCK, GRID] at a time."""
+    for start in range(0, len(n), BLOCK):
+        block = slice(start, start + BLOCK)
+        weights = _likelihood(successes[block], n[block]) * prior.weights
+        yield weights / weights.sum(axis=1, keepdims=True)
+
+
+def _expected(values: np.ndarray, successes: np.ndarray, n: np.ndarray, prior: Prior) -> np.ndarray:
+    """E[values(p) | s, n]; values: [GRID] or [GRID, several]."""
+    s, total, back = _distinct(successes, n)
+    means = [weights @ values for weights in _posteriors(s, total, prior)]
+    return np.asarray(np.concatenate([np.empty((0, *values.shape[1:])), *means])[back])
 
 
 def posterior_mean(successes: np.ndarray, n: np.ndarray, prior: Prior) -> np.ndarray:
-    """E[p | s, n], between the prior mean (n = 0) and s / n."""
-    return np.asarray((prior.alpha + successes) / (prior.alpha + prior.beta + n))
+    """E[p | s, n]: the prior's mean for n = 0, close to s / n for a large n."""
+    return _expected(GRID, successes, n, prior)
+
+
+def live_chance(group_size: int) -> np.ndarray:
+    """[GRID]: the chance 1 − p^G − (1−p)^G that a group of G completions is live."""
+    both = -np.expm1(xlog1py(group_size, -GRID)) - GRID**group_size
+    return np.asarray(np.clip(both, 0, 1))
 
 
 def expected_learnability(
@@ -113,18 +144,32 @@ def expected_learnability(
 ) -> np.ndarray:
     """E[1 − p^G − (1−p)^G | s, n]: the chance that a group of G completions is live, in [0, 1].
 
-    The event inside the paper's learnable %, before any training. With the posterior Beta(a, b),
-    E[p^G] is the product of (a+i)/(a+b+i) over i < G; the larger of the two powers goes through
-    expm1, so that small chances keep their digits.
+    The event inside the paper's learnable %, before any training.
     """
-    a, b = prior.alpha + successes, prior.beta + n - successes
-    all_right, all_wrong = np.zeros(np.shape(a)), np.zeros(np.shape(a))
-    with np.errstate(divide="ignore"):
-        for i in range(group_size):
-            all_right += np.log1p(-b / (a + b + i))
-            all_wrong += np.log1p(-a / (a + b + i))
-    larger, smaller = np.maximum(all_right, all_wrong), np.minimum(all_right, all_wrong)
-    return np.asarray(np.clip(-np.expm1(larger) - np.exp(smaller), 0, 1))
+    return _expected(live_chance(group_size), successes, n, prior)
+
+
+def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
+    """p of the histogram of successes, if each prompt's samples are independent of each other.
+
+    Of the prompts with the most frequent n > 1, against their own fitted prior, by simulated
+    histograms (likelihood ratio). A small p means that no pass rates explain the histogram: a
+    prompt's samples depend on each other, for example because they are repeated. nan where no n is
+    from 2 to MOST_COUNTED.
+    """
+    of_n = np.bincount(n[n <= MOST_COUNTED], minlength=3)
+    samples = int(of_n[2:].argmax()) + 2
+    if not of_n[samples]:
+        return nan
+    of_prompt, s = successes[n == samples][:TESTED], np.arange(samples + 1)
+    log = gammaln(samples + 1) - gammaln(s + 1) - gammaln(samples - s + 1)
+    log = log[:, None] + xlogy(s[:, None], GRID) + xlog1py((samples - s)[:, None], -GRID)
+    chance = np.exp(log) @ fit_prior(of_prompt, np.full(len(of_prompt), samples)).weights
+    chance = chance / chance.sum()
+    seen = np.bincount(of_prompt, minlength=samples + 1)
+    drawn = np.random.default_rng(0).multinomial(len(of_prompt), chance, SIMULATED)
+    ratios = [xlogy(h, h / (len(of_prompt) * chance)).sum(axis=-1) for h in (seen, drawn)]
+    return float((np.count_nonzero(ratios[1] >= ratios[0] - 1e-9) + 1) / (SIMULATED + 1))
 
 
 def reliability(prior: Prior, samples: int) -> float:
@@ -143,8 +188,8 @@ def rates(
     low, high = wilson(s, total)
     with np.errstate(invalid="ignore"):
         columns = {"pass_rate": s / total, "low": low, "high": high}
-    columns["posterior"] = posterior_mean(s, total, prior)
-    columns["learnability"] = expected_learnability(s, total, prior, group_size)
+    of_grid = np.stack([GRID, live_chance(group_size)], axis=1)
+    columns["posterior"], columns["learnability"] = _expected(of_grid, s, total, prior).T
     return {name: pa.array(column[back], mask=n == 0) for name, column in columns.items()}
 
 
@@ -175,7 +220,11 @@ class _Reprobes:
         names = ("n", "scorable", "successes", "unparsed", "truncated", "error")
         n, scorable, right, unparsed, truncated, error = (counts(table, name) for name in names)
         self.prior = fit_prior(right, scorable)
-        self.shape = self.prior.alpha + right, self.prior.beta + scorable - right
+        s, total, self.pair = _distinct(right, scorable)
+        weights = np.concatenate([*_posteriors(s, total, self.prior)])
+        ends = np.cumsum(weights, axis=1)
+        # One sorted array for all pairs: the weights of pair i end between i and i + 1.
+        self.ends = (np.arange(len(s))[:, None] + ends / ends[:, -1:]).ravel()
         unscored = np.rint(samples * (n - scorable) / np.maximum(n, 1)).astype(int)
         self.scorable = np.maximum(samples - unscored, np.minimum(scorable, 1))
         self.error = np.rint(samples * error / np.maximum(n, 1)).astype(int)
@@ -186,7 +235,8 @@ class _Reprobes:
 
     def draw(self, rng: np.random.Generator) -> pa.Table:
         """One further probe's difficulty table, rows in the same order."""
-        right = rng.binomial(self.scorable, rng.beta(*self.shape))
+        end = np.searchsorted(self.ends, self.pair + rng.random(len(self.pair)), side="right")
+        right = rng.binomial(self.scorable, GRID[end - self.pair * len(GRID)])
         unparsed = rng.binomial(self.scorable - right, self.unparsed)
         truncated = rng.binomial(self.scorable - right - unparsed, self.truncated)
         wrong = self.scorable - right - unparsed - truncated

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from orchestrator.difficulty.agreement import agreement, with_suspected
 from orchestrator.difficulty.estimates import (
-    Prior,
     counts,
     expected_overlap,
+    fit_p,
     fit_prior,
     in_subset_probability,
     rates,
@@ -39,6 +39,7 @@ __all__ = [
     "wilson",
 ]
 
+MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
 BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
@@ -203,8 +204,9 @@ class Summary:
     policy: str
     size: int
     samples: int
-    prior: Prior
+    ends: tuple[float, float]  # estimated shares of the pool with pass rates below 1, above 99 %
     reliability: float
+    note: str  # what of these is assumed, see `Prior`
     histogram: list[list[float]]  # [samples + 2][outcomes], see outcome_histogram
     outcomes: dict[str, int]  # of the subset's samples
     failures: dict[str, float]  # of the subset's samples: shares of FAILURES
@@ -257,8 +259,9 @@ def summarise(
         policy=name,
         size=len(chosen),
         samples=samples,
-        prior=prior,
+        ends=prior.ends,
         reliability=reliability(prior, samples),
+        note=prior.note,
         histogram=outcome_histogram(table, samples).tolist(),
         outcomes=outcomes,
         failures={o: count / max(1, sum(failed.values())) for o, count in failed.items()},
@@ -289,13 +292,25 @@ def _simulated(
     return table, chosen
 
 
+def fit_warning(table: pa.Table) -> str:
+    """That a prompt's samples depend on each other, from a complete probe; else empty."""
+    p = fit_p(counts(table, "successes"), counts(table, "scorable"))
+    if not p < MISFIT:  # nan: not known
+        return ""
+    return (
+        f"no pass rates explain how many samples are correct (p = {p:.3f}), so a prompt's samples "
+        "depend on each other and every estimate is doubtful: check that completions of a prompt "
+        "are not repeated (the engine's seed, its cache, or a file with duplicates)"
+    )
+
+
 def summary_lines(summary: Summary) -> list[str]:
     """The summary as text, one line per fact."""
     s, k = summary, summary.samples
     prompts, by_outcome = np.sum(s.histogram, axis=1), np.sum(s.histogram, axis=0)
     outcomes = dict(zip(OUTCOMES, by_outcome / by_outcome.sum(), strict=True))
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
-    note = f" ({s.prior.note})" if s.prior.note else ""
+    note = f" ({s.note})" if s.note else ""
     ties = (
         f"; {'all' if s.ties.chosen == s.size else f'{s.ties.chosen} of them'} chosen at random "
         f"among {s.ties.pool} tied at the cutoff"
@@ -307,8 +322,9 @@ def summary_lines(summary: Summary) -> list[str]:
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
         f"outcomes: {_shares(outcomes)}",
-        f"pass rates: about Beta({s.prior.alpha:.2g}, {s.prior.beta:.2g}){note}, reliability "
-        f"{s.reliability:.2f} at {counted(k, 'sample')}",
+        f"pass rates: below 1 % for about {100 * s.ends[0]:.0f} % of the prompts, above 99 % for "
+        f"{100 * s.ends[1]:.0f} %; reliability {s.reliability:.2f} at "
+        f"{counted(k, 'sample')}{note}",
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {_shares(s.failures)}",
         f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} % "

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator import __version__
-from orchestrator.difficulty.estimates import wilson
 from orchestrator.difficulty.table import BANDS, band_of
 from orchestrator.exchange.exports import export_subset
 from orchestrator.planning.cells import Cell, ProbeSpec
@@ -20,8 +19,12 @@ from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.storage.store import check_output
 
 _BIAS = (
-    "Intervals (95 %, Wilson) cover which completions were sampled. The prompts were selected by "
-    "these same completions, so the pass rates of a new probe will be closer to the pool's mean."
+    "Bands count the samples that selected the prompts, and which exaggerate. Expected: the mean "
+    "pass rate of new samples, by the distribution of pass rates over the pool."
+)
+_UNKNOWN = (
+    "Bands count the samples that selected the prompts, and which exaggerate: the pass rates of "
+    "new samples are closer to the pool's mean, which this file does not tell."
 )
 
 
@@ -74,8 +77,11 @@ def data_card(
     for number, band in enumerate(BANDS):
         if number < len(BANDS) - 1 or any(of[number] for of in bands.values()):
             lines.append(f"| {band} | {' | '.join(f'{of[number]:,}' for of in bands.values())} |")
-    means = [_mean(table) for table in tables.values()]
-    lines += [f"| mean | {' | '.join(means)} |", "", _BIAS, ""]
+    if pool is not None:
+        means = [pc.mean(table["posterior"]).as_py() for table in tables.values()]
+        shown = ["–" if mean is None else f"{100 * mean:.1f} %" for mean in means]
+        lines.append(f"| expected | {' | '.join(shown)} |")
+    lines += ["", _UNKNOWN if pool is None else _BIAS, ""]
     lines += ["## Provenance", ""]
     hashes = {"file sha256": origin["sha256"], "subset file": origin.get("file")}
     hashes |= {"probe": why.get("probe_key"), "pool": why.get("pool")}
@@ -142,14 +148,3 @@ def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     chosen = "".join(f", {name}={value!r}" for name, value in cell.rule.options.items())
     select = f".select({cell.policy!r}, {cell.size}, seed={cell.seed}{chosen})"
     return f"{call}{select}.export({layout!r}, {name!r})"
-
-
-def _mean(table: pa.Table) -> str:
-    """The mean pass rate with its interval; a dash where no counts are known."""
-    marked = "scorable" if "scorable" in table.column_names else "n"
-    successes, n = (pc.sum(table[name]).as_py() or 0 for name in ("successes", marked))
-    if not n:
-        return "–"
-    (low,), (high,) = wilson(np.array([successes]), np.array([n]))
-    mean = successes / n
-    return f"{100 * mean:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"

@@ -12,10 +12,11 @@ from cluster.actors import run_in_worker
 from orchestrator.config.entries import build_policy
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
+from orchestrator.difficulty.agreement import no_suspects
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.remedies import pool_warning
-from orchestrator.difficulty.table import outcome_counts, summarise, summary_lines
+from orchestrator.difficulty.table import fit_warning, outcome_counts, summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
@@ -40,7 +41,7 @@ from orchestrator.selection.stored import (
     store_subset,
     subset_size,
 )
-from policies import PolicyError, policy_errors
+from policies import PolicyError, policy_errors, reads_answers
 
 
 def check_markers(run: Run) -> None:
@@ -180,8 +181,11 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         yield from (f"  {line}" for line in summary_lines(summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
-        if warning := pool_warning(successes, scorable, size, outcome_counts(table), limit):
-            yield f"warning: {warning}"
+        for name, own in {cell.policy: cell for cell in cells_of(run.plan.cells, spec)}.items():
+            if reads_answers(build_policy(own.rule)) and (text := no_suspects(tables.of(own))):
+                yield f"warning: {name}: {text}"
+        remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
+        yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)
 
 
 class OtherSubsets:

@@ -64,6 +64,9 @@ def steps_to_match(
     if len(shapes) != 1 or shapes.pop()[1:] != target.shape[1:] or target.ndim != 2:
         raise ValueError("curve and target need the same questions, after at least one update")
     stacked, at = np.array([curve[u] for u in updates]), np.array(updates, float)
+    # The order of questions does not decide which are drawn.
+    order = np.lexsort(np.concatenate([target, stacked.reshape(-1, target.shape[1])]))
+    stacked, target = stacked[:, :, order], target[:, order]
     resampled = _crossings(at, _resampled(stacked, target, resamples))
     ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
     lead = stacked.mean(axis=(1, 2)) - target.mean()

@@ -24,6 +24,7 @@ from orchestrator.difficulty.agreement import (
     Agreement,
     SuspectGold,
     agreement_of_rows,
+    no_suspects,
     with_suspected,
 )
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
@@ -33,7 +34,6 @@ from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
-from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.probing.probe_folder import KNOWN, ProbeFolder, WrongAnswers
@@ -203,9 +203,7 @@ def analyse_pool(
         stops_early=targets_of(plan, spec) is not None,
         group_size=group_size,
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
-        policies=tuple(
-            _policies(plan, store, spec, agreed, tables if complete else None, table_file)
-        ),
+        policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
         agreement=agreed,
         unsolved=_rows(table, some="scorable", none=("successes",)),
         unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
@@ -240,7 +238,6 @@ def _policies(
     plan: Plan,
     store: Store,
     spec: ProbeSpec,
-    agreed: Agreement,
     tables: CellTables | None,
     table_file: Path | None,
 ) -> list[PolicyOutlook]:
@@ -272,14 +269,8 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
             continue
         command, note = "", ""
-        if agreed.on_other and not agreed.credible and reads_answers(build_policy(cell.rule)):
-            note = (
-                f"leaves out the {counted(agreed.on_other, 'suspected prompt')} of "
-                "the pool, although "
-                "completions agree on the gold answer of "
-                f"{counted(agreed.on_gold, 'prompt')} only: the "
-                "model may be wrong on them"
-            )
+        if reads_answers(build_policy(cell.rule)):
+            note = no_suspects(table)
         if cell.online:
             online = "chooses the prompts of each update among these, during training"
             note = "; ".join(filter(None, [note, online]))

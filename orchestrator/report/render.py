@@ -251,7 +251,7 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
         if unlisted := unlisted_suspects(pool):
             parts.append(wrapped(unlisted, width))
         parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-        if pool.agreement.suspects and pool.agreement.credible:
+        if pool.agreement.credible:
             lines = [f"suspected wrong gold answers: {pool.agreement.on_other:,}"]
             for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
                 shown = (f"  {one_line(question, 72)}", f"    {about}")

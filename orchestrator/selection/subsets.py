@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.difficulty.agreement import no_suspects
 from orchestrator.difficulty.remedies import unread_answers
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
@@ -24,6 +25,7 @@ from policies import (
     is_whole,
     needs_of,
     policy_errors,
+    reads_answers,
     ties_of,
 )
 from tasks import OUTCOMES
@@ -58,7 +60,8 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
 
     `ties` is {"pool": prompts whose score equals the last chosen one's, "chosen": those of them
     that were chosen}; None for a policy without scores. `notes`, if there are any, say why the
-    subset may teach nothing. Raises PolicyError when the policy cannot fill the subset.
+    subset may teach nothing, or which option has no effect. Raises PolicyError when the policy
+    cannot fill the subset.
     """
     if request.samples is not None:
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
@@ -83,8 +86,11 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
             "asked": request.size,
             "ties": ties._asdict() if ties else None,
         }
+        notes = [no_suspects(difficulty)] if reads_answers(policy) else []
         if unread := unread_answers(_outcomes(difficulty.take(pa.array(chosen)))):
-            why["notes"] = [f"of the chosen prompts, {unread}"]
+            notes.append(f"of the chosen prompts, {unread}")
+        if notes := [*filter(None, notes)]:
+            why["notes"] = notes
         return _subset_table(policy, difficulty, chosen, ties), why
 
 

@@ -61,7 +61,7 @@ DIFFICULTY = pa.schema(
         "posterior": pa.float64(),  # posterior mean of the pass rate, under the pool's prior
         "learnability": pa.float64(),  # expected probability that a group of G completions is live
         "short": pa.bool_(),  # fewer samples than K: the adaptive probe stopped early
-        "suspected": pa.bool_(),  # samples agree on another answer; null where answers are not read
+        "suspected": pa.bool_(),  # its gold is probably wrong; null where answers are not read
         "score": pa.float64(),  # mean score of the scorable samples
         "score_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
     }

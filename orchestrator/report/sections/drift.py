@@ -41,7 +41,8 @@ def refreshes(families: Sequence[Family]) -> Table:
         ),
         body,
         "Prompts that were probed again during training, of all seeds; the other columns are means "
-        "over seeds. Pass rate: in the probe → now. Rank correlation (Spearman) and the share of "
+        "over seeds. Pass rate: of the samples of the probe → now; if these samples chose the "
+        "prompts, they exaggerate. Rank correlation (Spearman) and the share of "
         "the hardest tenth in common (0.1 by chance, ties at random) with the pass rates now: of "
         "the probe, and of the latest estimate, a prompt's last group or refresh or else the "
         "probe. Few samples per prompt lower both.",

@@ -15,7 +15,7 @@ from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
-from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
+from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
@@ -59,13 +59,15 @@ POLICIES = (
     "{group} completions whose rewards differ, before any training. Unsolved: prompts without a "
     "correct sample. Tied at cutoff: prompts chosen at random among those whose score equals that "
     "of the last chosen one. Suspected: prompts whose samples agree on another answer than the "
-    "gold one. Retest overlap: the expected share of the subset that is also in the subset of a "
-    "second probe of the same size."
+    "gold one, in a pool where most such gold answers are expected to be wrong. Retest overlap: "
+    "the expected share of the subset that is also in the subset of a second probe of the same "
+    "size."
 )
 SUSPECTS = (
     "At least two thirds of the completions with an answer (no fewer than three) agree on another "
-    "one. A mistake that the model often makes looks the same: read the prompts. exclude: "
-    "suspected leaves them out of a policy's subset."
+    "one. A mistake that the model often makes looks the same. How many such mistakes to expect is "
+    "estimated from how varied the wrong answers are where the model also finds the gold one: read "
+    "the prompts. exclude: suspected leaves them out of a policy's subset."
 )
 EXAMPLES = (
     "For each outcome, the first such completion of the prompts whose ids come first. Ids are "
@@ -233,6 +235,8 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
             "those of a second probe"
         )
+    if pool.complete and (warning := fit_warning(table)):
+        lines.append(warning)
     return lines
 
 
@@ -255,11 +259,12 @@ def advice(pool: PoolAnalysis) -> str:
     worst = max(doubtful, key=lambda name: doubtful[name] / subsets[name].size)
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:
         return text
+    suspects = bool(subsets[worst].suspected)
     return (
-        f"{text}; {doubtful[worst]:,} of the {counted(subsets[worst].size, 'prompt')} "
-        f"of {worst} were never "
-        "solved or have a suspected gold answer: read them before training on them, or leave them "
-        "out with exclude: [suspected, unsolved]"
+        f"{text}; {doubtful[worst]:,} of the {counted(subsets[worst].size, 'prompt')} of {worst} "
+        f"were never solved{' or have a suspected gold answer' if suspects else ''}: read them "
+        "before training on them, or leave them out with exclude: "
+        f"{'[suspected, unsolved]' if suspects else 'unsolved'}"
     )
 
 
@@ -328,17 +333,9 @@ def policy_table(pool: PoolAnalysis) -> Table:
 
 
 def unlisted_suspects(pool: PoolAnalysis) -> str:
-    """Why no suspected prompt is listed although subsets have some; else empty."""
-    suspected = any(p.summary and p.summary.suspected for p in pool.policies)
-    if pool.agreement.credible or not suspected:
-        return ""
-    other, gold = pool.agreement.on_other, pool.agreement.on_gold
-    return (
-        "Suspected prompts are not listed: at least two thirds of the completions agree on another "
-        f"answer than the gold one on {counted(other, 'prompt')}, and on the gold one "
-        f"on {gold:,}, so it is "
-        "the model that is wrong, or most gold answers are."
-    )
+    """Why no prompt is suspected although completions dispute gold answers; else empty."""
+    doubt = pool.agreement.doubt
+    return doubt and f"No gold answer is suspected: {doubt}."
 
 
 def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> Section:
@@ -350,7 +347,7 @@ def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> 
         for percent in [NONE if rate is None else f"{100 * rate:.0f} %"]
     ]
     title = _title(len(prompts), f"by {policy}", f"the first {LISTED}")
-    table = Table(title, ("rank", "question", "answer", "pass rate"), body)
+    table = Table(title, ("rank", "question", "answer", "pass rate in the probe"), body)
     return Section("subset", "Subset", (table,))
 
 
@@ -382,14 +379,13 @@ def _title(prompts: int, what: str, shown: str) -> str:
 
 
 def agreement_text(agreed: Agreement) -> str:
-    """How often an agreed answer is the gold one; empty where completions never agree."""
-    total = agreed.on_gold + agreed.on_other
-    if not total:
-        return ""
+    """How many of the suspected golds are expected to be wrong."""
     return (
-        f"Completions agree to that degree on {counted(total, 'prompt')} of this pool, for "
-        f"{agreed.on_gold:,} of them ({100 * agreed.on_gold / total:.0f} %) on the gold answer. "
-        "The lower that share, the more likely it is the model that is wrong."
+        "Completions agree to that degree on "
+        f"{counted(agreed.on_gold + agreed.on_other, 'prompt')} of this pool, for "
+        f"{agreed.on_other:,} of them on another answer than the gold one, where "
+        f"{agreed.by_mistake:.1f} are expected if every gold answer is right: "
+        f"{agreed.expected_precision}."
     )
 
 
@@ -406,7 +402,7 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
-    if not (pool.agreement.suspects and pool.agreement.credible):
+    if not pool.agreement.credible:
         return []
     title = _title(pool.agreement.on_other, "suspected", f"the {LISTED} most unanimous")
     items = tuple(
