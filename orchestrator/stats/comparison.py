@@ -32,7 +32,6 @@ from orchestrator.stats.inference import (
 from orchestrator.stats.power import Grid, Needed, needed, needed_range
 
 
-
 class Run(NamedTuple):
     """One run's scores: of each item the mean over its samples, in [0, 1]; nan where all miss one.
 
@@ -46,8 +45,8 @@ class Run(NamedTuple):
     high: np.ndarray | None = None
 
     @classmethod
-    def of_counts(cls, counts: Mapping[str, tuple[int, float]], samples: int) -> "Run":
-        """Of item -> its samples with a score, and their sum, of so many samples."""
+    def of_counts(cls, counts: Mapping[str, tuple[int, float]], samples: int | np.ndarray) -> "Run":
+        """Of item -> its samples with a score, and their sum; `samples`: of each, or of all."""
         scored, total = np.array([*counts.values()], float).reshape(-1, 2).T
         means = np.divide(total, scored, out=np.full(len(total), nan), where=scored > 0)
         every = np.maximum(scored, samples)
@@ -283,11 +282,6 @@ class _Side:
         values = self.available.values
         return values.mean(axis=1) if values.size else np.array([])
 
-    def values(self, items: Sequence[str]) -> np.ndarray:
-        """[runs, items], of `available`."""
-        columns = {i: n for n, i in enumerate(self.available.items)}
-        return self.available.values[:, [columns[i] for i in items]]
-
     def bounds(self, items: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest [runs, items]; 0 and 1 where a run lacks an item."""
         low = np.array([[run.get(i, 0.0) for i in items] for run in self.lows], float)
@@ -367,7 +361,7 @@ def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
     )
     if not items:
         return nothing
-    first, second = a.values(items), b.values(items)
+    first, second = a.available.of(items), b.available.of(items)
     effect, test, p_runs = pair.judge(first, second, codes)
     if nothing.borrowed is not None:
         noun = pair.item if codes is None else "group"

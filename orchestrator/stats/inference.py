@@ -122,6 +122,11 @@ class Available(NamedTuple):
     items: list[str]
     values: np.ndarray
 
+    def of(self, items: Sequence[str]) -> np.ndarray:
+        """[runs, items]: the columns of some of the items."""
+        columns = {i: n for n, i in enumerate(self.items)}
+        return self.values[:, [columns[i] for i in items]]
+
 
 def available(runs: Sequence[Mapping[str, float]]) -> Available:
     """The scores of runs (item -> score; nan, or no entry, where it is missing), items sorted.
@@ -143,7 +148,9 @@ def available(runs: Sequence[Mapping[str, float]]) -> Available:
     normal = np.diag(known.sum(axis=1).astype(float)) - (known / counts) @ known.T
     if np.linalg.matrix_rank(normal, tol=1e-9 * len(items), hermitian=True) < len(runs) - 1:
         whole = known.all(axis=0)
-        return Available([i for i, kept in zip(items, whole, strict=True) if kept], values[:, whole])
+        return Available(
+            [i for i, kept in zip(items, whole, strict=True) if kept], values[:, whole]
+        )
     of_runs = np.linalg.lstsq(normal, above)[0][:, None]
     of_items = np.where(known, values - of_runs, 0.0).sum(axis=0) / counts
     return Available(items, np.where(known, values, of_runs + of_items))
@@ -176,7 +183,9 @@ def by_group(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     share, equal = np.bincount(groups) / len(groups), 1 / len(starts)
     if len(starts) > 1:
         sums = sums * np.sqrt((1 - equal) / (1 - share))
-    return np.asarray(mean + (sums - sums.mean(axis=1, keepdims=True)) * (len(starts) / len(groups)))
+    return np.asarray(
+        mean + (sums - sums.mean(axis=1, keepdims=True)) * (len(starts) / len(groups))
+    )
 
 
 def _group_df(items: int, groups: np.ndarray | None) -> float:
