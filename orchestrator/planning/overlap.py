@@ -30,8 +30,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
@@ -264,17 +262,21 @@ def near_duplicates(prompts: Sequence[Prompt]) -> dict[str, str]:
     table = PromptTable.of(prompts)
     by_id = table.take(table.order)
     search = _Search([words(text) for text in by_id.column("question").to_pylist()], NEAR)
-    links = [(row, other) for row in range(len(by_id)) for other in search.duplicates(row)]
-    if not links:
-        return {}
-    graph = coo_array((np.ones(len(links)), np.transpose(links)), shape=(len(by_id),) * 2)
-    _, component = connected_components(graph, directed=False)
-    _, first, which, sizes = np.unique(
-        component, return_index=True, return_inverse=True, return_counts=True
-    )
     ids = by_id.column("prompt_id").to_pylist()
-    related = np.flatnonzero(sizes[which] > 1).tolist()
-    return {ids[row]: ids[first[which[row]]] for row in related}
+    first = [*range(len(ids))]  # of a row's group, or on the way to it
+
+    def first_of(row: int) -> int:
+        while first[row] != row:
+            row = first[row]
+        return row
+
+    related = set()
+    for row in range(len(ids)):
+        for other in search.duplicates(row):
+            one, two = sorted((first_of(row), first_of(other)))
+            first[two] = one
+            related |= {row, other}
+    return {ids[row]: ids[first_of(row)] for row in sorted(related)}
 
 
 def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> PromptTable:

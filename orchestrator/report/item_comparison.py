@@ -1,7 +1,7 @@
 """Arms of item-level results, compared: `compare_policies` for results that no sweep made. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from types import MappingProxyType
@@ -123,7 +123,7 @@ class ItemAnalysis:
     comparisons: tuple[Comparison, ...]
     questions: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    groups: Mapping[str, str] = MappingProxyType({})
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> dict[str, int]:
