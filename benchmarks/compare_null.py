@@ -16,6 +16,12 @@ each question by Normal(0, 0.5), each seed all questions (by `scatter` points of
 deviation) and each one by Normal(0, 0.3). Rows with two scatters: those of two policies, and of the
 others. Third table, power: the share of sweeps in which the one better policy is found, by a pair's
 own test without correction.
+
+Fourth table, related questions: clusters of questions share, in each arm, an effect of
+Normal(0, 1) logits; the share of equal pairs whose p is at most .05, with every question by itself,
+and with the clusters as groups. Fifth table, missing scores: the share of pairs with a verdict,
+where samples miss their score at random, or where they are wrong; of equal arms, and of arms that
+differ by 6 points.
 """
 
 import time
@@ -28,6 +34,7 @@ from scipy.special import expit, logit
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated, compare_arms
+from orchestrator.stats.comparison import Run, compare_policies
 from orchestrator.stats.inference import LEVEL, difference_effect, seed_spreads
 
 DIFFICULTY, OWN, SHIFT, BY_SEED = 1.5, 0.3, 0.05, 0.3
@@ -81,6 +88,7 @@ def significant_share(
 
 # Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
 BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
+TABLES = ("pairs", "families", "power", "related", "missing")
 SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (4, 8), (0.0, 2.0, 6.0)
 MIXED = ((10.0, 1.0), (6.0, 2.0))
 POWER_ROWS = (  # runs of each policy, scatter, points of the first one
@@ -139,15 +147,75 @@ def power(runs: Sequence[int], scatter: float, points: float, sweeps: int, seed:
     return sum(p[0] <= LEVEL for p in pairs) / sweeps
 
 
+CLUSTERS = {
+    "5 each": [5] * 40,
+    "5 each, 1,000": [5] * 200,
+    "half alone": [5] * 20 + [1] * 100,
+    "40 each": [40] * 5,
+    "50, 50, alone": [50, 50] + [1] * 100,
+    "60, 30, 20, …": [max(1, 60 // (n + 1)) for n in range(60)],
+}
+
+
+def related_pairs(
+    sizes: Sequence[int], seeds: int, count: int, seed: int = 0
+) -> tuple[float, float]:
+    """The shares of equal pairs with p ≤ .05: by question, and by cluster."""
+    rng = np.random.default_rng([seed, seeds, *sizes])
+    cluster = np.repeat(np.arange(len(sizes)), sizes)
+    significant = np.zeros(2)
+    for _ in range(count):
+        base = logit(np.clip(rng.beta(*BETA, len(cluster)), 1e-6, 1 - 1e-6))
+        arms = []
+        for _ in range(2):
+            logits = base + rng.normal(0, 1, len(sizes))[cluster]
+            logits = logits + rng.normal(0, 0.3, (seeds, len(cluster)))
+            arms.append(rng.binomial(2, expit(logits)) / 2)
+        means = {str(n): [*map(float, arm.mean(axis=1))] for n, arm in enumerate(arms)}
+        spreads = seed_spreads(means)
+        for number, groups in enumerate((None, cluster)):
+            effect = difference_effect(*arms, (spreads["0"], spreads["1"]), groups)
+            significant[number] += effect.p <= LEVEL
+    by_question, by_cluster = (significant / count).tolist()
+    return by_question, by_cluster
+
+
+MISSING = {  # the share of each arm's samples without a score: of all, and of those that are wrong
+    "none": ((0.0, 0.0), (0.0, 0.0)),
+    "5 % at random": ((0.05, 0.0), (0.05, 0.0)),
+    "30 % at random": ((0.3, 0.0), (0.3, 0.0)),
+    "10 % at random of one": ((0.1, 0.0), (0.0, 0.0)),
+    "10 % of the wrong ones": ((0.0, 0.1), (0.0, 0.1)),
+    "10 % of the wrong ones of one": ((0.0, 0.1), (0.0, 0.0)),
+    "5 % and 2 % of the wrong ones": ((0.0, 0.05), (0.0, 0.02)),
+}
+
+
+def missing_verdicts(kind: str, seeds: int, points: float, count: int, seed: int = 0) -> float:
+    """The share of pairs of 200 questions, of scatter 2, that get a verdict."""
+    rng = np.random.default_rng([seed, seeds, int(points), [*MISSING].index(kind)])
+    ids, verdicts = [f"q{i}" for i in range(200)], 0
+    for _ in range(count):
+        arms: dict[str, dict[int, Run]] = {}
+        pair = equal_policies((2.0, 2.0), (seeds, seeds), rng, 200, 1, points)
+        for name, scores, (of_all, of_wrong) in zip("ab", pair, MISSING[kind], strict=True):
+            lost = rng.random(scores.shape) < of_all + of_wrong * (scores == 0)
+            known = np.where(lost, np.nan, scores)
+            arms[name] = {number: Run(ids, run) for number, run in enumerate(known)}
+        [comparison] = compare_policies(arms)
+        verdicts += comparison.verdict != "inconclusive"
+    return verdicts / count
+
+
 def main() -> None:
-    """Print the three tables."""
+    """Print the five tables."""
     parser = benchmark_parser("compare_null", __doc__)
     parser.add_argument("--comparisons", type=int, default=2000, help="pairs, or sweeps, per row")
     parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS, help="of the second table")
     parser.add_argument("--policies", type=int, nargs="*", default=POLICIES, help="of the same")
-    parser.add_argument("--table", choices=("pairs", "families", "power"), nargs="*", default=None)
+    parser.add_argument("--table", choices=TABLES, nargs="*", default=TABLES)
     arguments = parser.parse_args()
-    tables, count = arguments.table or ("pairs", "families", "power"), arguments.comparisons
+    tables, count = arguments.table, arguments.comparisons
     start = time.perf_counter()
     if "pairs" in tables:
         print("seeds  questions  samples  own    significant  test")
@@ -170,6 +238,18 @@ def main() -> None:
         for runs, scatter, points in POWER_ROWS:
             share = power(runs, scatter, points, count)
             print(f"{' '.join(map(str, runs))}  {scatter:g}  {points:g}  {share:.0%}", flush=True)
+    if "related" in tables:
+        print("clusters  seeds  by question  by group")
+        for name, sizes in CLUSTERS.items():
+            for seeds in (2, 5, 10):
+                shares = related_pairs(sizes, seeds, count)
+                print(f"{name}  {seeds}  {shares[0]:.1%}  {shares[1]:.1%}", flush=True)
+    if "missing" in tables:
+        print("missing  seeds  equal arms  6 points apart")
+        for kind in MISSING:
+            for seeds in (2, 5, 10):
+                equal, apart = (missing_verdicts(kind, seeds, p, count) for p in (0.0, 6.0))
+                print(f"{kind}  {seeds}  {equal:.1%}  {apart:.1%}", flush=True)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

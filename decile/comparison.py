@@ -59,9 +59,10 @@ def compare(
     seed: str | None = None,
     sample: str | None = None,
     metric: str | None = None,
+    group: str | None = None,
     models_are_seeds: bool = False,
 ) -> ItemComparison:
-    """Compare item-level results, paired by question and seed.
+    """Compare item-level results, paired by question.
 
     arms: name -> a path (file, folder, cell or glob), an Arrow table, a pandas DataFrame, or a list
     of them. The options are those of `decile compare`. Raises UserError where the arms cannot be
@@ -69,7 +70,7 @@ def compare(
     """
     if not isinstance(arms, Mapping):
         raise UserError('arms: write a dictionary such as {"hard": "hard*.eval", "random": …}')
-    columns = ItemColumns(id, score, seed, sample, metric)
+    columns = ItemColumns(id, score, seed, sample, metric, group)
     sources: dict[str, list[Source]] = {}
     for name, value in arms.items():
         own = sources[str(name)] = []

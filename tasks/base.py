@@ -138,7 +138,8 @@ class Prompt:
 
     `prompt_id` is a content hash of (task, question, answer), so order never matters.
     `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
-    else marking needs, as JSON text: part of the hash only where the task says so.
+    else marking needs, as JSON text: part of the hash only where the task says so. `group`: test
+    questions of one group are related, and count as one in comparisons; "" for a group of its own.
     """
 
     prompt_id: str
@@ -146,6 +147,7 @@ class Prompt:
     answer: str
     tier: str
     info: str = ""
+    group: str = ""
 
 
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:
@@ -166,12 +168,19 @@ def in_test_split(prompt: Prompt) -> bool:
 
 
 def make_prompt(
-    task: str, question: str, answer: str, tier: str, info: str = "", *, info_in_id: bool = False
+    task: str,
+    question: str,
+    answer: str,
+    tier: str,
+    info: str = "",
+    *,
+    info_in_id: bool = False,
+    group: str = "",
 ) -> Prompt:
     """A prompt with its content-hash id (16 hex digits); with `info_in_id`, of its info, too."""
     content = (task, question, answer, *([info] if info_in_id else []))
     digest = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
-    return Prompt(digest[:16], question, answer, tier, info)
+    return Prompt(digest[:16], question, answer, tier, info, group)
 
 
 class Answer(NamedTuple):

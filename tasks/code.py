@@ -53,11 +53,11 @@ EXAMPLES = (
 class Code(QuestionFile):
     """Programs on tests, from JSON lines or Parquet files, run in a sandbox.
 
-    `train`, `test`, `path`, `test_share`, `question`, `tier` and `skip_invalid` are as in the task
-    `file`. `tests` names the column of the tests: asserts, inputs and outputs of a program, or
-    arguments and results of a function. `solution` names a column with a program that passes them:
-    with it, each row is checked before anything is sampled. `entry_point` names a column with the
-    name of the function, where the tests do not say it.
+    `train`, `test`, `path`, `test_share`, `question`, `tier`, `group` and `skip_invalid` are as in
+    the task `file`. `tests` names the column of the tests: asserts, inputs and outputs of a
+    program, or arguments and results of a function. `solution` names a column with a program that
+    passes them: with it, each row is checked before anything is sampled. `entry_point` names a
+    column with the name of the function, where the tests do not say it.
 
     The score is the share of tests that pass, and all must pass for a correct answer. A program may
     use `seconds` of CPU time for all its tests, and `memory` GiB. It runs in bubblewrap, without a
@@ -89,6 +89,7 @@ class Code(QuestionFile):
         solution: str | None = None,
         entry_point: str = "entry_point",
         tier: str | None = None,
+        group: str | None = None,
         skip_invalid: bool = False,
         seconds: float = 5.0,
         memory: float = 1.0,
@@ -104,6 +105,7 @@ class Code(QuestionFile):
             question=question,
             answer=tests,
             tier=tier,
+            group=group,
             marker="text",
             skip_invalid=skip_invalid,
         )
@@ -254,7 +256,7 @@ class Code(QuestionFile):
             dropped["questions do not name what the tests call: the names were added"] += 1
             question += f"\nDefine {', '.join(f'`{name}`' for name in missing)}."
         tier = str(column_value(row, self.tier)) if self.tier else "all"
-        prompt = make_prompt(self.name, question, tests, tier)
+        prompt = make_prompt(self.name, question, tests, tier, group=self.group_of(row))
         return replace(prompt, info=_info(self._solution(row)))
 
     def _solution(self, row: Row) -> str | None:

@@ -69,6 +69,7 @@ class EnvironmentTask(QuestionFile):
         question: str | None = None,
         answer: str | None = None,
         tier: str | None = None,
+        group: str | None = None,
         marker: str | None = None,
         threshold: float | None = None,
         episodes: int | None = None,
@@ -101,6 +102,7 @@ class EnvironmentTask(QuestionFile):
             path=path,
             test_share=test_share if path or train or test else None,
             answer=answer or ("answer" if not marker or ":" not in marker else None),
+            group=group,
             marker=marker or "text",
         )
         self.episodes = None if episodes is None else check_integer("episodes", episodes, 1)
@@ -207,4 +209,8 @@ class EnvironmentTask(QuestionFile):
             info = json_text({key: row[key] for key in row if key != name})
         except TypeError as error:
             raise TaskError(f"{place}: {error}") from error
-        return make_prompt(self.name, question, answer or "", tier, info, info_in_id=True)
+        return make_prompt(
+            *(self.name, question, answer or "", tier, info),
+            info_in_id=True,
+            group=self.group_of(row),
+        )

@@ -257,8 +257,9 @@ def hashed_prompts(
         hashlib.sha256(b"%b%b\x1f%b" % (start, question, answer)).hexdigest()[:_ID]
         for question, answer in zip(*texts, strict=True)
     ]
-    info = pa.repeat(pa.scalar(""), len(ids))
-    return pa.record_batch([pa.array(ids, pa.string()), questions, answers, tiers, info], SCHEMA)
+    empty = pa.repeat(pa.scalar(""), len(ids))
+    columns = [pa.array(ids, pa.string()), questions, answers, tiers, empty, empty]
+    return pa.record_batch(columns, SCHEMA)
 
 
 def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:

@@ -89,11 +89,14 @@ class QuestionFile(ReadTask):
     by content, so that the order of the file never matters. `question`, `answer` and `tier` name
     columns, or values inside them (`reward_model.ground_truth`); a column of chat messages holds
     the question as the last user message and the answer as the reply to it. Without `tier` all
-    prompts have the tier "all". `marker` is how answers are marked: as a number, an option letter,
-    a mathematical expression, or text (the content of the last box; strict compares characters,
-    lenient ignores case, spaces, a full stop and `\text{}`). With `letter`, the choices may be
-    columns of their own (`choices`, `options`, `A`, `B`, …): they are asked with the question, and
-    the answer may be a letter, a number from 0 or the text of a choice.
+    prompts have the tier "all". `group` names a column of the test questions: those with the same
+    value are related, and comparisons average them; an empty value is a group of its own. Without
+    it, questions of nearly the same text are a group. `marker` is how answers are marked: as a
+    number, an option letter, a mathematical expression, or text (the content of the last box;
+    strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`). With
+    `letter`, the choices may be columns of their own (`choices`, `options`, `A`, `B`, …): they are
+    asked with the question, and the answer may be a letter, a number from 0 or the text of a
+    choice.
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
@@ -128,6 +131,7 @@ class QuestionFile(ReadTask):
         question: str = "question",
         answer: str | None = "answer",
         tier: str | None = None,
+        group: str | None = None,
         marker: str = "number",
         skip_invalid: bool = False,
         columns: Sequence[str] | None = None,
@@ -142,7 +146,7 @@ class QuestionFile(ReadTask):
             )
         self.files = {"train": train, "test": test}
         self.test_share = check_share(path, test_share, self.files)
-        self.question, self.answer, self.tier = question, answer, tier
+        self.question, self.answer, self.tier, self.group = question, answer, tier, group
         self.marker = marker
         self.columns = columns
         self.function = reward_function(marker) if ":" in marker else None
@@ -287,11 +291,31 @@ class QuestionFile(ReadTask):
         if not prompts:
             unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
             raise TaskError(f"{rows.error or unmarkable} (no row of the file can be used)")
+        if self.group and split != "train" and len(prompts) > 1:
+            self._check_groups(file, {*prompts.column("group").to_pylist()})
         if invalid_rows := rows.count - len(prompts):
             self.note(
                 f"{split}: {invalid_rows:,} of {counted(rows.count, 'row')} dropped as invalid"
             )
         return prompts
+
+    def _check_groups(self, file: str, groups: set[str]) -> None:
+        """Raise TaskError unless questions have different groups."""
+        if len(groups) == 1:
+            [only] = groups
+            problem = f"all questions have the group {only!r:.80}" if only else "no row has a value"
+            raise TaskError(
+                f"{file}: {problem} in column {self.group!r}: write the name of a column with a "
+                "value for each group of related questions, or leave group out"
+            )
+
+    def group_of(self, row: Row) -> str:
+        """The value in the column of groups, "" where there is none."""
+        try:
+            value = column_value(row, self.group) if self.group else None
+        except KeyError:  # of training rows, or of a question that is related to no other
+            return ""
+        return "" if value is None else str(value).strip()
 
     @property
     def _columns(self) -> list[str]:
@@ -308,6 +332,8 @@ class QuestionFile(ReadTask):
         if self.function is not None or self.columns:  # of any values
             return None
         if self.marker == "letter":  # the choices may stand in other columns
+            return None
+        if self.group and split != "train":  # may be null
             return None
         rows = _RowCounts()
         try:
@@ -410,7 +436,11 @@ class QuestionFile(ReadTask):
         dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
         tier = str(column_value(row, self.tier)) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None
-        return make_prompt(self.name, question, gold, tier, info, info_in_id=in_id and bool(info))
+        return make_prompt(
+            *(self.name, question, gold, tier, info),
+            info_in_id=in_id and bool(info),
+            group=self.group_of(row),
+        )
 
     def question_of(self, row: Row) -> str:
         """The question of a row, as prompts have it; "" where there is none."""

@@ -95,7 +95,13 @@ def check_agreement(plan: Plan, store: Store, folder: Path, *, exports: bool = T
     assert [each.text for each in item_verdict(analysis).pairs] == texts
     if exports:
         files = {p: exported(store, own, folder / f"{p}.jsonl") for p, own in by_policy.items()}
-        assert list(compared(files).comparisons) == list(family.accuracy)
+        pairs = zip(compared(files).comparisons, family.accuracy, strict=True)
+        for one, two in pairs:  # whose sums have another order
+            values = (comparison_values(each) for each in (one, two))
+            numbers, others = ({k: v for k, v in each.items() if k != "test"} for each in values)
+            assert numbers.keys() == others.keys()
+            for name, value in numbers.items():
+                assert value == (pytest.approx(others[name]) if value else others[name]), name
 
 
 def evaluation_with_errors(evaluation: Callable[..., pa.Table], *arguments: Any) -> pa.Table:
@@ -232,9 +238,9 @@ def test_dumps_of_verl_are_read(tmp_path: Path) -> None:
     other = written(tmp_path, lines, "b.jsonl")
     analysis = compared({"a": tmp_path / "a.jsonl", "b": other})
     a, b = analysis.arms
-    assert (a.metric, a.samples, len(a.shared)) == ("acc", (1, 2), 5)
+    assert (a.metric, a.samples, len(a.questions)) == ("acc", (1, 2), 5)
     assert sorted(a.runs[0].scores.values()) == [0, 0.5, 1, 1, 1]
-    assert set(b.runs[0].scores.values()) == {1.0} and a.shared == b.shared
+    assert set(b.runs[0].scores.values()) == {1.0} and a.questions == b.questions
     minus = written(tmp_path, [{**line, "score": -1} for line in lines], "c.jsonl")
     text = refused({"a": tmp_path / "a.jsonl", "b": minus}, metric="score")
     assert "c.jsonl:1: score is -1, outside [0, 1]" in text
@@ -429,7 +435,7 @@ def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None
     assert analysis.comparisons[0].left_out == 2
     caveats = item_verdict(analysis).caveats
     assert caveats[0] == SINGLE_SEED
-    assert "up to 2 questions left out: not scored in every run" in caveats
+    assert any(each.startswith("up to 2 questions left out") for each in caveats)
     same = compared(pair(tmp_path, rows("110010"), [{"note": "", **row} for row in rows("110010")]))
     assert any("a (seed 0) and b (seed 0) have the same score on every" in n for n in same.notes)
 

@@ -117,11 +117,12 @@ def test_only_errors_give_no_accuracy() -> None:
     assert per_prompt(evaluation({"a": ["error"] * 3})) == {"a": (0, 0)}
 
 
-def test_errors_do_not_count_for_pass_at_k_or_the_largest_k() -> None:
+def test_errors_leave_out_their_question_of_pass_at_k_and_no_other() -> None:
     table = evaluation({"a": ["correct", "wrong", "error", "error"], "b": ["wrong"] * 4})
     metrics = evaluation_metrics(table)
-    assert metrics["eval/pass_at_2"] == 0.5
-    assert "eval/pass_at_4" not in metrics, "one prompt has only two marked samples"
+    assert metrics["eval/pass_at_2"] == 0.5 and "eval/pass_at_2_left_out" not in metrics
+    assert metrics["eval/pass_at_4"] == 0, "one prompt has only two marked samples"
+    assert metrics["eval/pass_at_4_left_out"] == 1 and "eval/pass_at_8" not in metrics
     assert metrics["eval/error"] == 0.25
 
 

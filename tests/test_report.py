@@ -263,9 +263,7 @@ def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) ->
         finish(store, cell, CellRecord(record.groups, evaluations, seconds=2.0), {})
     analysis = analyse(plan, store)
     (pair,) = family_verdict(analysis.families[0]).pairs
-    assert pair.text == (
-        "hard vs. random on small: inconclusive (no question was scored in every run of both)"
-    )
+    assert pair.text == ("hard vs. random on small: inconclusive (no question has a score in both)")
     assert tables.results(analysis.rows).body[0][4:6] == ("– → –", "–")
     write_page(sweep_page(analysis, "A"), tmp_path / "page.html")
     assert "nan" not in re.sub(

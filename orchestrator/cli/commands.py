@@ -237,7 +237,12 @@ def compare(arguments: argparse.Namespace) -> int:
     analysis = compare_items(
         parse_arms(arguments.arms),
         ItemColumns(
-            arguments.id, arguments.score, arguments.seed, arguments.sample, arguments.metric
+            arguments.id,
+            arguments.score,
+            arguments.seed,
+            arguments.sample,
+            arguments.metric,
+            arguments.group,
         ),
         models_are_seeds=arguments.models_are_seeds,
     )

@@ -415,6 +415,7 @@ def _add_compare(subparsers: "Subparsers") -> None:
         ("score", "correctness, or a score from 0 to 1"),
         ("seed", "the run's seed"),
         ("sample", "the sample's number"),
+        ("group", "the group of related questions (of logs: in metadata, or lm-eval's document)"),
     ):
         parser.add_argument(f"--{option}", metavar="COLUMN", help=f"column of {text}")
     parser.add_argument(

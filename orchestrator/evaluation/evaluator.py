@@ -28,7 +28,7 @@ class Evaluator:
             return ProbeFolder(store, spec, pool.test, pool.task).samples()
 
         samples = stored(self.cell.baseline, self.pool)
-        tables = [as_evaluation(samples, 0, self.pool.tiers("test"))]
+        tables = [self._rows(samples, 0)]
         for extra in self.cell.extra_evals:
             pool = self._pool_of(extra)
             samples = stored(extra.probe, pool)
@@ -38,7 +38,7 @@ class Evaluator:
     def evaluate(self, sampler: Sampler, update: int) -> pa.Table:
         """The test set under the sampler's weights, and at the end all other sets."""
         samples = self._sampled(sampler, self.pool, self.cell.baseline)
-        tables = [as_evaluation(samples, update, self.pool.tiers("test"))]
+        tables = [self._rows(samples, update)]
         for extra in self.cell.extra_evals:
             if extra.greedy or update == self.cell.updates:
                 samples = self._sampled(sampler, self._pool_of(extra), extra.probe)
@@ -69,6 +69,13 @@ class Evaluator:
             self.others[extra.dataset] = load_pool(extra.probe.dataset)
         return self.others[extra.dataset]
 
-    def _rows(self, samples: pa.Table, update: int, extra: ExtraEval) -> pa.Table:
-        tiers = self._pool_of(extra).tiers("test")
-        return as_evaluation(samples, update, tiers, dataset=extra.dataset, greedy=extra.greedy)
+    def _rows(self, samples: pa.Table, update: int, extra: ExtraEval | None = None) -> pa.Table:
+        pool = self._pool_of(extra) if extra else self.pool
+        return as_evaluation(
+            samples,
+            update,
+            pool.tiers("test"),
+            groups=pool.groups,
+            dataset=extra.dataset if extra else "",
+            greedy=bool(extra and extra.greedy),
+        )

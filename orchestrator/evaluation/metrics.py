@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import comb
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -31,12 +32,14 @@ def as_evaluation(
     update: int,
     tiers: Mapping[str, str],
     *,
+    groups: Mapping[str, str] = MappingProxyType({}),
     dataset: str = "",
     greedy: bool = False,
 ) -> pa.Table:
     """Marked samples of a test set as rows of `evaluations`, after `update` updates.
 
-    `dataset` is empty for the cell's own test set, and names an out-of-distribution one.
+    `groups` has the questions that are related to others (`Pool.groups`). `dataset` is empty for
+    the cell's own test set, and names an out-of-distribution one.
     """
     ids = samples["prompt_id"].to_pylist()
     columns = {
@@ -45,6 +48,7 @@ def as_evaluation(
         "greedy": pa.array([greedy] * len(ids), pa.bool_()),
         "tier": pa.array([tiers[i] for i in ids], pa.string()),
         **{name: samples[name] for name in samples.column_names},
+        "group": pa.array([groups.get(i) for i in ids], pa.string()),
     }
     return pa.table(columns).cast(EVALUATIONS)
 
@@ -111,13 +115,15 @@ def evaluation_metrics(
 
 
 def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
-    """Accuracy, pass@k for each k that every prompt has samples for, and lengths in tokens.
+    """Accuracy, pass@k for each k that some prompt has samples for, and lengths in tokens.
+
+    Beside a pass@k, how many prompts it leaves out because errors left them with fewer samples.
 
     Where scores are not correctness alone, also the mean over prompts of their mean score; of
     episodes, turns and tool calls per episode, and the % of tool calls answered by an error.
     """
-    counts = [(n, c) for n, c in per_prompt(rows).values() if n]
-    most = min((n for n, _ in counts), default=0)
+    counts = [*per_prompt(rows).values()]
+    most = max((n for n, _ in counts), default=0)
     tokens = rows["tokens"].to_numpy()
     metrics = {"accuracy": accuracy(rows)}
     correct = pc.equal(rows["outcome"], "correct").cast(pa.float64())
@@ -125,7 +131,10 @@ def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
         means = rows.group_by("prompt_id").aggregate([("score", "mean")])
         metrics["score"] = float(pc.mean(means["score_mean"]).as_py())
     for k in (k for k in pass_at if k <= most):
-        metrics[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+        values = [pass_at_k(n, c, k) for n, c in counts if n >= k]
+        metrics[f"pass_at_{k}"] = float(np.mean(values))
+        if len(values) < len(counts):
+            metrics[f"pass_at_{k}_left_out"] = float(len(counts) - len(values))
     if turns := total(turns_by(episode_numbers(rows), "prompt_id").values()):
         metrics["turns"] = turns.turns / turns.episodes
         metrics["tool_calls"] = turns.tool_calls / turns.episodes

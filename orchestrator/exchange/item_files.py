@@ -44,6 +44,7 @@ IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "tas
 TEXTS = (*QUESTIONS, "prompt", "input")  # identify a question that has no id
 GOLDS = ("target", "gold", "gold_answer", "ground_truth", "reference")
 SCORES = ("correct", "is_correct", "score")
+GROUP = "group"  # of related questions; also in the metadata of Inspect and the document of lm-eval
 BY_TEXT = "question"  # --id for logs: pair by the question's text
 # As inspect_ai's value_to_float reads them.
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -57,7 +58,8 @@ TABLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
 class ItemRow(NamedTuple):
     """One score: None where the sample has none; `sample`, `seed`: None where the file has none.
 
-    `data` are the texts that identify the question's content: equal ids need equal texts.
+    `data` are the texts that identify the question's content: equal ids need equal texts. `group`:
+    of related questions; "" for a question by itself.
     """
 
     place: str
@@ -67,6 +69,7 @@ class ItemRow(NamedTuple):
     seed: int | None = None
     question: str = ""
     data: tuple[str, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class ItemColumns:
     seed: str | None = None
     sample: str | None = None
     metric: str | None = None
+    group: str | None = None
 
 
 def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
@@ -243,7 +247,9 @@ def _inspect(
         data = (question, json_text(sample.get("choices") or []), _text(sample.get("target")))
         item = question if columns.item == BY_TEXT else str(sample.get("id"))
         epoch = str(sample.get("epoch", 1))
-        rows.append(ItemRow(place, item, None, epoch, question=question, data=data))
+        group = _text(cell(nested(sample, "metadata"), columns.group or GROUP))
+        row = ItemRow(place, item, None, epoch, question=question, data=data, group=group)
+        rows.append(row)
     if not rows:
         raise UserError(f"{file} holds no samples: write a log with samples")
     metric = _chosen(file, (n for each in values for n in each), columns.metric, "scorers")
@@ -279,7 +285,8 @@ def _lm_eval(
         item = question if columns.item == BY_TEXT else _text(row.get("doc_id"))
         data = (question, json_text(document.get("choices") or []), _text(row.get("target")))
         score = _score(file, place, row, metric)
-        read.append(ItemRow(place, item, score, question=question, data=data))
+        group = _text(cell(document, columns.group or GROUP))
+        read.append(ItemRow(place, item, score, question=question, data=data, group=group))
     task = _LM_EVAL.fullmatch(file.name)
     about = {"task": task[1]} if task else {}
     return ResultFile(str(file), "lm-eval", digest, chosen, read, about)
@@ -328,6 +335,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
     score = column("score", columns.score, SCORES, "column correct or score")
     seed = column("seed", columns.seed, ("seed",))
     sample = column("sample", columns.sample, ("sample",))
+    group = column("group", columns.group, (GROUP,))
     question = next((name for name in QUESTIONS if name in names), "")
     gold = next((name for name in GOLDS if name in names), "")
     read = []
@@ -347,6 +355,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
                     _seed(cell(row, seed), place, seed) if seed else None,
                     texts[0] or (identity if item in TEXTS else ""),
                     texts,
+                    _text(cell(row, group)) if group else "",
                 )
             )
         except TaskError as error:
@@ -383,7 +392,7 @@ def _cell(folder: Path) -> ResultFile:
         raise UserError(f"{folder} fails verification: see decile doctor --storage")
     result, tables = finished
     evaluation = main(by_update(tables["evaluations"])[result["updates"]])
-    names = ("prompt_id", "outcome", "sample")
+    names = ("prompt_id", "outcome", "sample", "group")
     columns = (evaluation[name].to_pylist() for name in names)
     rows = [
         ItemRow(
@@ -391,8 +400,9 @@ def _cell(folder: Path) -> ResultFile:
             item,
             None if outcome == "error" else float(outcome == "correct"),
             str(sample),
+            group=group or "",
         )
-        for n, (item, outcome, sample) in enumerate(zip(*columns, strict=True), 1)
+        for n, (item, outcome, sample, group) in enumerate(zip(*columns, strict=True), 1)
     ]
     about = {name: str(result[name]) for name in ("model", "dataset", "policy")}
     digest = _sha256(path / "evaluations.parquet")

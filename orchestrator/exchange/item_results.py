@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from orchestrator.exchange.item_files import (
     BY_TEXT,
+    GROUP,
     ItemColumns,
     ItemRow,
     ResultFile,
@@ -17,6 +18,7 @@ from orchestrator.exchange.item_files import (
     read_results,
     seed_in,
 )
+from orchestrator.planning.overlap import near_duplicates
 from orchestrator.report.compare import Spreads, read_spreads, settings_key
 from orchestrator.report.content import one_line
 from orchestrator.report.item_comparison import (
@@ -29,6 +31,7 @@ from orchestrator.report.item_comparison import (
 )
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.storage.errors import UserError
+from tasks import Prompt
 
 Source: TypeAlias = str | Path | pa.Table
 # In names of models that are training seeds of one recipe.
@@ -62,6 +65,7 @@ def compare_items(
     for name, own in files.items():
         _check_mixed(name, own, models_are_seeds)
     texts = _check_data(files, columns)
+    groups = _groups(files, texts, columns)
     notes = []
     metrics = {name: own[0].metric for name, own in files.items()}
     if len(set(metrics.values())) > 1 and len({own[0].format for own in files.values()}) == 1:
@@ -78,7 +82,7 @@ def compare_items(
     if missing:
         counts = ", ".join(f"{name} {count:,}" for name, count in missing.items())
         notes.append(f"samples without a score are left out, not counted as wrong: {counts}")
-    return compare_arms(read, texts, _spread(files), notes)
+    return compare_arms(read, texts, _spread(files), notes, groups)
 
 
 def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
@@ -175,6 +179,45 @@ def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns)
     return texts
 
 
+def _groups(
+    files: Mapping[str, Sequence[ResultFile]], texts: Mapping[str, str], columns: ItemColumns
+) -> dict[str, str]:
+    """Question -> its group, of related questions: as files name it, else of nearly equal texts.
+
+    Raises UserError where a question has two groups, or all are of one.
+    """
+    groups: dict[str, tuple[str, str]] = {}
+    every = {row.item for own in files.values() for file in own for row in file.rows}
+    for file in (file for own in files.values() for file in own):
+        for row in file.rows:
+            place = f"{file.path} ({row.place})"
+            known, where = (
+                groups.setdefault(row.item, (row.group, place)) if row.group else ("", "")
+            )
+            if known != row.group:
+                raise UserError(
+                    f"question {one_line(row.item, SHOWN)} is in group {one_line(known, SHOWN)} in "
+                    f"{where}, and in {one_line(row.group, SHOWN)} in {place}: write the same group"
+                )
+    names = {group for group, _ in groups.values()}
+    if len(names) == 1 and len(groups) == len(every) > 1:
+        raise UserError(
+            f"all questions are of the group {one_line(names.pop(), SHOWN)} (column "
+            f"{columns.group or GROUP}): name a column with a value for each group of related "
+            "questions, --group COLUMN"
+        )
+    if columns.group and not groups:
+        raise UserError(f"no question has a value in {columns.group}: write --group COLUMN")
+    if groups:
+        return {item: group for item, (group, _) in groups.items()}
+    numbered = {f"{n:016x}": item for n, item in enumerate(sorted(texts))}
+    prompts = [  # JSON may hold halves of surrogate pairs
+        Prompt(number, texts[item].encode(errors="replace").decode(), "", "")
+        for number, item in numbered.items()
+    ]
+    return {numbered[number]: group for number, group in near_duplicates(prompts).items()}
+
+
 def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], bool]:
     """The runs of an arm by seed, and whether seeds are only numbers of files.
 
@@ -223,7 +266,7 @@ def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], b
 def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemColumns) -> None:
     """Raise UserError where an arm has no score, or two arms share no question."""
     for arm in arms:
-        if not arm.shared:
+        if not arm.questions:
             scored = any(run.scores for run in arm.runs)
             raise UserError(
                 f"arm {arm.name}: "
@@ -232,14 +275,14 @@ def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemCo
             )
     for n, arm in enumerate(arms):
         for other in arms[:n]:
-            if set(arm.shared) & set(other.shared):
+            if {*arm.questions} & {*other.questions}:
                 continue
-            ids = [one_line(a.shared[0], SHOWN) for a in (other, arm)]
+            ids = [one_line(a.questions[0], SHOWN) for a in (other, arm)]
             text = (
-                f"{other.name} and {arm.name} share no question with a score in all their runs: "
+                f"{other.name} and {arm.name} share no question with a score: "
                 f"ids are such as {ids[0]} and {ids[1]}"
             )
-            words = [{texts.get(i) for i in a.shared} - {None} for a in (other, arm)]
+            words = [{texts.get(i) for i in a.questions} - {None} for a in (other, arm)]
             if columns.item is None and (same := words[0] & words[1]):
                 raise UserError(f"{text}; {len(same):,} have the same text: write --id {BY_TEXT}")
             raise UserError(f"{text}: name the column of the question's id with --id")

@@ -53,7 +53,7 @@ _READ = 2**20
 _GRADES = {"C": True, "I": False, 1: True, 0: False}
 _ATTACHMENT = "attachment://"
 _KEPT = ("id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error")
-_KEPT_TOO = ("attachments", "limit")
+_KEPT_TOO = ("attachments", "limit", "metadata")
 
 
 def read_log(file: Path, log: Any) -> list[PlacedRow] | None:

@@ -255,6 +255,31 @@ def find_overlap(
     return overlaps
 
 
+def near_duplicates(prompts: Sequence[Prompt]) -> dict[str, str]:
+    """prompt_id -> the smallest id of its group, of prompts that duplicate another one.
+
+    Exact and near duplicates as in `find_overlap`, and those of duplicates, are one group.
+    """
+    table = PromptTable.of(prompts)
+    by_id = table.take(table.order)
+    search = _Search([words(text) for text in by_id.column("question").to_pylist()], NEAR)
+    ids = by_id.column("prompt_id").to_pylist()
+    first = [*range(len(ids))]  # of a row's group, or on the way to it
+
+    def first_of(row: int) -> int:
+        while first[row] != row:
+            row = first[row]
+        return row
+
+    related = set()
+    for row in range(len(ids)):
+        for other in search.duplicates(row):
+            one, two = sorted((first_of(row), first_of(other)))
+            first[two] = one
+            related |= {row, other}
+    return {ids[row]: ids[first_of(row)] for row in sorted(related)}
+
+
 def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> PromptTable:
     """The training prompts without overlap, in their order."""
     pool = PromptTable.of(train)
@@ -322,6 +347,23 @@ class _Search:
         padded = [*[""] * (SHINGLE - 1), *text, *[""] * (SHINGLE - 1)]
         size = len(set(zip(*(padded[i:] for i in range(SHINGLE)), strict=False)))
         own = self.runs.known([self.vocabulary.get(word, -1) for word in text])
+        rows, similarity = self._similar(own, size)
+        if not rows.size:
+            return None
+        top = int(np.argmax(similarity))
+        return Match(int(rows[top]), "near", float(similarity[top]))
+
+    def duplicates(self, row: int) -> list[int]:
+        """The later rows that an evaluation row is an exact or near duplicate of, ascending."""
+        own = self.runs.flat[self.runs.starts[row] : self.runs.starts[row + 1]]
+        rows, _ = self._similar(own, len(own))
+        return [int(other) for other in rows if other > row]
+
+    def _similar(self, own: Ints, size: int) -> tuple[Ints, npt.NDArray[np.float64]]:
+        """The rows of at least the threshold's similarity to a question, ascending, and that.
+
+        `own`: those of its `size` shingles that some row has, rarest first.
+        """
         rare = own[: max(0, self._prefix(size) - (size - len(own)))]
         # Evaluation rows that share a rare shingle and have a possible size, ascending.
         slices = [
@@ -332,7 +374,7 @@ class _Search:
         least = self.threshold * np.maximum(other, size) - 1e-9
         candidates = rows[np.minimum(other, size) >= least]
         if not candidates.size:
-            return None
+            return candidates, np.empty(0)
         # How many shingles each candidate shares with the question.
         sizes = self.sizes[candidates]
         ends = np.cumsum(sizes)
@@ -342,10 +384,8 @@ class _Search:
         self.member[own] = False
         shared = np.add.reduceat(hits, ends - sizes)
         similarity = shared / (size + sizes - shared)
-        top = int(np.argmax(similarity))
-        if similarity[top] < self.threshold:
-            return None
-        return Match(int(candidates[top]), "near", float(similarity[top]))
+        near = similarity >= self.threshold
+        return candidates[near], similarity[near]
 
 
 class _Runs:

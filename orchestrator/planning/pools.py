@@ -14,7 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
+from orchestrator.planning.overlap import (
+    Overlap,
+    describe,
+    find_overlap,
+    near_duplicates,
+    without_overlap,
+)
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
@@ -94,6 +100,18 @@ class Pool:
         prompts = self.prompts(split)
         ids, tiers = prompts.column("prompt_id"), prompts.column("tier")
         return dict(zip(ids.to_pylist(), tiers.to_pylist(), strict=True))
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """prompt_id -> group, of test questions that are related to others.
+
+        Groups that the task names, else questions that are exact or near duplicates of each other.
+        """
+        ids, names = (self.test.column(name).to_pylist() for name in ("prompt_id", "group"))
+        named = {i: name for i, name in zip(ids, names, strict=True) if name}
+        if named or self.task.environment is not None:
+            return named
+        return near_duplicates(self.test)
 
     @cached_property
     def train_hash(self) -> str:

@@ -24,7 +24,7 @@ from orchestrator.storage.schema import SweepManifest
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 
-FORM = 10  # increase to have the views of finished sweeps rendered again
+FORM = 11  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class SweepAnalysis:
 def analyse(plan: Plan, store: Store) -> SweepAnalysis:
     """Analyse what the store holds of a plan."""
     mislabeled = {title: pool.mislabeled for title, pool in plan.noisy_pools.items()}
-    rows = read_rows(store, plan.cells, mislabeled)
+    groups = {name: pool.groups for name, pool in plan.pools.items()}
+    rows = read_rows(store, plan.cells, mislabeled, groups)
     spreads = read_spreads(store, [row.cell for row in rows])
     again = (  # for each further combination of axes of which a cell is the cell, too
         replace(row, cell=row.cell.model_copy(update={"swept": swept}))
@@ -89,6 +90,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         "dropped": manifest.get("dropped"),
         "stopped": stopped,
         "spreads": spreads,
+        "groups": groups,
     }
     return SweepAnalysis(
         plan,
@@ -111,7 +113,8 @@ _COMPARED = {
     "measure": pa.string(),
     **dict.fromkeys(("a", "b"), pa.string()),
     **dict.fromkeys(("effect", "low", "high", "p", "p_holm"), pa.float64()),
-    **dict.fromkeys(("seeds", "items"), pa.int64()),
+    **dict.fromkeys(("seeds", "items", "groups", "left_out"), pa.int64()),
+    **dict.fromkeys(("missing_a", "missing_b", "bounds_low", "bounds_high"), pa.float64()),
     "verdict": pa.string(),
 }
 
@@ -144,6 +147,8 @@ def comparison_table(families: Sequence[Family]) -> pa.Table:
         {
             "family": family.title,
             "measure": measure,
+            **dict(zip(("missing_a", "missing_b"), each.missing, strict=True)),
+            **dict(zip(("bounds_low", "bounds_high"), each.bounds, strict=True)),
             **{name: getattr(each, name) for name in _COMPARED if hasattr(each, name)},
             "verdict": {"a": each.a, "b": each.b}.get(each.verdict, each.verdict)
             if measure == "accuracy"

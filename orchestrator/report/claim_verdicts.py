@@ -79,14 +79,21 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
         within = spent < reading.limit
         ends = [np.interp(reading.limit, spent, column) for column in levels.T]
         costs = np.append(spent[within], reading.limit)
-        areas = np.trapezoid(np.vstack([levels[within], ends]), costs, axis=0)
-        values = dict(zip(shared, (areas / reading.limit).tolist(), strict=True))
+        areas = np.trapezoid(np.vstack([levels[within], ends]), costs, axis=0) / reading.limit
+        values = dict(zip(shared, map(tuple, areas.reshape(-1, 3).tolist()), strict=True))
     else:
         values = _at(reading, row, _update(reading, row))
     if claim.metric == "gain":
         before = _at(reading, row, 0)
-        values = {i: values[i] - before[i] for i in values.keys() & before.keys()}
-    return list(values), np.array(list(values.values()))
+        values = {
+            i: (
+                values[i][0] - before[i][0],
+                values[i][1] - before[i][2],
+                values[i][2] - before[i][1],
+            )
+            for i in values.keys() & before.keys()
+        }
+    return Run([*values], *np.array([*values.values()], float).reshape(-1, 3).T)
 
 
 def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
@@ -99,8 +106,8 @@ def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
         if not shares:
             raise NotMeasured(f"{row.cell.name} recorded no group by update {last}")
         percentage = 100 * float(np.mean(list(shares.values())))
-    by_update = list(map(str, shares)), np.array(list(shares.values()))
-    return ((("",), np.array([percentage / 100])), by_update)
+    by_update = Run(list(map(str, shares)), np.array(list(shares.values())))
+    return Run(("",), np.array([percentage / 100])), by_update
 
 
 def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
@@ -151,19 +158,22 @@ def _update(reading: ClaimReading, row: Row) -> int:
     return last
 
 
-def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, float]:
-    """Question -> value after an update; without questions that were not scored often enough."""
+def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, tuple[float, float, float]]:
+    """Question -> value after an update, and the same if all samples without a score were wrong,
+    or right; the value of a question with too few scores is nan."""
     claim, test_set = reading.claim, test_set_of(reading.claim, row)
     counts = row.counts.get(test_set, {}).get(update)
     if counts is None:
         name = test_set or row.cell.probe.dataset.name
         raise NotMeasured(f"{row.cell.name} was not tested on {name} after update {update}")
-    k = claim.pass_at
-    return {
-        i: c / n if k is None else pass_at_k(n, c, k)
-        for i, (n, c) in counts.items()
-        if n >= (k or 1) and (reading.questions is None or i in reading.questions)
-    }
+    k, samples = claim.pass_at or 1, row.samples(test_set)
+    values = {}
+    for i, (n, c) in counts.items():
+        if reading.questions is None or i in reading.questions:
+            most = max(n, samples)
+            value = pass_at_k(n, c, k) if n >= k else np.nan
+            values[i] = (value, pass_at_k(most, c, k), pass_at_k(most, c + most - n, k))
+    return values
 
 
 # claim -> {"at": when a run first saw it, "results": cells that had results by then}
@@ -329,9 +339,11 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
             {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
             for side, rows in zip(sides, (block.a, block.b), strict=True)
         )
+        groups = block.rows[0].groups.get(test_set_of(claim, block.rows[0]), {})
         if BASE_SIDE in sides:
-            return measured_change({s: _change(scores_a[s], scores_b[s]) for s in scores_a})
-        return measured_difference(scores_a, scores_b, spread)
+            changes = {s: _change(scores_a[s], scores_b[s]) for s in scores_a}
+            return measured_change(changes, groups)
+        return measured_difference(scores_a, scores_b, spread, groups=groups)
     # Over seeds; with one seed, by its live groups, paired by update.
     a, b = (
         {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
@@ -348,9 +360,9 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
 
 def _change(after: Run, before: Run) -> Run:
     """The values of the questions that both have, one minus the other."""
-    values_a, values_b = (dict(zip(*run, strict=True)) for run in (after, before))
+    values_a, values_b = (dict(zip(run.items, run.scores, strict=True)) for run in (after, before))
     shared = [i for i in values_a if i in values_b]
-    return shared, np.array([values_a[i] - values_b[i] for i in shared])
+    return Run(shared, np.array([values_a[i] - values_b[i] for i in shared]))
 
 
 def _spread(claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]) -> SeedSpread | None:

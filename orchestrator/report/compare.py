@@ -18,12 +18,20 @@ from orchestrator.config.entries import build_policy
 from orchestrator.config.experiment import CONTROLS, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.report.rows import OWN, Row
-from orchestrator.stats.comparison import Comparison, adjust, compare_learnable, compare_policies
+from orchestrator.stats.comparison import (
+    Comparison,
+    Run,
+    adjust,
+    compare_learnable,
+    compare_policies,
+)
 from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 from orchestrator.stats.inference import (
     LEVEL,
     ProbeVariance,
     SeedSpread,
+    available,
+    group_codes,
     pooled_spread,
     variance_components,
 )
@@ -48,16 +56,20 @@ class Steps(NamedTuple):
 
 
 def steps_to_match(
-    curve: Mapping[int, np.ndarray], target: np.ndarray, resamples: int = 2000
+    curve: Mapping[int, np.ndarray],
+    target: np.ndarray,
+    resamples: int = 2000,
+    groups: np.ndarray | None = None,
 ) -> Steps:
     """The update at which a policy's accuracy first reaches a target (paper B's "45 % of steps").
 
     curve: update -> [seeds, items], the mean correctness of each question (over its samples) after
     that update; target: [seeds, items], the full pool's final evaluation on the same questions,
-    with its own seeds. The curve is interpolated linearly between evaluations. Whole questions are
-    resampled jointly in curve and target, and the seeds of each separately; with one seed the
-    interval covers new questions only. A noisy curve crosses the target early: evaluate with enough
-    questions. Raises ValueError on unequal lengths or an empty curve.
+    with its own seeds. The curve is interpolated linearly between evaluations. Whole questions, or
+    `groups` of them (a number for each), are resampled jointly in curve and target, and the seeds
+    of each separately; with one seed the interval covers new questions only. A noisy curve crosses
+    the target early: evaluate with enough questions. Raises ValueError on unequal lengths or an
+    empty curve.
     """
     updates = sorted(curve)
     shapes = {curve[u].shape for u in updates}
@@ -67,7 +79,10 @@ def steps_to_match(
     # The order of questions does not decide which are drawn.
     order = np.lexsort(np.concatenate([target, stacked.reshape(-1, target.shape[1])]))
     stacked, target = stacked[:, :, order], target[:, order]
-    resampled = _crossings(at, _resampled(stacked, target, resamples))
+    codes = np.arange(len(order)) if groups is None else groups[order]
+    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    codes = np.argsort(np.argsort(first))[codes]
+    resampled = _crossings(at, _resampled(stacked, target, codes, resamples))
     ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
     lead = stacked.mean(axis=(1, 2)) - target.mean()
     first = _crossings(at, lead[None, :])[0]
@@ -75,14 +90,17 @@ def steps_to_match(
     return Steps(update, low, high, float(np.isfinite(resampled).mean()))
 
 
-def _resampled(curve: np.ndarray, target: np.ndarray, resamples: int) -> np.ndarray:
-    """[resamples, updates]: the lead over the target's mean, seeds and questions resampled."""
-    rng, items = np.random.default_rng(0), target.shape[1]
+def _resampled(
+    curve: np.ndarray, target: np.ndarray, groups: np.ndarray, resamples: int
+) -> np.ndarray:
+    """[resamples, updates]: the lead over the target's mean, seeds and groups resampled."""
+    rng, items, total = np.random.default_rng(0), target.shape[1], int(groups.max()) + 1
     leads = []
     for start in range(0, resamples, BLOCK):
         count = min(BLOCK, resamples - start)
-        drawn = rng.integers(0, items, (count, items)) + items * np.arange(count)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items) / items
+        drawn = rng.integers(0, total, (count, total)) + total * np.arange(count)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=count * total).reshape(count, total)
+        weights = times[:, groups] / times[:, groups].sum(axis=1, keepdims=True)
         means = []
         for scores in (curve, target[None]):  # [updates, seeds, items]
             updates, seeds, _ = scores.shape
@@ -127,25 +145,25 @@ def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[St
     if reference is None:
         return []
     full = by_policy[reference]
-    target_scores = [row.scores(row.cell.updates) for row in full]
+    of_target = available([row.scores(row.cell.updates) for row in full])
     matches = []
     for policy, rows in by_policy.items():
         updates = sorted(set.intersection(*(set(row.counts[OWN]) for row in rows)))
-        curve = {u: [row.scores(u) for row in rows] for u in updates}
-        sides = (*curve.values(), target_scores)
-        shared = sorted(set.intersection(*(set(scores) for side in sides for scores in side)))
+        curve = {u: available([row.scores(u) for row in rows]) for u in updates}
+        shared = sorted(set.intersection(*({*s.items} for s in (*curve.values(), of_target))))
         if policy == reference or len(updates) < 3 or not shared:
             continue
-        target = _as_array(target_scores, shared)
-        steps = steps_to_match({u: _as_array(side, shared) for u, side in curve.items()}, target)
+        target = of_target.of(shared)
+        codes = group_codes(shared, rows[0].groups.get(OWN, {}))
+        steps = steps_to_match({u: s.of(shared) for u, s in curve.items()}, target, groups=codes)
         last = max(row.cell.updates for row in full)
         rollouts = None
         if steps.update is not None and any(
             row.cell.max_rollouts > row.cell.rollouts for row in rows
         ):
             drawn = [
-                np.interp(steps.update, range(len(curve)), curve)
-                for curve in (row.costs["rollouts"] for row in rows)
+                np.interp(steps.update, range(len(spent)), spent)
+                for spent in (row.costs["rollouts"] for row in rows)
             ]
             rollouts = float(np.mean(drawn) / np.mean([row.costs["rollouts"][-1] for row in full]))
         accuracy = float(target.mean())
@@ -158,11 +176,6 @@ def whole_pool_policy(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
     cells = {policy: rows[0].cell for policy, rows in by_policy.items()}
     static = {policy: cell.rule for policy, cell in cells.items() if cell.online is None}
     return next((name for name, rule in static.items() if is_whole(build_policy(rule))), None)
-
-
-def _as_array(side: Sequence[dict[str, float]], questions: Sequence[str]) -> np.ndarray:
-    """[seeds, items]."""
-    return np.array([[scores[i] for i in questions] for scores in side])
 
 
 class Spreads(NamedTuple):
@@ -330,14 +343,13 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     cell = rows[0].cell
     points = reading_points(rows, compare_at)
     uncompared = {*unread_policies(rows, points), *_copies(rows)}
-    scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
+    scores: dict[str, dict[int, Run]] = {}
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
     for number, row in enumerate(rows):
         policy, seed = row.cell.policy, row.cell.seed
-        by_question = row.scores(points[number].update)
         if policy not in uncompared:
-            scores.setdefault(policy, {})[seed] = _run(by_question)
+            scores.setdefault(policy, {})[seed] = row.run(points[number].update)
         learnable.setdefault(policy, {})[seed] = row.result["learnable_pct"]
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
@@ -349,7 +361,7 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
         rows=tuple(rows),
         compare_at=compare_at,
         points=points,
-        accuracy=compare_policies(scores, spreads.accuracy),
+        accuracy=compare_policies(scores, spreads.accuracy, groups=rows[0].groups.get(OWN, {})),
         learnable=compare_learnable(learnable, live_shares, spreads.learnable),
         mismatches=budget_mismatches(rows, compare_at),
         matches=steps_to_match_whole_pool(_by_policy(rows)),
@@ -448,10 +460,10 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
     points = reading_points(rows, family.compare_at)
     own = {n: row for n, row in enumerate(rows) if row.cell.policy == policy}
     name = value_text(other.swept["reward"])
-    scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {"score": {}, name: {}}
+    scores: dict[str, dict[int, Run]] = {"score": {}, name: {}}
     for n, row in own.items():
         arm = name if row.cell.reward else "score"
-        scores[arm][row.cell.seed] = _run(row.scores(points[n].update))
+        scores[arm][row.cell.seed] = row.run(points[n].update)
     gains = [points[n].value - row.curve[0] for n, row in own.items() if row.cell.reward]
     read = all(points[n].update for n in own)
     return Control(
@@ -459,13 +471,9 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
         policy,
         name,
         100 * float(np.mean(gains)),
-        compare_policies(scores)[0] if read else None,
+        compare_policies(scores, groups=rows[0].groups.get(OWN, {}))[0] if read else None,
         policies,
     )
-
-
-def _run(scores: Mapping[str, float]) -> tuple[list[str], np.ndarray]:
-    return list(scores), np.array(list(scores.values()))
 
 
 class ProbeSpread(NamedTuple):

@@ -1,15 +1,23 @@
 """Arms of item-level results, compared: `compare_policies` for results that no sweep made. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.stats.comparison import Comparison, compare_policies
-from orchestrator.stats.inference import Effect, SeedSpread, mean_effect
+from orchestrator.stats.comparison import Comparison, Run, compare_policies
+from orchestrator.stats.inference import (
+    Available,
+    Effect,
+    SeedSpread,
+    available,
+    group_codes,
+    mean_effect,
+)
 from orchestrator.stats.sentences import pairing_caveats
 
 
@@ -42,6 +50,13 @@ class ArmRun:
         """Question -> mean score of its samples; without those of which no sample has a score."""
         return {i: each.total / each.samples for i, each in self.items.items() if each.samples}
 
+    @property
+    def run(self) -> Run:
+        """The same as a run to compare, with the questions and samples that have no score."""
+        counts = {i: (each.samples, each.total) for i, each in self.items.items()}
+        asked = np.array([each.samples + each.missing for each in self.items.values()])
+        return Run.of_counts(counts, asked)
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -52,20 +67,25 @@ class Arm:
     runs: tuple[ArmRun, ...]
 
     @cached_property
-    def shared(self) -> list[str]:
-        """The questions that have a score in every run, sorted."""
-        return sorted(set.intersection(*(set(run.scores) for run in self.runs)))
+    def _available(self) -> Available:
+        return available([run.scores for run in self.runs])
 
-    @cached_property
-    def accuracy(self) -> Effect | None:
-        """Mean score over runs and `shared`, with an interval that is cut off at 0 and 1.
+    @property
+    def questions(self) -> list[str]:
+        """The questions that have a score in some run, sorted.
 
-        None without a shared question; the interval is that of `mean_effect`.
+        In every run, where runs share too little to tell how they differ.
         """
-        values = np.array([[run.scores[i] for i in self.shared] for run in self.runs])
-        if not values.size:
+        return self._available.items
+
+    def accuracy(self, groups: Mapping[str, str]) -> Effect | None:
+        """Mean score over runs and `questions`, with an interval that is cut off at 0 and 1.
+
+        None without a question; the interval is that of `mean_effect`, over `groups`.
+        """
+        if not self.questions:
             return None
-        mean = mean_effect(values)
+        mean = mean_effect(self._available.values, group_codes(self.questions, groups))
         return mean._replace(low=max(0.0, mean.low), high=min(1.0, mean.high))
 
     @property
@@ -81,7 +101,7 @@ class Arm:
 
 
 class Differing(NamedTuple):
-    """A question that has a score in every run of every arm: each arm's mean over its runs."""
+    """A question that has a score in every arm: each arm's mean over the runs that have it."""
 
     item: str
     means: tuple[float, ...]
@@ -94,12 +114,16 @@ class Differing(NamedTuple):
 
 @dataclass(frozen=True)
 class ItemAnalysis:
-    """Compared arms. questions: id -> text, where files hold it; notes: remarks of the readers."""
+    """Compared arms. questions: id -> text, where files hold it; notes: remarks of the readers.
+
+    groups: question -> its group, of related questions.
+    """
 
     arms: tuple[Arm, ...]
     comparisons: tuple[Comparison, ...]
     questions: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> dict[str, int]:
@@ -114,12 +138,14 @@ class ItemAnalysis:
     @cached_property
     def differing(self) -> list[Differing]:
         """The shared questions, those on which arms differ most first, then by id."""
-        shared = set.intersection(*(set(arm.shared) for arm in self.arms))
-        means = (
-            Differing(
-                i, tuple(sum(r.scores[i] for r in arm.runs) / len(arm.runs) for arm in self.arms)
-            )
+        shared = set.intersection(*({*arm.questions} for arm in self.arms))
+        scores = {
+            i: [[r.scores[i] for r in arm.runs if i in r.scores] for arm in self.arms]
             for i in shared
+        }
+        means = (
+            Differing(i, tuple(sum(each) / len(each) for each in arms))
+            for i, arms in scores.items()
         )
         return sorted(means, key=lambda each: (-each.range, each.item))
 
@@ -127,7 +153,8 @@ class ItemAnalysis:
         """All values as JSON has them (docs/comparing.md); what is not finite is None."""
         arms = []
         for arm in self.arms:
-            levels = arm.accuracy[:3] if arm.accuracy else (None, None, None)
+            accuracy = arm.accuracy(self.groups)
+            levels = accuracy[:3] if accuracy else (None, None, None)
             runs = [
                 {
                     "seed": run.seed,
@@ -141,7 +168,7 @@ class ItemAnalysis:
                     "name": arm.name,
                     "metric": arm.metric,
                     **dict(zip(("score", "low", "high"), map(_finite, levels), strict=True)),
-                    "questions": len(arm.shared),
+                    "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
                     "runs": runs,
@@ -159,14 +186,10 @@ def compare_arms(
     questions: Mapping[str, str],
     spread: SeedSpread | None = None,
     notes: Sequence[str] = (),
+    groups: Mapping[str, str] = MappingProxyType({}),
 ) -> ItemAnalysis:
-    """Every pair of arms, Holm-corrected together; `spread` as in `compare_policies`."""
-    scores = {
-        arm.name: {
-            run.seed: (list(run.scores), np.array(list(run.scores.values()))) for run in arm.runs
-        }
-        for arm in arms
-    }
+    """Every pair of arms, Holm-corrected together; `spread`, `groups` as in `compare_policies`."""
+    scores = {arm.name: {run.seed: run.run for run in arm.runs} for arm in arms}
     remarks = [*notes]
     first: dict[frozenset[tuple[str, float]], tuple[str, ArmRun]] = {}
     for name, run in ((arm.name, run) for arm in arms for run in arm.runs if len(run.scores) > 1):
@@ -176,8 +199,8 @@ def compare_arms(
                 f"{other} (seed {earlier.seed}) and {name} (seed {run.seed}) have the same score "
                 "on every question: a copy, or the same run evaluated again, is no further seed"
             )
-    comparisons = tuple(compare_policies(scores, spread))
-    return ItemAnalysis(tuple(arms), comparisons, questions, tuple(remarks))
+    comparisons = tuple(compare_policies(scores, spread, groups=groups))
+    return ItemAnalysis(tuple(arms), comparisons, questions, tuple(remarks), groups)
 
 
 def comparison_values(c: Comparison) -> dict[str, Any]:
@@ -187,6 +210,8 @@ def comparison_values(c: Comparison) -> dict[str, Any]:
         **{"a": c.a, "b": c.b, "effect": c.effect, "low": c.low, "high": c.high},
         **{"p": c.p, "p_holm": c.p_holm, "p_runs": c.p_runs, "test": c.test, "tests": c.tests},
         **{"seeds": c.seeds, "runs": [*c.runs], "questions": c.items, "left_out": c.left_out},
+        **{"groups": c.groups, "missing": [*c.missing], "missing_p": c.missing_p},
+        "bounds": [_finite(end) for end in c.bounds],
         **{"covers_seeds": c.covers_seeds, "significant": c.significant, "verdict": c.verdict},
         **{"needed_seeds": needed.seeds, "needed_questions": needed.items},
         "needed_both": None if needed.both is None else list(needed.both),

@@ -19,8 +19,9 @@ from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
+from orchestrator.stats.comparison import Run
 from orchestrator.stats.fairness import AXES, cost_curve
-from orchestrator.stats.inference import Effect, mean_effect
+from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 
@@ -51,8 +52,9 @@ class Row:
     kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some
     cell of its policy was stopped early, so comparing the others would favour the policy. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
-    after training. finished: when the result was written, in UTC. mislabeled: prompts of the
-    subset whose gold answer label noise has replaced; None without label noise. drift: what groups
+    after training. finished: when the result was written, in UTC. mislabeled: prompts of the subset
+    whose gold answer label noise has replaced; None without label noise. groups: test set ->
+    question -> the group of related questions that it belongs to, if it does. drift: what groups
     and refreshes say about it. turns: of the own test set's episodes before and after training, by
     question; both are empty where completions are no episodes.
     """
@@ -72,6 +74,7 @@ class Row:
     answers: Mapping[str, tuple[AnswerText, AnswerText]] = field(default_factory=dict)
     finished: datetime | None = None
     mislabeled: int | None = None
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     drift: Drift = Drift()
     turns: tuple[Mapping[str, Turns], Mapping[str, Turns]] = ({}, {})
 
@@ -85,20 +88,36 @@ class Row:
         """Question of the own test set -> mean correctness of its samples after an update."""
         return {i: c / n for i, (n, c) in self.counts[OWN][update].items() if n}
 
+    def run(self, update: int) -> Run:
+        """The same as a run to compare, with the questions and samples that have no score."""
+        return Run.of_counts(self.counts[OWN][update], self.samples(OWN))
+
+    def samples(self, test_set: str) -> int:
+        """Samples per question of a test set, those with an error included."""
+        extra = (e.probe for e in self.cell.extra_evals if e.dataset == test_set and not e.greedy)
+        spec = self.cell.baseline if test_set == OWN else next(extra)
+        return spec.settings.samples
+
 
 def read_rows(
-    store: Store, cells: Sequence[Cell], mislabeled: Mapping[str, Set[str]] = MappingProxyType({})
+    store: Store,
+    cells: Sequence[Cell],
+    mislabeled: Mapping[str, Set[str]] = MappingProxyType({}),
+    groups: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> list[Row]:
     """The rows of the finished cells, in the given order.
 
     `mislabeled`: title of a data set with label noise -> ids of the prompts with a wrong gold.
+    `groups`: name of a data set -> its groups of related test questions (`Pool.groups`).
     """
     stopped = {
         axes_without(cell, "seed")
         for cell in cells
         if CellFolder(store, cell.cell_id).is_stopped(cell)
     }
-    rows = (_read_row(store, cell, mislabeled.get(cell.probe.dataset.title)) for cell in cells)
+    rows = (
+        _read_row(store, cell, mislabeled.get(cell.probe.dataset.title), groups) for cell in cells
+    )
     return [
         replace(row, policy_stopped=axes_without(row.cell, "seed") in stopped)
         for row in rows
@@ -130,7 +149,12 @@ def learnable_gain_means(rows: Sequence[Row]) -> list[tuple[float, float]]:
     return [tuple(np.mean(points, axis=0).tolist()) for points in groups.values()]
 
 
-def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | None:
+def _read_row(
+    store: Store,
+    cell: Cell,
+    mislabeled: Set[str] | None,
+    groups_by_name: Mapping[str, Mapping[str, str]],
+) -> Row | None:
     folder = CellFolder(store, cell.cell_id)
     finished = folder.finished()
     if finished is None:
@@ -149,6 +173,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
             if (sampled := part(table, name, greedy=False)).num_rows:
                 counts.setdefault(name, {})[update] = per_prompt(sampled)
     base, final = main(steps[0]), main(steps[cell.updates])
+    related = {name: groups_by_name.get(name or cell.probe.dataset.name, {}) for name in counts}
     of_tiers = _of_each_tier(base)
     tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
     by_name: dict[str, dict[int, float]] = {}
@@ -157,7 +182,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
     return Row(
         cell,
         result,
-        gain=_gain(counts[OWN], cell.updates),
+        gain=_gain(counts[OWN], cell.updates, related[OWN]),
         counts=dict(counts),
         kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": bands(base)},
         held_out=(held_out(base), held_out(final)),
@@ -174,6 +199,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         mislabeled=None
         if mislabeled is None or subset is None
         else len(mislabeled & {*subset["prompt_id"].to_pylist()}),
+        groups=related,
         drift=Drift() if subset is None else drift_of(subset, drawn, again),
         turns=(
             turns_by(episode_numbers(base), "prompt_id"),
@@ -225,7 +251,7 @@ def before_and_after(
     return {i: (sides[0][i], sides[1][i]) for i in chosen}
 
 
-def _gain(counts: SampleCounts, updates: int) -> Effect:
+def _gain(counts: SampleCounts, updates: int, groups: Mapping[str, str]) -> Effect:
     """Final minus base accuracy over the questions that were scored in both."""
     final_counts = counts[updates]
     scored = [i for i, (n, _) in counts[0].items() if n and final_counts.get(i, (0, 0))[0]]
@@ -235,4 +261,4 @@ def _gain(counts: SampleCounts, updates: int) -> Effect:
         np.array([c / n for n, c in map(side.__getitem__, scored)])
         for side in (counts[0], final_counts)
     )
-    return mean_effect((after - before)[None, :])
+    return mean_effect((after - before)[None, :], group_codes(scored, groups))

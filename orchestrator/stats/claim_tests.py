@@ -1,7 +1,8 @@
 """Tests a claim, stated before the sweep ran, against a measured difference. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isnan, nan
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -9,8 +10,16 @@ import numpy as np
 from orchestrator.config.claims import CORRELATION, Claim, side_text
 from orchestrator.plugins.counts import counted
 from orchestrator.stats.comparison import Comparison, RunScores, compare_policies
-from orchestrator.stats.inference import FEWEST_POINTS, Effect, SeedSpread, mean_effect, r_squared
-from orchestrator.stats.sentences import in_points
+from orchestrator.stats.inference import (
+    FEWEST_POINTS,
+    Effect,
+    SeedSpread,
+    available,
+    group_codes,
+    mean_effect,
+    r_squared,
+)
+from orchestrator.stats.sentences import in_points, missing_text
 
 Conclusion = Literal["supported", "refuted", "inconclusive"]
 Item = Literal["question", "update", "policy"]
@@ -21,8 +30,10 @@ class Measured(NamedTuple):
 
     effect, low, high: the value and its 95 % interval. runs: training seeds of each side. items:
     questions, updates of one seed, or of R² the points: policies, each the mean over its seeds.
-    left_out: items that were not scored in every run. borrowed: the variance between seeds, where
-    runs beyond these determine it. covers_seeds: whether the interval holds for other seeds.
+    left_out: items without a score on one of the sides. groups: of related items, where there are
+    any. missing: how the sides miss scores unlike each other, in words. borrowed: the variance
+    between seeds, where runs beyond these determine it. covers_seeds: whether the interval holds
+    for other seeds.
     """
 
     effect: float
@@ -34,6 +45,8 @@ class Measured(NamedTuple):
     borrowed: SeedSpread | None = None
     covers_seeds: bool = True
     left_out: int = 0
+    groups: int | None = None
+    missing: str = ""
 
     @classmethod
     def of(cls, pair: Comparison) -> "Measured":
@@ -48,6 +61,8 @@ class Measured(NamedTuple):
             borrowed=pair.borrowed,
             covers_seeds=pair.covers_seeds,
             left_out=pair.left_out,
+            groups=pair.groups,
+            missing=missing_text(pair) if pair.misses_unlike else "",
         )
 
 
@@ -64,31 +79,34 @@ def measured_difference(
     scores_b: RunScores,
     spread: SeedSpread | None = None,
     item: Literal["question", "update"] = "question",
+    groups: Mapping[str, str] = MappingProxyType({}),
 ) -> Measured:
     """Side a minus side b in points, as `compare_policies` compares them. Scores are shares."""
-    [pair] = compare_policies({"one side": scores_a, "the other side": scores_b}, spread, item)
+    sides = {"one side": scores_a, "the other side": scores_b}
+    [pair] = compare_policies(sides, spread, item, groups)
     return Measured.of(pair)
 
 
-def measured_change(changes: RunScores) -> Measured:
+def measured_change(
+    changes: RunScores, groups: Mapping[str, str] = MappingProxyType({})
+) -> Measured:
     """The mean change of one side's runs from their base model: seed -> items and changes.
 
     The base model has no seeds, so only those of the runs vary.
     """
-    runs = [dict(zip(ids, values, strict=True)) for ids, values in changes.values()]
-    shared = sorted(set.intersection(*map(set, runs)))
-    left_out = len(set.union(*map(set, runs))) - len(shared)
-    mean = Effect(nan, -inf, inf, 1.0)
-    if shared:
-        mean = mean_effect(np.array([[run[i] for i in shared] for run in runs], float))
+    runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
+    items, values = available(runs)
+    codes = group_codes(items, groups)
+    mean = mean_effect(values, codes) if items else Effect(nan, -inf, inf, 1.0)
     return Measured(
         effect=100 * mean.mean,
         low=100 * mean.low,
         high=100 * mean.high,
         runs=(len(runs), len(runs)),
-        items=len(shared),
+        items=len(items),
         covers_seeds=len(runs) > 1,
-        left_out=left_out,
+        left_out=len(set.union(*map(set, runs))) - len(items),
+        groups=None if codes is None else int(codes.max()) + 1,
     )
 
 
@@ -108,7 +126,7 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
     cells.
     """
     if isnan(measured.effect):
-        reason = "no question was scored in every run of both"
+        reason = "no question has a score on both sides"
         if measured.item == "policy":
             reason = "R² is not defined: learnable % or gain is the same for all policies"
             if measured.items < FEWEST_POINTS:
@@ -176,5 +194,10 @@ def _notes(measured: Measured) -> list[str]:
     elif not measured.covers_seeds:
         notes.append("needs more seeds")
     if measured.left_out:
-        notes.append(f"{counted(measured.left_out, 'question')} left out, not scored in every run")
+        left_out = counted(measured.left_out, "question")
+        notes.append(f"{left_out} left out, without a score on one side")
+    if measured.groups is not None:
+        notes.append(f"related questions averaged in {counted(measured.groups, 'group')}")
+    if measured.missing:
+        notes.append(measured.missing)
     return notes

@@ -7,17 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from math import inf, nan
-from typing import Literal
+from math import ceil, inf, nan
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import (
     LEVEL,
+    Available,
+    Effect,
     SeedSpread,
     Variances,
+    available,
+    by_group,
     difference_effect,
+    group_codes,
     holm,
     mcnemar_p,
     permutation_p,
@@ -26,9 +32,30 @@ from orchestrator.stats.inference import (
 )
 from orchestrator.stats.power import Grid, Needed, needed, needed_range
 
-# seed -> (item ids, the mean correctness of each item's samples in [0, 1]), of one policy
-Run = tuple[Sequence[str], np.ndarray]
-RunScores = Mapping[int, Run]
+
+class Run(NamedTuple):
+    """One run's scores: of each item the mean over its samples, in [0, 1]; nan where all miss one.
+
+    low, high: the same if every missing sample were wrong, or right. None: no sample of an item
+    with a score misses one.
+    """
+
+    items: Sequence[str]
+    scores: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+    @classmethod
+    def of_counts(cls, counts: Mapping[str, tuple[int, float]], samples: int | np.ndarray) -> "Run":
+        """Of item -> its samples with a score, and their sum; `samples`: of each, or of all."""
+        scored, total = np.array([*counts.values()], float).reshape(-1, 2).T
+        means = np.divide(total, scored, out=np.full(len(total), nan), where=scored > 0)
+        every = np.maximum(scored, samples)
+        return cls([*counts], means, total / every, 1 - (scored - total) / every)
+
+
+# seed -> the run, of one policy; the bounds of a run may be left out
+RunScores = Mapping[int, Run | tuple[Sequence[str], np.ndarray]]
 Verdict = Literal["a", "b", "inconclusive"]
 Item = Literal["question", "update"]
 
@@ -39,15 +66,20 @@ class Comparison:
 
     effect, low, high: the mean difference and its 95 % interval, for new seeds and new items; with
         one seed of unknown `spreads`, for new items under that seed only. It contains zero where p
-        is above .05. Without shared items: nan, −∞ and ∞.
+        is above .05. Without shared items: nan, −∞ and ∞. Where the policies miss scores unlike,
+        interval and p allow for every value of the missing scores.
     p, p_holm: two-sided, uncorrected and corrected for all `tests` comparisons; computed by `test`.
     p_runs: conditional on these runs, from permuting items, or McNemar's test.
     runs: training seeds of each policy; they are not paired.
-    left_out: items that were not scored in every run of both policies.
+    left_out: items that have no score in any run of one of the policies.
     variances: components of the difference of two single runs (as shares, not points).
     item: what an item is: a test "question", or an "update" of training.
     spreads: the variance of each policy's results between seeds, its own or that of all alike.
     arms: policies whose seeds determine it: its degrees of freedom grow with the seeds of all.
+    groups: of related items, each of which is one item of the test; None where none are related.
+    missing: the share of each policy's samples that have no score. missing_p: that they are missing
+        alike, from permuting items. bounds: the ends of the interval that holds whatever the
+        missing scores are.
     """
 
     a: str
@@ -68,6 +100,20 @@ class Comparison:
     item: Item = "question"
     spreads: tuple[SeedSpread | None, SeedSpread | None] = (None, None)
     arms: int = 2
+    groups: int | None = None
+    missing: tuple[float, float] = (0.0, 0.0)
+    missing_p: float = 1.0
+    bounds: tuple[float, float] = (-inf, inf)
+
+    @property
+    def misses_unlike(self) -> bool:
+        """Whether the policies' scores are missing to different extents, beyond chance."""
+        return self.missing_p <= LEVEL
+
+    @property
+    def bounds_span_zero(self) -> bool:
+        """Whether the missing scores could make the interval contain zero."""
+        return self.bounds[0] <= 0 <= self.bounds[1]
 
     @property
     def seeds(self) -> int:
@@ -101,17 +147,28 @@ class Comparison:
 
         At the strictest of Holm's levels, since a verdict has to survive the correction.
         """
-        return needed(self.variances, self.effect / 100, self._grid)
+        return self._in_items(needed(self.variances, self.effect / 100, self._grid))
 
     @cached_property
     def needed_range(self) -> tuple[Needed, Needed]:
         """The least and the most of `needed` that these results leave possible."""
-        return needed_range(self.variances, self.effect / 100, self._grid)
+        least, most = needed_range(self.variances, self.effect / 100, self._grid)
+        return self._in_items(least), self._in_items(most)
 
     @property
     def _grid(self) -> Grid:
         df = min((s.df for s in self.spreads if s is not None), default=0)
-        return Grid(self.seeds, self.items, LEVEL / self.tests, self.arms, df)
+        items = self.groups or self.items
+        return Grid(self.seeds, items, LEVEL / self.tests, self.arms, df)
+
+    def _in_items(self, needed: Needed) -> Needed:
+        """Sample sizes of groups as those of items, in groups of the same mean size."""
+        if self.groups is None:
+            return needed
+        seeds, items, both = needed
+        size = self.items / self.groups
+        more = None if items is None else ceil(items * size)
+        return Needed(seeds, more, None if both is None else (both[0], ceil(both[1] * size)))
 
     def oriented(self, first: str) -> tuple[float, float, float]:
         """effect, low and high of `first` minus the other policy."""
@@ -124,14 +181,16 @@ def compare_policies(
     scores_by_policy: Mapping[str, RunScores],
     spread: SeedSpread | None = None,
     item: Item = "question",
+    groups: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
-    Runs are paired by item; all runs of both policies count. The variance between seeds is that of
-    all policies whose seeds vary alike, or `spread`, that of more runs with these settings. A pair
-    without a shared item is inconclusive, and so is a pair with one seed where neither says how
-    much results vary between seeds. Raises ValueError where a policy has no run, or a run contains
-    an item twice.
+    Runs are paired by item; all runs of both policies count, and an item counts where some run of
+    each has its score. The variance between seeds is that of all policies whose seeds vary alike,
+    or `spread`, that of more runs with these settings. `groups`: item -> the group of related items
+    that it belongs to. A pair without a shared item is inconclusive, and so is a pair with one seed
+    where neither says how much results vary between seeds. Raises ValueError where a policy has no
+    run, or a run contains an item twice.
     """
     sides = {policy: _side(policy, scores) for policy, scores in scores_by_policy.items()}
     means = {policy: [*map(float, side.run_means)] for policy, side in sides.items()}
@@ -140,7 +199,7 @@ def compare_policies(
     arms = max(2, len(alike))
     return adjust(
         [
-            _compare(a, b, sides, (spreads[a], spreads[b]), item, arms)
+            _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item), arms, groups)
             for a, b in combinations(sides, 2)
         ]
     )
@@ -202,53 +261,88 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 @dataclass(frozen=True)
 class _Side:
-    """Runs of one policy: each a mapping of items to values."""
+    """Runs of one policy: each a mapping of items to values, and to their lowest and highest."""
 
     runs: tuple[Mapping[str, float], ...]
+    lows: tuple[Mapping[str, float], ...]
+    highs: tuple[Mapping[str, float], ...]
 
     @cached_property
-    def shared(self) -> frozenset[str]:
-        """The items of every run."""
-        return frozenset(set.intersection(*map(set, self.runs)))
+    def available(self) -> Available:
+        """The items that have a score in some run, and their values [runs, items]."""
+        return available(self.runs)
 
     @cached_property
     def every(self) -> frozenset[str]:
-        """The items of any run."""
+        """The items of any run, with or without a score."""
         return frozenset(set.union(*map(set, self.runs)))
 
     @property
     def run_means(self) -> np.ndarray:
-        """[runs]: over `shared`; of nothing, none."""
-        return self.values(sorted(self.shared)).mean(axis=1) if self.shared else np.array([])
+        """[runs]: over `available`; of nothing, none."""
+        values = self.available.values
+        return values.mean(axis=1) if values.size else np.array([])
 
-    def values(self, items: Sequence[str]) -> np.ndarray:
-        """[runs, items]."""
-        return np.array([[run[i] for i in items] for run in self.runs], float)
+    def bounds(self, items: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest [runs, items]; 0 and 1 where a run lacks an item."""
+        low = np.array([[run.get(i, 0.0) for i in items] for run in self.lows], float)
+        return low, np.array([[run.get(i, 1.0) for i in items] for run in self.highs], float)
 
 
 def _side(policy: str, scores: RunScores) -> _Side:
     if not scores:
         raise ValueError(f"{policy} has no finished run: it cannot be compared")
-    runs = []
-    for ids, values in scores.values():
-        runs.append(dict(zip(ids, map(float, values), strict=True)))
-        if len(runs[-1]) != len(ids):
+    sides: tuple[list[dict[str, float]], ...] = ([], [], [])
+    for run in scores.values():
+        ids, values, low, high = Run(*run)
+        low = np.nan_to_num(values, nan=0.0) if low is None else low
+        high = np.nan_to_num(values, nan=1.0) if high is None else high
+        for side, numbers in zip(sides, (values, low, high), strict=True):
+            side.append(dict(zip(ids, map(float, numbers), strict=True)))
+        if len(sides[0][-1]) != len(ids):
             raise ValueError(f"{policy}: a run contains the same question twice")
-    return _Side(tuple(runs))
+    return _Side(*map(tuple, sides))
 
 
-def _compare(
-    a: str,
-    b: str,
-    sides: Mapping[str, _Side],
-    spreads: tuple[SeedSpread | None, SeedSpread | None],
-    item: Item,
-    arms: int,
-) -> Comparison:
-    items = sorted(sides[a].shared & sides[b].shared)
+@dataclass(frozen=True)
+class _Pair:
+    """Two policies to compare."""
+
+    a: str
+    b: str
+    first: _Side
+    second: _Side
+    spreads: tuple[SeedSpread | None, SeedSpread | None]
+    item: Item
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Of each policy."""
+        return len(self.first.runs), len(self.second.runs)
+
+    def judge(
+        self, first: np.ndarray, second: np.ndarray, groups: np.ndarray | None
+    ) -> tuple[Effect, str, float]:
+        """The effect of values [runs, items], the name of the test, and p given these runs."""
+        effect = difference_effect(first, second, self.spreads, groups)
+        test, p_runs = _test(first, second, "group" if groups is not None else self.item, groups)
+        mean, low, high, p = effect
+        if self.runs == (1, 1) and None in self.spreads:
+            p = p_runs
+        elif self.runs == (1, 1) and first.shape[1] > 1:  # seeds that vary make p no smaller
+            p = max(p, p_runs)
+        if p > LEVEL:  # the exact test is what counts
+            low, high = min(low, 0.0), max(high, 0.0)
+        return Effect(mean, low, high, p), test, p_runs
+
+
+def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
+    a, b, spreads = pair.first, pair.second, pair.spreads
+    items = sorted({*a.available.items} & {*b.available.items})
+    codes = group_codes(items, groups)
     nothing = Comparison(
-        a=a,
-        b=b,
+        a=pair.a,
+        b=pair.b,
         effect=nan,
         low=-inf,
         high=inf,
@@ -256,42 +350,61 @@ def _compare(
         p_holm=1.0,
         p_runs=1.0,
         test="none",
-        runs=(len(sides[a].runs), len(sides[b].runs)),
+        runs=pair.runs,
         items=len(items),
-        left_out=len(sides[a].every | sides[b].every) - len(items),
+        left_out=len(a.every | b.every) - len(items),
         verdict="inconclusive",
         variances=Variances(0.0, 0.0, 0.0),
-        item=item,
+        item=pair.item,
         spreads=spreads,
         arms=arms,
+        groups=None if codes is None else int(codes.max()) + 1,
     )
     if not items:
         return nothing
-    first, second = sides[a].values(items), sides[b].values(items)
-    mean = difference_effect(first, second, spreads)
-    test, p_runs = _test(first, second, item)
+    first, second = a.available.of(items), b.available.of(items)
+    effect, test, p_runs = pair.judge(first, second, codes)
     if nothing.borrowed is not None:
-        test = f"t over {item}s, seeds as in {counted(nothing.borrowed.cells, 'run')}"
-    p = mean.p
-    if nothing.runs == (1, 1) and not nothing.covers_seeds:
-        p = p_runs
-    elif nothing.runs == (1, 1) and len(items) > 1:  # seeds that vary, too, make p no smaller
-        p = max(p, p_runs)
-    effect, low, high = (100 * x for x in mean[:3])
-    if p > LEVEL:  # the exact test is what counts
-        low, high = min(low, 0.0), max(high, 0.0)
-    components = _components(first, second, spreads)
-    return replace(
+        noun = pair.item if codes is None else "group"
+        test = f"t over {noun}s, seeds as in {counted(nothing.borrowed.cells, 'run')}"
+    compared = replace(
         nothing,
-        effect=effect,
-        low=low,
-        high=high,
-        p=p,
-        p_holm=p,
+        effect=100 * effect.mean,
+        low=100 * effect.low,
+        high=100 * effect.high,
+        p=effect.p,
+        p_holm=effect.p,
         p_runs=p_runs,
         test=test,
-        variances=components,
+        variances=_components(by_group(first, codes), by_group(second, codes), spreads),
+        bounds=(100 * effect.low, 100 * effect.high),
     )
+    return _with_bounds(compared, pair, groups)
+
+
+def _with_bounds(compared: Comparison, pair: _Pair, groups: Mapping[str, str]) -> Comparison:
+    """The comparison with what the missing scores leave possible.
+
+    Scores that are missing alike are ignored. Where they are not, they may hide or feign a
+    difference: interval and p are then the widest over all values that they may have (Horowitz and
+    Manski 2000).
+    """
+    items = sorted(pair.first.every & pair.second.every)
+    (low_a, high_a), (low_b, high_b) = pair.first.bounds(items), pair.second.bounds(items)
+    missing = float((high_a - low_a).mean()), float((high_b - low_b).mean())
+    if not any(missing):
+        return compared
+    codes = group_codes(items, groups)
+    unlike = (high_a - low_a).mean(axis=0) - (high_b - low_b).mean(axis=0)
+    worst, best = pair.judge(low_a, high_b, codes)[0], pair.judge(high_a, low_b, codes)[0]
+    bounds = min(compared.low, 100 * worst.low), max(compared.high, 100 * best.high)
+    compared = replace(
+        compared, missing=missing, missing_p=permutation_p(unlike, groups=codes), bounds=bounds
+    )
+    if not compared.misses_unlike:
+        return compared
+    p = 1.0 if worst.mean <= 0 <= best.mean else max(compared.p, worst.p, best.p)
+    return replace(compared, low=bounds[0], high=bounds[1], p=p, p_holm=p)
 
 
 def _components(
@@ -308,12 +421,14 @@ def _components(
     return Variances(max(0.0, seed), max(0.0, item), sum(rests))
 
 
-def _test(first: np.ndarray, second: np.ndarray, item: Item) -> tuple[str, float]:
+def _test(
+    first: np.ndarray, second: np.ndarray, noun: str, groups: np.ndarray | None
+) -> tuple[str, float]:
     """The name of the test, and its p conditional on these runs."""
-    items, single = first.shape[1], len(first) == len(second) == 1
-    if items == 1:
+    single = len(first) == len(second) == 1
+    if first.shape[1] == 1:
         return "none" if single else "t over seeds", 1.0
-    if single and np.isin(first, (0, 1)).all() and np.isin(second, (0, 1)).all():
+    if single and groups is None and np.isin([*first, *second], (0, 1)).all():
         return "McNemar", mcnemar_p(first[0], second[0])
-    test = f"permutation of {item}s" if single else f"t over seeds and {item}s"
-    return test, permutation_p(first.mean(axis=0) - second.mean(axis=0))
+    test = f"permutation of {noun}s" if single else f"t over seeds and {noun}s"
+    return test, permutation_p(first.mean(axis=0) - second.mean(axis=0), groups=groups)

@@ -18,6 +18,8 @@ EXACT = 14  # items up to which all 2^14 sign patterns are tried
 FEWEST_POINTS = 8  # of a straight line; the interval of fewer says nothing
 BLOCK = 2_000_000  # random numbers in memory at once
 SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300
+WITHIN_GROUPS = 0.05  # correlation of a group's items, for the degrees of freedom
+LARGEST = 1e150  # of a quantile of t, so that its square is finite
 ZERO_WIDTH = 1e-12  # half widths below count as zero
 # An arm whose seeds vary more than the others', at the first level, keeps its own variance
 # (a preliminary test as in Bancroft 1964); at the second, it does not count in the others'.
@@ -25,7 +27,7 @@ OWN_SCATTER, OUTLYING = 0.1, 0.01
 
 
 # a component of a mean's variance, and its degrees of freedom
-VarianceComponent = tuple[float, int]
+VarianceComponent = tuple[float, float]
 
 
 class Interval(NamedTuple):
@@ -107,11 +109,95 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
 
 def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
     """Half the interval of the mean; with one seed only items count."""
-    return _half_width(_parts(squares), level)
+    return _half_width(_parts(squares, squares.items - 1), level)
 
 
-def _parts(squares: MeanSquares) -> list[VarianceComponent]:
-    return [(squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1)]
+def _parts(squares: MeanSquares, item_df: float) -> list[VarianceComponent]:
+    return [(squares.seed_part, squares.seeds - 1), (squares.item_part, item_df)]
+
+
+class Available(NamedTuple):
+    """Scores [runs, items] of the items that have one in some run; the missing ones are filled."""
+
+    items: list[str]
+    values: np.ndarray
+
+    def of(self, items: Sequence[str]) -> np.ndarray:
+        """[runs, items]: the columns of some of the items."""
+        columns = {i: n for n, i in enumerate(self.items)}
+        return self.values[:, [columns[i] for i in items]]
+
+
+def available(runs: Sequence[Mapping[str, float]]) -> Available:
+    """The scores of runs (item -> score; nan, or no entry, where it is missing), items sorted.
+
+    A missing score is filled with the least-squares fit of an effect of its run and one of its
+    item, so that the mean over runs and items is not moved by which runs and items it is missing
+    of, and runs do not seem more alike than they are. Where the effects of runs are not determined,
+    because some share no item, even indirectly: only the items of every run.
+    """
+    scored = [{i for i, value in run.items() if value == value} for run in runs]
+    items = sorted(set.union(*scored))
+    values = np.array([[run.get(i, nan) for i in items] for run in runs], float)
+    known = np.isfinite(values)
+    if known.all():
+        return Available(items, values)
+    counts = known.sum(axis=0)
+    present = np.where(known, values, 0.0)
+    above = np.where(known, values - present.sum(axis=0) / counts, 0.0).sum(axis=1)
+    normal = np.diag(known.sum(axis=1).astype(float)) - (known / counts) @ known.T
+    if np.linalg.matrix_rank(normal, tol=1e-9 * len(items), hermitian=True) < len(runs) - 1:
+        whole = known.all(axis=0)
+        return Available(
+            [i for i, kept in zip(items, whole, strict=True) if kept], values[:, whole]
+        )
+    of_runs = np.linalg.lstsq(normal, above)[0][:, None]
+    of_items = np.where(known, values - of_runs, 0.0).sum(axis=0) / counts
+    return Available(items, np.where(known, values, of_runs + of_items))
+
+
+def group_codes(items: Sequence[str], groups: Mapping[str, str]) -> np.ndarray | None:
+    """The group of each item as a number from 0; None where no two items are of one group.
+
+    An item that `groups` does not name, or names "", is a group of its own.
+    """
+    names = [(group, "") if (group := groups.get(i)) else ("", i) for i in items]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return None if len(numbers) == len(items) else np.array([numbers[name] for name in names])
+
+
+def by_group(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    """[runs, groups] of [runs, items], with the same mean of each run.
+
+    `groups`: a number from 0 for each item. The mean over items is a ratio of sums over groups; a
+    group counts by its deviation from its run's mean, times its size over the mean size (the
+    linearized ratio estimator: Cochran 1977), with the correction of Bell and McCaffrey (2002)
+    because a large group pulls the mean towards itself. Groups of equal sizes are plain means.
+    """
+    if groups is None:
+        return values
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    mean = values.mean(axis=1, keepdims=True)
+    sums = np.add.reduceat((values - mean)[:, order], starts, axis=1)
+    share, equal = np.bincount(groups) / len(groups), 1 / len(starts)
+    if len(starts) > 1:
+        sums = sums * np.sqrt((1 - equal) / (1 - share))
+    return np.asarray(
+        mean + (sums - sums.mean(axis=1, keepdims=True)) * (len(starts) / len(groups))
+    )
+
+
+def _group_df(items: int, groups: np.ndarray | None) -> float:
+    """Degrees of freedom between groups, by Satterthwaite: fewer where some are much larger.
+
+    As if the items of a group correlated a little; in equal groups, that does not matter.
+    """
+    if groups is None:
+        return items - 1
+    sizes = np.bincount(groups).astype(float)
+    variances = sizes * (1 + WITHIN_GROUPS * (sizes - 1))
+    return float(variances.sum() ** 2 / (variances**2).sum()) - 1
 
 
 def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> float:
@@ -121,25 +207,33 @@ def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> flo
     where only one component is positive. Cochran's and Satterthwaite's quantiles are too small at
     strict levels (Holm's) where few seeds bring most of the variance.
     """
-    return sqrt(sum(v * float(stdtrit(df, level / 2)) ** 2 for v, df in parts if v > 0))
+    # with less than one degree of freedom, quantiles overflow
+    quantiles = ((v, min(LARGEST, -float(stdtrit(df, level / 2)))) for v, df in parts if v > 0)
+    return sqrt(sum(v * quantile**2 for v, quantile in quantiles))
 
 
-def mean_effect(values: np.ndarray) -> Effect:
-    """Mean of [seeds, items] with an interval for new seeds and new items.
+def mean_effect(values: np.ndarray, groups: np.ndarray | None = None) -> Effect:
+    """Mean of [seeds, items] with an interval for new seeds and new items, or groups of items.
 
     With one seed it covers new items under that seed only; with one item, new seeds only; with one
-    of both the interval is infinite. Raises ValueError unless all values are finite.
+    of both, or with one group of `groups` (see `by_group`), the interval is infinite. Raises
+    ValueError unless all values are finite.
     """
     _check(values)
+    df = _group_df(values.shape[1], groups)
+    values = by_group(values, groups)
     squares = mean_squares(values)
-    if squares.seeds * squares.items == 1:
+    if squares.items == 1 and (squares.seeds == 1 or groups is not None):
         return Effect(float(values.mean()), -inf, inf, 1.0)
-    alone = _parts(squares._replace(rest=0.0))
-    return _effect(values.mean(axis=0), _parts(squares), alone)
+    alone = _parts(squares._replace(rest=0.0), df)
+    return _effect(values.mean(axis=0), _parts(squares, df), alone)
 
 
 def difference_effect(
-    first: np.ndarray, second: np.ndarray, spreads: tuple[SeedSpread | None, SeedSpread | None]
+    first: np.ndarray,
+    second: np.ndarray,
+    spreads: tuple[SeedSpread | None, SeedSpread | None],
+    groups: np.ndarray | None = None,
 ) -> Effect:
     """Mean of `first` [runs, items] minus `second` [runs, items], whose items are the same.
 
@@ -147,11 +241,16 @@ def difference_effect(
     variance of one run's mean between seeds, of each side; None where unknown, and then the
     interval covers new items only. Two sides with the same spread share its degrees of freedom.
     The variance of the items' differences is what exceeds the residual, which is in that of seeds.
-    Raises ValueError unless all values are finite.
+    `groups` (see `by_group`): of items that are not independent. Raises ValueError unless all
+    values are finite.
     """
     _check(first)
     _check(second)
+    df = _group_df(first.shape[1], groups)
+    first, second = by_group(first, groups), by_group(second, groups)
     items = first.shape[1]
+    if groups is not None and items == 1:  # says nothing about other groups
+        return Effect(float(first.mean() - second.mean()), -inf, inf, 1.0)
     sides = [(s, len(side)) for s, side in zip(spreads, (first, second), strict=True)]
     parts = [(s.variance / runs, s.df) for s, runs in sides if s is not None]
     if spreads[0] is not None and spreads[0] == spreads[1]:
@@ -163,8 +262,8 @@ def difference_effect(
     if items > 1:
         item = float(by_item.var(ddof=1))
         rest = sum(residual(side) / len(side) for side in (first, second))
-    alone = [*parts, (item / items, items - 1)]
-    return _effect(by_item, [*parts, (max(0.0, item - rest) / items, items - 1)], alone)
+    alone = [*parts, (item / items, df)]
+    return _effect(by_item, [*parts, (max(0.0, item - rest) / items, df)], alone)
 
 
 def residual(values: np.ndarray) -> float:
@@ -211,15 +310,21 @@ def _p(size: float, parts: Sequence[VarianceComponent]) -> float:
 
 
 def permutation_p(
-    differences: np.ndarray, resamples: int = 9999, rng: np.random.Generator | None = None
+    differences: np.ndarray,
+    resamples: int = 9999,
+    rng: np.random.Generator | None = None,
+    groups: np.ndarray | None = None,
 ) -> float:
     """Two-sided p of a mean of zero, from flipping the signs of whole items, paired by item.
 
-    [seeds, items] or [items]; an item's seeds share one sign. It is conditional on these seeds.
+    [seeds, items] or [items]; an item's seeds share one sign, and so do the items of one of the
+    `groups`. It is conditional on these seeds.
     All patterns are tried for up to 14 items that differ; beyond, `resamples` random ones plus the
     observed one (reproducible by default, and the same in every order of the items).
     """
     values = np.atleast_2d(differences).mean(axis=0)
+    if groups is not None:
+        values = np.bincount(groups, weights=values)
     observed = abs(values.sum()) * (1 - 1e-9)
     values = np.sort(np.abs(values[np.abs(values) > 1e-12]))  # zeros have no sign
     if len(values) <= EXACT:

@@ -26,10 +26,12 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     c = comparison
     on = f" on {dataset}" if dataset else ""
     if not c.items:
-        return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
+        return f"{c.a} vs. {c.b}{on}: inconclusive (no question has a score in both)"
     sample = counted_runs(c.runs)
     if c.items > 1:
         sample += f" × {counted(c.items, c.item)}"
+    if c.groups is not None:
+        sample += f" in {counted(c.groups, 'group')}"
     if c.borrowed is not None:
         deviation = in_points(100 * sqrt(c.borrowed.variance), plus=False)
         sample += f", sd between seeds {deviation} points from {counted(c.borrowed.cells, 'run')}"
@@ -64,14 +66,47 @@ def pairing_caveats(
         counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
         caveats.append(f"{names} have different numbers of finished seeds: {counts}")
     if left_out := max((c.left_out for c in comparisons), default=0):
-        caveats.append(f"up to {counted(left_out, 'question')} left out: not scored in every run")
+        caveats.append(
+            f"up to {counted(left_out, 'question')} left out: no score in one of the two compared; "
+            "if that is because they failed, bounds do not cover them"
+        )
+    if related := [c for c in comparisons if c.groups is not None]:
+        fewest = min(related, key=lambda c: c.groups or 0)
+        caveats.append(
+            f"{counted(fewest.items, 'question')} in {counted(fewest.groups or 0, 'group')}: those "
+            "of one group (in the column that names groups, otherwise of nearly the same text) are "
+            "averaged, because they are not independent"
+        )
+    caveats += [
+        missing_text(c)
+        for c in comparisons
+        if c.misses_unlike or (c.verdict != "inconclusive" and c.bounds_span_zero)
+    ]
     return caveats
+
+
+def missing_text(c: Comparison) -> str:
+    """How missing scores limit a comparison."""
+    low, high = map(in_points, c.bounds)
+    shares = " and ".join(f"{100 * share:.1f} %" for share in c.missing)
+    text = f"{c.a} and {c.b} miss {shares} of their scores"
+    if c.misses_unlike:
+        return (
+            f"{text}, which differs beyond chance (p {_p(c.missing_p)}): their interval and p "
+            "allow for every value of the missing scores"
+        )
+    return (
+        f"{text}, not differently: if they are not missing at random, the difference may be "
+        f"anything in [{low}, {high}], which would change the verdict"
+    )
 
 
 def _required_sample(c: Comparison) -> str:
     """The sample sizes that would detect a difference of the observed size, as far as realistic."""
+    if c.misses_unlike:
+        return "needs the missing scores"
     if not isfinite(c.high):
-        return "needs more seeds"
+        return "needs more groups of questions" if c.groups == 1 else "needs more seeds"
     if c.effect == 0 or sum(c.variances) == 0:
         nothing = "no difference was observed" if c.effect == 0 else "nothing varies in these runs"
         return f"{nothing}, so the sample size needed cannot be estimated"

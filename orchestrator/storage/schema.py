@@ -119,6 +119,7 @@ EVALUATIONS = pa.schema(
         pa.field("greedy", pa.bool_()),
         pa.field("tier", pa.string()),
         *SAMPLES,
+        pa.field("group", pa.string()),  # of related questions; null for a question by itself
     ]
 )
 
@@ -126,9 +127,9 @@ EVALUATIONS = pa.schema(
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
 # Columns that tables of earlier versions lack, in the order in which they were added.
-ADDED = ("score", "scores", "components", "episode", "episodes")
+ADDED = ("score", "scores", "components", "episode", "episodes", "group")
 # Those of them that are only written where they hold anything: other tables stay as they were.
-OPTIONAL = ("episode", "episodes")
+OPTIONAL = ("episode", "episodes", "group")
 
 
 def without_empty(table: pa.Table) -> pa.Table:

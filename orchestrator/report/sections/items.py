@@ -15,8 +15,9 @@ from orchestrator.stats.sentences import NONE, in_points, range_text, sentence
 MOST_QUESTIONS = 20
 MOST_PAIRS = 45  # of a figure: ten arms
 METHOD = (
-    "Each pair is compared on the questions that have a score in all runs of both; a question's "
-    "samples are averaged within a run, and runs are paired by seed. In brackets: the 95 % "
+    "Each pair is compared on the questions that have a score in both; a question's samples are "
+    "averaged within a run, and runs are paired by question. Related questions are averaged within "
+    "their group. In brackets: the 95 % "
     "interval, for new questions and, with several runs, for new seeds; p is two-sided. Holm's "
     "correction covers all pairs of this page. One arm beats another where the interval excludes "
     "zero and the corrected p is at most .05. The comparison of a single run is inconclusive, "
@@ -74,17 +75,17 @@ def arms_table(analysis: ItemAnalysis) -> Table:
     body = []
     for arm in analysis.arms:
         level = NONE
-        if arm.accuracy:
-            mean, least, most, _ = arm.accuracy
+        if (accuracy := arm.accuracy(analysis.groups)) is not None:
+            mean, least, most, _ = accuracy
             level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
         samples = "–".join(map(str, dict.fromkeys(arm.samples)))
-        counts = (f"{len(arm.shared):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
+        counts = (f"{len(arm.questions):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
         body.append((arm.name, arm.metric, level, *counts))
     return Table(
         "Arms",
         ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score"),
         body,
-        "The mean over the questions that have a score in every run of the arm, with its 95 % "
+        "The mean over the questions that have a score in some run of the arm, with its 95 % "
         "interval for new questions and, with several runs, new seeds. Samples: per question. No "
         "score: samples with an error, which are left out.",
     )
@@ -102,18 +103,26 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
             range_text(least.items, most.items, MOST_ITEMS),
         )
         seeds = " / ".join(map(str, dict.fromkeys(c.runs)))
-        counts = (f"{c.items:,}", f"{c.left_out:,}", seeds)
+        groups = NONE if c.groups is None else f"{c.groups:,}"
+        missing = bounds = NONE
+        if any(c.missing):
+            missing = " / ".join(f"{100 * share:.1f}" for share in c.missing)
+            bounds = f"[{', '.join(map(in_points, c.bounds))}]"
+        counts = (f"{c.items:,}", groups, f"{c.left_out:,}", missing, bounds, seeds)
         p_values = (f"{c.p:.3g}", f"{c.p_holm:.3g}")
         pair = f"{c.a} − {c.b}"
         body.append((pair, effect_text(effect), *counts, c.test, *p_values, winner, *needed))
     return Table(
         "Pairs",
         (
-            *("pair", "points [95 %]", "questions", "left out", "seeds", "test", "p"),
+            *("pair", "points [95 %]", "questions", "groups", "left out", "missing %", "bounds"),
+            *("seeds", "test", "p"),
             *("Holm's p", "better", "seeds needed", "questions needed"),
         ),
         body,
-        "Left out: questions without a score in some run of the two. Needed: seeds with these "
+        "Groups: of related questions. Left out: questions without a score in one of the two. "
+        "Missing: the share of each one's samples without a score; bounds: the ends of the "
+        "interval if these were all wrong in one and right in the other. Needed: seeds with these "
         "questions, or questions with these seeds, that would detect the difference with 80 % "
         "power; a range, because the difference and how much seeds vary are only estimates.",
     )
@@ -134,7 +143,7 @@ def questions_table(analysis: ItemAnalysis) -> Table:
         ("question", "text", *names, "range"),
         body,
         f"Mean score in % over runs and samples, and the largest difference in points; "
-        f"{len(shown)} of {len(analysis.differing):,} questions that have a score in every run.",
+        f"{len(shown)} of {len(analysis.differing):,} questions that have a score in every arm.",
     )
 
 

@@ -12,7 +12,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report import published as paper
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
-from orchestrator.report.rows import Row, learnable_gain_means
+from orchestrator.report.rows import OWN, Row, learnable_gain_means
 from orchestrator.report.sections.tables import (
     gain_text,
     learnable_text,
@@ -215,14 +215,11 @@ def _judged_early(other: str, family: Family) -> str:
         return NONE
     update = min(between, key=lambda u: abs(u - paper.EARLY * last))
     scores = {
-        name: {
-            row.cell.seed: (list(by_item := row.scores(update)), np.array(list(by_item.values())))
-            for row in group
-        }
-        for name, group in groups.items()
+        name: {row.cell.seed: row.run(update) for row in group} for name, group in groups.items()
     }
     ordering = paper.Ordering("gain", "hard", other)
-    text = _verdict_text(ordering, family, compare_policies(scores))
+    pairs = compare_policies(scores, groups=rows[0].groups.get(OWN, {}))
+    text = _verdict_text(ordering, family, pairs)
     return text if text == NONE else f"{text} after {update}"
 
 

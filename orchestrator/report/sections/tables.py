@@ -5,7 +5,7 @@ dead groups; how much another probe would change.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isfinite, isnan, sqrt
+from math import isfinite, isnan, nan, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,12 +18,13 @@ from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, Row, rising, training_tiers
-from orchestrator.stats.inference import Effect, Interval, mean_effect
+from orchestrator.stats.inference import Effect, Interval, available, group_codes, mean_effect
 from orchestrator.stats.sentences import NONE, in_points, ties_text
 from orchestrator.training.record import pulls_to_base
 
 PREFERRED_K = 8  # as in paper A, table 4
-Value = Callable[[int, int], float]  # samples, correct samples -> a question's value in [0, 1]
+# samples, correct samples -> a question's value in [0, 1], nan where the samples are too few
+Value = Callable[[int, int], float]
 SampleCounts = Mapping[str, tuple[int, int]]  # question -> samples, correct samples
 
 
@@ -37,35 +38,47 @@ class Change(NamedTuple):
 
 
 def change(rows: Sequence[Row], test_set: str, value: Value) -> Change | None:
-    """How a policy's cells changed on a test set; None without a shared scored question."""
+    """How a policy's cells changed on a test set; None without a question scored in both."""
     sides = [(row.counts.get(test_set, {}), row.cell.updates) for row in rows]
     if not all(0 in counts and last in counts for counts, last in sides):
         return None
-    return paired_change([(counts[0], counts[last]) for counts, last in sides], value)
+    pairs = [(counts[0], counts[last]) for counts, last in sides]
+    return paired_change(pairs, value, rows[0].groups.get(test_set, {}))
 
 
 def paired_change(
     sides: Sequence[tuple[SampleCounts, SampleCounts]],
     value: Value,
+    groups: Mapping[str, str],
     only: Collection[str] | None = None,
 ) -> Change | None:
-    """Base and final counts of each seed -> the change over the questions scored in all of them.
+    """Base and final counts of each seed -> the change over the questions scored in both.
 
-    The interval is that of the main comparison: paired by question, nested in seeds.
+    The interval is that of the main comparison: paired by question or group of questions, nested in
+    seeds, and a question counts if it is scored in some seed.
     """
-    scored = [{i for i, (n, _) in counts.items() if n} for pair in sides for counts in pair]
-    shared = sorted(set.intersection(*scored) & set(scored[0] if only is None else only))
-    if not shared:
-        return None
-    base, final = (
-        np.array([[value(*pair[side][i]) for i in shared] for pair in sides]) for side in (0, 1)
+    values = [
+        [{i: value(*each) for i, each in c.items() if only is None or i in only} for c in pair]
+        for pair in sides
+    ]
+    changes = available(
+        [{i: final[i] - base[i] for i in final.keys() & base.keys()} for base, final in values]
     )
-    return Change(float(base.mean()), float(final.mean()), mean_effect(final - base), len(shared))
+    if not changes.items:
+        return None
+    base = float(available([base for base, _ in values]).of(changes.items).mean())
+    effect = mean_effect(changes.values, group_codes(changes.items, groups))
+    return Change(base, base + effect.mean, effect, len(changes.items))
 
 
 def correct_share(n: int, c: int) -> float:
     """A question's mean correctness."""
-    return c / n
+    return c / n if n else nan
+
+
+def pass_share(k: int) -> Value:
+    """A question's pass@k."""
+    return lambda n, c: pass_at_k(n, c, k) if n >= k else nan
 
 
 def policies_of(families: Sequence[Family]) -> list[str]:
@@ -126,7 +139,7 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
             span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
             if not min(updates):
                 entries[policy] = "not compared"
-            elif change := paired_change(sides, correct_share):
+            elif change := paired_change(sides, correct_share, rows[0].groups.get(OWN, {})):
                 level = f"{100 * change.final:.1f} after {span} updates"
                 entries[policy] = f"{level} ({effect_text(change.effect)})"
         body.append((family.title, *(entries.get(policy, NONE) for policy in policies)))
@@ -193,18 +206,23 @@ def span_text(match: StepsToMatch) -> str:
 
 
 def best_k(rows: Sequence[Row], test_set: str) -> int | None:
-    """8 where every question has enough samples, else the largest possible k; None without any."""
+    """8 where questions have enough samples, else the largest possible k; None without any."""
     tables = [counts for row in rows for counts in row.counts.get(test_set, {}).values()]
-    fewest = min((n for counts in tables for n, _ in counts.values() if n), default=0)
+    fewest = min((max((n for n, _ in each.values()), default=0) for each in tables), default=0)
     usable = [k for k in (rows[0].cell.pass_at if rows else ()) if k <= fewest]
     return PREFERRED_K if PREFERRED_K in usable else max(usable, default=None)
 
 
 def measures(rows: Sequence[Row], test_set: str) -> list[tuple[str, Value]]:
-    """Accuracy, and pass@k where every question has enough samples."""
+    """Accuracy, and pass@k with how many questions errors have left with too few samples."""
     k = best_k(rows, test_set)
     accuracy: tuple[str, Value] = ("accuracy", correct_share)
-    return [accuracy] if k is None else [accuracy, (f"pass@{k}", lambda n, c: pass_at_k(n, c, k))]
+    if k is None:
+        return [accuracy]
+    tables = [row.counts[test_set][u] for row in rows for u in (0, row.cell.updates)]
+    left_out = max(sum(n < k for n, _ in counts.values()) for counts in tables)
+    without = f" (up to {left_out:,} of {len(tables[0]):,} questions left out)" if left_out else ""
+    return [accuracy, (f"pass@{k}{without}", pass_share(k))]
 
 
 def pass_at(families: Sequence[Family]) -> Table:
@@ -227,7 +245,7 @@ def pass_at(families: Sequence[Family]) -> Table:
         body,
         "In %, after training; in parentheses the difference to the base model in points with its "
         "95 % interval over questions and seeds. pass@k is the unbiased estimate from all samples "
-        "of a question.",
+        "of a question; left out: questions that errors leave with fewer than k samples.",
     )
 
 
@@ -293,7 +311,11 @@ def _change_of(rows: Sequence[Row], name: str, scale: float = 1.0) -> Change | N
         [{i: (t.episodes, getattr(t, name)) for i, t in row.turns[side].items()} for row in rows]
         for side in (0, 1)
     )
-    return paired_change([*zip(before, after, strict=True)], lambda n, summed: summed / n / scale)
+    return paired_change(
+        [*zip(before, after, strict=True)],
+        lambda n, summed: summed / n / scale,
+        rows[0].groups.get(OWN, {}),
+    )
 
 
 def _mean_turns(rows: Sequence[Row], name: str) -> tuple[str, str]:
@@ -358,7 +380,7 @@ def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
         row.held_out if kind == "band" else (row.counts[OWN][0], row.counts[OWN][row.cell.updates])
         for row in rows
     ]
-    return paired_change(sides, correct_share, questions)
+    return paired_change(sides, correct_share, rows[0].groups.get(OWN, {}), questions)
 
 
 LEDGER = {  # column headings
