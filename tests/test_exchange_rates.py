@@ -152,7 +152,7 @@ def test_one_model_needs_no_hint_and_the_pool_alone_can_be_read(tmp_path: Path) 
     rows = [skywork_row("2+2", ["4"], only=8)]
     assert rates(imported(tmp_path, rows, TASK)) == {"2+2": 0.5}
     pool = imported(tmp_path, rows, get_task("file", marker="text"), layout="dapo")
-    assert pool.kind == "prompts" and pool.prompts[0].answer == '["4"]'
+    assert pool.kind == "prompts" and pool.prompts[0].answer == "4"
     assert "the marker file/2/lenient/number cannot use the answer: choose another" in refusal(
         tmp_path, rows, TASK, layout="dapo"
     )
