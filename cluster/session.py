@@ -96,8 +96,7 @@ def _check_limits() -> None:
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # Ray raises its limit to this one
     if 0 <= limit < OPEN_FILES:
         raise RayFails(
-            f"ulimit -n allows a process {counted(limit, 'open file')}, and Ray needs "
-            f"{OPEN_FILES}: raise it"
+            f"ulimit -n allows a process {limit} open files, and Ray needs {OPEN_FILES}: raise it"
         )
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit != resource.RLIM_INFINITY and (user := os.geteuid()):
@@ -108,8 +107,7 @@ def _check_limits() -> None:
         used = sum(info["num_threads"] or 0 for info in own)
         if limit - used < THREADS:
             raise RayFails(
-                f"ulimit -u allows this user {counted(limit, 'thread')}, of which "
-                f"{used} are in use, and Ray "
+                f"ulimit -u allows this user {limit} threads, of which {used} are in use, and Ray "
                 f"starts {THREADS}: raise it, or end other processes"
             )
     folder = ray_folder()

@@ -19,6 +19,7 @@ from exchange_files import (
 
 from orchestrator.cli.main import main
 from orchestrator.exchange import Hints, import_probe
+from orchestrator.plugins.counts import counted_label
 from tasks import TaskError, get_task
 from tasks.sources.files import INSTRUCTIONS, SYSTEM, TURNS
 
@@ -94,7 +95,10 @@ def test_chats_become_questions_and_what_is_dropped_is_counted(
 ) -> None:
     probe = imported(tmp_path, [row], TASK, hints=Hints(**hints))
     assert (probe.kind, texts(probe)) == ("prompts", [("2+2?", "4")])
-    assert f"1 {SYSTEM} (line 1)" in probe.notes and f"2 {TURNS} (line 1)" in probe.notes
+    assert (
+        f"{counted_label(1, SYSTEM)} (line 1)" in probe.notes
+        and f"2 {TURNS} (line 1)" in probe.notes
+    )
     assert probe.layout == ("trl" if "label" not in row else "openrlhf")
 
 

@@ -22,6 +22,7 @@ from orchestrator.exchange import (
     import_file,
     import_probe,
 )
+from orchestrator.plugins.counts import counted_label
 from orchestrator.storage.errors import UserError
 from tasks import TaskError
 
@@ -89,7 +90,9 @@ def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path) -> 
     dropped = "rows dropped: not in the task's training pool"
     assert f"2 {dropped} (line 4, line 5)" in probe.notes
     assert imported(tmp_path, rows, OBJECTS).prompts[0].tier == "all"
-    assert f"every row was dropped. 1 {dropped}" in refusal(tmp_path, rows[3:4], OBJECTS, pool=pool)
+    assert f"every row was dropped. {counted_label(1, dropped)}" in refusal(
+        tmp_path, rows[3:4], OBJECTS, pool=pool
+    )
 
 
 @pytest.mark.parametrize("rated", [True, False], ids=["rates", "completions"])

@@ -27,6 +27,7 @@ from orchestrator.exchange import (
     write_import,
 )
 from orchestrator.exchange.columns import exact_count
+from orchestrator.plugins.counts import counted_label
 from orchestrator.storage.schema import DIFFICULTY
 from tasks.sources.files import INSTRUCTIONS
 
@@ -170,7 +171,7 @@ def test_dapo_is_a_pool_without_rates_and_its_instructions_are_removed(
     probe = import_probe(file, None, TASK)
     assert (probe.layout, probe.kind) == ("verl", "prompts")
     assert [p.question for p in probe.prompts] == ["What is\n\n2+2?", "1+1"]
-    assert any(note.startswith(f"1 {INSTRUCTIONS}") for note in probe.notes)
+    assert any(note.startswith(counted_label(1, INSTRUCTIONS)) for note in probe.notes)
     assert any(note.startswith("no solve rates: a pool of prompts only") for note in probe.notes)
     write_import(probe, tmp_path / "pool.parquet")
     assert pq.read_table(tmp_path / "pool.parquet").num_rows == 2

@@ -48,6 +48,7 @@ from orchestrator.cost.throughput import (
     token_lengths,
     worker_device,
 )
+from orchestrator.difficulty.estimates import START, live_chance
 from orchestrator.pipeline.estimate import estimate_costs, live_share, probe_labels
 from orchestrator.pipeline.run import Run
 from orchestrator.probing.outcomes import NONE
@@ -244,13 +245,14 @@ def test_dead_groups_are_skipped_where_that_is_exact(
 def test_the_live_share_follows_the_pools_pass_rates() -> None:
     right, wrong, none = OUTCOMES.index("correct"), OUTCOMES.index("wrong"), NONE
     unknown = np.full((10, 4), none, dtype=np.uint8)
-    assert live_share(unknown, 8) == pytest.approx(1 - 2 / 9), "any pass rate is as likely"
+    assumed = float(START @ live_chance(8))
+    assert live_share(unknown, 8) == pytest.approx(assumed)
     mixed = np.array([[right, wrong] * 2] * 100, dtype=np.uint8)
     assert live_share(mixed, 8) > 0.95
     never = np.full((100, 4), wrong, dtype=np.uint8)
     assert live_share(never, 8) < 0.1
     errors = np.full((100, 4), OUTCOMES.index("error"), dtype=np.uint8)
-    assert live_share(errors, 8) == pytest.approx(1 - 2 / 9)
+    assert live_share(errors, 8) == pytest.approx(assumed)
 
 
 def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None:

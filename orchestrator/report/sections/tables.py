@@ -14,6 +14,7 @@ from orchestrator.config.experiment import value_text
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.evaluation.turns import total
+from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
 from orchestrator.report.content import Claims, Table
@@ -221,7 +222,8 @@ def measures(rows: Sequence[Row], test_set: str) -> list[tuple[str, Value]]:
         return [accuracy]
     tables = [row.counts[test_set][u] for row in rows for u in (0, row.cell.updates)]
     left_out = max(sum(n < k for n, _ in counts.values()) for counts in tables)
-    without = f" (up to {left_out:,} of {len(tables[0]):,} questions left out)" if left_out else ""
+    of = counted(len(tables[0]), "question")
+    without = f" (up to {left_out:,} of {of} left out)" if left_out else ""
     return [accuracy, (f"pass@{k}{without}", pass_share(k))]
 
 
