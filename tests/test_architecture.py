@@ -266,6 +266,7 @@ def counted_nouns() -> set[str]:
 
 PLURALS = {  # values before a plural that are texts, never 1, or not counts of that noun
     "cluster.ray_internals": {"used[1] runs"},
+    "cluster.session": {"limit files"},
     "decile.trl": {"self._shared updates"},
     "orchestrator.config.catalog": {"needs rollouts"},
     "orchestrator.config.probe": {"k samples"},

@@ -227,7 +227,7 @@ def test_listed_prompts_are_left_out_of_the_pool_with_its_label_noise(tmp_path: 
     dataset = replace(LETTERS.dataset, label_noise=0.25, without=file)
     pool = load_pool(dataset)
     assert {p.prompt_id for p in noisy.train} - {p.prompt_id for p in pool.train} == {*wrong}
-    assert pool.notes[-1] == f"5 of 80 training prompts are left out: they are listed in {file}"
+    assert pool.notes[-1] == f"5 of 80 training prompts left out: listed in {file}"
     assert pool.test_hash == LETTERS.test_hash
     clean = load_pool(replace(dataset, label_noise=0.0))
     assert len(clean.train) == 80, "the listed prompts are those with wrong golds"
