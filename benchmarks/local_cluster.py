@@ -71,16 +71,15 @@ def token_head(home: Path, cpus: int = 2) -> Iterator[dict[str, str]]:
     before = set(psutil.pids())
     ray(
         env,
-        *("start", "--head", "--port", str(port), "--dashboard-host", "127.0.0.1"),
-        *(
-            "--dashboard-port",
-            str(dashboard),
-            "--temp-dir",
-            str(home / "ray"),
-            "--num-cpus",
-            str(cpus),
-        ),
-        *("--dashboard-agent-listen-port", str(agent), "--object-store-memory", "200000000"),
+        "start",
+        "--head",
+        f"--port={port}",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-port={dashboard}",
+        f"--temp-dir={home / 'ray'}",
+        f"--num-cpus={cpus}",
+        f"--dashboard-agent-listen-port={agent}",
+        "--object-store-memory=200000000",
     )
     try:
         addresses = {"RAY_ADDRESS": f"http://127.0.0.1:{dashboard}", "HEAD": f"127.0.0.1:{port}"}

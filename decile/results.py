@@ -70,7 +70,7 @@ class Results:
     def __repr__(self) -> str:
         plan = self.analysis.plan
         done = f"{len(self.analysis.rows):,} of {counted(len(plan.cells), 'cell')} finished"
-        done += f", {len(self.failed):,} failed" * bool(self.failed)
+        done += f", {len(self.failed):,} failed" if self.failed else ""
         return f"<Results of {plan.name}: {done}>"
 
 

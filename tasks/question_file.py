@@ -437,7 +437,11 @@ class QuestionFile(ReadTask):
         tier = str(column_value(row, self.tier)) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None
         return make_prompt(
-            *(self.name, question, gold, tier, info),
+            self.name,
+            question,
+            gold,
+            tier,
+            info,
             info_in_id=in_id and bool(info),
             group=self.group_of(row),
         )

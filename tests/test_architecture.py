@@ -402,3 +402,27 @@ def test_ray_accepts_the_cluster_file() -> None:
 
     config = yaml.safe_load((ROOT / "cluster" / "ray-cluster.yaml").read_text())
     validate_config(prepare_config(config))
+
+
+def packed(tree: ast.AST) -> Iterator[ast.AST]:
+    """A text times a condition, and arguments in a tuple that is unpacked at once."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = node.left, node.right
+            texts = [isinstance(side, ast.JoinedStr | ast.Constant) for side in sides]
+            conditions = [isinstance(side, ast.Compare | ast.BoolOp) for side in sides]
+            if any(texts) and any(conditions):
+                yield node
+        if isinstance(node, ast.Call):
+            starred = [each.value for each in node.args if isinstance(each, ast.Starred)]
+            yield from (value for value in starred if isinstance(value, ast.Tuple))
+
+
+def test_nothing_is_packed_to_fit() -> None:
+    for module, file in source_modules().items():
+        lines = [ast.unparse(node) for node in packed(ast.parse(file.read_text()))]
+        assert not lines, f"{module}: write a conditional expression, or name the arguments"
+
+
+def test_a_packed_line_is_noticed() -> None:
+    assert [*packed(ast.parse("f(*(a, b), c=1)"))] and [*packed(ast.parse("'s' * (n > 1)"))]

@@ -220,7 +220,9 @@ def export(arguments: argparse.Namespace) -> int:
         check_output(out, inputs=[arguments.subset, *filter(None, [texts]), *options])
         summary = export_subset(arguments.subset, prompts, task, layout, out, provenance, card)
     text = f"subset: {out}\nprovenance: {out}.provenance.json"
-    _print_result(summary, text + f"\ncard: {out}.card.md" * arguments.card, arguments.json)
+    _print_result(
+        summary, text + (f"\ncard: {out}.card.md" if arguments.card else ""), arguments.json
+    )
     return 0
 
 
@@ -282,7 +284,7 @@ def _reads_experiment(
     if missing := [options[name] for name in needed if name not in given]:
         example = arguments.example
         if from_experiment:
-            out = " --layout trl --out train.jsonl" * ("layout" in of_experiment)
+            out = " --layout trl --out train.jsonl" if "layout" in of_experiment else ""
             words = example.split()[:2]
             example = f"{' '.join(words)} experiments.yaml -e quickstart --policy hard{out}"
         raise UserError(f"missing {', '.join(missing)}: write {example}")

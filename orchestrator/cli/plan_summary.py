@@ -232,9 +232,11 @@ def _probes(run: Run) -> list[dict[str, Any]]:
             size = min(cell.size for cell in cells_of(run.plan.cells, spec))
             by_outcome = np.bincount(outcomes.codes.ravel(), minlength=len(OUTCOMES))
             weak = pool_warning(
-                *(correct, outcomes.codes.shape[1] - error, size),
-                dict(zip(OUTCOMES, by_outcome.tolist(), strict=True)),
-                spec.settings.limit_text,
+                successes=correct,
+                scorable=outcomes.codes.shape[1] - error,
+                size=size,
+                outcomes=dict(zip(OUTCOMES, by_outcome.tolist(), strict=True)),
+                limit=spec.settings.limit_text,
             )
         probes.append(
             {
@@ -292,9 +294,9 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
             f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: "
             f"{counted(cell['size'], 'prompt')}, {counted(cell['updates'], 'update')} × "
             f"{counted(cell['prompts_per_update'], 'prompt')}"
-            + f", each {copies} times" * (copies > 1)
-            + f", up to {draws} times as many drawn" * (draws > 1)
-            + f"; the same prompts as {cell['same_as']}, trained once" * bool(cell["same_as"])
+            + (f", each {copies} times" if copies > 1 else "")
+            + (f", up to {draws} times as many drawn" if draws > 1 else "")
+            + (f"; the same prompts as {cell['same_as']}, trained once" if cell["same_as"] else "")
         )
     lines += ["", f"{counted(len(view['cells']), 'cell')}, {view['cells_owed']} to run"]
     lines += _changed_lines(view["changed"])
@@ -306,9 +308,9 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         if probe["weak_signal"]:
             lines.append(f"  warning: {probe['weak_signal']}")
     most = view["rollouts_owed_at_most"]
-    discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
+    discarded = f" (up to {most:,} with discarded ones)" if most > view["rollouts_owed"] else ""
     refreshes = view["refresh_rollouts_owed"]
-    of_these = f" ({refreshes:,} in refreshes)" * bool(refreshes)
+    of_these = f" ({refreshes:,} in refreshes)" if refreshes else ""
     rollouts = f"{counted(view['rollouts_owed'], 'rollout')}{discarded}{of_these}"
     if view["updates_owed"]:
         lines.append(f"{counted(view['updates_owed'], 'update')}, {rollouts} to run")

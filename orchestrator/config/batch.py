@@ -97,7 +97,9 @@ class GrpoBatch:
         if repeats and self.prompts_per_update % prompts == 0:
             prompts *= self.copies(prompts)
         if prompts < self.prompts_per_update:
-            divisor = f"; a number that divides {self.prompts_per_update} is repeated" * repeats
+            divisor = (
+                f"; a number that divides {self.prompts_per_update} is repeated" if repeats else ""
+            )
             return (
                 f"{counted(prompts, 'prompt')}, fewer than the "
                 f"{self.prompts_per_update} of one update: write "

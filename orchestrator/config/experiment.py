@@ -445,7 +445,9 @@ class Experiment(Settings):
                     f"{served!r:.80} is one model, and the grid has {len(self.grid.model)}: leave "
                     "model out (each is then served under its Hub id), or write an experiment "
                     "for each",
-                    *(name, "engine_args", "model"),
+                    name,
+                    "engine_args",
+                    "model",
                 )
         return self
 
@@ -455,7 +457,8 @@ class Experiment(Settings):
             raise setting_error(
                 "true: TRL gives vLLM the weights of every update on a GPU: write resources: "
                 "{gpus: 1}, or use_vllm: false",
-                *("grpo", "use_vllm"),
+                "grpo",
+                "use_vllm",
             )
         return self
 
@@ -469,20 +472,23 @@ class Experiment(Settings):
             raise setting_error(
                 f"every is {every}, and a refresh needs Decile's decoder: leave out {by_trl}, or "
                 "write every: 0",
-                *("refresh", "every"),
+                "refresh",
+                "every",
             )
         if every % max(1, shared):
             raise setting_error(
                 f"every is {every}, in the middle of a generation, which serves {shared:g} "
                 f"updates: write a multiple of {shared:g}",
-                *("refresh", "every"),
+                "refresh",
+                "every",
             )
         if every >= updates:
             raise setting_error(
                 f"every is {every}, and there are {counted(updates, 'update')}, so "
                 "that nothing is refreshed "
                 f"before the last: write at most {max(1, updates - 1)}, or 0",
-                *("refresh", "every"),
+                "refresh",
+                "every",
             )
         return self
 

@@ -301,7 +301,8 @@ class Evaluate(Settings):
                 raise setting_error(
                     f"pass@{k} needs {k} samples per question, not {most}: write samples: {k}, "
                     f"or remove {k}",
-                    *("pass_at", index),
+                    "pass_at",
+                    index,
                 )
         return self
 

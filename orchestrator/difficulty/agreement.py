@@ -22,6 +22,7 @@ from scipy.special import gammaln
 from scipy.stats import betabinom
 
 from orchestrator.difficulty.estimates import counts, fit_weights
+from orchestrator.plugins.counts import counted
 from tasks.marking.spelling import normalize_latex
 
 SHARE = 2 / 3  # of a prompt's completions with an answer that must agree
@@ -84,7 +85,7 @@ class Agreement(NamedTuple):
         """Why disputed golds are not suspected; empty where they are, and where there is none."""
         if self.credible or not self.on_other:
             return ""
-        prompts = f"{self.on_other:,} prompt{'s' * (self.on_other > 1)}"
+        prompts = counted(self.on_other, "prompt")
         disputed = f"completions agree on another answer than the gold one on {prompts}"
         if self.on_gold <= self.on_other:
             return (

@@ -123,9 +123,9 @@ def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) ->
 
     `shared`: those that another probe draws.
     """
-    up_to = "up to " * at_most
+    up_to = "up to " if at_most else ""
     if shared:
-        stored = f", {total - missing - shared:,} stored" * (total > missing + shared)
+        stored = f", {total - missing - shared:,} stored" if total > missing + shared else ""
         of_another = f"{shared:,} of {counted(total, 'sample')} shared with another probe"
         return f"{of_another}{stored}, {missing:,} to draw"
     if not missing:

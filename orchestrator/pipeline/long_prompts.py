@@ -14,7 +14,7 @@ from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.plugins.counts import counted
+from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.training.cell_folder import cell_state
 
@@ -54,11 +54,11 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
         if prompts and run.pending(spec).samples:
             kind = "training prompt" if spec.split == "train" else "test question"
             first, listed = prompts[0], ", ".join(f"{each.row:,}" for each in prompts[:_LISTED])
-            more = f" and {len(prompts) - _LISTED} more" * (len(prompts) > _LISTED)
+            more = f" and {len(prompts) - _LISTED} more" if len(prompts) > _LISTED else ""
             message = (
                 f"{kind} {first.row:,} ({first.prompt_id}, {first.question!r}…) has "
                 f"{counted(first.tokens, 'token')}, and {limit.reason}: shorten or remove "
-                f"{kind}{'s' * (len(prompts) > 1)} {listed}{more}"
+                f"{noun_for(len(prompts), kind)} {listed}{more}"
             )
             raise plan.source.error(message, "datasets", spec.dataset.name)
 

@@ -122,7 +122,7 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
                 failures.append(error)
     if failures:
         others = len(failures) - 1
-        more = f" (and {counted(others, 'more cell')})" * (others > 0)
+        more = f" (and {counted(others, 'more cell')})" if others > 0 else ""
         raise PolicyError(f"{failures[0]}{more}") from failures[0]
     return tables
 

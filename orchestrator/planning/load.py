@@ -77,13 +77,15 @@ def load_pools(
         try:
             pool = pools[name] = load_pool(dataset)
         except TaskError as error:
-            advice = f"; {fetch_advice(loaded, budget_path[1])}" * isinstance(error, NotCached)
+            advice = (
+                f"; {fetch_advice(loaded, budget_path[1])}" if isinstance(error, NotCached) else ""
+            )
             raise loaded.error(f"{error}{advice}", "datasets", name) from error
         if name in resolved.datasets:
             if not pool.train:
                 message = "has no training prompts: it is for evaluation only"
                 if pool.dropped_prompts:
-                    duplicates = " or near duplicates of them" * dataset.drop_overlap
+                    duplicates = " or near duplicates of them" if dataset.drop_overlap else ""
                     message = (
                         f"has no training prompts left, because all {pool.dropped_prompts:,} are "
                         f"test questions{duplicates}: use different questions for training and test"

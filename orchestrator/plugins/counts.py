@@ -8,7 +8,12 @@ _PLURAL = re.compile(r"((?:[a-z]+ )?[a-z]+?)s( with [a-z]+)?(?: (are|have|were|d
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 seed`, `2 seeds`; `plural`, where it is another than the noun with an s."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+    return f"{number:,} {noun_for(number, noun, plural)}"
+
+
+def noun_for(number: int, noun: str, plural: str = "") -> str:
+    """The noun alone, in the form that a number needs."""
+    return noun if number == 1 else plural or f"{noun}s"
 
 
 def counted_label(number: int, label: str) -> str:

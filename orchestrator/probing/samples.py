@@ -180,7 +180,9 @@ def update_marks(
     stale = [row for row in rows if row["marker"] != marker]
     completions = [
         Completion(
-            *(row["completion"], row["tokens"], row["finish"]),
+            text=row["completion"],
+            tokens=row["tokens"],
+            finish=row["finish"],
             episode=stored_episode(row["episode"]),
         )
         for row in stale

@@ -191,7 +191,7 @@ def collapse_seen(seeds: int) -> str:
     return (
         "a policy that ends below the base model in a third of its seeds: seen with a probability "
         f"of {100 * (1 - missed**seeds):.0f} % ({counted(seeds, 'seed')}"
-        + f"; {100 * POWER:.0f} % needs {enough}" * (seeds < enough)
+        + (f"; {100 * POWER:.0f} % needs {enough}" if seeds < enough else "")
         + ")"
     )
 

@@ -5,7 +5,7 @@ from math import floor, isfinite, log10, sqrt
 from typing import Any
 
 from orchestrator.planning.cells import axis_names
-from orchestrator.plugins.counts import counted
+from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.stats.comparison import Comparison
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
@@ -117,7 +117,7 @@ def _required_sample(c: Comparison) -> str:
     if not c.covers_seeds:
         if items and items <= most_items:
             return f"needs more seeds and about {_two_digits(max(items, c.items + 1)):,} {c.item}s"
-        return f"{NO_DIFFERENCE} in this seed; " * negligible + "needs more seeds"
+        return (f"{NO_DIFFERENCE} in this seed; " if negligible else "") + "needs more seeds"
     least, most = c.needed_range
     options = []
     if seeds is not None and seeds <= most_seeds:
@@ -197,7 +197,7 @@ def dropped_summary(manifest: Mapping[str, Any]) -> str:
     names = []
     for name, values in seeds.items():
         unique = list(dict.fromkeys(values))
-        names.append(f"seed{'s' * (len(unique) > 1)} {', '.join(map(str, unique))} of {name}")
+        names.append(f"{noun_for(len(unique), 'seed')} {', '.join(map(str, unique))} of {name}")
     total = len(manifest["cells"])
     return (
         f"{dropped['cap']} leaves out {'; '.join(names)}: {len(cells)} of {counted(total, 'cell')}"

@@ -62,7 +62,9 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
         tolerated = max(TOLERATED_FAILURES, max_errors * len(answers))
         for name in functions:
             values = reward_values(
-                *(name, answers, task.messages),
+                name,
+                answers,
+                task.messages,
                 answer_name=task.answer_name,
                 completion_ids=completion_ids,
                 tolerated=tolerated,

@@ -120,10 +120,15 @@ def build_trainer(
             max_errors = cell.probe.dataset.max_marking_errors
             trainer.rollout_func = Player(trainer.decoder, task, subset, max_errors)
     if history is not None:
-        row, prompts = partial(training_row, task), PromptTable.of(subset)
-        reward, workers = partial(with_rewards, cell), Workers.of(cell)
         trainer.chooser = Chooser(
-            *(cell.online, history, prompts, record.groups, row, mark, reward, workers),
+            online=cell.online,
+            history=history,
+            prompts=PromptTable.of(subset),
+            groups=record.groups,
+            row=partial(training_row, task),
+            mark=mark,
+            reward=partial(with_rewards, cell),
+            workers=Workers.of(cell),
             allocation=cell.allocation,
         )
     return trainer

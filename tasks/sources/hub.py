@@ -58,7 +58,7 @@ class Repository:
         """Its page."""
         from huggingface_hub import constants
 
-        return f"{constants.ENDPOINT}/{'datasets/' * (self.kind == 'dataset')}{self.id}"
+        return f"{constants.ENDPOINT}/{('datasets/' if self.kind == 'dataset' else '')}{self.id}"
 
     def reads(self, path: str) -> bool:
         """Whether one of its files is read."""

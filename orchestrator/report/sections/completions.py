@@ -74,7 +74,9 @@ def _message(message: Mapping[str, Any], limit: int, some_failed: bool = False) 
     calls = "\n".join(map(_call, message.get("tool_calls") or []))
     parts = [visible(part, limit) for part in (*thoughts, text, calls) if part]
     failed = role == "tool" and some_failed and text.startswith(_ERROR)
-    speaker = " ".join(filter(None, [role, str(message.get("name") or ""), "error" * failed]))
+    speaker = " ".join(
+        filter(None, [role, str(message.get("name") or ""), ("error" if failed else "")])
+    )
     return Message(one_line(speaker, 60), "\n".join(parts) or "(empty)", failed)
 
 

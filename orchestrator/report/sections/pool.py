@@ -375,7 +375,7 @@ def _unsolved(pool: PoolAnalysis) -> list[Block]:
 
 def _title(prompts: int, what: str, shown: str) -> str:
     """The title of a list; `shown` says which are listed, if not all."""
-    return f"{counted(prompts, 'prompt')} {what}" + f"; {shown}" * (prompts > LISTED)
+    return f"{counted(prompts, 'prompt')} {what}" + (f"; {shown}" if prompts > LISTED else "")
 
 
 def agreement_text(agreed: Agreement) -> str:
@@ -441,8 +441,11 @@ def _card(examples: Sequence[Example], about: str = "") -> Completions:
     """Completions of one prompt."""
     samples = [
         Sample(
-            f"sample {e.sample}" + (f", answer {one_line(e.extracted, 40)}" if e.extracted else ""),
-            *(e.outcome, e.completion, e.episode),
+            name=f"sample {e.sample}"
+            + (f", answer {one_line(e.extracted, 40)}" if e.extracted else ""),
+            outcome=e.outcome,
+            completion=e.completion,
+            episode=e.episode,
         )
         for e in examples
     ]

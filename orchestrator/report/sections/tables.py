@@ -432,8 +432,12 @@ def results(rows: Sequence[Row]) -> Table:
         "Gain: final minus base accuracy of this run, with its 95 % interval over questions; it "
         "does not cover other seeds. Generated tokens: those of training. Tied at cutoff: prompts "
         "chosen at random among those whose score equals that of the last chosen one."
-        + drawn * discards
-        + " Wrong golds: prompts of the subset whose gold answer label noise has replaced." * noisy,
+        + (drawn if discards else "")
+        + (
+            " Wrong golds: prompts of the subset whose gold answer label noise has replaced."
+            if noisy
+            else ""
+        ),
     )
 
 
@@ -487,6 +491,22 @@ def ledgers(rows: Sequence[Row]) -> Table:
     )
 
 
+GROUPS = (
+    "% of groups, of generated tokens and of updates, mean over seeds. Truncated: all wrong, and "
+    "at least half of the answers were cut off by the token limit. Live tokens: the share of "
+    "generated tokens with a nonzero advantage. Dead updates have no live group: only the KL term "
+    "changes the weights where beta > 0 and dead groups are not masked; otherwise nothing does (–)."
+)
+SHAPED_GROUPS = (
+    " Live groups are counted by correctness. Rewards differ: groups with advantages. Phantom: "
+    "those of them whose correctness does not differ; they move the weights, too."
+)
+DISCARDED_GROUPS = (
+    " Kinds of groups are those of groups trained on; live of drawn and discarded are shares of "
+    "all groups drawn, while learnable % averages over updates."
+)
+
+
 def groups(families: Sequence[Family]) -> Table:
     """Live and dead groups, and the shares of tokens and updates with a learning signal."""
     body = []
@@ -533,17 +553,7 @@ def groups(families: Sequence[Family]) -> Table:
             *("live tokens", "dead updates", "KL only"),
         ),
         body,
-        "% of groups, of generated tokens and of updates, mean over seeds. Truncated: all wrong, "
-        "and at least half of the answers were cut off by the token limit. Live tokens: the share "
-        "of generated tokens with a nonzero advantage. Dead updates have no live group: only the "
-        "KL term changes the weights where beta > 0 and dead groups are not masked; otherwise "
-        "nothing does (–)."
-        + shaped
-        * " Live groups are counted by correctness. Rewards differ: groups with advantages. "
-        "Phantom: those of them whose correctness does not differ; they move the weights as well."
-        + discards
-        * " Kinds of groups are those of groups trained on; live of drawn and discarded are "
-        "shares of all groups drawn, while learnable % averages over updates.",
+        GROUPS + (SHAPED_GROUPS if shaped else "") + (DISCARDED_GROUPS if discards else ""),
     )
 
 

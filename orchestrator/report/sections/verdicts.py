@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orchestrator.plugins.counts import counted
+from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.report.compare import (
     BudgetMismatch,
     Control,
@@ -77,7 +77,7 @@ def match_text(match: StepsToMatch) -> str:
 def mismatch_text(mismatch: BudgetMismatch) -> str:
     """Which policies are not comparable, and what would make them so."""
     policies = ", ".join(
-        f"{policy} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+        f"{policy} ({noun_for(len(seeds), 'seed')} {', '.join(map(str, seeds))})"
         for policy, seeds in mismatch.policies.items()
     )
     compare_at = "; set compare_at: tokens to compare at equal tokens"
@@ -108,9 +108,9 @@ def family_verdict(family: Family) -> FamilyVerdict:
     for policy, below in family.collapsed.items():
         rows, worst = by_policy[policy], min(below, key=lambda row: row.gain.mean)
         below_base.append(
-            f"{policy} ended below the base model in {len(below)} of {len(rows)} "
-            f"seed{'s' * (len(rows) > 1)}: {effect_text(worst.gain)} points with seed "
-            f"{worst.cell.seed}" + ", the worst" * (len(below) > 1)
+            f"{policy} ended below the base model in {len(below)} of {counted(len(rows), 'seed')}: "
+            f"{effect_text(worst.gain)} points with seed {worst.cell.seed}"
+            + (", the worst" if len(below) > 1 else "")
         )
     return FamilyVerdict(
         family.title,
@@ -159,7 +159,7 @@ def _read_at(family: Family) -> str:
         "refreshed": any(row.cell.refresh for row in family.rows),
     }
     included = " and ".join(kind for kind, occurs in kinds.items() if occurs)
-    drawn = f", {included} ones included" * bool(included and family.compare_at == "rollouts")
+    drawn = f", {included} ones included" if included and family.compare_at == "rollouts" else ""
     return (
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
         f"common budget (at most {budget:,.0f}), after {span} updates"
@@ -182,8 +182,8 @@ def _caveats(family: Family) -> list[str]:
             seeds.setdefault((other, row.cell.policy), []).append(str(row.cell.seed))
     for (other, policy), own in seeds.items():
         caveats.append(
-            f"{other} and {policy} chose the same prompts with seed{'s' * (len(own) > 1)} "
-            f"{', '.join(own)}: trained once" + " and compared once" * (policy in copies)
+            f"{other} and {policy} chose the same prompts with {noun_for(len(own), 'seed')} "
+            f"{', '.join(own)}: trained once" + (" and compared once" if policy in copies else "")
         )
     if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
         caveats.append("steps to match need evaluations during training: set evaluate.every")
