@@ -74,7 +74,7 @@ class Comparison:
     left_out: items that have no score in any run of one of the policies.
     variances: components of the difference of two single runs (as shares, not points).
     item: what an item is: a test "question", or an "update" of training.
-    spreads: the variance of each policy's results between seeds, its own or that of all alike.
+    spreads: the variance of each policy's results between seeds, see `seed_spreads`.
     arms: policies whose seeds determine it: its degrees of freedom grow with the seeds of all.
     groups: of related items, each of which is one item of the test; None where none are related.
     missing: the share of each policy's samples that have no score. missing_p: that they are missing
@@ -186,7 +186,7 @@ def compare_policies(
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
     Runs are paired by item; all runs of both policies count, and an item counts where some run of
-    each has its score. The variance between seeds is that of all policies whose seeds vary alike,
+    each has its score. The variance between seeds is that of all policies, as far as they are alike,
     or `spread`, that of more runs with these settings. `groups`: item -> the group of related items
     that it belongs to. A pair without a shared item is inconclusive, and so is a pair with one seed
     where neither says how much results vary between seeds. Raises ValueError where a policy has no
@@ -195,8 +195,8 @@ def compare_policies(
     sides = {policy: _side(policy, scores) for policy, scores in scores_by_policy.items()}
     means = {policy: [*map(float, side.run_means)] for policy, side in sides.items()}
     spreads = seed_spreads(means, spread)
-    alike = [policy for policy, side in sides.items() if len(side.runs) > 1]
-    arms = max(2, len(alike))
+    several = [policy for policy, side in sides.items() if len(side.runs) > 1]
+    arms = max(2, len(several))
     return adjust(
         [
             _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item), arms, groups)

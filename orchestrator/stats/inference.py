@@ -5,13 +5,13 @@ over that question's samples. A question is one cluster of samples.
 """
 
 from collections.abc import Mapping, Sequence
-from math import atanh, comb, exp, inf, log, nan, sqrt, tanh
+from math import atanh, exp, inf, log, nan, sqrt, tanh
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import fdtrc, ndtri, stdtrit
+from scipy.special import digamma, ndtri, polygamma, stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
@@ -21,9 +21,8 @@ SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-3
 WITHIN_GROUPS = 0.05  # correlation of a group's items, for the degrees of freedom
 LARGEST = 1e150  # of a quantile of t, so that its square is finite
 ZERO_WIDTH = 1e-12  # half widths below count as zero
-# An arm whose seeds vary more than the others', at the first level, keeps its own variance
-# (a preliminary test as in Bancroft 1964); at the second, it does not count in the others'.
-OWN_SCATTER, OUTLYING = 0.1, 0.01
+SMALLEST_VARIANCE = 1e-5  # between seeds that agree exactly, as a share of that of all arms
+LEAST_EXCESS = 1e-6  # variance of logarithms of variances beyond chance that counts
 
 
 # a component of a mean's variance, and its degrees of freedom
@@ -69,11 +68,16 @@ class Variances(NamedTuple):
 
 
 class SeedSpread(NamedTuple):
-    """Variance of one run's result (a share) between training seeds, from `cells` runs."""
+    """Variance of one run's result (a share) between training seeds, from `cells` runs.
+
+    alike: as many degrees of freedom it is worth for an arm that is not one of its own; infinite
+    where all arms have this variance.
+    """
 
     variance: float
-    df: int
+    df: float
     cells: int
+    alike: float = inf
 
 
 class Effect(NamedTuple):
@@ -394,12 +398,11 @@ class ProbeVariance(NamedTuple):
 
 
 def pooled_spread(results: Sequence[Sequence[float]]) -> SeedSpread | None:
-    """The variance between training seeds, pooled over policies (the seeds of each: one list).
+    """The variance between training seeds that policies share (the seeds of each: one list).
 
-    Without policies whose seeds vary more than those of the others. None where it cannot be
-    estimated: fewer than two degrees of freedom, or no difference at all.
+    None where it cannot be estimated: fewer than two degrees of freedom, or no difference at all.
     """
-    known = _pool([s for values in results if (s := own_spread(values))])
+    known = _shared([spread for values in results if (spread := own_spread(values))])
     return known if known is not None and known.df >= 2 and known.variance > 0 else None
 
 
@@ -415,59 +418,56 @@ def seed_spreads(
 ) -> dict[str, SeedSpread | None]:
     """The variance between seeds that each arm's results are judged by: arm -> its runs' results.
 
-    Arms that are alike share their pooled variance, and so its degrees of freedom; `known` replaces
-    it where it rests on more of them, for example on all runs with these settings. An arm that
-    varies more than the others (`OWN_SCATTER`) has its own. None for an arm with one run where no
-    other arm varies.
+    An arm's own variance is moved towards that of all arms, the further the more alike they are
+    (Smyth 2004, as limma does for genes); `known` replaces the latter where it rests on more runs,
+    for example on all with these settings. Arms that differ no more than by chance share one. None
+    for an arm with one run where others say nothing about it.
     """
     own = {arm: spread for arm, values in results.items() if (spread := own_spread(values))}
-    pool = _pool([*own.values()])
-    if known is not None and (pool is None or known.df > pool.df):
-        pool = known
-        wide = {
-            arm
-            for arm, s in own.items()
-            if len(own) * fdtrc(s.df, known.df, s.variance / known.variance) < OWN_SCATTER
-        }
-    else:
-        wide = {arm for arm, s in own.items() if s in _outlying([*own.values()], OWN_SCATTER)}
-    if pool is not None and pool.variance == 0:  # seeds that do not differ say nothing of others
+    shared = _shared([*own.values()])
+    if known is not None and (shared is None or known.df > shared.df):
+        shared = known
+    if shared is None or shared.variance == 0:  # seeds that do not differ say nothing of others
         return {arm: own.get(arm) for arm in results}
-    return {arm: own[arm] if arm in wide else pool for arm in results}
+    return {arm: _moderated(shared, own.get(arm)) for arm in results}
 
 
-def _pool(spreads: Sequence[SeedSpread]) -> SeedSpread | None:
-    """The mean variance by degrees of freedom, without `OUTLYING` ones; None of nothing."""
-    wide = _outlying(spreads, OUTLYING)
-    alike = [s for s in spreads if s not in wide]
-    if not alike:
+def _moderated(shared: SeedSpread, own: SeedSpread | None) -> SeedSpread | None:
+    """The mean of an arm's variance given its own runs, and its degrees of freedom."""
+    if shared.alike == inf:
+        return shared
+    variance, df = (own.variance, own.df) if own else (0.0, 0)
+    total = shared.alike + df
+    if total < 1:
         return None
-    return SeedSpread(*_mean_variance(alike), sum(s.cells for s in alike))
+    mean = (shared.alike * shared.variance + df * variance) / total
+    return SeedSpread(mean, min(total, shared.df), shared.cells)
 
 
-def _outlying(spreads: Sequence[SeedSpread], level: float) -> list[SeedSpread]:
-    """The variances that are too large for a sample of equal ones.
+def _shared(spreads: Sequence[SeedSpread]) -> SeedSpread | None:
+    """What the variances of several arms have in common; None of nothing.
 
-    The r largest are tested against the others, for each r up to half of all, by F with
-    Bonferroni's correction for all choices of r. For r = 1 that is Cochran's C test (1941; 't Lam
-    2010 for unequal degrees of freedom); a larger r finds several that mask each other.
+    They are draws from a scaled inverse chi-squared distribution, whose scale and degrees of
+    freedom (`alike`) are those that give the mean and variance of their logarithms (Smyth 2004,
+    section 6.2). Where the logarithms vary no more than by chance, it is their mean by degrees of
+    freedom, and `alike` is infinite.
     """
-    order = sorted(spreads, key=lambda s: -s.variance)
-    most = max(1, len(order) // 2)
-    smallest, outlying = level / most, 0
-    for r in range(1, min(most, len(order) - 1) + 1):
-        (wide, df), (others, rest) = map(_mean_variance, (order[:r], order[r:]))
-        ratio = wide / others if others > 0 else inf if wide > 0 else 0.0
-        p = comb(len(order), r) * float(fdtrc(df, rest, ratio))
-        if p < smallest:
-            smallest, outlying = p, r
-    return order[:outlying]
-
-
-def _mean_variance(spreads: Sequence[SeedSpread]) -> tuple[float, int]:
-    """Weighted by degrees of freedom, and their sum."""
-    df = sum(s.df for s in spreads)
-    return sum(s.variance * s.df for s in spreads) / df, df
+    df = np.array([s.df for s in spreads], float)
+    total, cells = float(df.sum()), sum(s.cells for s in spreads)
+    if not total:
+        return None
+    variances = np.array([s.variance for s in spreads])
+    pooled = float(df @ variances) / total
+    if pooled == 0 or len(spreads) == 1:
+        return SeedSpread(pooled, total, cells)
+    logs = np.log(np.maximum(variances, pooled * SMALLEST_VARIANCE))
+    logs += np.log(df / 2) - digamma(df / 2)
+    excess = float(logs.var(ddof=1) - polygamma(1, df / 2).mean())
+    if excess < LEAST_EXCESS:
+        return SeedSpread(pooled, total, cells)
+    half = float(brentq(lambda x: float(polygamma(1, x)) - excess, 1e-8, 2 / LEAST_EXCESS))
+    variance = exp(float(logs.mean()) + float(digamma(half)) - log(half))
+    return SeedSpread(variance, total, cells, alike=2 * half)
 
 
 def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:

@@ -38,10 +38,10 @@ class Grid(NamedTuple):
     items: int
     level: float = LEVEL
     arms: int = 2
-    df: int | None = None
+    df: float | None = None
 
     @property
-    def seed_df(self) -> int:
+    def seed_df(self) -> float:
         """Degrees of freedom of the variance between seeds."""
         return self.arms * (self.seeds - 1) if self.df is None else self.df
 
