@@ -28,6 +28,7 @@ from tasks.marking.reading import (
     first_sentence,
     last_box,
     last_filled_box,
+    last_hash_line,
 )
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.files import (
@@ -490,7 +491,7 @@ class QuestionFile(ReadTask):
 
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
-    """Compare the content of the last box, or a stated answer, with the gold text."""
+    """Compare the last box, a stated answer, or a last line `#### …` with the gold text."""
     if marking == "strict":
         box = last_box(completion)
         if box is None:
@@ -503,6 +504,8 @@ def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Ma
         box = text
     if box is None and (statement := find_statement(text)) is not None:
         box = first_sentence(statement, truncated)
+    if box is None and not truncated and (line := last_hash_line(text)):
+        box, place = line, "hash"
     if not box:
         return no_answer_mark(truncated)
     return answer_mark(_normalize(box) == _normalize(answer), box, f"lenient:{place}-text")

@@ -26,7 +26,11 @@ from tasks.marking.units import MODIFIERS
 
 _DELIMITER = re.compile(r"(?<!\\)\$")
 _INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
-_CONTINUES = re.compile(r"\s*(?:=|(?:or|and)\b)|[^$]*\$|.*\\\(", re.DOTALL)  # $5$ or $6$; $x$ = 5
+_CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
+    r"\s*(?:[=+*/^<>]|-\s*(?:\d|\\|[a-zA-Z]\b)|(?:or|and|plus|minus|times|divided|multiplied)\b)"
+    r"|[^$]*\$|.*\\\(",
+    re.DOTALL,
+)
 _OPTION = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{\s*\(?([A-Z])\)?\s*\}|\(([A-Z])\)")
 
 

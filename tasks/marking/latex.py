@@ -264,6 +264,10 @@ def read(latex: str, *, grouped: bool = True) -> Node:
     return node
 
 
+def _is_inequality(node: Node) -> bool:
+    return node.kind == "relation" and not {"=", "in", "~"} & {*node.args[0]}
+
+
 def scalar(node: Node) -> Node:
     """The node, if it is a scalar. Raises Unreadable."""
     if node.kind not in SCALARS:
@@ -323,6 +327,8 @@ class Reader:
             items.append(self.statement())
         if len(items) == 1:
             return items[0]
+        if separators == {"and"} and all(_is_inequality(item) for item in items):
+            return Node("intersection", tuple(items))  # x < -2 and x > 2 is no number
         return Node("or" if "or" in separators else "list", tuple(items))
 
     def statement(self) -> Node:

@@ -21,6 +21,7 @@ from tasks.marking.reading import (
     first_sentence,
     last_box,
     last_filled_box,
+    last_hash_line,
     last_line,
 )
 
@@ -39,7 +40,7 @@ def find_letter(text: str, *, tagged: bool, truncated: bool) -> tuple[str, str] 
     """The option letter of a `reading.final_text`, in upper case, with the rule that applied.
 
     A box takes precedence, then `<answer>` tags. Without them: "the answer is (X)", or a last line
-    with only a letter.
+    with only a letter, or `#### X`.
     """
     box = last_filled_box(text)
     if box is not None or tagged:
@@ -55,7 +56,8 @@ def find_letter(text: str, *, tagged: bool, truncated: bool) -> tuple[str, str] 
     statement = None if rest is None else first_sentence(rest, truncated)
     if statement is not None and (letter := one_option(strip_markup(statement))) is not None:
         return letter, "stated-letter"
-    if not truncated and (match := _LAST_LINE.fullmatch(last_line(text))):
+    final = last_hash_line(text) or last_line(text)
+    if not truncated and (match := _LAST_LINE.fullmatch(final)):
         return match[1] or match[2], "line-letter"
     return None
 

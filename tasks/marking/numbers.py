@@ -34,6 +34,9 @@ _DECORATION = re.compile(
     r"|\\?[$%]|[£€¥₹]|\\pounds\b|\bUSD\b|\^\\circ|\^\{\\circ\}|°"  # money, percent, degrees
     r"|\\[,;:!]|\\(?= )|~|\\[()\[\]]|\*\*|__|[{}]"
 )
+_NOT_WHOLE = re.compile(  # ≠ 6; 0.3…; 6K
+    r"\\not\b|\.\d+\s*(?:\.\.|…|\\l?dots\b)|\d[kK]\b"
+)
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s*(?:\^\s*[23]\b|[²³])")  # cm^2; x in 5x^2 is a variable
 
 _EQUALS = re.compile(r"(?<![<>!])=|\\approx\b|≈")
@@ -101,7 +104,7 @@ def only_number(span: str) -> Fraction | None:
     bounds, denials, and words that are part of a number.
     """
     span = span.strip()
-    if len(span) > REACH:
+    if len(span) > REACH or _NOT_WHOLE.search(span):
         return None
     *others, side = _EQUALS.split(strip_markup(span))
     numbers = list(_NUMBER.finditer(side))

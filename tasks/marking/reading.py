@@ -136,6 +136,12 @@ def find_hash_line(text: str, truncated: bool) -> str | None:
     return None
 
 
+def last_hash_line(text: str) -> str | None:
+    """What follows `####` in the last line; a heading of Markdown has text below it."""
+    match = _HASHES.fullmatch(last_line(text))
+    return match[1].strip() if match else None
+
+
 def find_bold(text: str) -> str | None:
     """The only bold span with a digit in the last line, if the line ends on it, or None."""
     line = last_line(text)

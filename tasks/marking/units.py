@@ -5,7 +5,9 @@ from collections import Counter
 
 MODIFIERS = re.compile(
     r"\b(?:not|never|cannot|isn't|neither|nor"  # a denial
-    r"|than|at (?:least|most)|up to|or (?:more|less|fewer)"  # a bound
+    r"|wrong|incorrect"
+    r"|than|at (?:least|most)|up to|or (?:more|less|fewer|none|neither)"  # a bound
+    r"|plus|minus|divided|multiplied|k"  # more arithmetic; thousands
     r"|half|(?:third|quarter) of|twice|double"  # a part or a multiple of it
     r"|halves|thirds|fourths|quarters|fifths|tenths|(?:hundred|thousand)ths|squared|cubed|factorial"
     r"|pairs?|dozens?|(?:hundred|thousand|(?:m|b|tr)illion)s?)\b",
@@ -90,6 +92,13 @@ _WORD = rf"(?:(?:square|cubic|sq|cu)\.?\s+)?(?:(?:{_SYMBOL}|men)(?![a-zA-Z])|[a-
 _BARE = re.compile(  # words that are long or well known: 2 ab is a product
     rf"(?<=[\d}}])(?:{_SPACE})+((?:{_WORD}|in)(?:{_POWER})?(?:(?:\s*/\s*|\s+per\s+|\s+)(?:{_WORD})(?:{_POWER})?)*)[\s.]*$"
 )
+_ABBREVIATION = "|".join(
+    sorted((re.escape(s) for s in _MEASURES if re.fullmatch(r"[A-Za-zΩ]{2,4}", s)), key=len)[::-1]
+)
+_ATTACHED = re.compile(  # 30kg and 5m/s: two letters or a quotient, as 5m may be a product
+    rf"(?<=\d)((?:(?!in|mi|am|pm)(?:{_ABBREVIATION})(?![a-zA-Z])(?:{_POWER})?"
+    rf"(?:/(?:{_SYMBOL})(?![a-zA-Z])(?:{_POWER})?)?|m/s(?:\^2|²)?))[\s.]*$"
+)
 _CLOCK = re.compile(r"(?<=\d)\s*([ap]\.?m\.?)$", re.IGNORECASE)
 _TEMPERATURE = re.compile(
     rf"(?:\^\s*(?:\\circ|\{{\s*\\circ\s*\}})|°|\\degree){_SPACE}*(?:{_COMMANDS}\s*\{{\s*([CF])\s*\}}|([CF]))\.?$"
@@ -123,7 +132,7 @@ def split_unit(latex: str) -> tuple[str, str]:
         return latex[: temperature.start()], _MEASURES[f"°{temperature[1] or temperature[2]}"]
     if clock := _CLOCK.search(latex):
         return latex[: clock.start()], clock[1].lower().replace(".", "")
-    match = _TEXT.search(latex) or _BARE.search(latex)
+    match = _TEXT.search(latex) or _BARE.search(latex) or _ATTACHED.search(latex)
     if match is None:
         return latex, "degree" if _DEGREE.search(latex) else ""
     value = latex[: match.start()]
