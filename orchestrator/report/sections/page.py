@@ -148,8 +148,8 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
 def learnable(families: Sequence[Family], styles: Styles) -> Section:
     """Table 2 and figure 3 of paper A, and the groups by kind."""
     scatter = Figure(
-        "Learnable % against gain, one mark per cell. R² needs at least eight cells, which its "
-        "interval resamples; correlation does not imply causation",
+        "Learnable % against gain, one mark per cell. R² is that of the policies' means over "
+        "their seeds, at least eight; correlation does not imply causation",
         partial(learnable_against_gain, {f.title: f.rows for f in families}, styles),
     )
     areas = (
