@@ -36,9 +36,7 @@ _INSTRUCTION = (
     rf"|(?:Please )?put (?:your|the) final answer {_BOXED}"
     r")\s*\.?\s*"
 )
-_SUFFIX = re.compile(
-    rf"(?:{_INSTRUCTION}|\(\s*{_INSTRUCTION}\)\s*\.?\s*)", re.IGNORECASE
-)
+_SUFFIX = re.compile(rf"(?:{_INSTRUCTION}|\(\s*{_INSTRUCTION}\)\s*\.?\s*)", re.IGNORECASE)
 _TAIL = 200  # characters: longer than any of these sentences
 # Before a new sentence: a mark, and what closes around it. Not the number of an item of a list.
 _SENTENCE_END = re.compile(r"[.?!:。？！：][\"'”’)\]}$*_\\]*\Z")

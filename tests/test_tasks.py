@@ -836,7 +836,7 @@ INSTRUCTED = [
     "Put the final answer within \\boxed{}.",
     "please put your final answer in \\boxed{}",
     "Please reason step by step, and put your final answer within \\boxed{}.",
-    "Let's think step by step and output the final answer after \"####\".",
+    'Let\'s think step by step and output the final answer after "####".',
 ]
 
 

@@ -29,6 +29,17 @@ _FORMS = (
 FROM_ONE = "the answers number the choices from 1"
 
 
+class Numbering(NamedTuple):
+    """What a file's answers that are numbers of choices count from; None where none is one."""
+
+    first: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell about it: counting from 0 is usual."""
+        return (FROM_ONE,) if self.first == 1 else ()
+
+
 class Choices(NamedTuple):
     """The choices of a question in order, what its data set calls them, and their column."""
 
@@ -119,11 +130,11 @@ def _value(text: str) -> str:
     return number.rstrip("0").removesuffix(".")
 
 
-def first_number(pairs: Iterable[tuple[Mapping[str, Any], Any]]) -> int | None:
-    """The number of the first choice in a file, 0 or 1, by its rows and their answers.
+def numbering_of(pairs: Iterable[tuple[Mapping[str, Any], Any]]) -> Numbering:
+    """How the answers of a file number the choices, from pairs of a row and its answer.
 
-    None where no answer is a number but those that are the text of a choice. Raises TaskError where
-    both readings fit, or none does.
+    An answer that is the text of a choice decides nothing. Raises TaskError where numbers fit both
+    readings, or none.
     """
     zeros = lasts = others = 0
     for row, answer in pairs:
@@ -135,9 +146,9 @@ def first_number(pairs: Iterable[tuple[Mapping[str, Any], Any]]) -> int | None:
                 lasts += number == len(choices.values)
                 others += 0 < number < len(choices.values)
     if not zeros and not lasts and not others:
-        return None
+        return Numbering()
     if max(zeros, lasts) >= 10 * min(zeros, lasts) and zeros + lasts > 0:
-        return int(lasts > zeros)
+        return Numbering(int(lasts > zeros))
     rows = f"{zeros:,} of them are 0, and {lasts:,} the number of choices"
     raise TaskError(
         "the answers may number the choices from 0 (0 is the first) or from 1 (1 is the first): "
@@ -256,8 +267,13 @@ def _lettered(text: str) -> Choices | None:
 
 def _checked(choices: Choices | None, column: str) -> Choices:
     values = choices.values if choices else ()
-    if choices is None or not 2 <= len(values) <= len(ascii_uppercase) or any(
-        isinstance(v, Mapping | list | tuple) or v is None or not str(v).strip() for v in values
+    if (
+        choices is None
+        or not 2 <= len(values) <= len(ascii_uppercase)
+        or any(
+            isinstance(v, Mapping | list | tuple) or v is None or v != v or not str(v).strip()
+            for v in values
+        )
     ):
         raise TaskError(
             f"column {column!r} holds no 2 to {len(ascii_uppercase)} choices that can be read: "
