@@ -58,8 +58,8 @@ def mark_file(
     list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
     two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
     a worked solution, and a completion may be chat messages. A reward function also gets the other
-    columns. The target has one row per completion (OUTPUT). `notes` gets what is unusual. Raises TaskError where the input is
-    wrong, and UserError where the target cannot be written.
+    columns. The target has one row per completion (OUTPUT). `notes` gets what is unusual.
+    Raises TaskError where the input is wrong, and UserError where the target cannot be written.
     """
     marker, source, target = get_task(task, **options), Path(source), Path(target)
     if marker.environment is not None and scores_itself(marker):
