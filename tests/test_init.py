@@ -384,6 +384,10 @@ def test_choices_are_never_left_out_under_another_marker() -> None:
         with pytest.raises(TaskError, match="marker: letter"):
             QuestionFile(path=file, marker="text").train()
     for row in rows:
+        row["question"] += " Is it x?"  # has one of them only
+    with pytest.raises(TaskError, match="marker: letter"):
+        QuestionFile(path=jsonl(rows), marker="text").train()
+    for row in rows:
         row["question"] += " x or y"
     assert QuestionFile(path=jsonl(rows), marker="text").train()
 

@@ -206,7 +206,7 @@ def _questions(
             dropped.remove(TURNS)  # the reply to the question is the completion
         for label in dropped:
             notes.count(label, place)
-        if choices and all(str(choice) not in texts.question for choice in choices.values):
+        if choices and not choices.stand_in(texts.question):
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source

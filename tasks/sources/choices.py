@@ -54,9 +54,13 @@ class Choices(NamedTuple):
             return question
         return "\n".join([question.rstrip(), *(f"({letter}) {text}" for letter, text in pairs)])
 
+    def stand_in(self, question: str) -> bool:
+        """Whether a question has the texts of all of them."""
+        return all(str(value).strip() in question for value in self.values)
+
     def check_asked(self, question: str) -> None:
-        """Raise TaskError for a question without any of them."""
-        if all(str(value) not in question for value in self.values):
+        """Raise TaskError for a question that does not have them."""
+        if not self.stand_in(question):
             raise TaskError(
                 f"the choices in column {self.column!r} are not part of the question: write "
                 "marker: letter, with which they are asked, or remove the column"

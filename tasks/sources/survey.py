@@ -130,10 +130,10 @@ def survey_rows(
     question, answer = choose_columns(columns, question, answer)
     choices = marker in (None, "letter") and _has_choices(read)
     marker = "letter" if choices else marker
-    numbering = choice_numbering((row, answer) for row in read.rows) if choices else None
-    numbers = numbering if choices or marker != "letter" else Numbering()
+    letters = marker == "letter"
+    numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
     function = bool(marker and ":" in marker)
-    texts = [_read(row, question, answer, numbers, unasked=not function) for row in read.rows]
+    texts = [_read(row, question, answer, numbering, unasked=not function) for row in read.rows]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
