@@ -26,29 +26,39 @@ _WRAPPERS = (
     ),
 )
 # The last sentence of a question: Qwen's for mathematics, those of verl's data preprocessing (GSM8K
-# and MATH), and the two of Decile.
+# and MATH), and the two of Decile; also as a whole in parentheses.
 _BOXED = r"(?:with)?in \\+boxed\{\}"
-_SUFFIX = re.compile(
-    r"\s*(?:"
+_INSTRUCTION = (
+    r"(?:"
     rf"(?:Please )?reason step by step, and put (?:your|the) final answer {_BOXED}"
     rf"|Let's think step by step and output the final answer {_BOXED}"
     r"|Let's think step by step and output the final answer after [\"']####[\"']"
     rf"|(?:Please )?put (?:your|the) final answer {_BOXED}"
-    r")\s*\.?\s*",
-    re.IGNORECASE,
+    r")\s*\.?\s*"
 )
+_SUFFIX = re.compile(rf"(?:{_INSTRUCTION}|\(\s*{_INSTRUCTION}\)\s*\.?\s*)", re.IGNORECASE)
 _TAIL = 200  # characters: longer than any of these sentences
+# Before a new sentence: a mark, and what closes around it. Not the number of an item of a list.
+_SENTENCE_END = re.compile(r"[.?!:。？！：][\"'”’)\]}$*_\\]*\Z")
+_ITEM = re.compile(r"(?:^|\n)\s*(?:\d{1,2}|[A-Za-z])\.\Z|\b(?:e\.g|i\.e)\.\Z")
 
 
 def without_instructions(question: str) -> str:
-    """The question without a known tool's instruction on the form of the answer."""
+    """The question without a known tool's instruction on the form of the answer.
+
+    Only whole sentences are removed: one that also says something else stays.
+    """
     for wrapper in _WRAPPERS:
         if match := wrapper.fullmatch(question):
             return match["question"]
-    start = max(0, len(question) - _TAIL)
-    for match in _SUFFIX.finditer(question, start):
-        if match.end() == len(question) and question[: match.start()].strip():
-            return question[: match.start()].rstrip()
+    for match in _SUFFIX.finditer(question, max(0, len(question) - _TAIL)):
+        before = question[: match.start()]
+        kept = before.rstrip()
+        # A line may also break inside a sentence, which goes on in lower case.
+        new_line = "\n" in before[len(kept) :] and match[0].lstrip("( ")[:1].isupper()
+        new_sentence = _SENTENCE_END.search(kept) and not _ITEM.search(kept)
+        if match.end() == len(question) and kept and (new_line or new_sentence):
+            return kept
     return question
 
 

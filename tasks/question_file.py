@@ -31,6 +31,7 @@ from tasks.marking.reading import (
     last_hash_line,
 )
 from tasks.reward_functions import function_mark, reward_function, reward_values
+from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
     GOLD_FIELDS,
     INSTRUCTIONS,
@@ -40,6 +41,7 @@ from tasks.sources.files import (
     Rows,
     cell,
     check_columns,
+    choice_numbering,
     column_value,
     is_chat,
     json_object_of,
@@ -96,8 +98,8 @@ class QuestionFile(ReadTask):
     number, an option letter, a mathematical expression, or text (the content of the last box;
     strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`). With
     `letter`, the choices may be columns of their own (`choices`, `options`, `A`, `B`, …): they are
-    asked with the question, and the answer may be a letter, a number from 0 or the text of a
-    choice.
+    asked with the question, and the answer may be a letter, a number or the text of a choice.
+    Numbers count from 0 or from 1, as all answers of the file tell.
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
@@ -164,6 +166,7 @@ class QuestionFile(ReadTask):
         if not isinstance(skip_invalid, bool):
             raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
         self.skip_invalid = skip_invalid
+        self._numbering = Numbering()  # of the file that is being read
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
         """The two files, or the two parts of one file."""
@@ -336,9 +339,13 @@ class QuestionFile(ReadTask):
             return None
         if self.group and split != "train":  # may be null
             return None
+        if self.question.lower() == "instruction":  # which may go on in another column
+            return None
         rows = _RowCounts()
         try:
             plain = PlainFile(file, self._columns)
+            if has_choices(plain.names()):  # which have to be asked
+                return None
             parts = (self._batch_prompts(plain, batch, rows) for batch in plain.batches())
             prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
         except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
@@ -370,10 +377,22 @@ class QuestionFile(ReadTask):
         if not self.keep(split, read):
             raise TaskError(f"{file} holds no rows: write one question per row")
         self.check_named_columns(file, read.rows)
+        self._number_choices(split, read)
         rows = _RowCounts(len(read.rows))
         places = zip(read.rows, read.places, strict=True)
         prompts = [self._row_prompt(row, place, rows) for row, place in places]
         return self._markable(PromptTable.of(filter(None, prompts))), rows
+
+    def _number_choices(self, split: str, read: Rows) -> None:
+        """Find out once per file what answers that are numbers of choices count from."""
+        if self.marker == "letter":
+            rows = ((row, self.answer) for row in read.rows if isinstance(row, Mapping))
+            try:
+                self._numbering = choice_numbering(rows)
+            except TaskError as error:
+                raise TaskError(f"{read.origin.split(' sha256:')[0]}: {error}") from error
+            for note in self._numbering.notes:
+                self.note(f"{split}: {note}")
 
     def _row_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt | None:
         """The prompt of a row; with `skip_invalid`, None for a row that has none."""
@@ -409,15 +428,19 @@ class QuestionFile(ReadTask):
                     row,
                     self.question,
                     self.answer or self.question,
-                    choices=self.marker == "letter",
+                    choices=self._numbering if self.marker == "letter" else None,
                 )
                 texts = texts if self.answer else texts._replace(answer="")
+                texts = texts._replace(answer=value) if isinstance(value, str) else texts
+            if self.marker != "letter" and not self.function and (choices := choices_of(row)):
+                choices.check_asked(texts.question)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         answer = texts.answer.strip()
         for column, text in ((self.question, texts.question.strip()), (self.answer, answer)):
             if column and not text:
-                raise TaskError(f"{place}: column {column!r} is empty")
+                without = " or ends with ####, without an answer" if column == self.answer else ""
+                raise TaskError(f"{place}: column {column!r} is empty{without}")
         question, gold = self.bare_question(texts.question), self.read_answer(answer)
         if gold is None and json_object_of(answer) is not None:
             raise TaskError(
@@ -451,8 +474,8 @@ class QuestionFile(ReadTask):
         """The question of a row, as prompts have it; "" where there is none."""
         if cell(row, self.question) is None:
             return ""
-        letter = self.marker == "letter"
-        texts = read_texts(row, self.question, self.question, choices=letter)
+        choices = Numbering() if self.marker == "letter" else None
+        texts = read_texts(row, self.question, self.question, choices=choices)
         return self.bare_question(texts.question)
 
     def info_of(self, row: Row, place: str, gold: str, unread: Collection[str] = ()) -> str:

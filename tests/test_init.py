@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -38,6 +39,8 @@ from tasks import Answer, TaskError, get_task
 from tasks.arithmetic import Arithmetic
 from tasks.base import in_test_split, make_prompt
 from tasks.question_file import QuestionFile
+from tasks.sources.choices import FROM_ONE, Choices
+from tasks.sources.files import ANSWERS as SEVERAL
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "word-problems.jsonl"
@@ -203,6 +206,27 @@ CHOICES: dict[str, Callable[[int], Row]] = {
         "choices": [{"label": a, "text": t} for a, t in zip("ABC", TEXTS, strict=True)],
         "answerKey": "ABC"[i],
     },
+    "numbers from 1": lambda i: {"choices": [*TEXTS], "answer": i + 1},
+    "unsorted object": lambda i: {
+        "options": {"C": TEXTS[2], "A": TEXTS[0], "B": TEXTS[1]},
+        "answer": "ABC"[i],
+    },
+    "numbered object": lambda i: {
+        "options": {str(n + 1): TEXTS[n] for n in (1, 0, 2)},
+        "answer": str(i + 1),
+    },
+    "one text": lambda i: {"options": "(A) red (B) 7 (C) a+b (c)", "answer": "ABC"[i]},
+    "mathqa": lambda i: {"options": "a ) red , b ) 7 , c ) a+b (c)", "answer": "abc"[i]},
+    "lines": lambda i: {"options": "A. red\nB. 7\nC. a+b (c)", "answer": "ABC"[i]},
+    "python": lambda i: {"choices": repr([*TEXTS]), "answer": i},
+    "numpy": lambda i: {"choices": "['red' '7'\n 'a+b (c)']", "answer": i},
+    "siqa": lambda i: (
+        dict(zip(("answerA", "answerB", "answerC"), TEXTS, strict=True)) | {"label": str(i + 1)}
+    ),
+    "numbered columns": lambda i: (
+        {f"option{n + 1}": TEXTS[n] for n in range(3)} | {"answer": str(i + 1)}
+    ),
+    "piqa": lambda i: {f"sol{n + 1}": TEXTS[n] for n in range(3)} | {"label": i},
     "floats": lambda i: {"choices": [*TEXTS], "answer": float(i)},
 }
 
@@ -220,7 +244,7 @@ def test_choices_in_columns_of_their_own_are_asked_with_letters_by_every_command
     assert len(prompts) == 60
     asked = "\n(A) red\n(B) 7\n(C) a+b (c)"
     assert {p.question.removesuffix(asked): p.answer for p in prompts} == golds
-    answer = "answerKey" if "answerKey" in rows[0] else "answer"
+    answer = next(name for name in ("answerKey", "answer", "label") if name in rows[0])
     letter = get_task("file", marker="letter")
     drawn = [row | {"completion": r"\boxed{B}"} for row in rows]
     counts = mark_file(
@@ -266,6 +290,179 @@ def test_an_answer_that_names_no_choice_is_refused_with_its_line(
         mark_file("file", {"marker": "letter"}, file, "m.jsonl")
     written("--train", file)
     assert "39 of 40" in capsys.readouterr().out and dataset_options()["skip_invalid"]
+
+
+def refused_everywhere(
+    rows: list[Row], match: str, capsys: pytest.CaptureFixture[str], marker: str = "letter"
+) -> None:
+    """The file is refused by init, plan, import and mark."""
+    file = jsonl([row | {"completion": r"\boxed{B}"} for row in rows])
+    assert re.search(match, refused(capsys, "--train", file, "--model", "tiny"))
+    with pytest.raises(TaskError, match=match):
+        QuestionFile(path=file, marker=marker).train()
+    with pytest.raises(TaskError, match=match):
+        import_probe(file, None, get_task("file", marker=marker))
+    with pytest.raises(TaskError, match=match):
+        mark_file("file", {"marker": marker}, file, "m.jsonl")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"first": "x", "second": "y"},
+        {"A": "x", "C": "y"},
+        "x or y",
+        "(A) x (C) y",
+        "A) x B) y A) z",
+        "[1 2 3]",
+        ["x", None],
+        [["x"], ["y"]],
+        [{"name": "x"}, {"name": "y"}],
+        7,
+    ],
+)
+def test_choices_that_cannot_be_read_are_refused_by_every_command(
+    options: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": f"Q{i}?", "options": options, "answer": "AB"[i % 2]} for i in range(40)]
+    refused_everywhere(rows, r"mine\.jsonl:1.*'options'", capsys)
+
+
+def test_numbers_of_choices_that_fit_both_readings_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"question": f"Q{i}?", "choices": [*"wxyz"], "answer": 1 + i % 3} for i in range(40)]
+    refused_everywhere(rows, "from 0 .* or from 1", capsys)
+    for i in range(20):  # neither reading
+        rows[i]["answer"] = 0 if i % 2 else 4
+    refused_everywhere(rows, "from 0 .* or from 1", capsys)
+
+
+def test_choices_numbered_from_1_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": i % 2 + 1} for i in range(40)]
+    file = jsonl([row | {"completion": r"\boxed{B}"} for row in rows])
+    written("--train", file)
+    assert FROM_ONE in capsys.readouterr().out
+    task, notes = QuestionFile(path=file, marker="letter"), list[str]()
+    task.train()
+    mark_file("file", {"marker": "letter"}, file, "m.jsonl", notes=notes)
+    assert any(FROM_ONE in note for note in task.notes) and notes == [FROM_ONE]
+    assert FROM_ONE in import_probe(file, None, get_task("file", marker="letter")).notes
+
+
+@pytest.mark.parametrize(
+    ("values", "answer", "letter"),
+    [
+        (["$5$", "$7$"], "5", "A"),
+        (["30 km", "40 km"], 30, "A"),
+        (["30", "40"], "40 km", "B"),
+        (["3.0", "9"], "3", "A"),
+        (["$x$", "y"], "X", "A"),
+        (["1 m", "1 km"], "1 km", "B"),
+        (["0.0", "5"], 0, "A"),  # both readings give the same letter
+        (["$1$", "$0$"], "1", None),
+        (["1 km", "2 km", "3 km"], 1, None),
+        (["3", "4", "1.0"], 1, None),
+    ],
+)
+def test_the_text_of_a_choice_is_not_read_as_a_number(
+    values: list[str], answer: Any, letter: str | None
+) -> None:
+    choices = Choices(values, "ABC"[: len(values)])
+    if letter:
+        assert choices.letter(answer) == letter
+    else:
+        with pytest.raises(TaskError, match="several"):
+            choices.letter(answer)
+
+
+def test_choices_are_never_left_out_under_another_marker() -> None:
+    rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": "xy"[i % 2]} for i in range(40)]
+    for suffix in (".jsonl", ".parquet"):
+        file = "mine" + suffix
+        jsonl(rows) if suffix == ".jsonl" else pq.write_table(pa.Table.from_pylist(rows), file)
+        with pytest.raises(TaskError, match="marker: letter"):
+            QuestionFile(path=file, marker="text").train()
+    for row in rows:
+        row["question"] += " Is it x?"  # has one of them only
+    with pytest.raises(TaskError, match="marker: letter"):
+        QuestionFile(path=jsonl(rows), marker="text").train()
+    for row in rows:
+        row["question"] += " x or y"
+    assert QuestionFile(path=jsonl(rows), marker="text").train()
+
+
+def test_a_dropped_row_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": "xy"[i % 2]} for i in range(40)]
+    rows[3]["answer"], rows[5]["choices"] = "z", ["x", "x"]
+    rows[5]["answer"], rows[7]["question"] = "x", ""
+    written("--train", jsonl(rows))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "mine.jsonl:4, the answer 'z' matches none" in text
+    assert "mine.jsonl:6, the answer 'x' matches several" in text
+    assert "mine.jsonl:8, no question" in text
+
+
+@pytest.mark.parametrize("marker", ["expression", "text", "number"])
+@pytest.mark.parametrize("answer", [["1", "3"], '["1","3"]', ' [ "1", "3" ]'])
+def test_of_several_answers_every_command_takes_the_first(answer: Any, marker: str) -> None:
+    rows = [{"question": f"Q{i}?", "answer": answer, "completion": "is 1"} for i in range(40)]
+    file = jsonl([row | {"completion": r"\boxed{1}"} for row in rows])
+    task = QuestionFile(path=file, marker=marker)
+    assert {prompt.answer for prompt in task.train()} == {"1"}
+    assert any(SEVERAL in note for note in task.notes)
+    imported = import_probe(file, None, get_task("file", marker=marker))
+    assert {prompt.answer for prompt in imported.prompts} == {"1"}
+    assert mark_file("file", {"marker": marker}, file, "m.jsonl")["correct"] == 40
+    assert QuestionFile(path=jsonl(rows_of(["[1, 3]"] * 40)), marker="text").train()[0].answer == (
+        "[1, 3]"
+    )
+
+
+@pytest.mark.parametrize("name", ["article", "passage", "context"])
+def test_a_text_that_questions_are_about_is_named(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{name: f"Text {i}.", "question": f"Why {i}?", "answer": str(i)} for i in range(40)]
+    written("--train", jsonl(rows))
+    assert f"'{name}' is not asked" in capsys.readouterr().out
+    for row in rows:
+        row["question"] = f"{row[name]} {row['question']}"
+    written("--train", jsonl(rows), "--force")
+    assert "is not asked" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_an_instruction_goes_on_with_its_input(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"instruction": "Add.", "input": f"{i} + 1", "output": str(i + 1)} for i in range(40)]
+    rows[0]["input"] = ""
+    file = jsonl(rows)
+    if kind == "parquet":
+        file = "mine.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    written("--train", file)
+    assert "'input' is asked" in capsys.readouterr().out
+    [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
+    asked = {prompt.question for prompt in (*pool.train, *pool.test)}
+    assert asked == {"Add."} | {f"Add.\n\n{i} + 1" for i in range(1, 40)}
+
+
+@pytest.mark.parametrize("marker", ["number", "expression", "text"])
+def test_a_solution_without_an_answer_at_its_end_has_none(
+    marker: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of([f"So it is.\n#### {i}" for i in range(40)])
+    rows[4]["answer"] = "So it is.\n#### "
+    file = jsonl([row | {"completion": "1"} for row in rows])
+    with pytest.raises(TaskError, match=r"mine\.jsonl:5.*answer"):
+        QuestionFile(path=file, marker=marker).train()
+    with pytest.raises(TaskError, match=r"mine\.jsonl:5"):
+        mark_file("file", {"marker": marker}, file, "m.jsonl")
+    assert len(import_probe(file, None, get_task("file", marker=marker)).prompts) == 39
+    written("--train", file)
+    assert "mine.jsonl:5, no answer" in capsys.readouterr().out
 
 
 def test_choices_that_a_question_has_already_are_not_asked_twice() -> None:

@@ -21,7 +21,7 @@ from data import data
 import tasks.sources.source
 from tasks import Prompt, Task, TaskError, _wrong_option
 from tasks.aime2025 import Aime2025, whole_answer
-from tasks.base import Answer
+from tasks.base import Answer, without_instructions
 from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
 from tasks.gsm8k import Gsm8k, gold_number, solution_steps
 from tasks.marking.marks import final_answer
@@ -830,3 +830,42 @@ def test_strict_text_marking_compares_characters_exactly() -> None:
     assert mark_text("\\boxed{rome.}", "Rome", "lenient", False).outcome == "correct"
     assert mark_text("\\boxed{Paris}", "Rome", "lenient", False).outcome == "wrong"
     assert mark_text("Rome", "Rome", "lenient", False).outcome == "unparsed"
+
+
+INSTRUCTED = [
+    "Put the final answer within \\boxed{}.",
+    "please put your final answer in \\boxed{}",
+    "Please reason step by step, and put your final answer within \\boxed{}.",
+    'Let\'s think step by step and output the final answer after "####".',
+]
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTED)
+def test_an_instruction_is_removed_as_a_whole_sentence_or_not_at_all(instruction: str) -> None:
+    sentences = ["What is 0+1?", "Find x.", "Is it $2.$", "Compute 3 + 12.", 'He said "no."']
+    parts = ["Out", "Please out", "Find l, and out", "Simplify and", "Simplify, i.e.", "(so"]
+    for before in sentences:
+        for gap in (" ", "\n", "\n\n"):
+            assert without_instructions(f"{before}{gap}{instruction}") == before
+            assert without_instructions(f"{before}{gap}({instruction})") == before
+    for part in parts:
+        for gap in ("", " ", "\n" if instruction.islower() else " "):
+            for text in (f"{part}{gap}{instruction}", f"What is 1? {part}{gap}{instruction}"):
+                assert without_instructions(text) == text
+    listed = f"Rules:\n1. Show it.\n2. {instruction}"
+    assert without_instructions(listed) == listed
+    assert without_instructions(instruction) == instruction
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is 0+1? Output the final answer within \\boxed{}.",
+        "What is 0+1? Please output your final answer within \\boxed{}.",
+        "Find l, and output the final answer in \\boxed{}.",
+        "Simplify and put your final answer within \\boxed{}",
+        "Express it as a mixed number and\nput your final answer within \\boxed{}.",
+    ],
+)
+def test_a_sentence_that_says_something_else_too_stays(question: str) -> None:
+    assert without_instructions(question) == question

@@ -156,6 +156,7 @@ def mark(arguments: argparse.Namespace) -> int:
     from orchestrator.exchange.mark import mark_file
 
     options = named_values(arguments.option) | {"marking": arguments.marking}
+    notes: list[str] = []
     counts = mark_file(
         arguments.task,
         options,
@@ -163,10 +164,11 @@ def mark(arguments: argparse.Namespace) -> int:
         arguments.out,
         answer=arguments.answer,
         completions=arguments.completions,
+        notes=notes,
     )
     total = max(1, sum(counts.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
-    echo(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.out)]))
+    echo(json.dumps(counts) if arguments.json else "\n".join([*notes, *lines, str(arguments.out)]))
     return 0
 
 

@@ -68,6 +68,12 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     lines.append(_line("questions", ", ".join(questions)))
     if survey.choices:
         lines.append(_line("", "the choices in columns of their own are asked with each question"))
+    lines += [_line("", note) for note in survey.choice_notes]
+    if survey.inputs:
+        lines.append(_line("", f"'input' is asked after {survey.question!r:.40}"))
+    for name in survey.contexts:
+        unused = f"{name!r:.40} is not asked: write it into the question if that is about it"
+        lines.append(_line("", unused))
     forms = ", ".join(counted_label(count, form) for form, count in survey.forms.items())
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
@@ -77,10 +83,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
-    for place, question, answer in survey.invalid[:_ROWS]:
-        problem = f"answer {shortened(answer, 50)}" if answer else "no answer"
-        dropped = f"dropped: {_name(place)}, {problem if question else 'no question'}"
-        lines.append(_line("", dropped))
+    for place, reason in survey.invalid[:_ROWS]:
+        lines.append(_line("", f"dropped: {_name(place)}, {reason}"))
     if (rest := len(survey.invalid) - _ROWS) > 0:
         lines.append(_line("", f"dropped: {rest:,} more"))
     if survey.tier:

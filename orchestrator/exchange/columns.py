@@ -20,10 +20,11 @@ from orchestrator.exchange.records import (
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
-from tasks.sources.choices import choices_of
+from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import (
     TURNS,
     cell,
+    choice_numbering,
     column_value,
     completion_texts,
     is_chat,
@@ -181,12 +182,18 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
 def _questions(
     rows: Sequence[PlacedRow], columns: Columns, hints: Hints, notes: Notes
 ) -> Iterator[tuple[Row, SourceQuestion]]:
+    numbering: Numbering | None = None
+    if hints.letters:
+        numbering = choice_numbering((row, _first(row, columns.answer)) for _, row in rows)
+        for note in numbering.notes:
+            notes.add(note)
     for place, row in rows:
         question = _first(row, columns.question)
         answer = _first(row, columns.answer)
         cells = {"": None, **row}
         try:
-            texts = read_texts(cells, question or "", answer or "", choices=hints.letters)
+            texts = read_texts(cells, question or "", answer or "", choices=numbering)
+            choices = None if hints.letters else choices_of(row)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         if hints.prompt_id is not None:
@@ -199,8 +206,7 @@ def _questions(
             dropped.remove(TURNS)  # the reply to the question is the completion
         for label in dropped:
             notes.count(label, place)
-        choices = None if hints.letters else choices_of(row)
-        if choices and all(str(choice) not in texts.question for choice in choices.values):
+        if choices and not choices.stand_in(texts.question):
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source

@@ -19,8 +19,16 @@ from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped, make_prompt
 from tasks.environments import environment_of, scores_itself
 from tasks.question_file import QuestionFile
-from tasks.sources.choices import choices_of
-from tasks.sources.files import column_value, completion_texts, is_chat, json_text, read_file
+from tasks.sources.choices import Numbering, choices_of
+from tasks.sources.files import (
+    choice_numbering,
+    column_value,
+    completion_texts,
+    is_chat,
+    json_text,
+    one_answer,
+    read_file,
+)
 
 CHUNK = 2_000  # completions per call of a process
 _INPUT = {
@@ -42,6 +50,7 @@ def mark_file(
     *,
     answer: str = "answer",
     completions: str | None = None,
+    notes: list[str] | None = None,
 ) -> dict[str, int]:
     """Mark every completion of `source` into `target`; returns completions by outcome.
 
@@ -49,8 +58,8 @@ def mark_file(
     list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
     two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
     a worked solution, and a completion may be chat messages. A reward function also gets the other
-    columns. The target has one row per completion (OUTPUT). Raises TaskError where the input is
-    wrong, and UserError where the target cannot be written.
+    columns. The target has one row per completion (OUTPUT). `notes` gets what is unusual.
+    Raises TaskError where the input is wrong, and UserError where the target cannot be written.
     """
     marker, source, target = get_task(task, **options), Path(source), Path(target)
     if marker.environment is not None and scores_itself(marker):
@@ -61,7 +70,9 @@ def mark_file(
             "with a marker"
         )
     check_output(target, (".jsonl", ".parquet"), [source])
-    rows = list(_read_completions(source, marker, answer, completions))
+    rows = list(
+        _read_completions(source, marker, answer, completions, [] if notes is None else notes)
+    )
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")
     processes = processes or usable_cpus()
@@ -86,10 +97,18 @@ def mark_file(
 
 
 def _read_completions(
-    source: Path, task: Task, answer: str, completions: str | None
+    source: Path, task: Task, answer: str, completions: str | None, notes: list[str]
 ) -> Iterator[Row]:
     """One row per completion, in the file's order."""
     read = read_file(source, [answer, *([completions] if completions else [])])
+    letters = isinstance(task, QuestionFile) and task.marker == "letter"
+    numbering = Numbering()
+    if letters:
+        try:
+            numbering = choice_numbering((row, answer) for row in read.rows)
+        except TaskError as error:
+            raise TaskError(f"{source}: {error}") from error
+        notes += numbering.notes
     for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
         value = row.get("completions", row.get("completion"))
         texts = completion_texts(column_value(row, completions) if completions else value)
@@ -102,14 +121,17 @@ def _read_completions(
                 f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
             )
         own = column_value(row, answer)
-        if isinstance(task, QuestionFile) and task.marker == "letter":
+        if type(task) is QuestionFile and task.function is None:
+            own, _ = one_answer(own)
+        if letters:
             try:
                 choices = choices_of(row)
-                own = choices.letter(own) if choices else own
+                own = choices.letter(own, numbering.first) if choices else own
             except TaskError as error:
                 raise TaskError(f"{place}: {error}") from error
         is_json = isinstance(own, Mapping | list) and not is_chat(own)
-        gold = task.read_answer(json_text(own) if is_json else str(own))
+        text = json_text(own) if is_json else str(own)
+        gold = None if own is None else task.read_answer(text)
         if gold is None:
             raise TaskError(
                 f"{place}: the marker {task.marker_id} cannot use the answer {own!r:.80}: "

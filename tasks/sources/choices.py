@@ -1,25 +1,51 @@
 """Questions whose choices stand in columns of their own: asked with a letter before each choice."""
 
+import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from tasks.base import TaskError
+from tasks.marking.numbers import normalize_number
 
-COLUMNS = ("choices", "options", "endings")
-# Of one column per choice: what is before its letter.
-PREFIXES = ("", "option_", "option", "choice_", "choice", "op")
+COLUMNS = ("choices", "options", "endings", "answer_choices", "answer_options", "alternatives")
+# Of one column per choice: what is before its letter, or before its number.
+PREFIXES = ("", "option_", "option", "choice_", "choice", "op", "answer")
+NUMBERED_PREFIXES = ("option_", "option", "choice_", "choice", "ending_", "ending", "sol")
 _LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ARRAY = re.compile(rf"\[\s*(?:{_QUOTED})(?:\s+(?:{_QUOTED}))*\s*\]")  # as numpy prints texts
+# What is before a choice in one text: (A), A), "a )", A. or A:, and (1) or 1).
+_MARKS = (r"\(\s*{}\s*\)", r"(?<![\w(]){}\s*\)", r"(?<![\w.]){}[.:](?=\s)")
+_MARKUP = re.compile(r"\\[()]|[$\s]")
+_QUANTITY = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?=\s*(?:[^\W\d_]+[²³]?|\\?%|°)\Z)")
+_FORMS = (
+    'a list of texts or numbers (["…", "…"]), an object of letters ({"A": "…", "B": "…"}) or a '
+    'text "(A) … (B) …"'
+)
+FROM_ONE = "the answers number the choices from 1"
+
+
+class Numbering(NamedTuple):
+    """What a file's answers that are numbers of choices count from; None where none is one."""
+
+    first: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell about it: counting from 0 is usual."""
+        return (FROM_ONE,) if self.first == 1 else ()
 
 
 class Choices(NamedTuple):
-    """The choices of a question in order, and what its data set calls them."""
+    """The choices of a question in order, what its data set calls them, and their column."""
 
     values: Sequence[Any]
     labels: Sequence[str]
+    column: str = ""
 
     def asked(self, question: str) -> str:
         """The question with a line for each choice, unless it has them already."""
@@ -28,21 +54,47 @@ class Choices(NamedTuple):
             return question
         return "\n".join([question.rstrip(), *(f"({letter}) {text}" for letter, text in pairs)])
 
-    def letter(self, answer: Any) -> str:
-        """The letter of the choice that an answer names: by label, number from 0, or text.
+    def stand_in(self, question: str) -> bool:
+        """Whether a question has the texts of all of them."""
+        return all(str(value).strip() in question for value in self.values)
 
-        Raises TaskError where it names none of them, or several.
-        """
+    def check_asked(self, question: str) -> None:
+        """Raise TaskError for a question that does not have them."""
+        if not self.stand_in(question):
+            raise TaskError(
+                f"the choices in column {self.column!r} are not part of the question: write "
+                "marker: letter, with which they are asked, or remove the column"
+            )
+
+    def number(self, answer: Any) -> int | None:
+        """The answer as the number of a choice; None for others, and where numbers are labels."""
+        number = str(answer).strip().removesuffix(".0")
+        if not number.isdecimal() or len(number) > 2 or any(map(str.isdecimal, self.labels)):
+            return None
+        return int(number)
+
+    def named(self, answer: Any) -> set[int]:
+        """The choices that have an answer as label or text; a looser comparison is the last."""
         text = str(answer).strip()
         label = match[1] if (match := _LETTER.fullmatch(text)) else text
         named = {i for i, own in enumerate(self.labels) if own.lower() == label.lower()}
         named |= {
             i for i, own in enumerate(self.values) if type(own) is type(answer) and own == answer
         }
-        named |= {i for i, own in enumerate(self.values) if str(own).strip() == text and not named}
-        number = text.removesuffix(".0")
-        if number.isdecimal() and number not in self.labels and len(number) < 3:
-            named |= {int(number)} & {*range(len(self.values))}
+        for equal in (_equal_texts, _equal_values, _equal_amounts):
+            named = named or {i for i, own in enumerate(self.values) if equal(str(own), text)}
+        return named
+
+    def letter(self, answer: Any, first: int | None = 0) -> str:
+        """The letter of the choice that an answer names: by label, number, or text.
+
+        `first` is the number of the first choice; None where the file does not tell. Raises
+        TaskError where the answer names none of them, or several.
+        """
+        named, number = self.named(answer), self.number(answer)
+        if number is not None:
+            firsts = (0, 1) if first is None else (first,)
+            named |= {number - one for one in firsts} & {*range(len(self.values))}
         if len(named) != 1:
             listed = ", ".join(
                 f"({a}) {v!s:.40}" for a, v in zip(ascii_uppercase, self.values, strict=False)
@@ -50,65 +102,185 @@ class Choices(NamedTuple):
             how = "several" if named else "none"
             raise TaskError(
                 f"the answer {answer!r:.80} matches {how} of the choices {listed}: "
-                "write the letter "
-                "of one, its number from 0, or its text"
+                f"write the letter of one, its number from {first or 0}, or its text"
             )
         return ascii_uppercase[named.pop()]
+
+
+def _equal_texts(one: str, other: str) -> bool:
+    return one.strip() == other
+
+
+def _equal_values(one: str, other: str) -> bool:
+    """Up to delimiters of mathematics, spaces, case, and zeros at the end of a decimal."""
+    return bool(other) and _value(one) == _value(other)
+
+
+def _equal_amounts(one: str, other: str) -> bool:
+    """One is a number, and the other the same number with a unit."""
+    one, other = _MARKUP.sub(" ", one).strip(), _MARKUP.sub(" ", other).strip()
+    pairs = ((one, _QUANTITY.match(other)), (other, _QUANTITY.match(one)))
+    return any(
+        match and normalize_number(number) is not None and _value(number) == _value(match[0])
+        for number, match in pairs
+    )
+
+
+def _value(text: str) -> str:
+    text = _MARKUP.sub("", text).casefold().removesuffix(".")
+    number = normalize_number(text)
+    if number is None or "/" in number or "." not in number:
+        return number or text
+    return number.rstrip("0").removesuffix(".")
+
+
+def numbering_of(pairs: Iterable[tuple[Mapping[str, Any], Any]]) -> Numbering:
+    """How the answers of a file number the choices, from pairs of a row and its answer.
+
+    An answer that is the text of a choice decides nothing. Raises TaskError where numbers fit both
+    readings, or none.
+    """
+    zeros = lasts = others = 0
+    for row, answer in pairs:
+        with suppress(TaskError):  # the row is refused with its place when it is read
+            if (choices := choices_of(row)) is None or choices.named(answer):
+                continue
+            if (number := choices.number(answer)) is not None:
+                zeros += number == 0
+                lasts += number == len(choices.values)
+                others += 0 < number < len(choices.values)
+    if not zeros and not lasts and not others:
+        return Numbering()
+    if max(zeros, lasts) >= 10 * min(zeros, lasts) and zeros + lasts > 0:
+        return Numbering(int(lasts > zeros))
+    rows = f"{zeros:,} of them are 0, and {lasts:,} the number of choices"
+    raise TaskError(
+        "the answers may number the choices from 0 (0 is the first) or from 1 (1 is the first): "
+        f"{rows}; write letters (A, B, …) or the texts of the choices as answers"
+    )
+
+
+def _families() -> list[list[str]]:
+    """The names of one column per choice, for each way to name them."""
+    letters = [[p + (a.lower() if p else a) for a in ascii_uppercase] for p in PREFIXES]
+    numbers = [
+        [f"{prefix}{number}" for number in range(first, first + len(ascii_uppercase))]
+        for prefix in NUMBERED_PREFIXES
+        for first in (0, 1)
+    ]
+    return [*letters, *numbers]
+
+
+_FAMILIES = _families()
+
+
+def has_choices(names: Collection[str]) -> bool:
+    """Whether some of a file's columns may hold choices."""
+    known = {*names} | {name.lower() for name in names}
+    return not known.isdisjoint(COLUMNS) or any(known >= {*keys[:2]} for keys in _FAMILIES)
 
 
 def choices_of(row: Mapping[str, Any]) -> Choices | None:
     """The choices in a row's columns; None where it has none.
 
-    They are a list, an object of letters, ARC's {text: […], label: […]}, each also as JSON text, or
-    one column per choice (A, B, …; option_a, option_b, …). Raises TaskError for fewer than 2 or
-    more than 26.
+    They are a list, an object of letters or numbers, ARC's {text: […], label: […]}, each also as
+    JSON text or as Python writes it, a text "(A) … (B) …", or one column per choice (A, B, …;
+    option_a, …; option1, …). Raises TaskError for fewer than 2, more than 26, and another form.
     """
     names = {str(name).lower(): name for name in row}
     for name in COLUMNS:
-        if name in names and (choices := _listed(row[names[name]])) is not None:
-            return _checked(choices, str(names[name]))
-    for prefix in PREFIXES:
-        own = names if prefix else {str(name): name for name in row}  # a and b are other columns
-        keys = [prefix + (letter.lower() if prefix else letter) for letter in ascii_uppercase]
+        if name in names and (value := row[names[name]]) not in (None, "", [], {}):
+            column = str(names[name])
+            return _checked(_listed(value), column)
+    for keys in _FAMILIES:
+        own = names if len(keys[0]) > 1 else {str(name): name for name in row}  # a, b are others
+        if keys[0] not in own or keys[1] not in own:
+            continue
         values = [row[own[key]] for key in keys if key in own]
-        if len(values) > 1 and keys[0] in own and keys[1] in own:
-            while values and values[-1] in (None, ""):  # fewer choices than other rows have
-                values.pop()
-            return _checked(Choices(values, ascii_uppercase[: len(values)]), f"{prefix}A, …")
+        while values and values[-1] in (None, ""):  # fewer choices than other rows have
+            values.pop()
+        if values:
+            choices = Choices(values, ascii_uppercase[: len(values)])
+            return _checked(choices, str(own[keys[0]]))
     return None
 
 
 def _listed(value: Any) -> Choices | None:
-    """The choices in one value."""
+    """The choices in one value; None for another form."""
     if isinstance(value, str):
-        with suppress(ValueError, RecursionError):
-            value = json.loads(value)
+        if (parsed := _parsed(value)) is None:
+            return _lettered(value)
+        value = parsed
     if isinstance(value, Mapping) and isinstance(texts := value.get("text"), list):
         labels = value.get("label")
         labels = labels if isinstance(labels, list) and len(labels) == len(texts) else None
         return Choices(texts, [*map(str, labels or ascii_uppercase[: len(texts)])])
     if isinstance(value, Mapping):
-        filled = {key: text for key, text in value.items() if text is not None}
-        expected = [*ascii_uppercase[: len(filled)]]
-        if [str(key).upper() for key in filled] == expected and filled:
-            return Choices([*filled.values()], expected)
+        filled = {str(key).upper(): text for key, text in value.items() if text is not None}
+        numbers = [*map(str, range(len(filled) + 1))]
+        for labels in ([*ascii_uppercase[: len(filled)]], numbers[:-1], numbers[1:]):
+            if len(filled) > 0 and filled.keys() == {*labels}:
+                return Choices([filled[label] for label in labels], labels)
         return None
-    if isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(v, Mapping) for v in value):
         if all("text" in choice and "label" in choice for choice in value):
             return Choices([v["text"] for v in value], [str(v["label"]) for v in value])
         return None
-    if isinstance(value, list) and value:
-        return Choices(value, ascii_uppercase[: len(value)])
+    if isinstance(value, list | tuple) and value:
+        return Choices([*value], ascii_uppercase[: len(value)])
     return None
 
 
-def _checked(choices: Choices, column: str) -> Choices:
-    values = choices.values
-    if not 2 <= len(values) <= len(ascii_uppercase) or any(
-        isinstance(v, Mapping | list) or v is None or not str(v).strip() for v in values
+def _parsed(text: str) -> Any:
+    """The list or object that a text is, in JSON, in Python or as numpy prints it; else None."""
+    text = text.strip()
+    if not text.startswith(("[", "{", "(")):
+        return None
+    if _ARRAY.fullmatch(text):
+        return [ast.literal_eval(quoted) for quoted in re.findall(_QUOTED, text)]
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            value = read(text)
+            return value if isinstance(value, Mapping | list | tuple) else None
+    return None
+
+
+def _lettered(text: str) -> Choices | None:
+    """The choices in a text that has a letter or a number before each."""
+    text = text.strip()
+    for mark in _MARKS:
+        for labels in (ascii_uppercase, ascii_uppercase.lower(), "123456789"):
+            if "." in mark and labels[0] == "1":  # decimals
+                continue
+            places = [[*re.finditer(mark.format(label), text)] for label in labels]
+            count = next((i for i, found in enumerate(places) if not found), len(places))
+            starts = [match for found in places for match in found]
+            # Each once, in order, the first at the start, and none after a gap.
+            if count < 2 or len(starts) != count or starts[0].start() != 0:
+                continue
+            if starts != sorted(starts, key=lambda match: match.start()):
+                continue
+            ends = [*(match.start() for match in starts[1:]), len(text)]
+            parts = [text[m.end() : end].strip() for m, end in zip(starts, ends, strict=True)]
+            for separator in (",", ";"):
+                if all(part.endswith(separator) for part in parts[:-1]):
+                    parts = [part.removesuffix(separator).rstrip() for part in parts]
+            return Choices(parts, [label.upper() for label in labels[:count]])
+    return None
+
+
+def _checked(choices: Choices | None, column: str) -> Choices:
+    values = choices.values if choices else ()
+    if (
+        choices is None
+        or not 2 <= len(values) <= len(ascii_uppercase)
+        or any(
+            isinstance(v, Mapping | list | tuple) or v is None or v != v or not str(v).strip()
+            for v in values
+        )
     ):
         raise TaskError(
-            f"column {column!r} holds no 2 to {len(ascii_uppercase)} choices that are texts or "
-            "numbers: correct them, or remove the column"
+            f"column {column!r} holds no 2 to {len(ascii_uppercase)} choices that can be read: "
+            f"write {_FORMS}, or rename or remove the column"
         )
-    return choices
+    return choices._replace(column=column)

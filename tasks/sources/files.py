@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from tasks.base import TaskError
-from tasks.sources.choices import choices_of
+from tasks.sources.choices import Numbering, choices_of, numbering_of
 from tasks.sources.user_files import read_bytes, record_batches, regular, sha256_of, text_lines
 
 # What `read_texts` leaves out of a row, as counted in notes.
@@ -159,6 +159,8 @@ def _literal(text: str) -> Any:
 
 
 CHAT_TEXT = re.compile(r"\s*\[\s*\{")  # how chat messages as JSON text begin
+_TEXT_LIST = re.compile(r"\s*\[\s*\"")  # how several answers as JSON text begin
+_NO_ANSWER = re.compile(r"(?<!\S)####\s*\Z")  # as GSM8K's solutions end, but without a number
 
 
 class Texts(NamedTuple):
@@ -170,20 +172,18 @@ class Texts(NamedTuple):
 
 
 def read_texts(
-    row: Mapping[str, Any], question: str, answer: str, *, choices: bool = False
+    row: Mapping[str, Any], question: str, answer: str, *, choices: Numbering | None = None
 ) -> Texts:
     """The texts of two columns: each a text, a number, or chat messages, also as JSON text.
 
     In messages the question is the last user message and the answer the assistant's reply to it,
-    so one column may hold both. Of an object, the answer is its only field with the name of one.
+    so one column may hold both. The question of an `instruction` goes on with the column `input`.
     choices: those in columns of their own become part of the question, and their letter the answer.
     Raises KeyError for an absent column, and TaskError for a value of another form.
     """
     dropped: list[str] = []
     question_value, answer_value = column_value(row, question), column_value(row, answer)
-    own_choices = choices_of(row) if choices else None
-    if isinstance(answer_value, Mapping):
-        answer_value = gold_field(answer_value)
+    own_choices = choices_of(row) if choices is not None else None
     if isinstance(question_value, str) and CHAT_TEXT.match(question_value):
         with suppress(ValueError, RecursionError):
             messages = json.loads(question_value)
@@ -193,17 +193,50 @@ def read_texts(
         turns = chat.turns + bool(chat.reply and answer != question)
         dropped += [SYSTEM] * chat.system + [TURNS] * turns
         question_value = chat.question
-    if is_chat(answer_value):
-        answer_value = read_chat(answer_value).reply
-    elif isinstance(answer_value, list):
-        dropped += [ANSWERS] * (len(answer_value) > 1)
-        answer_value = answer_value[0] if answer_value else None
+    answer_value, several = one_answer(answer_value)
+    dropped += [ANSWERS] * several
     text = _plain(question_value, question)
-    if own_choices and text:
+    if text and (more := input_text(row, question, answer)):
+        text = f"{text.rstrip()}\n\n{more}"
+    if own_choices and choices is not None and text:
         text = own_choices.asked(text)
-        if answer != question and answer_value is not None:
-            answer_value = own_choices.letter(answer_value)
+        if answer != question and answer_value not in (None, ""):
+            answer_value = own_choices.letter(answer_value, choices.first)
     return Texts(text, _plain(answer_value, answer), tuple(dropped))
+
+
+def input_text(row: Mapping[str, Any], question: str, answer: str) -> str:
+    """What an instruction is about, as in Alpaca's rows: the text of the column `input`."""
+    value = row.get("input") if question.lower() == "instruction" and answer != "input" else None
+    return value.strip() if isinstance(value, str) else ""
+
+
+def choice_numbering(rows: Iterable[tuple[Mapping[str, Any], str | None]]) -> Numbering:
+    """How a file's answers number the choices, from its rows and their columns of answers.
+
+    Raises TaskError where that cannot be told.
+    """
+    return numbering_of((row, one_answer(cell(row, name))[0]) for row, name in rows if name)
+
+
+def one_answer(value: Any) -> tuple[Any, bool]:
+    """The answer in a value, and whether it is the first of several.
+
+    Of a chat it is the reply; of an object, its only field with the name of an answer. A list of
+    texts may also be JSON text. None where a worked solution ends with an empty `####`.
+    """
+    if isinstance(value, Mapping):
+        value = gold_field(value)
+    if isinstance(value, str) and _TEXT_LIST.match(value):
+        with suppress(ValueError, RecursionError):
+            texts = json.loads(value)
+            value = texts if len(texts) > 1 and all(isinstance(t, str) for t in texts) else value
+    several = isinstance(value, list) and not is_chat(value) and len(value) > 1
+    if is_chat(value):
+        value = read_chat(value).reply
+    elif isinstance(value, list):
+        value = value[0] if value else None
+    return None if isinstance(value, str) and _NO_ANSWER.search(value) else value, several
 
 
 def gold_field(value: Mapping[str, Any]) -> Any:

@@ -56,6 +56,17 @@ class PlainFile:
         except (OSError, TaskError) as error:
             raise NotPlain from error
 
+    def names(self) -> list[str]:
+        """The columns of the file, of JSON lines those of the first row. Raises NotPlain."""
+        try:
+            if self.parquet:
+                return list(pq.read_schema(regular(self.path)).names)
+            with open_file(self.path) as stream:
+                first = json.loads(stream.readline(BLOCK).decode())
+        except (pa.ArrowException, OSError, ValueError, RecursionError, TaskError) as error:
+            raise NotPlain from error
+        return [*first] if isinstance(first, dict) else []
+
     def place(self, row: int) -> str:
         """The place of a row, counted from 0, for messages."""
         return f"{self.path} row {row + 1}" if self.parquet else f"{self.path}:{row + 1}"

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -12,12 +11,14 @@ from tasks.base import Answer, TaskError
 from tasks.marking.marks import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
-from tasks.sources.choices import choices_of
+from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import (
     PLACEHOLDERS,
     Row,
     Rows,
     cell,
+    choice_numbering,
+    input_text,
     is_chat,
     json_object_of,
     plain_answer,
@@ -33,6 +34,11 @@ ANSWERS = (
     *("answer", "final_answer", "gold", "gold_answer", "ground_truth", "expected_answer"),
     *("correct_answer", "reference_answer", "answerkey", "target", "label", "solution", "output"),
     *("response", "completion", "reward_model.ground_truth"),
+)
+# Texts that a question may be about.
+CONTEXTS = (
+    *("article", "passage", "context", "paragraph", "story", "document", "premise", "support"),
+    *("background", "input"),
 )
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
 SAMPLED = 2_000  # rows that columns are recognized by
@@ -69,8 +75,9 @@ class FileSurvey:
 
     `forms` counts the answers by form, `worked` those at the end of a worked solution. `invalid`
     are rows without a question, or without an answer that the marker marks correct (a function is
-    not called): their place, the question and the answer. Questions count without a known tool's
-    instructions.
+    not called): their place and the reason. `contexts` are columns of texts that questions may be
+    about, and that are not asked; `inputs` are rows whose instruction goes on in `input`.
+    Questions count without a known tool's instructions.
     """
 
     rows: int
@@ -83,9 +90,12 @@ class FileSurvey:
     worked: int
     instructed: int  # questions that mention a box, so that they say how to answer
     choices: bool  # in columns of their own, asked with the questions
+    choice_notes: Sequence[str]
+    contexts: Sequence[str]
+    inputs: int
     repeated: int
     contradicted: int  # questions with several answers
-    invalid: Sequence[tuple[str, str, str]]
+    invalid: Sequence[tuple[str, str]]
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
 
@@ -118,11 +128,14 @@ def survey_rows(
     """
     columns = columns_of(read.rows)
     question, answer = choose_columns(columns, question, answer)
-    choices = marker in (None, "letter") and _has_choices(read.rows)
+    choices = marker in (None, "letter") and _has_choices(read)
     marker = "letter" if choices else marker
-    texts = [_texts(row, question, answer, choices=choices) for row in read.rows]
+    letters = marker == "letter"
+    numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
+    function = bool(marker and ":" in marker)
+    texts = [_read(row, question, answer, numbering, unasked=not function) for row in read.rows]
     task = QuestionFile()
-    pairs = [(task.bare_question(question_text), gold) for question_text, gold in texts]
+    pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
     marker = marker or choose_marker(forms)
@@ -152,11 +165,14 @@ def survey_rows(
         worked=len(solutions),
         instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
         choices=choices,
+        choice_notes=numbering.notes if numbering else (),
+        contexts=_contexts(columns, read.rows, (question, answer)),
+        inputs=sum(bool(input_text(row, question, answer)) for row in read.rows),
         repeated=filled - len(answers),
         contradicted=sum(len(several) > 1 for several in answers.values()),
         invalid=[
-            (place, *pair)
-            for place, pair, gold in zip(read.places, pairs, golds, strict=True)
+            (place, _reason(*row))
+            for place, row, gold in zip(read.places, texts, golds, strict=True)
             if not (gold and next(correct))
         ],
         longest_question=max(len(question_text) for question_text, _ in pairs),
@@ -194,13 +210,56 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     return columns
 
 
-def _texts(row: Row, question: str, answer: str, *, choices: bool = False) -> tuple[str, str]:
-    """A row's question and answer as `task: file` reads them; "" where it refuses them."""
+def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
+    """A row's question and answer without choices; "" where they cannot be read."""
+    return _read(row, question, answer)[:2]
+
+
+def _read(
+    row: Row,
+    question: str,
+    answer: str,
+    choices: Numbering | None = None,
+    *,
+    unasked: bool = False,
+) -> tuple[str, str, str]:
+    """A row's question and answer as `task: file` reads them.
+
+    "" and the reason where it refuses them; unasked: also for choices that are not asked.
+    """
     try:
         texts = read_texts(row, question, answer, choices=choices)
-    except (KeyError, TaskError):
-        return "", ""
-    return texts.question.strip(), texts.answer.strip()
+        if unasked and choices is None and (own := choices_of(row)):
+            own.check_asked(texts.question)
+    except KeyError as error:
+        return "", "", f"no {'answer' if error.args[0] == answer else 'question'}"
+    except TaskError as error:
+        return "", "", str(error)
+    return texts.question.strip(), texts.answer.strip(), ""
+
+
+def _reason(question: str, answer: str, refused: str) -> str:
+    """Why a row cannot be used."""
+    if refused:
+        return refused
+    if not question:
+        return "no question"
+    return f"answer {answer!r:.50}" if answer else "no answer"
+
+
+def _contexts(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> list[str]:
+    """Columns of texts that questions may be about, and that are not part of them."""
+    rows = rows[:: -(-len(rows) // SAMPLED)]
+    texts = [_texts(row, *used)[0] for row in rows]
+    unused = [name for name in columns if name.lower() in CONTEXTS and name not in used]
+    apart = {
+        name: sum(
+            isinstance(text := cell(row, name), str) and text.strip() not in asked
+            for row, asked in zip(rows, texts, strict=True)
+        )
+        for name in unused
+    }
+    return [name for name, count in apart.items() if 2 * count > len(rows)]
 
 
 def _answer(row: Row, name: str) -> str:
@@ -211,13 +270,21 @@ def _answer(row: Row, name: str) -> str:
         return ""
 
 
-def _has_choices(rows: Sequence[Row]) -> bool:
-    """Whether most rows have choices in columns of their own."""
-    rows, count = rows[:: -(-len(rows) // SAMPLED)], 0
-    for row in rows:
-        with suppress(TaskError):  # the row is one of those that cannot be used
-            count += choices_of(row) is not None
-    return 2 * count > len(rows)
+def _has_choices(read: Rows) -> bool:
+    """Whether most rows have choices in columns of their own.
+
+    Raises TaskError where there are choices, but none that can be read.
+    """
+    step = -(-len(read.rows) // SAMPLED)
+    readable, problems = 0, list[str]()
+    for row, place in zip(read.rows[::step], read.places[::step], strict=True):
+        try:
+            readable += choices_of(row) is not None
+        except TaskError as error:
+            problems.append(f"{place}: {error}")
+    if problems and not readable:
+        raise TaskError(problems[0])
+    return 2 * (readable + len(problems)) > len(read.rows[::step])
 
 
 def choose_columns(
