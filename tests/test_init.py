@@ -392,6 +392,17 @@ def test_choices_are_never_left_out_under_another_marker() -> None:
     assert QuestionFile(path=jsonl(rows), marker="text").train()
 
 
+def test_choices_of_a_minority_of_rows_are_asked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"question": f"Q{i}? A. x B. y", "answer": "AB"[i % 2]} for i in range(40)]
+    for row in rows[::4]:
+        row |= {"question": "Which? " + row["question"][:3], "options": ["x", "y"]}
+    written("--train", jsonl(rows))
+    assert "40 of 40" in capsys.readouterr().out
+    [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
+    prompts = [*pool.train, *pool.test]
+    assert sum("(B) y" in prompt.question for prompt in prompts) == 10
+
+
 def test_a_dropped_row_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": "xy"[i % 2]} for i in range(40)]
     rows[3]["answer"], rows[5]["choices"] = "z", ["x", "x"]

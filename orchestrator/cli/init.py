@@ -72,7 +72,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.inputs:
         lines.append(_line("", f"'input' is asked after {survey.question!r:.40}"))
     for name in survey.contexts:
-        unused = f"{name!r:.40} is not asked: write it into the question if that is about it"
+        unused = f"{name!r:.40} is not asked: write it into the question if that needs it"
         lines.append(_line("", unused))
     forms = ", ".join(counted_label(count, form) for form, count in survey.forms.items())
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"

@@ -132,27 +132,23 @@ def survey_rows(
     marker = "letter" if choices else marker
     letters = marker == "letter"
     numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
-    function = bool(marker and ":" in marker)
-    texts = [_read(row, question, answer, numbering, unasked=not function) for row in read.rows]
+    unasked = ":" not in (marker or "")  # a function may read the choices itself
+    texts = [_read(row, question, answer, numbering, unasked=unasked) for row in read.rows]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
-    marker = marker or choose_marker(forms)
+    if (
+        marker is None and (marker := choose_marker(forms)) == "letter"
+    ):  # of which some have choices
+        return survey_rows(read, question, answer, marker)
     marked = QuestionFile(marker=marker)
-    golds = [
-        marked.read_answer(gold) if question_text and gold else None
-        for question_text, gold in pairs
-    ]
+    golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
     # As the whole answer of a completion.
     wholes = [Answer(marked.format_answer(gold), gold) for gold in golds if gold]
     marks = [] if marked.function else marked.mark_all(wholes)
     correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
-    answers: dict[str, set[str]] = {}
-    for (question_text, _), final in zip(pairs, finals, strict=True):
-        answers.setdefault(question_text, set()).add(final)
-    answers.pop("", None)
-    filled = sum(bool(question_text) for question_text, _ in pairs)
+    repeated, contradicted = _repeats([question_text for question_text, _ in pairs], finals)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
     return FileSurvey(
         rows=len(pairs),
@@ -168,8 +164,8 @@ def survey_rows(
         choice_notes=numbering.notes if numbering else (),
         contexts=_contexts(columns, read.rows, (question, answer)),
         inputs=sum(bool(input_text(row, question, answer)) for row in read.rows),
-        repeated=filled - len(answers),
-        contradicted=sum(len(several) > 1 for several in answers.values()),
+        repeated=repeated,
+        contradicted=contradicted,
         invalid=[
             (place, _reason(*row))
             for place, row, gold in zip(read.places, texts, golds, strict=True)
@@ -178,6 +174,16 @@ def survey_rows(
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
+
+
+def _repeats(questions: Sequence[str], answers: Sequence[str]) -> tuple[int, int]:
+    """How many questions repeat another one, and how many have several answers."""
+    different: dict[str, set[str]] = {}
+    for question, answer in zip(questions, answers, strict=True):
+        different.setdefault(question, set()).add(answer)
+    different.pop("", None)
+    repeated = sum(map(bool, questions)) - len(different)
+    return repeated, sum(len(several) > 1 for several in different.values())
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
