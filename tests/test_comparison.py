@@ -346,7 +346,7 @@ def test_learnable_of_one_seed_is_compared_by_updates() -> None:
     assert (result.seeds, result.items, result.item) == (1, 40, "update")
     assert result.verdict == "inconclusive"
     (known,) = compare_learnable(percentages, shares, SeedSpread(0.02**2, 4, 6))
-    assert (known.item, known.items) == ("question", 1), "seeds vary, and with them the updates"
+    assert (known.item, known.items) == ("run", 1), "seeds vary, and with them the updates"
     assert (known.verdict, known.borrowed and known.borrowed.cells) == ("a", 6)
     assert result.effect == pytest.approx(percentages["hard"][0] - percentages["easy"][0])
     differences = np.array([shares["hard"][0][u] - shares["easy"][0][u] for u in range(1, 41)])

@@ -74,7 +74,7 @@ def test_samples_without_a_score_are_missing_too() -> None:
     run = Run.of_counts({"a": (4, 1), "b": (2, 2), "c": (0, 0)}, 4)
     assert run.scores[:2].tolist() == [0.25, 1] and math.isnan(run.scores[2])
     assert run.low is not None and run.low.tolist() == [0.25, 0.5, 0]
-    assert run.high is not None and run.high.tolist() == [0.25, 1, 1]
+    assert run.missing is not None and run.missing.tolist() == [0, 0.5, 1]
 
 
 @settings(max_examples=60)
