@@ -26,7 +26,7 @@ from orchestrator.exchange import (
     prompts_of,
     write_import,
 )
-from orchestrator.exchange.columns import exact_count
+from orchestrator.exchange.columns import counted_successes
 from orchestrator.plugins.counts import counted_label
 from orchestrator.storage.schema import DIFFICULTY
 from tasks.sources.files import INSTRUCTIONS
@@ -68,8 +68,8 @@ def test_counts_give_a_rate_and_hints_the_rest(tmp_path: Path) -> None:
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_an_exact_rate_gives_its_count(counts: tuple[int, int]) -> None:
     right, n = counts
-    assert exact_count(right / n, n) == right
-    assert exact_count((right + 0.5) / (n + 1), n) in (None, right)
+    assert counted_successes(right / n, n) == right
+    assert counted_successes((right + 0.5) / (n + 1), n) in (None, right)
 
 
 def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:

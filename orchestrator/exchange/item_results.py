@@ -28,7 +28,7 @@ from orchestrator.report.item_comparison import (
     ItemFile,
     Rated,
     compare_arms,
-    counted_runs_of,
+    distinct_runs,
 )
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.storage.errors import UserError
@@ -75,7 +75,7 @@ def compare_items(
     read = []
     for name, own in files.items():
         every, ordered = _runs(name, own)
-        runs, left_out = counted_runs_of(name, every)
+        runs, left_out = distinct_runs(name, every)
         notes += left_out
         read.append(Arm(name, own[0].metric, runs))
         if ordered:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.plugins.counts import noun_for
 from orchestrator.stats.comparison import Comparison, Run, compare_policies
 from orchestrator.stats.inference import (
     Available,
@@ -205,14 +204,15 @@ def compare_arms(
     return ItemAnalysis(tuple(arms), comparisons, questions, remarks, groups)
 
 
-def counted_runs_of(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...], list[str]]:
+def distinct_runs(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...], list[str]]:
     """The runs of an arm that count as seeds, and notes that name the others.
 
     A run without a score says nothing, unless no run has one. One that equals an earlier one on
     every question is a copy of it, or the same run evaluated again; cells of a storage are not.
     """
     scored = [run for run in runs if run.scores] or [*runs]
-    empty = [run.seed for run in runs if run not in scored]
+    kept = {run.seed for run in scored}
+    empty = [run.seed for run in runs if run.seed not in kept]
     first: dict[frozenset[tuple[str, float]], ArmRun] = {}
     copies: dict[int, list[int]] = {}
     for run in scored:
@@ -232,7 +232,8 @@ def counted_runs_of(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ..
 
 
 def _seeds_text(seeds: Sequence[int]) -> str:
-    return f"{noun_for(len(seeds), 'seed')} {', '.join(map(str, seeds))} {noun_for(len(seeds), 'has', 'have')}"
+    noun, verb = ("seed", "has") if len(seeds) == 1 else ("seeds", "have")
+    return f"{noun} {', '.join(map(str, seeds))} {verb}"
 
 
 def _shared_runs(arms: Sequence[Arm]) -> list[str]:
