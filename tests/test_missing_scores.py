@@ -114,3 +114,20 @@ def test_one_error_leaves_pass_at_8_of_all_other_questions(tmp_path) -> None:
     change = tables.change([row for row in rows if row.cell.seed == 0][:1], OWN, value)
     assert change is not None and change.questions == len(counts[0]) - 1
     assert families(rows)[0].accuracy[0].items == len(counts[0])
+
+
+@pytest.mark.parametrize("samples", [1, 3, 7, 10, 49])
+def test_complete_scores_miss_nothing(samples: int) -> None:
+    """By counts, and not by differences of means, which have rounding errors."""
+    rng = np.random.default_rng(samples)
+    sides = {
+        arm: {
+            s: Run.of_counts({i: (samples, rng.integers(samples + 1)) for i in IDS[:60]}, samples)
+            for s in range(3)
+        }
+        for arm in "ab"
+    }
+    c = compared(sides)
+    assert (c.missing, c.missing_p, c.bounds) == ((0, 0), 1, (c.low, c.high))
+    run = sides["a"][0]
+    assert run.low is not None and run.missing is not None and not run.missing.any()

@@ -99,8 +99,8 @@ def few_signals(successes: np.ndarray, scorable: np.ndarray, size: int, unread: 
     never, always = np.count_nonzero(successes == 0), np.count_nonzero(successes == scorable)
     others = "use a stronger model, easier data or more samples"
     others = others if never >= always else "use harder data or more samples"
+    needed = f", fewer than a subset's {size:,}" if size > 1 else ""
     return (
         f"only {mixed:,} of {counted(len(successes), 'prompt')} can give a signal "
-        "(solved in some samples, "
-        f"failed in others), fewer than a subset's {size:,}: {unread or others}"
+        f"(solved in some samples, failed in others){needed}: {unread or others}"
     )

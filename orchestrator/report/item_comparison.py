@@ -20,7 +20,6 @@ from orchestrator.stats.inference import (
 )
 from orchestrator.stats.sentences import pairing_caveats
 
-
 HANDFUL = 5  # questions on which two runs may well have equal scores
 
 
@@ -222,8 +221,8 @@ def distinct_runs(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...]
                 copies.setdefault(earlier.seed, []).append(run.seed)
     copied = {seed for seeds in copies.values() for seed in seeds}
     notes = [
-        f"{name}: {_seeds_text(seeds)} the same score as seed {seed} on every question, and counted "
-        "once with it: a copy, or the same run evaluated again, is no further seed"
+        f"{name}: {_seeds_text(seeds)} the same score as seed {seed} on every question, so they "
+        "count once: a copy, or the same run evaluated again, is no further seed"
         for seed, seeds in copies.items()
     ]
     if empty:

@@ -193,11 +193,12 @@ def compare_policies(
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
     Runs are paired by item; all runs of both policies count, and an item counts where some run of
-    each has its score; a run without any score is none. The variance between seeds is that of all policies, as far as they are
-    alike, or `spread`, that of more runs with these settings. `groups`: item -> the group of
-    related items that it belongs to. A pair without a shared item is inconclusive, and so is a
-    pair with one seed where neither says how much results vary between seeds, or with one shared
-    question. Raises ValueError where a policy has no run, or a run contains an item twice.
+    each has its score; a run without any score is none. The variance between seeds is that of all
+    policies, as far as they are alike, or `spread`, that of more runs with these settings.
+    `groups`: item -> the group of related items that it belongs to. A pair without a shared item,
+    or with one shared question, is inconclusive, and so is a pair with one seed where neither says
+    how much results vary between seeds. Raises ValueError where a policy has no run, or a run
+    contains an item twice.
     """
     sides = {policy: _side(policy, scores) for policy, scores in scores_by_policy.items()}
     means = {policy: [*map(float, side.run_means)] for policy, side in sides.items()}
