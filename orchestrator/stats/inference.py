@@ -250,7 +250,8 @@ def difference_effect(
     Paired by item, but not by run: every run of both sides counts (Welch's test). `spreads`: the
     variance of one run's mean between seeds, of each side; None where unknown, and then the
     interval covers new items only. Two sides with the same spread share its degrees of freedom.
-    The variance of the items' differences is what exceeds the residual, which is in that of seeds.
+    The variance of the items' differences is what exceeds the residual, which is in that of seeds;
+    of two items, all of it.
     `groups` (see `by_group`): of items that are not independent. Raises ValueError unless all
     values are finite.
     """
@@ -271,6 +272,7 @@ def difference_effect(
         return Effect(mean, -inf, inf, 1.0)
     if items > 1:
         item = float(by_item.var(ddof=1))
+    if items > 2:  # the variance of two is too uncertain to subtract from
         rest = sum(residual(side) / len(side) for side in (first, second))
     alone = [*parts, (item / items, df)]
     return _effect(by_item, [*parts, (max(0.0, item - rest) / items, df)], alone)
