@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.plugins.counts import counted
 from policies.base import Bools, BuiltIn, Floats, Needs, PolicyError, check_band, numbers
 from policies.uniform import Uniform
 
@@ -15,6 +16,24 @@ OUTSIDE = 2.0  # added to a distance between rates, which is at most 1
 
 
 RATES = {"pass_rate": "pass rate", "score": "mean score"}
+
+
+def measured(difficulty: pa.Table, name: str, policy: str) -> Floats:
+    """The column as float64, nan without scorable samples.
+
+    PolicyError where a row that has a pass rate lacks the value: it would rank last unnoticed.
+    """
+    values = numbers(difficulty, name, policy)
+    if name == "pass_rate" or "pass_rate" not in difficulty.column_names:
+        return values
+    rated = ~np.isnan(numbers(difficulty, "pass_rate", policy))
+    if lacking := int(np.count_nonzero(rated & np.isnan(values))):
+        raise PolicyError(
+            f"{policy} needs the column {name}, which is null for {lacking:,} of "
+            f"{counted(int(rated.sum()), 'prompt')} with a pass rate: import them with their "
+            "number of samples, or leave them out"
+        )
+    return values
 
 
 @dataclass(kw_only=True)
@@ -33,7 +52,7 @@ class ByRate(BuiltIn):
 
     def rates(self, difficulty: pa.Table) -> Floats:
         """The pass rate or the mean score of each row, nan without scorable samples."""
-        return numbers(difficulty, self.by or "pass_rate", self.title)
+        return measured(difficulty, self.by or "pass_rate", self.title)
 
     @property
     def rate(self) -> str:
@@ -162,4 +181,4 @@ class Learnable(BuiltIn):
 
     def score(self, difficulty: pa.Table) -> Floats:
         """The learnability, negated; rounded, so that symmetric pass rates tie."""
-        return -numbers(difficulty, "learnability", self.title).round(12)
+        return -measured(difficulty, "learnability", self.title).round(12)

@@ -500,3 +500,28 @@ def test_the_documented_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
     [c] = compared(pair(tmp_path, rows("1"), rows("0"))).comparisons
     assert comparison_values(c)["low"] is None and json.dumps(comparison_values(c), allow_nan=False)
+
+
+def table_of(seeds: list[str]) -> pa.Table:
+    return pa.Table.from_pylist([row for n, text in enumerate(seeds) for row in rows(text, seed=n)])
+
+
+def test_a_run_without_a_score_is_left_out_and_named() -> None:
+    whole = {"a": table_of(["110010", "110110"]), "b": table_of(["010010", "010110"])}
+    more = {**whole, "a": table_of(["110010", "110110", "------"])}
+    one, two = compared(whole), compared(more)
+    assert one.comparisons == two.comparisons and two.seeds == {"a": 2, "b": 2}
+    assert [n for n in two.notes if n not in one.notes] == [
+        "a: seed 2 has no score on any question, and left out"
+    ]
+    assert "no question has a score" in refused({"a": table_of(["--", "--"]), "b": whole["b"]})
+
+
+def test_copies_of_a_run_are_one_seed() -> None:
+    a, b = "1110110010" * 4, "0100110010" * 4
+    single = compared({"a": table_of([a]), "b": table_of([b])})
+    copies = compared({"a": table_of([a] * 5), "b": table_of([b] * 5)})
+    assert copies.comparisons == single.comparisons and copies.seeds == {"a": 1, "b": 1}
+    assert sum("seeds 1, 2, 3, 4 have the same score as seed 0" in n for n in copies.notes) == 2
+    few = compared({"a": table_of(["10010"] * 2), "b": table_of(["01010"] * 2)})
+    assert few.seeds == {"a": 2, "b": 2}, "equal by chance"

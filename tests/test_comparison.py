@@ -346,7 +346,7 @@ def test_learnable_of_one_seed_is_compared_by_updates() -> None:
     assert (result.seeds, result.items, result.item) == (1, 40, "update")
     assert result.verdict == "inconclusive"
     (known,) = compare_learnable(percentages, shares, SeedSpread(0.02**2, 4, 6))
-    assert (known.item, known.items) == ("question", 1), "seeds vary, and with them the updates"
+    assert (known.item, known.items) == ("run", 1), "seeds vary, and with them the updates"
     assert (known.verdict, known.borrowed and known.borrowed.cells) == ("a", 6)
     assert result.effect == pytest.approx(percentages["hard"][0] - percentages["easy"][0])
     differences = np.array([shares["hard"][0][u] - shares["easy"][0][u] for u in range(1, 41)])
@@ -431,3 +431,74 @@ def test_questions_that_all_differ_by_the_same_are_judged_by_the_exact_test(
         assert result.spans_zero
     if items == 14 and value > 0.25:
         assert result.verdict == "a"
+
+
+@pytest.mark.parametrize("shared", [1, 2, 5])
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_a_few_shared_questions_decide_only_by_their_agreement(shared: int, seeds: int) -> None:
+    """Of 100 questions per arm; one says nothing about others, whatever the seeds say."""
+    rng = np.random.default_rng(shared)
+    one, two = (
+        {s: (ids, np.clip(rng.normal(mean, 0.02, 100), 0, 1)) for s in range(seeds)}
+        for mean, ids in ((0.9, IDS[:100]), (0.1, IDS[100 - shared : 200 - shared]))
+    )
+    (result,) = compare_policies({"a": one, "b": two})
+    assert result.items == shared and result.effect > 70
+    if shared == 1:
+        assert (result.verdict, result.p, result.low, result.high) == (
+            "inconclusive", 1, -np.inf, np.inf,
+        )  # fmt: skip
+        assert sentence(result).endswith("needs more shared questions")
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+@pytest.mark.parametrize("items", [1, 2, 3, 80])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_no_difference_of_shares_exceeds_100_points(seeds: int, items: int, grouped: bool) -> None:
+    rng = np.random.default_rng(items)
+    groups = dict.fromkeys(IDS[: items * 7 // 8], "big") if grouped else {}
+    for _ in range(20):
+        sides = {
+            arm: {s: (IDS[:items], rng.binomial(1, share, items) * 1.0) for s in range(seeds)}
+            for arm, share in (("a", 0.9), ("b", 0.3))
+        }
+        (c,) = compare_policies(sides, groups=groups)
+        for low, high in ((c.low, c.high), c.bounds):
+            assert (low, high) == (-np.inf, np.inf) or -100 <= low <= c.effect <= high <= 100
+        if c.whole_range and np.isfinite(c.high):
+            assert "the interval is the whole range: needs more" in sentence(c)
+
+
+def test_values_that_are_no_shares_are_not_cut_off() -> None:
+    rng = np.random.default_rng(0)
+    sides = {
+        arm: {s: (IDS[:2], rng.normal(mean, 5, 2)) for s in range(2)}
+        for arm, mean in (("a", 50), ("b", 0))
+    }
+    (c,) = compare_policies(sides)
+    assert c.effect > 1000 and c.high > 2000
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_differences_by_rounding_are_none(seeds: int) -> None:
+    for off in (1e-17, 1e-12, 1.00000009e-9):
+        one, two = (
+            {s: (IDS[:50], np.full(50, value)) for s in range(seeds)} for value in (0.5 + off, 0.5)
+        )
+        (c,) = compare_policies({"a": one, "b": two})
+        assert (c.effect, c.p, c.p_runs, c.needed) == (0, 1, 1, (None, None, None))
+        assert c.spans_zero
+
+
+def test_a_permutation_of_rounding_errors_is_no_evidence() -> None:
+    noise = np.random.default_rng(0).normal(0, 1e-17, 60)
+    assert permutation_p(noise) == 1
+    cancelling = np.random.default_rng(0).permutation(np.repeat([0.1, 0.2, -0.3], 4))
+    assert permutation_p(cancelling) == 1
+
+
+def test_a_run_without_scores_is_no_seed() -> None:
+    sides = {"a": dict(runs(25, range(3))), "b": dict(runs(0, range(3)))}
+    expected = compare_policies(sides)
+    sides["a"][3] = (IDS, np.full(len(IDS), np.nan))
+    assert compare_policies(sides) == expected

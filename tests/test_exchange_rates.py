@@ -26,9 +26,14 @@ from orchestrator.exchange import (
     prompts_of,
     write_import,
 )
-from orchestrator.exchange.columns import exact_count
+from orchestrator.exchange.columns import counted_successes
 from orchestrator.plugins.counts import counted_label
+from orchestrator.selection.candidates import probed_history
+from orchestrator.selection.from_file import rated_table, select_file
+from orchestrator.selection.subsets import SubsetRequest, policy_entry
+from orchestrator.selection.subsets import select as build_subset
 from orchestrator.storage.schema import DIFFICULTY
+from policies import PolicyError
 from tasks.sources.files import INSTRUCTIONS
 
 
@@ -49,8 +54,9 @@ def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -
     questions = {p.prompt_id: p.question for p in probe.prompts}
     rows = {questions[row["prompt_id"]]: row for row in table.to_pylist()}
     assert (rows["1+1"]["n"], rows["1+1"]["successes"]) == (8, 7)
-    assert (rows["1+2"]["n"], rows["1+2"]["successes"], rows["1+2"]["low"]) == (8, None, None)
-    low, high = wilson(np.array([2]), np.array([8]))
+    assert (rows["1+2"]["n"], rows["1+2"]["successes"]) == (8, None)
+    low, high = wilson(np.array([2, 3]), np.array([8, 8]))
+    assert low[0] < rows["1+2"]["low"] < low[1] and high[0] < rows["1+2"]["high"] < high[1]
     assert (rows["2+2"]["low"], rows["2+2"]["high"]) == pytest.approx((low[0], high[0]))
     assert "1 row dropped: no solve rate (line 4)" in probe.notes
     assert any(note.startswith("solve rates only: no outcome detail") for note in probe.notes)
@@ -68,8 +74,8 @@ def test_counts_give_a_rate_and_hints_the_rest(tmp_path: Path) -> None:
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_an_exact_rate_gives_its_count(counts: tuple[int, int]) -> None:
     right, n = counts
-    assert exact_count(right / n, n) == right
-    assert exact_count((right + 0.5) / (n + 1), n) in (None, right)
+    assert counted_successes(right / n, n) == right
+    assert counted_successes((right + 0.5) / (n + 1), n) in (None, right)
 
 
 def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
@@ -206,3 +212,66 @@ def test_rates_survive_a_round_trip(tmp_path: Path) -> None:
     again = import_probe(tmp_path / "probe.parquet", None, TASK)
     assert again.layout == "solve-rates" and again.difficulty is not None
     assert first.difficulty is not None and again.difficulty.equals(first.difficulty)
+
+
+@pytest.mark.parametrize(("samples", "digits"), [(8, 17), (16, 2), (3, 2), (64, 1), (1000, 3)])
+def test_every_rate_has_a_learnability(tmp_path: Path, samples: int, digits: int) -> None:
+    """Also where it is rounded, or no share of its samples: the middle is the most learnable."""
+    rows = [
+        {"question": f"{n}+1", "answer": str(n + 1), "solve_rate": round(n / 7, digits)}
+        for n in range(8)
+    ]
+    out = tmp_path / "probe.parquet"
+    import_file(written(tmp_path, rows), TASK, out, hints=Hints(samples=samples))
+    table = pq.read_table(out)
+    assert table["learnability"].null_count == 0
+    chosen = pq.read_table(select(out, "learnable", "2"))["prompt_id"].to_pylist()
+    questions = {p.prompt_id: p.question for p in prompts_of(out)}
+    assert {questions[name] for name in chosen} == {"3+1", "4+1"}
+    subset = pq.read_table(select(out, "full", "8")).sort_by("prompt_id")
+    history = probed_history(subset, seed=0, updates=1, group_size=8)
+    expected = subset["pass_rate"].to_numpy() * samples
+    assert np.abs(history.successes - expected).max() <= 0.5 + 1e-9
+
+
+@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_a_rounded_rate_gives_its_count_or_none(counts: tuple[int, int]) -> None:
+    right, n = counts
+    for digits in (1, 2, 3, 4):
+        assert counted_successes(round(right / n, digits), n) in (None, right) or n >= 10**digits
+    assert counted_successes(round(right / n, 4), n) == right
+    assert counted_successes(float(np.float32(right / n)), n) == right
+
+
+def test_a_policy_refuses_prompts_that_lack_what_it_ranks_by(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"{n}+1", "answer": str(n + 1), "solve_rate": n / 8, "n": 8 if n < 6 else None}
+        for n in range(9)
+    ]
+    out = tmp_path / "probe.parquet"
+    import_file(written(tmp_path, rows), TASK, out)
+    rated = rated_table(out, pq.read_table(out))
+    for policy, options in (("learnable", {}), ("mixture", {"shares": {"learnable": 1.0}})):
+        with pytest.raises(PolicyError, match="null for 3 of 9 prompts"):
+            build_subset(rated, SubsetRequest(policy_entry(policy, options), 2))
+    for policy, options in (("middle", {}), ("band", {"low": 0.7, "high": 1.0})):
+        assert build_subset(rated, SubsetRequest(policy_entry(policy, options), 2))
+
+
+@pytest.mark.parametrize("kind", ["completions", "counts", "rates"])
+@pytest.mark.parametrize("right", [False, True])
+def test_a_pool_in_which_nothing_can_be_learnt_is_warned_of(
+    tmp_path: Path, kind: str, right: bool
+) -> None:
+    values = {
+        "completions": {"completions": [r"\boxed{4}" if right else r"\boxed{5}"] * 4},
+        "counts": {"num_correct": 4 * right, "num_samples": 4},
+        "rates": {"solve_rate": float(right)},
+    }
+    rows = [{"question": f"2+{n}-{n}+2", "answer": "4", **values[kind]} for n in range(30)]
+    out = tmp_path / "probe.parquet"
+    summary = import_file(written(tmp_path, rows), TASK, out)
+    start = "only 0 of 30 prompts can give a signal"
+    assert sum(note.startswith(start) for note in summary["notes"]) == 1
+    why = select_file([out], policy_entry("hard", {}), "6", 0, tmp_path / "subset.parquet")
+    assert sum(note.startswith(start) for note in why["notes"]) == 1

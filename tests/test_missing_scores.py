@@ -74,7 +74,7 @@ def test_samples_without_a_score_are_missing_too() -> None:
     run = Run.of_counts({"a": (4, 1), "b": (2, 2), "c": (0, 0)}, 4)
     assert run.scores[:2].tolist() == [0.25, 1] and math.isnan(run.scores[2])
     assert run.low is not None and run.low.tolist() == [0.25, 0.5, 0]
-    assert run.high is not None and run.high.tolist() == [0.25, 1, 1]
+    assert run.missing is not None and run.missing.tolist() == [0, 0.5, 1]
 
 
 @settings(max_examples=60)
@@ -114,3 +114,20 @@ def test_one_error_leaves_pass_at_8_of_all_other_questions(tmp_path) -> None:
     change = tables.change([row for row in rows if row.cell.seed == 0][:1], OWN, value)
     assert change is not None and change.questions == len(counts[0]) - 1
     assert families(rows)[0].accuracy[0].items == len(counts[0])
+
+
+@pytest.mark.parametrize("samples", [1, 3, 7, 10, 49])
+def test_complete_scores_miss_nothing(samples: int) -> None:
+    """By counts, and not by differences of means, which have rounding errors."""
+    rng = np.random.default_rng(samples)
+    sides = {
+        arm: {
+            s: Run.of_counts({i: (samples, rng.integers(samples + 1)) for i in IDS[:60]}, samples)
+            for s in range(3)
+        }
+        for arm in "ab"
+    }
+    c = compared(sides)
+    assert (c.missing, c.missing_p, c.bounds) == ((0, 0), 1, (c.low, c.high))
+    run = sides["a"][0]
+    assert run.low is not None and run.missing is not None and not run.missing.any()

@@ -44,10 +44,10 @@ ROWS = st.lists(
             "pass_rate": st.sampled_from([None, 0.0, 0.2, 0.5, 0.8, 1.0]),
             "tier": st.sampled_from(["1", "2", "3", None]),
             "first": st.sampled_from(OUTCOMES),
-            "learnability": st.sampled_from([None, 0.0, 0.3, 0.9]),
+            "learnability": st.sampled_from([0.0, 0.3, 0.9]),
             **dict.fromkeys(("wrong", "unparsed", "truncated"), st.integers(0, 3)),
         }
-    ),
+    ).map(lambda row: row | ({"learnability": None} if row["pass_rate"] is None else {})),
     min_size=1,
     max_size=40,
 )

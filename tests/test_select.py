@@ -394,14 +394,14 @@ def test_a_torn_part_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_reason_as_json_or_in_one_line(tmp_path: Path, capsys) -> None:
     folder, out = probe_folder(tmp_path, samples()), tmp_path / "subset.parquet"
-    arguments = ["select", "--probe", str(folder), "--policy", "random", "--budget", "3"]
+    arguments = ["select", "--probe", str(folder), "--policy", "random", "--budget", "2"]
     arguments += ["--seed", "2", "--out", str(out)]
     assert main(arguments) == 0
-    assert capsys.readouterr().out == f"3 prompts: {out}\n"
+    assert capsys.readouterr().out == f"2 prompts: {out}\n"
     first = pq.read_table(out)
     assert main([*arguments, "--json"]) == 0
     why = json.loads(capsys.readouterr().out)
-    assert (why["policy"], why["size"], why["seed"], why["ties"]) == ("random", 3, 2, None)
+    assert (why["policy"], why["size"], why["seed"], why["ties"]) == ("random", 2, 2, None)
     assert pq.read_table(out) == first
 
 

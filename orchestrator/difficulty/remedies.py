@@ -7,8 +7,11 @@ the answer come first, then the token limit; other prompts or another model come
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from tasks import OUTCOMES
 
 NAMED = 1 / 4  # share of the failures from which on an outcome is named
 ANY_LIMIT = "the token limit"  # where the setting is not known
@@ -42,6 +45,30 @@ def unread_answers(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> str:
     )
 
 
+def outcomes_of(table: pa.Table) -> dict[str, int]:
+    """The completions of a difficulty table by outcome, as far as it counts them."""
+    columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
+    known = {o: pc.sum(table[name]) for o, name in columns.items() if name in table.column_names}
+    return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
+
+
+def few_signals_of(table: pa.Table, size: int) -> str:
+    """`few_signals` of a difficulty table, which may hold pass rates alone.
+
+    A prompt with a rate of an unknown number of samples counts as one with several.
+    """
+    rates = pc.fill_null(table["pass_rate"].cast(pa.float64()), float("nan")).to_numpy()
+    scorable = np.full(len(rates), 2.0)
+    for name in ("n", "scorable"):
+        if name in table.column_names:
+            counts = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
+            scorable = np.where(np.isnan(counts), scorable, counts)
+    rated = ~np.isnan(rates)
+    scorable = np.where(rated, scorable, 0.0)
+    successes = np.where(rated, rates, 0.0) * scorable
+    return few_signals(successes, scorable, size, unread_answers(outcomes_of(table)))
+
+
 def pool_warning(
     successes: np.ndarray,
     scorable: np.ndarray,
@@ -56,16 +83,24 @@ def pool_warning(
     Prompts with one sample each that are not all alike do not show which are solved sometimes.
     """
     unread = unread_answers(outcomes, limit)
+    return few_signals(successes, scorable, size, unread) or unread
+
+
+def few_signals(successes: np.ndarray, scorable: np.ndarray, size: int, unread: str) -> str:
+    """That fewer prompts than `size` were solved in some samples only, and what to change.
+
+    Empty otherwise. unread: the remedy where most failures are answers that were not read.
+    """
     if scorable.max(initial=0) < 2 and 0 < successes.sum() < scorable.sum():
-        return unread
+        return ""
     mixed = int(np.count_nonzero((successes > 0) & (successes < scorable)))
     if mixed >= size:
-        return unread
+        return ""
     never, always = np.count_nonzero(successes == 0), np.count_nonzero(successes == scorable)
     others = "use a stronger model, easier data or more samples"
     others = others if never >= always else "use harder data or more samples"
+    needed = f", fewer than a subset's {size:,}" if size > 1 else ""
     return (
         f"only {mixed:,} of {counted(len(successes), 'prompt')} can give a signal "
-        "(solved in some samples, "
-        f"failed in others), fewer than a subset's {size:,}: {unread or others}"
+        f"(solved in some samples, failed in others){needed}: {unread or others}"
     )

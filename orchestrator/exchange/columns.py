@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from math import ceil, floor
 from typing import Any, NamedTuple
 
 from orchestrator.exchange.records import (
@@ -38,6 +40,7 @@ SUCCESS_COUNTS = ("successes", "num_correct", "n_correct")
 RATE = re.compile(r"(?:.+_)?(?:solve|pass|success)_rate(?:_.+)?")
 BIG_MATH_RATE, BIG_MATH_SAMPLES = "llama8b_solve_rate", 64
 RATES_ONLY = "solve rates only: no outcome detail, so hard may also mean unparsed or truncated"
+SINGLE_PRECISION = 6e-8  # relative rounding error of a float32, in which rates are often stored
 _SHARE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*")
 
 
@@ -98,7 +101,7 @@ def rate_record(
         )
     rate = float(value)
     return SolveRateRecord(
-        source, rate, n, exact_count(rate, n) if successes is None else successes
+        source, rate, n, counted_successes(rate, n) if successes is None else successes
     )
 
 
@@ -107,11 +110,20 @@ def _first_count(row: Row, names: Sequence[str], place: str) -> int | None:
     return parse_count(row.get(name), place, name)
 
 
-def exact_count(rate: float, n: int | None) -> int | None:
-    """n × rate if it is an integer; a rounded rate does not determine the successes."""
-    if n is None or abs(n * rate - round(n * rate)) > 1e-6:
+def counted_successes(rate: float, n: int | None) -> int | None:
+    """The number of successes of n whose share is the rate, up to the digits it is written with.
+
+    None where no number fits, or several do because the rate has too few digits.
+    """
+    if n is None:
         return None
-    return round(n * rate)
+    nearest = round(n * rate)
+    if abs(n * rate - nearest) <= 1e-6:
+        return nearest
+    digits = max(0, -int(Decimal(repr(rate)).as_tuple().exponent))
+    off = max(0.5 * 10.0**-digits, SINGLE_PRECISION) + 1e-12
+    least, most = max(0, ceil(n * (rate - off))), min(n, floor(n * (rate + off)))
+    return least if least == most else None
 
 
 TEXTS = ("completion", "completions", "responses")

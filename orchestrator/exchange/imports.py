@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from orchestrator import __version__
 from orchestrator.difficulty.estimates import fit_prior, rates
-from orchestrator.difficulty.remedies import unread_answers
+from orchestrator.difficulty.remedies import few_signals_of, unread_answers
 from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange.columns import LAYOUTS, RATES_ONLY
 from orchestrator.exchange.layouts import detect_layout, located, read_layout, read_source
@@ -28,6 +28,7 @@ from orchestrator.exchange.records import (
     SolveRateRecord,
     SourceQuestion,
 )
+from orchestrator.plugins.counts import counted_label
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.probing.samples import mark_completions
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
@@ -197,8 +198,9 @@ def samples_table(
         for record, prompt, number, mark in zip(records, prompts, numbers, marks, strict=True)
     ]
     outcomes = [mark.mark.outcome for mark in marks]
-    if unread := unread_answers(Counter(outcomes)):
-        notes.add(unread)
+    rated = difficulty(pa.table({"prompt_id": [p.prompt_id for p in prompts], "outcome": outcomes}))
+    if warning := few_signals_of(rated, 1) or unread_answers(Counter(outcomes)):
+        notes.add(warning)
     _compare_graders(records, outcomes, notes)
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
@@ -291,16 +293,41 @@ def difficulty_table(
         "error": [row.errors for row in rows],
         "scorable": [None if row.n is None else row.n - (row.errors or 0) for row in rows],
     }
-    successes, scorable = columns["successes"], columns["scorable"]
-    counted = [s is not None and n is not None for s, n in zip(successes, scorable, strict=True)]
-    if any(counted):  # interval, posterior and learnability, null where the counts are not known
-        s, n = (np.array([*compress(each, counted)], np.int64) for each in (successes, scorable))
+    scorable = columns["scorable"]
+    counted = [n is not None for n in scorable]
+    if any(counted):  # interval, posterior and learnability, null without a number of samples
+        exact = zip(columns["successes"], columns["pass_rate"], scorable, strict=True)
+        counts = [rate * (n or 0) if s is None else s for s, rate, n in exact]
+        s, n = (np.array([*compress(each, counted)], float) for each in (counts, scorable))
         row = np.where(counted, np.cumsum(counted) - 1, -1)
-        estimates = rates(s, n, fit_prior(s, n), GROUP_SIZE)
+        estimates = _estimates(s, n.astype(np.int64))
         taken = {k: column.take(pa.array(row, mask=row < 0)) for k, column in estimates.items()}
         columns = taken | columns  # the file's own rate stays: it may be rounded
+    if 0 < (unknown := counted.count(False)) < len(counted):
+        notes.add(
+            f"{counted_label(unknown, 'prompts have no number of samples')}: without one they have "
+            "no learnability"
+        )
     arrays = {f.name: pa.array(columns[f.name], f.type) for f in DIFFICULTY if f.name in columns}
-    return pa.table({n: array for n, array in arrays.items() if array.null_count < len(array)})
+    table = pa.table({n: array for n, array in arrays.items() if array.null_count < len(array)})
+    if warning := few_signals_of(table, 1):
+        notes.add(warning)
+    return table
+
+
+def _estimates(successes: np.ndarray, n: np.ndarray) -> dict[str, pa.Array]:
+    """The columns of `rates`; where a rate is no share of n, those of its neighbours, weighted."""
+    least, most = np.floor(successes).astype(np.int64), np.ceil(successes).astype(np.int64)
+    prior, weight = fit_prior(np.rint(successes).astype(np.int64), n), successes - least
+    ends = [rates(count, n, prior, GROUP_SIZE) for count in (least, np.minimum(most, n))]
+    return {
+        name: pa.array(
+            (1 - weight) * low.to_numpy(zero_copy_only=False)
+            + weight * ends[1][name].to_numpy(zero_copy_only=False),
+            mask=n == 0,
+        )
+        for name, low in ends[0].items()
+    }
 
 
 MAX_SAMPLES = 1_000_000  # per prompt

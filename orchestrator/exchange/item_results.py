@@ -28,6 +28,7 @@ from orchestrator.report.item_comparison import (
     ItemFile,
     Rated,
     compare_arms,
+    distinct_runs,
 )
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.storage.errors import UserError
@@ -73,7 +74,9 @@ def compare_items(
         notes.append(f"arms are scored by different metrics: {shown}")
     read = []
     for name, own in files.items():
-        runs, ordered = _runs(name, own)
+        every, ordered = _runs(name, own)
+        runs, left_out = distinct_runs(name, every)
+        notes += left_out
         read.append(Arm(name, own[0].metric, runs))
         if ordered:
             notes.append(f"the files of {name} state no seed: seeds are numbered in their order")

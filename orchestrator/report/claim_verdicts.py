@@ -93,7 +93,8 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
             )
             for i in values.keys() & before.keys()
         }
-    return Run([*values], *np.array([*values.values()], float).reshape(-1, 3).T)
+    scores, low, high = np.array([*values.values()], float).reshape(-1, 3).T
+    return Run([*values], scores, low, high - low)
 
 
 def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
@@ -349,7 +350,10 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
         {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
     )
     measured = measured_difference(
-        {seed: run[0] for seed, run in a.items()}, {seed: run[0] for seed, run in b.items()}, spread
+        {seed: run[0] for seed, run in a.items()},
+        {seed: run[0] for seed, run in b.items()},
+        spread,
+        item="run",
     )
     if measured.runs != (1, 1) or measured.covers_seeds:
         return measured

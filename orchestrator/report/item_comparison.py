@@ -20,6 +20,8 @@ from orchestrator.stats.inference import (
 )
 from orchestrator.stats.sentences import pairing_caveats
 
+HANDFUL = 5  # questions on which two runs may well have equal scores
+
 
 class ItemFile(NamedTuple):
     """A file of an arm: where it is, its format and SHA-256 ("" for a table in memory)."""
@@ -49,6 +51,11 @@ class ArmRun:
     def scores(self) -> dict[str, float]:
         """Question -> mean score of its samples; without those of which no sample has a score."""
         return {i: each.total / each.samples for i, each in self.items.items() if each.samples}
+
+    @property
+    def is_identifiable(self) -> bool:
+        """Whether another run has hardly all of its scores by chance."""
+        return len(self.scores) > HANDFUL and len({*self.scores.values()}) > 1
 
     @property
     def run(self) -> Run:
@@ -86,7 +93,8 @@ class Arm:
         if not self.questions:
             return None
         mean = mean_effect(self._available.values, group_codes(self.questions, groups))
-        return mean._replace(low=max(0.0, mean.low), high=min(1.0, mean.high))
+        value, low, high = (min(max(x, 0.0), 1.0) for x in mean[:3])
+        return Effect(value, low, high, mean.p)
 
     @property
     def samples(self) -> tuple[int, int]:
@@ -190,17 +198,55 @@ def compare_arms(
 ) -> ItemAnalysis:
     """Every pair of arms, Holm-corrected together; `spread`, `groups` as in `compare_policies`."""
     scores = {arm.name: {run.seed: run.run for run in arm.runs} for arm in arms}
-    remarks = [*notes]
+    comparisons = tuple(compare_policies(scores, spread, groups=groups))
+    remarks = (*notes, *_shared_runs(arms))
+    return ItemAnalysis(tuple(arms), comparisons, questions, remarks, groups)
+
+
+def distinct_runs(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...], list[str]]:
+    """The runs of an arm that count as seeds, and notes that name the others.
+
+    A run without a score says nothing, unless no run has one. One that equals an earlier one on
+    every question is a copy of it, or the same run evaluated again; cells of a storage are not.
+    """
+    scored = [run for run in runs if run.scores] or [*runs]
+    kept = {run.seed for run in scored}
+    empty = [run.seed for run in runs if run.seed not in kept]
+    first: dict[frozenset[tuple[str, float]], ArmRun] = {}
+    copies: dict[int, list[int]] = {}
+    for run in scored:
+        if run.is_identifiable and all(file.format != "cell" for file in run.files):
+            earlier = first.setdefault(frozenset(run.scores.items()), run)
+            if earlier is not run:
+                copies.setdefault(earlier.seed, []).append(run.seed)
+    copied = {seed for seeds in copies.values() for seed in seeds}
+    notes = [
+        f"{name}: {_seeds_text(seeds)} the same score as seed {seed} on every question, so they "
+        "count once: a copy, or the same run evaluated again, is no further seed"
+        for seed, seeds in copies.items()
+    ]
+    if empty:
+        notes.append(f"{name}: {_seeds_text(empty)} no score on any question, and left out")
+    return tuple(run for run in scored if run.seed not in copied), notes
+
+
+def _seeds_text(seeds: Sequence[int]) -> str:
+    noun, verb = ("seed", "has") if len(seeds) == 1 else ("seeds", "have")
+    return f"{noun} {', '.join(map(str, seeds))} {verb}"
+
+
+def _shared_runs(arms: Sequence[Arm]) -> list[str]:
+    """Notes on runs of two arms that have the same score on every question."""
+    notes = []
     first: dict[frozenset[tuple[str, float]], tuple[str, ArmRun]] = {}
-    for name, run in ((arm.name, run) for arm in arms for run in arm.runs if len(run.scores) > 1):
+    for name, run in ((arm.name, run) for arm in arms for run in arm.runs if run.is_identifiable):
         other, earlier = first.setdefault(frozenset(run.scores.items()), (name, run))
-        if earlier is not run and len({*run.scores.values()}) > 1:  # hardly independent
-            remarks.append(
+        if earlier is not run:
+            notes.append(
                 f"{other} (seed {earlier.seed}) and {name} (seed {run.seed}) have the same score "
                 "on every question: a copy, or the same run evaluated again, is no further seed"
             )
-    comparisons = tuple(compare_policies(scores, spread, groups=groups))
-    return ItemAnalysis(tuple(arms), comparisons, questions, tuple(remarks), groups)
+    return notes
 
 
 def comparison_values(c: Comparison) -> dict[str, Any]:

@@ -27,9 +27,10 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
 
 def probed_history(subset: pa.Table, *, seed: int, updates: int, group_size: int) -> History:
     """What is known before training: the probe's counts of a subset, a row per prompt."""
-    successes = pc.fill_null(subset["successes"], 0).to_numpy()
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
     unknown, drawn = np.isnan(rates), pc.fill_null(subset["n"], 0).to_numpy()
+    nearest = np.rint(np.where(unknown, 0, rates) * drawn)  # of a rate that is no share of n
+    successes = pc.coalesce(subset["successes"], pa.array(nearest.astype(np.int64))).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
         # A rate leaves out the samples that cannot be scored.
         scorable = np.where(successes > 0, np.round(successes / rates), drawn)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
+from orchestrator.difficulty.remedies import few_signals_of
 from orchestrator.difficulty.table import difficulty
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
@@ -19,7 +20,7 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
-from policies import ScorePolicy, needs_of
+from policies import ScorePolicy, is_whole, needs_of
 from tasks import OUTCOMES
 
 _OWN_TABLE = (
@@ -68,6 +69,9 @@ def select_file(
     if rows is not None and pc.any(rated["short"]).as_py():
         _check_certain(paths[0], rows, rated, request)
     chosen, why = select(rated, request)
+    size = 1 if is_whole(build_policy(rule)) else why["size"]
+    if warning := few_signals_of(rated, size):
+        why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why

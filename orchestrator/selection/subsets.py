@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.difficulty.agreement import no_suspects
-from orchestrator.difficulty.remedies import unread_answers
+from orchestrator.difficulty.remedies import outcomes_of, unread_answers
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
@@ -28,7 +27,6 @@ from policies import (
     reads_answers,
     ties_of,
 )
-from tasks import OUTCOMES
 
 _ROWS = 65_536  # read at once
 
@@ -87,18 +85,11 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
             "ties": ties._asdict() if ties else None,
         }
         notes = [no_suspects(difficulty)] if reads_answers(policy) else []
-        if unread := unread_answers(_outcomes(difficulty.take(pa.array(chosen)))):
+        if unread := unread_answers(outcomes_of(difficulty.take(pa.array(chosen)))):
             notes.append(f"of the chosen prompts, {unread}")
         if notes := [*filter(None, notes)]:
             why["notes"] = notes
         return _subset_table(policy, difficulty, chosen, ties), why
-
-
-def _outcomes(rows: pa.Table) -> dict[str, int]:
-    """The completions of some prompts by outcome, as far as the table counts them."""
-    columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
-    known = {o: pc.sum(rows[name]) for o, name in columns.items() if name in rows.column_names}
-    return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
 
 
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:

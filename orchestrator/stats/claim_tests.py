@@ -22,7 +22,7 @@ from orchestrator.stats.inference import (
 from orchestrator.stats.sentences import in_points, missing_text
 
 Conclusion = Literal["supported", "refuted", "inconclusive"]
-Item = Literal["question", "update", "policy"]
+Item = Literal["question", "update", "run", "policy"]
 
 
 class Measured(NamedTuple):
@@ -78,7 +78,7 @@ def measured_difference(
     scores_a: RunScores,
     scores_b: RunScores,
     spread: SeedSpread | None = None,
-    item: Literal["question", "update"] = "question",
+    item: Literal["question", "update", "run"] = "question",
     groups: Mapping[str, str] = MappingProxyType({}),
 ) -> Measured:
     """Side a minus side b in points, as `compare_policies` compares them. Scores are shares."""
@@ -98,6 +98,8 @@ def measured_change(
     items, values = available(runs)
     codes = group_codes(items, groups)
     mean = mean_effect(values, codes) if items else Effect(nan, -inf, inf, 1.0)
+    if max(abs(change) for run in runs for change in run.values() if change == change) <= 1:
+        mean = mean.within(-1.0, 1.0)
     return Measured(
         effect=100 * mean.mean,
         low=100 * mean.low,

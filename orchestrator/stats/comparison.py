@@ -6,7 +6,7 @@ Inputs are accuracies as shares (0 to 1); effects and intervals are in percentag
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, compress
 from math import ceil, inf, nan
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -36,14 +36,14 @@ from orchestrator.stats.power import Grid, Needed, needed, needed_range
 class Run(NamedTuple):
     """One run's scores: of each item the mean over its samples, in [0, 1]; nan where all miss one.
 
-    low, high: the same if every missing sample were wrong, or right. None: no sample of an item
-    with a score misses one.
+    low: the same if every missing sample were wrong; missing: the share of the item's samples that
+    have no score, exactly 0 where all have one. None: no sample of an item with a score misses one.
     """
 
     items: Sequence[str]
     scores: np.ndarray
     low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    missing: np.ndarray | None = None
 
     @classmethod
     def of_counts(cls, counts: Mapping[str, tuple[int, float]], samples: int | np.ndarray) -> "Run":
@@ -51,13 +51,14 @@ class Run(NamedTuple):
         scored, total = np.array([*counts.values()], float).reshape(-1, 2).T
         means = np.divide(total, scored, out=np.full(len(total), nan), where=scored > 0)
         every = np.maximum(scored, samples)
-        return cls([*counts], means, total / every, 1 - (scored - total) / every)
+        return cls([*counts], means, total / every, (every - scored) / every)
 
 
+ROUNDING = 1e-8  # a mean difference of shares below is due to the rounding of scores
 # seed -> the run, of one policy; the bounds of a run may be left out
 RunScores = Mapping[int, Run | tuple[Sequence[str], np.ndarray]]
 Verdict = Literal["a", "b", "inconclusive"]
-Item = Literal["question", "update"]
+Item = Literal["question", "update", "run"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Comparison:
     runs: training seeds of each policy; they are not paired.
     left_out: items that have no score in any run of one of the policies.
     variances: components of the difference of two single runs (as shares, not points).
-    item: what an item is: a test "question", or an "update" of training.
+    item: what an item is: a test "question", an "update" of training, or the "run", of which there
+        is one number.
     spreads: the variance of each policy's results between seeds, see `seed_spreads`.
     arms: policies whose seeds determine it: its degrees of freedom grow with the seeds of all.
     groups: of related items, each of which is one item of the test; None where none are related.
@@ -119,6 +121,11 @@ class Comparison:
     def seeds(self) -> int:
         """Training seeds of the policy that has fewer."""
         return min(self.runs)
+
+    @property
+    def whole_range(self) -> bool:
+        """Whether the interval excludes no possible difference of shares."""
+        return self.low <= -100 and self.high >= 100
 
     @property
     def covers_seeds(self) -> bool:
@@ -186,11 +193,12 @@ def compare_policies(
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
     Runs are paired by item; all runs of both policies count, and an item counts where some run of
-    each has its score. The variance between seeds is that of all policies, as far as they are
-    alike, or `spread`, that of more runs with these settings. `groups`: item -> the group of
-    related items that it belongs to. A pair without a shared item is inconclusive, and so is a
-    pair with one seed where neither says how much results vary between seeds. Raises ValueError
-    where a policy has no run, or a run contains an item twice.
+    each has its score; a run without any score is none. The variance between seeds is that of all
+    policies, as far as they are alike, or `spread`, that of more runs with these settings.
+    `groups`: item -> the group of related items that it belongs to. A pair without a shared item,
+    or with one shared question, is inconclusive, and so is a pair with one seed where neither says
+    how much results vary between seeds. Raises ValueError where a policy has no run, or a run
+    contains an item twice.
     """
     sides = {policy: _side(policy, scores) for policy, scores in scores_by_policy.items()}
     means = {policy: [*map(float, side.run_means)] for policy, side in sides.items()}
@@ -217,7 +225,7 @@ def compare_numbers(
         policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
         for policy, by_seed in numbers.items()
     }
-    return compare_policies(scores, spread)
+    return compare_policies(scores, spread, item="run")
 
 
 def compare_learnable(
@@ -261,11 +269,11 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 @dataclass(frozen=True)
 class _Side:
-    """Runs of one policy: each a mapping of items to values, and to their lowest and highest."""
+    """Runs of one policy: each a mapping of items to values, lowest values and missing shares."""
 
     runs: tuple[Mapping[str, float], ...]
     lows: tuple[Mapping[str, float], ...]
-    highs: tuple[Mapping[str, float], ...]
+    missing: tuple[Mapping[str, float], ...]
 
     @cached_property
     def available(self) -> Available:
@@ -283,10 +291,15 @@ class _Side:
         values = self.available.values
         return values.mean(axis=1) if values.size else np.array([])
 
+    @cached_property
+    def within_unit(self) -> bool:
+        """Whether all values are shares."""
+        return all(not (value < 0 or value > 1) for run in self.runs for value in run.values())
+
     def bounds(self, items: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest [runs, items]; 0 and 1 where a run lacks an item."""
+        """Lowest values and missing shares, [runs, items]; 0 and 1 where a run lacks an item."""
         low = np.array([[run.get(i, 0.0) for i in items] for run in self.lows], float)
-        return low, np.array([[run.get(i, 1.0) for i in items] for run in self.highs], float)
+        return low, np.array([[run.get(i, 1.0) for i in items] for run in self.missing], float)
 
 
 def _side(policy: str, scores: RunScores) -> _Side:
@@ -294,13 +307,16 @@ def _side(policy: str, scores: RunScores) -> _Side:
         raise ValueError(f"{policy} has no finished run: it cannot be compared")
     sides: tuple[list[dict[str, float]], ...] = ([], [], [])
     for run in scores.values():
-        ids, values, low, high = Run(*run)
+        ids, values, low, missing = Run(*run)
         low = np.nan_to_num(values, nan=0.0) if low is None else low
-        high = np.nan_to_num(values, nan=1.0) if high is None else high
-        for side, numbers in zip(sides, (values, low, high), strict=True):
+        missing = np.isnan(values) if missing is None else missing
+        for side, numbers in zip(sides, (values, low, missing), strict=True):
             side.append(dict(zip(ids, map(float, numbers), strict=True)))
         if len(sides[0][-1]) != len(ids):
             raise ValueError(f"{policy}: a run contains the same question twice")
+    scored = [any(value == value for value in run.values()) for run in sides[0]]
+    if any(scored):
+        sides = tuple([*compress(side, scored)] for side in sides)
     return _Side(*map(tuple, sides))
 
 
@@ -324,16 +340,22 @@ class _Pair:
         self, first: np.ndarray, second: np.ndarray, groups: np.ndarray | None
     ) -> tuple[Effect, str, float]:
         """The effect of values [runs, items], the name of the test, and p given these runs."""
+        if first.shape[1] == 1 and self.item != "run":  # says nothing about other items
+            return Effect(float(first.mean() - second.mean()), -inf, inf, 1.0), "none", 1.0
         effect = difference_effect(first, second, self.spreads, groups)
         test, p_runs = _test(first, second, "group" if groups is not None else self.item, groups)
         mean, low, high, p = effect
+        if abs(mean) < ROUNDING:
+            mean, p, p_runs = 0.0, 1.0, 1.0
         if self.runs == (1, 1) and None in self.spreads:
             p = p_runs
         elif self.runs == (1, 1) and first.shape[1] > 1:  # seeds that vary make p no smaller
             p = max(p, p_runs)
         if p > LEVEL:  # the exact test is what counts
             low, high = min(low, 0.0), max(high, 0.0)
-        return Effect(mean, low, high, p), test, p_runs
+        effect = Effect(mean, low, high, p)
+        shares = self.first.within_unit and self.second.within_unit
+        return effect.within(-1.0, 1.0) if shares else effect, test, p_runs
 
 
 def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
@@ -390,13 +412,14 @@ def _with_bounds(compared: Comparison, pair: _Pair, groups: Mapping[str, str]) -
     Manski 2000).
     """
     items = sorted(pair.first.every & pair.second.every)
-    (low_a, high_a), (low_b, high_b) = pair.first.bounds(items), pair.second.bounds(items)
-    missing = float((high_a - low_a).mean()), float((high_b - low_b).mean())
+    (low_a, missing_a), (low_b, missing_b) = pair.first.bounds(items), pair.second.bounds(items)
+    missing = float(missing_a.mean()), float(missing_b.mean())
     if not any(missing):
         return compared
     codes = group_codes(items, groups)
-    unlike = (high_a - low_a).mean(axis=0) - (high_b - low_b).mean(axis=0)
-    worst, best = pair.judge(low_a, high_b, codes)[0], pair.judge(high_a, low_b, codes)[0]
+    unlike = missing_a.mean(axis=0) - missing_b.mean(axis=0)
+    worst = pair.judge(low_a, low_b + missing_b, codes)[0]
+    best = pair.judge(low_a + missing_a, low_b, codes)[0]
     bounds = min(compared.low, 100 * worst.low), max(compared.high, 100 * best.high)
     compared = replace(
         compared, missing=missing, missing_p=permutation_p(unlike, groups=codes), bounds=bounds

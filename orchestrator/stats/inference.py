@@ -5,7 +5,7 @@ over that question's samples. A question is one cluster of samples.
 """
 
 from collections.abc import Mapping, Sequence
-from math import atanh, exp, inf, log, nan, sqrt, tanh
+from math import atanh, exp, inf, isfinite, log, nan, sqrt, tanh
 from typing import NamedTuple
 
 import numpy as np
@@ -87,6 +87,13 @@ class Effect(NamedTuple):
     low: float
     high: float
     p: float
+
+    def within(self, least: float, most: float) -> "Effect":
+        """Cut off at the possible values; an infinite interval, of nothing known, stays."""
+        if not isfinite(self.low):
+            return self
+        mean, low, high = (min(max(value, least), most) for value in self[:3])
+        return Effect(mean, low, high, self.p)
 
 
 class RSquared(NamedTuple):
@@ -219,15 +226,14 @@ def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> flo
 def mean_effect(values: np.ndarray, groups: np.ndarray | None = None) -> Effect:
     """Mean of [seeds, items] with an interval for new seeds and new items, or groups of items.
 
-    With one seed it covers new items under that seed only; with one item, new seeds only; with one
-    of both, or with one group of `groups` (see `by_group`), the interval is infinite. Raises
-    ValueError unless all values are finite.
+    With one seed it covers new items under that seed only; with one item, or one group of `groups`
+    (see `by_group`), it is infinite. Raises ValueError unless all values are finite.
     """
     _check(values)
     df = _group_df(values.shape[1], groups)
     values = by_group(values, groups)
     squares = mean_squares(values)
-    if squares.items == 1 and (squares.seeds == 1 or groups is not None):
+    if squares.items == 1:  # says nothing about others
         return Effect(float(values.mean()), -inf, inf, 1.0)
     alone = _parts(squares._replace(rest=0.0), df)
     return _effect(values.mean(axis=0), _parts(squares, df), alone)
@@ -244,7 +250,8 @@ def difference_effect(
     Paired by item, but not by run: every run of both sides counts (Welch's test). `spreads`: the
     variance of one run's mean between seeds, of each side; None where unknown, and then the
     interval covers new items only. Two sides with the same spread share its degrees of freedom.
-    The variance of the items' differences is what exceeds the residual, which is in that of seeds.
+    The variance of the items' differences is what exceeds the residual, which is in that of seeds;
+    of two items, all of it.
     `groups` (see `by_group`): of items that are not independent. Raises ValueError unless all
     values are finite.
     """
@@ -265,6 +272,7 @@ def difference_effect(
         return Effect(mean, -inf, inf, 1.0)
     if items > 1:
         item = float(by_item.var(ddof=1))
+    if items > 2:  # the variance of two is too uncertain to subtract from
         rest = sum(residual(side) / len(side) for side in (first, second))
     alone = [*parts, (item / items, df)]
     return _effect(by_item, [*parts, (max(0.0, item - rest) / items, df)], alone)
@@ -329,8 +337,9 @@ def permutation_p(
     values = np.atleast_2d(differences).mean(axis=0)
     if groups is not None:
         values = np.bincount(groups, weights=values)
-    observed = abs(values.sum()) * (1 - 1e-9)
-    values = np.sort(np.abs(values[np.abs(values) > 1e-12]))  # zeros have no sign
+    values = values[np.abs(values) > 1e-12]  # zeros have no sign
+    sizes = np.sort(np.abs(values))
+    observed, values = abs(values.sum()) - 1e-9 * sizes.sum(), sizes
     if len(values) <= EXACT:
         patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))

@@ -105,8 +105,9 @@ def _required_sample(c: Comparison) -> str:
     """The sample sizes that would detect a difference of the observed size, as far as realistic."""
     if c.misses_unlike:
         return "needs the missing scores"
-    if not isfinite(c.high):
-        return "needs more groups of questions" if c.groups == 1 else "needs more seeds"
+    if c.whole_range:
+        why = "the interval is the whole range: " if isfinite(c.high) else ""
+        return f"{why}needs more {_too_few(c)}"
     if c.effect == 0 or sum(c.variances) == 0:
         nothing = "no difference was observed" if c.effect == 0 else "nothing varies in these runs"
         return f"{nothing}, so the sample size needed cannot be estimated"
@@ -134,6 +135,15 @@ def _required_sample(c: Comparison) -> str:
     kinds = ["seeds", *([f"{c.item}s"] if c.items > 1 else [])]
     too_few = f"no realistic number of {' and '.join(kinds)} would be enough"
     return NO_DIFFERENCE if negligible else too_few
+
+
+def _too_few(c: Comparison) -> str:
+    """What a pair whose interval is the whole range has too few of."""
+    if c.groups is not None:
+        return "groups of questions, of similar sizes"
+    if c.item == "question" and c.items == 1:
+        return "shared questions"
+    return "seeds" if c.item == "run" else f"seeds or {c.item}s"
 
 
 def range_text(least: int | None, most: int | None, realistic: int) -> str:

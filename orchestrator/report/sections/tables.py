@@ -112,7 +112,7 @@ def learnable_text(rows: Sequence[Row]) -> str:
     values = np.array([row.result["learnable_pct"] for row in rows])
     if len(values) < 2:
         return f"{values[0]:.1f}"
-    mean = mean_effect(values[:, None])
+    mean = mean_effect(values[None, :])
     return f"{mean.mean:.1f} [{max(0.0, mean.low):.1f}, {min(100.0, mean.high):.1f}]"
 
 
