@@ -43,7 +43,10 @@ class ConvertedModel(NamedTuple):
 
 
 def wheel_model(name: str) -> ConvertedModel:
-    """A model of `embedded.IN_WHEELS`. Raises as `converted_model`, and where a wheel is missing."""
+    """A model of `embedded.IN_WHEELS`.
+
+    Raises as `converted_model`, and ValueError where its wheel is missing or another version.
+    """
     model, file = IN_WHEELS[name], wheel_file(name)
     if content_hashes([file]) != [model.sha256]:
         raise ValueError(
@@ -59,6 +62,8 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
     install: what the error advises where the package gguf is missing. Raises ValueError for a file
     that transformers cannot read, or not whole, and OSError.
     """
+    if not os.path.lexists(file):
+        raise ValueError(f"gguf {file} does not exist: write the path of a GGUF file")
     with open_file(file) as stream:
         if stream.read(len(MAGIC)) != MAGIC:
             raise ValueError(f"{file} is not a GGUF file: write the path of one, or path: FOLDER")
@@ -109,7 +114,6 @@ def _is_whole(folder: Path) -> bool:
 
 def _convert(file: Path, content: str, folder: Path) -> None:
     """Write a folder, whole or not at all. The caller holds the lock of the folder above it."""
-    log.warning("converting %s once, into %s", file, folder)
     place = Path(tempfile.mkdtemp(".tmp", f".{folder.name}.", folder.parent))
     try:
         # Alone in a folder: transformers would also read what lies beside the file.
@@ -118,6 +122,7 @@ def _convert(file: Path, content: str, folder: Path) -> None:
         (alone / "model.gguf").symlink_to(file.absolute())
         try:
             numbers = _count_numbers(alone / "model.gguf", folder.parent)
+            log.warning("converting %s once, into %s", file, folder)
             _write_model(alone, written, numbers)
         except OSError:  # no space, for example
             raise
@@ -150,7 +155,10 @@ def _count_numbers(file: Path, models: Path) -> int:
     """
     from gguf import GGUFReader
 
-    reader = GGUFReader(file)  # raises ValueError for a file that was cut off
+    try:
+        reader = GGUFReader(file)
+    except Exception as error:  # of any type, such as IndexError
+        raise ValueError("it is damaged or cut off") from error
     parts = reader.get_field("split.count")
     if parts is not None and int(parts.contents()) > 1:
         raise ValueError(
@@ -179,30 +187,39 @@ def _write_model(source: Path, target: Path, numbers: int) -> None:
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging as messages
 
     options: dict[str, Any] = {
         "gguf_file": "model.gguf",
         "trust_remote_code": False,
         "local_files_only": True,
     }
-    with redirect_stderr(io.StringIO()):  # progress bars
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            source,
-            **options,
-            dtype=torch.float32,
-            quantization_config=GgufConfig(dequantize=True),
-            output_loading_info=True,
-        )
-        if missing := sorted(loading["missing_keys"]):  # which transformers draws at random
-            raise ValueError(f"it lacks the weights of {missing[0]}")
-        if (read := model.num_parameters()) != numbers:
-            raise ValueError(
-                f"it holds {numbers:,} numbers, of which transformers reads {read:,}, so it would "
-                "be another model"
+    verbosity = messages.get_verbosity()
+    messages.set_verbosity_error()  # what is wrong is checked below
+    try:
+        with redirect_stderr(io.StringIO()):  # progress bars
+            tokenizer = AutoTokenizer.from_pretrained(source, **options)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                source,
+                **options,
+                dtype=torch.float32,
+                quantization_config=GgufConfig(dequantize=True),
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
-        model.save_pretrained(target)
-        tokenizer.save_pretrained(target)
+            model, loading = loaded
+            # transformers draws these at random.
+            if absent := sorted(map(str, loading["missing_keys"] | loading["mismatched_keys"])):
+                raise ValueError(f"it lacks weights of {absent[0]}, or has them in another shape")
+            if (read := model.num_parameters()) != numbers:
+                raise ValueError(
+                    f"it has {numbers:,} numbers, of which transformers reads {read:,}, so it "
+                    "would be another model"
+                )
+            model.save_pretrained(target)
+            tokenizer.save_pretrained(target)
+    finally:
+        messages.set_verbosity(verbosity)
 
 
 def _remove(path: Path) -> None:
