@@ -1,4 +1,7 @@
-"""A tiny model as a GGUF file, as llama.cpp writes one."""
+"""A tiny model as a GGUF file, as llama.cpp writes one.
+
+Skips the tests that import it where the package gguf is absent.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-gguf = pytest.importorskip("gguf", reason="the package gguf is not installed: decile[gguf]")
+gguf = pytest.importorskip("gguf", reason="no gguf: pip install 'decile[gguf]'")
 
 HIDDEN, LAYERS, HEADS, INNER, LENGTH = 32, 2, 4, 64, 256
 TEMPLATE = (
@@ -71,9 +74,13 @@ def write_gguf(
     *,
     architecture: str = "llama",
     tokenizer: bool = True,
+    kinds: dict[str, Any] | None = None,
     **fields: int,
 ) -> Path:
-    """A GGUF file of the tiny model, or of these tensors; fields: further numbers."""
+    """A GGUF file of the tiny model, or of these tensors.
+
+    kinds: of quantized tensors, by name; fields: further numbers.
+    """
     writer = gguf.GGUFWriter(file, architecture)
     writer.add_name("tiny")
     writer.add_context_length(LENGTH)
@@ -98,7 +105,7 @@ def write_gguf(
         writer.add_eos_token_id(2)
         writer.add_chat_template(TEMPLATE)
     for name, value in (tensors_of(tiny_model()) if tensors is None else tensors).items():
-        writer.add_tensor(name, value)
+        writer.add_tensor(name, value, raw_dtype=(kinds or {}).get(name))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -26,6 +26,7 @@ RECOMPUTED_BYTES = 16  # peak of the one layer that is recomputed, with its grad
 SAMPLING_BYTES = 16  # per logit, while a token is sampled
 LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, whatever the batch
 DECODER_ROWS = 128  # completions that rollouts and evaluations sample at once on a GPU
+CPU_ROWS = 256  # and on CPUs
 OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
 
 
@@ -281,7 +282,7 @@ def fit_training(
         for batch in batches:
             load = TrainingLoad(DECODER_ROWS, batch, prompt, completion, r, dtype="bfloat16")
             if on_cpus:
-                load = replace(load, dtype="float32", recompute=False)
+                load = replace(load, generated=CPU_ROWS, dtype="float32", recompute=False)
             parts = training_memory(shape, replace(load, load_in_4bit=in_4bit))
             if on_cpus:  # the activations of an update were counted in bfloat16
                 parts = parts._replace(activations=2 * parts.activations)

@@ -244,7 +244,7 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
         starter = replace(starter, gpus=0, rank=16, source={**model.entry, **dtype})
         # As many trials at once as the memory holds.
         for at_once in range(site.cpus, 0, -1):
-            on_cpus = replace(starter, cpus=site.cpus // at_once)
+            on_cpus = replace(starter, cpus=-(-site.cpus // at_once))
             on_cpus, sizing = _sized(on_cpus, data, model, site.memory / at_once, "this machine")
             if sizing and sizing.fits:
                 return on_cpus, sizing

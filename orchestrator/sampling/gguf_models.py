@@ -101,7 +101,9 @@ def _is_whole(folder: Path) -> bool:
         with open_regular(str(proof)) as stream:
             opened = open_json(stream.read(), f"{folder.name}/{PROOF}")
         files = opened.files or {}
-        if {entry.path for entry in local_entries(str(folder))} != {PROOF, *files}:
+        entries = [*local_entries(str(folder))]
+        names = {entry.path for entry in entries}
+        if names != {PROOF, *files} or any(entry.problem for entry in entries):  # such as a link
             raise Unsound("has other files than its conversion wrote")
         hashes = content_hashes([folder / name for name in files])
         if hashes != [listed["sha256"] for listed in files.values()]:
@@ -136,7 +138,7 @@ def _convert(file: Path, content: str, folder: Path) -> None:
             raise ValueError(f"{file} was changed while it was read: run the command again")
         proofs = {}
         for name in sorted(os.listdir(written)):
-            with (written / name).open("rb") as stream:
+            with open_file(written / name) as stream:
                 os.fsync(stream.fileno())
                 proofs[name] = stream_proof(stream)
         proof = {"source": str(file), "sha256": content}
