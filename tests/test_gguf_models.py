@@ -205,6 +205,11 @@ def test_a_file_that_was_cut_off_or_damaged_is_refused(tmp_path: Path) -> None:
         file.write_bytes(data[:size])
         with pytest.raises(ValueError, match="damaged or cut off"):
             converted_model(file)
+    kind = data.index(b"tokenizer.ggml.token_type") + len(b"tokenizer.ggml.token_type")
+    for place in (8, 16, kind + 8):  # numbers of tensors, of metadata, of elements
+        file.write_bytes(data[:place] + (2**40).to_bytes(8, "little") + data[place + 8 :])
+        with pytest.raises(ValueError, match="damaged or cut off"):
+            converted_model(file)
     rng = np.random.default_rng(0)
     for _ in range(20):  # the header; in a weight, no error can show
         changed = np.frombuffer(data, np.uint8).copy()

@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import shutil
+import struct
 import tempfile
 from contextlib import redirect_stderr
 from importlib.util import find_spec
@@ -28,6 +29,9 @@ from tasks.sources.user_files import free_memory, open_file
 log = logging.getLogger(__name__)
 
 MAGIC = b"GGUF"
+HEADER = 24  # bytes: magic, version, numbers of tensors and of metadata
+STRING, ARRAY = 8, 9  # kinds of metadata
+NUMBER_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # by kind
 PROOF = "proof.json"
 FLOAT = 4  # bytes
 # The peak of a conversion, in times the weights: the tensors of the file, and those of the model.
@@ -79,7 +83,7 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
         raise ValueError(f"reading {file} needs the package gguf: run {install}")
     try:
         models.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with exclusive(models):
+        with exclusive(models, _waits):
             for left in models.glob(".*.tmp"):  # of processes that were killed
                 _remove(left)
             if not _is_whole(model.folder):  # another process may have converted it meanwhile
@@ -90,6 +94,10 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
             "XDG_CACHE_HOME to a folder that you can write to, with space for the weights"
         ) from error
     return model
+
+
+def _waits(process: str) -> None:
+    log.warning("waiting for process %s, which converts a model", process)
 
 
 def _is_whole(folder: Path) -> bool:
@@ -158,6 +166,7 @@ def _count_numbers(file: Path, models: Path) -> int:
     from gguf import GGUFReader
 
     try:
+        _check_lengths(file)
         reader = GGUFReader(file)
     except Exception as error:  # of any type, such as IndexError
         raise ValueError("it is damaged or cut off") from error
@@ -180,6 +189,42 @@ def _count_numbers(file: Path, models: Path) -> int:
                 f"{free / GIB:.1f} GiB are free"
             )
     return numbers
+
+
+def _check_lengths(file: Path) -> None:
+    """Raise an error where the metadata claim to be longer than the file.
+
+    The library would append what it does not find, until the memory is full. Layout:
+    https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+    """
+    with open_file(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        header = stream.read(HEADER)
+        order = "<" if struct.unpack("<I", header[4:8])[0] < 2**16 else ">"
+
+        def number(form: str) -> int:
+            (value,) = struct.unpack(order + form, stream.read(struct.calcsize(order + form)))
+            return int(value)
+
+        def skip(length: int) -> None:
+            if length > size - stream.tell():
+                raise ValueError("the file is shorter")
+            stream.seek(length, os.SEEK_CUR)
+
+        def skip_value(kind: int) -> None:
+            if kind == STRING:
+                skip(number("Q"))
+            elif kind != ARRAY:
+                skip(NUMBER_BYTES[kind])
+            elif (of := number("I")) in NUMBER_BYTES:
+                skip(NUMBER_BYTES[of] * number("Q"))
+            else:
+                for _ in range(number("Q")):
+                    skip_value(of)
+
+        for _ in range(struct.unpack(f"{order}Q", header[16:])[0]):
+            skip_value(STRING)  # the name
+            skip_value(number("I"))
 
 
 def _write_model(source: Path, target: Path, numbers: int) -> None:
