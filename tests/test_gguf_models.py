@@ -21,7 +21,7 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.cost.memory import SHAPES, shape_of
 from orchestrator.embedded import IN_WHEELS
-from orchestrator.pipeline.own_data import choose_model
+from orchestrator.pipeline.own_data import choose_model, planned_probe
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling import gguf_models
 from orchestrator.sampling.base import Request, SamplingSettings
@@ -105,6 +105,24 @@ def test_a_model_is_identified_by_its_weights(tmp_path: Path) -> None:
     assert len(cached(tmp_path)) == 2
     chosen = choose_model(str(file))
     assert chosen.entry == {"gguf": str(file)} and chosen.shape and chosen.context
+
+
+def test_init_and_the_api_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write_gguf(tmp_path / "my tiny.GGUF")
+    rows = [json.dumps({"question": f"{i} + 1?", "answer": i + 1}) for i in range(40)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(rows))
+    (tmp_path / "sub").mkdir()
+    arguments = ["init", "--train", "mine.jsonl", "--model", file.name, "--out", "sub/mine.yaml"]
+    assert main(arguments) == 0
+    loaded = load_config(tmp_path / "sub" / "mine.yaml")
+    assert yaml.safe_load((tmp_path / "sub" / "mine.yaml").read_text())["models"] == {
+        "my-tiny": {"gguf": "../my tiny.GGUF"}
+    }
+    written = make_plan(loaded, "mine").cells[0].probe
+    texts = dict.fromkeys(("question", "answer", "marker"))
+    called = planned_probe("mine.jsonl", file.name, texts, None, {}).cells[0].probe
+    assert written.key == called.key
 
 
 def test_what_lies_beside_the_file_is_not_read(tmp_path: Path) -> None:

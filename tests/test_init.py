@@ -27,7 +27,7 @@ from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
 from orchestrator.exchange import Hints, import_probe
 from orchestrator.exchange.mark import mark_file
-from orchestrator.pipeline.own_data import REVISIONS, choose_model, slug
+from orchestrator.pipeline.own_data import REVISIONS, choose_model, planned_probe, slug
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -707,6 +707,22 @@ def test_without_a_gpu_a_trial_takes_a_core_where_the_memory_allows_it(
     assert main(["plan", "experiments.yaml", "-e", "mine", "--json"]) == 0
     seconds = json.loads(capsys.readouterr().out)["eta_seconds"]
     assert f"forecast {duration(seconds)}, " in text
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_the_api_plans_the_probe_that_init_writes(
+    tmp_path: Path, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a learning rate that is written as 1e-05."""
+    machine = {"CPU": 2.0, "GPU": float(gpus)}
+    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
+    monkeypatch.setattr("orchestrator.pipeline.own_data.this_machine", lambda: machine)
+    monkeypatch.setattr("orchestrator.pipeline.own_data.free_memory", lambda: 2**34)
+    model, train = real_size_model(tmp_path), jsonl(rows_of(range(200)))
+    written("--train", train, model=model)
+    [own, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
+    texts = dict.fromkeys(("question", "answer", "marker"))
+    assert planned_probe(train, model, texts, None, {}).cells[0].probe.key == own.probe.key
 
 
 def test_a_gpu_is_used_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from cluster.session import this_machine
 from orchestrator.config.catalog import validated
 from orchestrator.config.starter import GROUP, Starter
+from orchestrator.config.yaml_lines import parsed
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
@@ -433,7 +432,7 @@ def planned_probe(
         of_test = held_out.survey(survey.question, survey.answer, survey.marker)
         own = own._replace(test=held_out.path, test_survey=of_test)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = yaml.safe_load(starter.render())
+    content = parsed(starter.render())
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)
