@@ -134,9 +134,9 @@ def _convert(file: Path, content: str, folder: Path) -> None:
             numbers = _count_numbers(alone / "model.gguf", folder.parent)
             log.warning("converting %s once, into %s", file, folder)
             _write_model(alone, written, numbers)
-        except OSError:  # no space, for example
-            raise
         except Exception as error:  # the libraries raise many types for a damaged file
+            if isinstance(error, OSError) and error.errno:  # the system's, such as no space
+                raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ValueError(
                 f"{file} cannot be read as a model ({reason}): write another GGUF file, or "
