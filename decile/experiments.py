@@ -56,11 +56,11 @@ def probe(
     """Probe a file of questions: draw and mark the missing completions of each prompt.
 
     data: JSONL, JSON or Parquet with questions and answers. model: a Hub id, OWNER/NAME@COMMIT, a
-    folder, or an embedded name such as tiny. samples: completions per prompt. question, answer,
-    marker: the columns, and how answers are compared; recognized if None. test: a file of test
-    questions; None: a part of `data` is held out, as by `decile init`. wait: for the end of another
-    process that probes the same data in this storage. settings: others of the
-    block `probe`, such as temperature, max_completion_length or engine.
+    folder, a .gguf file, or an embedded name such as tiny. samples: completions per prompt.
+    question, answer, marker: the columns, and how answers are compared; recognized if None. test: a
+    file of test questions; None: a part of `data` is held out, as by `decile init`. wait: for the
+    end of another process that probes the same data in this storage. settings: others of the block
+    `probe`, such as temperature, max_completion_length or engine.
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
     Raises UserError for invalid input, before anything is sampled.

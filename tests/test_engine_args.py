@@ -139,7 +139,7 @@ def refusal(folder: Path, engine: str, args: dict[str, Any], block: str = "probe
             "did you mean 'gpu_memory_utilization'?",
         ),
         ("_api_process_count", 2, "vLLM's EngineArgs does not have it"),
-        ("model", "gpt2", "remove it (set hub, path or embedded on the model)"),
+        ("model", "gpt2", "remove it (set hub, path, gguf or embedded on the model)"),
         ("trust_remote_code", True, "remove it (code from the Hub is never run)"),
         ("load_format", "pt", "remove it (weights are read from safetensors only)"),
         ("dtype", "float32", "remove it (set dtype on the model"),

@@ -21,11 +21,13 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
+from orchestrator.cost.forecast import duration
+from orchestrator.cost.memory import SHAPES as REAL_SIZE
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
 from orchestrator.exchange import Hints, import_probe
 from orchestrator.exchange.mark import mark_file
-from orchestrator.pipeline.own_data import REVISIONS, choose_model, slug
+from orchestrator.pipeline.own_data import REVISIONS, choose_model, planned_probe, slug
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -854,6 +856,88 @@ def test_the_plan_fits_the_gpus_of_the_machine(
     assert main(["plan", "experiments.yaml", "-e", "mine", "--gpu", "h100", "--json"]) == 0
     [fit] = json.loads(capsys.readouterr().out)["memory"].values()
     assert f"about {fit['peak_gib']:.0f} GiB" in text  # the estimate of the plan
+
+
+def real_size_model(folder: Path) -> str:
+    """The configuration of a model of 135 million parameters."""
+    shape = REAL_SIZE["HuggingFaceTB/SmolLM2-135M-Instruct"]
+    config = {
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "intermediate_size": shape.intermediate,
+        "vocab_size": shape.vocab,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 8192,
+    }
+    (folder / "real").mkdir()
+    (folder / "real" / "config.json").write_text(json.dumps(config))
+    return str(folder / "real")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gib", "per_trial", "gpus"),
+    [
+        (1, 16, 1, 0),
+        (2, 18, 1, 0),
+        (8, 16, 4, 0),  # two trials at once
+        (8, 24, 3, 0),  # two at once, as eight CPUs are not divisible by three
+        (8, 8, 8, 0),
+        (8, 4, 4, 1),  # too little for one
+    ],
+)
+def test_without_a_gpu_a_trial_takes_a_core_where_the_memory_allows_it(
+    tmp_path: Path,
+    cpus: int,
+    gib: int,
+    per_trial: int,
+    gpus: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = {"CPU": float(cpus), "GPU": 0.0}
+    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
+    monkeypatch.setattr("orchestrator.pipeline.timetable.this_machine", lambda: machine)
+    monkeypatch.setattr("orchestrator.pipeline.own_data.free_memory", lambda: gib * 2**30)
+    model = real_size_model(tmp_path)
+    experiment = written("--train", jsonl(rows_of(range(200))), model=model)
+    assert (experiment.resources.cpus, experiment.resources.gpus) == (per_trial, gpus)
+    text = " ".join(capsys.readouterr().out.split())
+    entry = load_config(Path("experiments.yaml")).config.models["real"]
+    if gpus:
+        assert "a trial needs a GPU" in text and entry.dtype == "auto"
+        return
+    assert entry.dtype == "float32" and not entry.load_in_4bit
+    need = re.search(r"a trial takes \d CPUs? and about ([\d.]+) GiB", text)
+    assert need and float(need[1]) * (cpus // per_trial) <= gib
+    assert main(["plan", "experiments.yaml", "-e", "mine", "--json"]) == 0
+    seconds = json.loads(capsys.readouterr().out)["eta_seconds"]
+    assert f"forecast {duration(seconds)}, " in text
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_the_api_plans_the_probe_that_init_writes(
+    tmp_path: Path, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a learning rate that is written as 1e-05."""
+    machine = {"CPU": 2.0, "GPU": float(gpus)}
+    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
+    monkeypatch.setattr("orchestrator.pipeline.own_data.this_machine", lambda: machine)
+    monkeypatch.setattr("orchestrator.pipeline.own_data.free_memory", lambda: 2**34)
+    model, train = real_size_model(tmp_path), jsonl(rows_of(range(200)))
+    written("--train", train, model=model)
+    [own, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
+    texts = dict.fromkeys(("question", "answer", "marker"))
+    assert planned_probe(train, model, texts, None, {}).cells[0].probe.key == own.probe.key
+
+
+def test_a_gpu_is_used_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = {"CPU": 8.0, "GPU": 1.0, "NVIDIA L40S": 0.0}
+    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
+    model = real_size_model(tmp_path)
+    experiment = written("--train", jsonl(rows_of(range(200))), model=model)
+    assert experiment.resources.gpus == 1
 
 
 def test_a_model_that_fits_no_gpu_is_said(

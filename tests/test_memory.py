@@ -39,7 +39,8 @@ LOAD = TrainingLoad(generated=256, updated=8, prompt=256, completion=512, r=32)
 
 
 def config_of(name: str, shape: ModelShape) -> PretrainedConfig:
-    kinds = {"Qwen/Qwen3": "qwen3", "Qwen/Qwen2": "qwen2", "microsoft": "phi3", "meta": "llama"}
+    kinds = {"Qwen/Qwen3": "qwen3", "Qwen/Qwen2": "qwen2", "microsoft": "phi3"}
+    kinds |= {"meta": "llama", "HuggingFaceTB": "llama"}
     [kind] = [kind for start, kind in kinds.items() if name.startswith(start)]
     size = {} if kind in ("qwen2", "phi3") else {"head_dim": shape.head_dim}
     return AutoConfig.for_model(

@@ -1,7 +1,7 @@
 """`decile init`: looks at a file of questions and writes an experiments.yaml that fits it.
 
-The experiment that it proposes fits the data, the model (an embedded name, a folder or a Hub id)
-and the machine; what it found out about each is printed.
+The experiment that it proposes fits the data, the model (an embedded name, a folder, a GGUF file or
+a Hub id) and the machine; what it found out about each is printed.
 """
 
 import argparse
@@ -16,10 +16,11 @@ from typing import Any, TypeVar, get_args
 
 from cluster.session import this_machine
 from cluster.terminal import ask, echo
+from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import Starter
 from orchestrator.cost.memory import Sizing
-from orchestrator.cost.throughput import GIB
+from orchestrator.cost.throughput import DEFAULT_GPU, GIB, gpu_type
 from orchestrator.pipeline.own_data import (
     Data,
     Machine,
@@ -31,6 +32,9 @@ from orchestrator.pipeline.own_data import (
     read_questions,
     test_in,
 )
+from orchestrator.pipeline.run import Run
+from orchestrator.pipeline.timetable import Site, time_lines
+from orchestrator.planning.open_plan import open_plan
 from orchestrator.planning.plan import Plan, make_plan, unused_budgets
 from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.report.layout import output_width, wrapped
@@ -115,12 +119,15 @@ def plan_lines(
             "machine",
             f"{counted(site.cpus, 'CPU')}, {gpus}",
         ),
-        *(_line("", warning) for warning in _gpu_lines(starter, site, sizing)),
+        *(_line("", warning) for warning in _trial_lines(starter, site, sizing)),
     ]
 
 
-def _gpu_lines(starter: Starter, site: Machine, sizing: Sizing | None) -> list[str]:
-    """How a trial fits the GPU, if it needs one."""
+def _trial_lines(starter: Starter, site: Machine, sizing: Sizing | None) -> list[str]:
+    """How a trial fits the GPU or, without one, the memory of the machine."""
+    if not starter.gpus and sizing:
+        need = f"a trial takes {counted(starter.cpus, 'CPU')} and about {sizing.peak / GIB:.1f} GiB"
+        return [f"{need} of memory (estimated)"]
     if not starter.gpus:
         return []
     lines = []
@@ -139,6 +146,13 @@ def _gpu_lines(starter: Starter, site: Machine, sizing: Sizing | None) -> list[s
             f"{site.device.name} has; use a smaller model or larger GPU"
         )
     return lines
+
+
+def forecast_lines(file: Path, experiment: str, machine: Mapping[str, float]) -> list[str]:
+    """How long `decile plan` expects the experiment to take on this machine."""
+    run = Run.of(*open_plan(file, experiment, None), machine)
+    summary = plan_summary(run, Site(machine, gpu_type(machine) or DEFAULT_GPU))
+    return [_line("forecast", time_lines(summary)[0].removeprefix("ETA: "))]
 
 
 def next_lines(file: Path, plan: Plan) -> list[str]:
@@ -196,7 +210,8 @@ def init(arguments: argparse.Namespace) -> int:
             f"output {arguments.out} exists: write --out with another name, or --force to "
             "replace it"
         )
-    answers, site = Answers(arguments.yes), Machine.of(this_machine())
+    machine = this_machine()
+    answers, site = Answers(arguments.yes), Machine.of(machine)
     missing = ["--train FILE"] if arguments.train is None else []
     missing += ["--model NAME"] if arguments.model is None and not answers.yes else []
     if missing and not answers.asks:
@@ -235,11 +250,12 @@ def init(arguments: argparse.Namespace) -> int:
         data = data._replace(test=test.path, test_survey=held_out)
     if model is None:
         default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
-        question = "model: a Hub id, a folder or an embedded name"
+        question = "model: a Hub id, a folder, a .gguf file or an embedded name"
         model = answers.get(question, default, choose_model)
     starter, sizing = make_starter(data, model, site)
     plan = write_planned(arguments.out, starter)
     echo("\n".join(plan_lines(plan, starter, model, site, sizing)))
+    echo("\n".join(forecast_lines(arguments.out, plan.name, machine)))
     echo("\n".join(next_lines(arguments.out, plan)))
     return 0
 
@@ -298,7 +314,7 @@ def write_planned(output: Path, starter: Starter) -> Plan:
     starter = replace(
         starter,
         options=_relative_to(output, starter.options, "path", "train", "test"),
-        source=_relative_to(output, starter.source, "path"),
+        source=_relative_to(output, starter.source, "path", "gguf"),
     )
     text = starter.render()
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)

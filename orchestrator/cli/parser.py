@@ -195,7 +195,9 @@ def _add_init(subparsers: "Subparsers") -> None:
         "--test", metavar="FILE", help="test questions (default: a part of --train is held out)"
     )
     parser.add_argument(
-        "--model", metavar="NAME", help="Hub id, OWNER/NAME@COMMIT, folder, or embedded model"
+        "--model",
+        metavar="NAME",
+        help="Hub id, OWNER/NAME@COMMIT, folder, .gguf file, or embedded model",
     )
     for column in ("question", "answer"):
         parser.add_argument(

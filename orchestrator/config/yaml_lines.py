@@ -196,6 +196,11 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
         raise UserError(f"{file}:{line}: not valid YAML: {message}") from error
 
 
+def parsed(text: str) -> Any:
+    """The content of a valid text, as `load` reads it from a file."""
+    return _Loader(text).get_single_data()
+
+
 def _first_deep_line(text: str) -> int | None:
     """Where values nest deeper than MAX_DEPTH, found without recursion; None if nowhere."""
     depth = 0

@@ -1,7 +1,7 @@
 """The GPU memory of a cell, from the shape of its model and its settings. Pure.
 
 An estimate: it counts the tensors that the code holds at its two peaks, generating a batch and
-updating on a micro-batch. Bytes per token were counted on the seven models of SHAPES under bfloat16
+updating on a micro-batch. Bytes per token were counted on seven models of SHAPES under bfloat16
 autocast (`tests/test_memory.py` repeats the count on a small model). The GPU's context and the
 allocator's waste are a round number, not measured.
 """
@@ -26,6 +26,7 @@ RECOMPUTED_BYTES = 16  # peak of the one layer that is recomputed, with its grad
 SAMPLING_BYTES = 16  # per logit, while a token is sampled
 LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, whatever the batch
 DECODER_ROWS = 128  # completions that rollouts and evaluations sample at once on a GPU
+CPU_ROWS = 256  # and on CPUs
 OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
 
 
@@ -96,6 +97,7 @@ SHAPES = {
     "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(24, 896, 14, 2, 64, 4864, 151936, tied=True),
     "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, tied=True),
     "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, tied=True),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied=True),
 }
 
 
@@ -261,17 +263,29 @@ class Sizing(NamedTuple):
 
 
 def fit_training(
-    shape: ModelShape, memory: float, completions: int, prompt: int, completion: int, r: int
+    shape: ModelShape,
+    memory: float,
+    completions: int,
+    prompt: int,
+    completion: int,
+    r: int,
+    *,
+    on_cpus: bool = False,
 ) -> Sizing:
     """Fit LoRA training into `memory` bytes, with `completions` per update.
 
-    `prompt` and `completion` are maxima in tokens.
+    `prompt` and `completion` are maxima in tokens. CPUs compute in float32.
     """
     batches = [size for size in MICRO_BATCHES if completions % size == 0]
     sizings = []
-    for in_4bit in (False, True):
+    for in_4bit in (False,) if on_cpus else (False, True):
         for batch in batches:
             load = TrainingLoad(DECODER_ROWS, batch, prompt, completion, r, dtype="bfloat16")
-            peak = training_memory(shape, replace(load, load_in_4bit=in_4bit)).peak
+            if on_cpus:
+                load = replace(load, generated=CPU_ROWS, dtype="float32", recompute=False)
+            parts = training_memory(shape, replace(load, load_in_4bit=in_4bit))
+            if on_cpus:  # the activations of an update were counted in bfloat16
+                parts = parts._replace(activations=2 * parts.activations)
+            peak = parts.peak
             sizings.append(Sizing(batch, in_4bit, peak, peak <= HEADROOM * memory))
     return next((sizing for sizing in sizings if sizing.fits), sizings[-1])

@@ -26,6 +26,7 @@ from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.memory import (
     BYTES,
+    CPU_ROWS,
     DECODER_ROWS,
     ModelShape,
     kv_bytes,
@@ -95,7 +96,7 @@ DEVICES = {
 def cpu(cpus: float) -> Device:
     """A share of a CPU: about 60 GFLOP/s and 10 GB/s per core, and 2 ms per layer and step."""
     cores = max(1.0, cpus)
-    return Device(f"{cores:g} CPU", 1e10 * cores, 6e10 * cores, 2e-3, 10.0, rows=256)
+    return Device(f"{cores:g} CPU", 1e10 * cores, 6e10 * cores, 2e-3, 10.0, rows=CPU_ROWS)
 
 
 class TokenLengths(NamedTuple):

@@ -139,7 +139,8 @@ def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     """The call for a probe of a file of questions, which has no experiments file."""
     spec, options = probe.spec, probe.spec.dataset.options
     entry = probe.plan.source.config.models[spec.model.name]
-    model = f"{entry.hub}@{entry.revision}" if entry.hub else entry.embedded or spec.model.name
+    local = Path(entry.gguf).name if entry.gguf else entry.embedded or spec.model.name
+    model = f"{entry.hub}@{entry.revision}" if entry.hub else local
     own = probe.plan.experiment.probe.model_dump(exclude_unset=True)
     texts = {name: options[name] for name in ("question", "answer", "marker")}
     data = Path(options.get("path") or options["train"]).name

@@ -4,14 +4,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 from cluster.session import this_machine
 from orchestrator.config.catalog import validated
 from orchestrator.config.starter import GROUP, Starter
+from orchestrator.config.yaml_lines import parsed
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
@@ -22,16 +22,18 @@ from orchestrator.cost.throughput import (
     Device,
     gpu_type,
 )
-from orchestrator.embedded import EMBEDDED, embedded_path
+from orchestrator.embedded import EMBEDDED, IN_WHEELS, NAMES, embedded_path
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.plugins.counts import counted
+from orchestrator.sampling.gguf_models import converted_model, wheel_model
 from orchestrator.sampling.model import ModelSource, check_hub_id, context_length
 from orchestrator.storage.errors import UserError, shortened
 from tasks import TaskError, task_names
 from tasks.sources.files import SUFFIXES, Rows, read_file
 from tasks.sources.hub import Repository
 from tasks.sources.survey import FileSurvey, survey_rows
+from tasks.sources.user_files import free_memory
 
 # The commits in the experiments.yaml of the repository, so that no network is needed.
 REVISIONS: Mapping[str, str] = {
@@ -42,6 +44,7 @@ REVISIONS: Mapping[str, str] = {
     "Qwen/Qwen2.5-0.5B-Instruct": "7ae557604adf67be50417f59c2c2f167def9a775",
     "Qwen/Qwen2.5-1.5B-Instruct": "989aa7980e4cf806f80c7fef2b1adb7bc71aa306",
     "Qwen/Qwen2.5-3B-Instruct": "aa8e72537993ba99e69dfaafa59ed015b17504d1",
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "12fd25f77366fa6b3b4b768ec3050bf629380bac",
 }
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -66,13 +69,13 @@ class ModelChoice(NamedTuple):
         return cls(source.name, entry, shape_of(source), context_length(source))
 
     @property
-    def embedded(self) -> str | None:
-        """The name of an embedded model."""
-        return self.entry.get("embedded")
+    def tiny(self) -> bool:
+        """Whether it is one of those that ship with Decile."""
+        return self.entry.get("embedded") in EMBEDDED
 
 
 def choose_model(text: str) -> ModelChoice:
-    """An embedded model's name, a folder, or a Hub id with or without @COMMIT.
+    """An embedded model's name, a folder, a GGUF file, or a Hub id with or without @COMMIT.
 
     Raises UserError if it is none of these, or if a Hub model's commit cannot be determined.
     """
@@ -89,11 +92,20 @@ def choose_model(text: str) -> ModelChoice:
             raise UserError(f"model {text}: the folder has no config.json: write a model's folder")
         name = slug(folder.resolve().name, "model")
         return ModelChoice.of({"path": text}, ModelSource(name, str(folder), ""))
+    if text in IN_WHEELS or text.lower().endswith(".gguf"):
+        wheel = text in IN_WHEELS
+        try:
+            converted = wheel_model(text) if wheel else converted_model(Path(text).expanduser())
+        except (OSError, ValueError) as error:
+            raise UserError(f"model {shortened(text)}: {error}") from error
+        name = text if wheel else slug(Path(text).stem, "model")
+        source = ModelSource(name, str(converted.folder), converted.identity)
+        return ModelChoice.of({"embedded" if wheel else "gguf": text}, source)
     match = _HUB_ID.fullmatch(text)
     if match is None:
         raise UserError(
             f"model {shortened(text)} is not a model: write a Hub id such as Qwen/Qwen3-4B, "
-            f"OWNER/NAME@COMMIT, a folder, or {' or '.join(EMBEDDED)}"
+            f"OWNER/NAME@COMMIT, a folder, a .gguf file, or {' or '.join(NAMES)}"
         )
     hub = match[1]
     try:
@@ -139,7 +151,8 @@ MAX_HELD_OUT = 500  # test questions taken from a file
 TEST_SHARES = (0.2, 0.25, 0.3, 0.4, 0.5)  # held out; the first that gives enough questions
 PROMPTS_PER_UPDATE = 8
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.50)  # of the pool
-ON_CPU = 100e6  # parameters of a model that trains without a GPU
+ON_CPU = 100e6  # parameters of a model that trains without a GPU, even where there is one
+WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour and more
 CPUS_PER_GPU = 4
 INSTRUCTED = 0.9  # share of questions with instructions of their own
 # Updates and learning rates of the experiments that ship for the embedded models.
@@ -150,6 +163,8 @@ EMBEDDED_TRAINING = {
     "tiny-guess": (40, 1e-3),
 }
 EMBEDDED_TOKENS = 96
+CORE_TRAINING = (20, 2e-4)  # of other models without a GPU
+CORE_TOKENS = 256
 
 
 class Data(NamedTuple):
@@ -182,19 +197,24 @@ class Data(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """The machine's CPUs and GPUs, and the GPU that estimates assume if it is not `recognized`."""
+    """The machine's CPUs and GPUs, and the GPU that estimates assume if it is not `recognized`.
+
+    memory: free bytes, of the machine itself.
+    """
 
     cpus: int
     gpus: int
     device: Device
     recognized: bool
+    memory: int = 0
 
     @classmethod
     def of(cls, machine: Mapping[str, float]) -> "Machine":
         """From Ray's resource counts."""
         kind = gpu_type(machine)
         device = DEVICES[kind or DEFAULT_GPU]
-        return cls(int(machine.get("CPU", 1)), int(machine.get("GPU", 0)), device, bool(kind))
+        cpus, gpus = int(machine.get("CPU", 1)), int(machine.get("GPU", 0))
+        return cls(cpus, gpus, device, bool(kind), free_memory())
 
     @property
     def cpus_per_trial(self) -> int:
@@ -203,11 +223,38 @@ class Machine(NamedTuple):
 
 
 def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter, Sizing | None]:
-    """The file's content, and the memory estimate if the model needs a GPU and its shape is known.
+    """The file's content, and the memory estimate unless the model is tiny or of unknown shape.
 
+    Without a GPU, a model of moderate size gets settings for CPUs, where the memory allows it.
     Raises UserError if the data has too few prompts.
     """
     data, prompts = _split(data)
+    parameters = model.shape.parameters if model.shape else inf
+    if parameters < ON_CPU:
+        updates, rate = EMBEDDED_TRAINING.get(model.entry.get("embedded", ""), (100, 1e-5))
+        starter = _starter(data, prompts, model, updates, rate)
+        return replace(starter, cpus=1, gpus=0, rank=16, batch=GROUP * PROMPTS_PER_UPDATE), None
+    if not site.gpus and parameters < WITHOUT_GPU:
+        starter = _starter(data, prompts, model, *CORE_TRAINING)
+        if not data.survey.solution_length:
+            starter = replace(starter, tokens=min(starter.tokens, CORE_TOKENS))
+        # CPUs are slow in half precision; a GGUF file's weights are in float32.
+        dtype = {"dtype": "float32"} if {"hub", "path"} & model.entry.keys() else {}
+        starter = replace(starter, gpus=0, rank=16, source={**model.entry, **dtype})
+        # As many trials at once as the memory holds.
+        for at_once in range(site.cpus, 0, -1):
+            on_cpus = replace(starter, cpus=-(-site.cpus // at_once))
+            on_cpus, sizing = _sized(on_cpus, data, model, site.memory / at_once, "this machine")
+            if sizing and sizing.fits:
+                return on_cpus, sizing
+    starter = replace(_starter(data, prompts, model, 100, 1e-5), cpus=site.cpus_per_trial)
+    return _sized(starter, data, model, site.device.memory, site.device.name)
+
+
+def _starter(
+    data: Data, prompts: int, model: ModelChoice, updates: int, learning_rate: float
+) -> Starter:
+    """Settings that follow from the data; the resources are those of a GPU."""
     # A tenth of the pool; of a small pool the share that gives two updates' worth of prompts.
     sizes = [(share, int(share * prompts + 1e-9)) for share in SHARES]
     enough = (each for each in sizes if each[1] >= 2 * PROMPTS_PER_UPDATE)
@@ -218,9 +265,7 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
     tokens = min(4096, max(usual, -(-int(solution) // 256) * 256))
     if model.context:  # which the prompt shares
         tokens = min(tokens, max(1, model.context // 2))
-    updates, rate = EMBEDDED_TRAINING.get(model.embedded or "", (100, 1e-5))
-    on_cpu = bool(model.shape and model.shape.parameters < ON_CPU)
-    starter = Starter(
+    return Starter(
         dataset=data.name,
         options=data.options(),
         prompt=data.prompt(),
@@ -228,22 +273,24 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
         source=model.entry,
         budget=budget,
         prompts_per_update=PROMPTS_PER_UPDATE,
-        tokens=EMBEDDED_TOKENS if model.embedded else tokens,
+        tokens=EMBEDDED_TOKENS if model.tiny else tokens,
         updates=updates,
-        learning_rate=rate,
-        rank=16 if on_cpu else 32,
-        batch=GROUP * PROMPTS_PER_UPDATE,
-        cpus=1 if on_cpu else site.cpus_per_trial,
-        gpus=0 if on_cpu else 1,
+        learning_rate=learning_rate,
+        rank=32,
+        batch=GROUP,
+        cpus=1,
+        gpus=1,
         remarks=_remarks(data, size),
     )
-    return (starter, None) if on_cpu else _sized(starter, data, model, site)
 
 
 def _sized(
-    starter: Starter, data: Data, model: ModelChoice, site: Machine
+    starter: Starter, data: Data, model: ModelChoice, memory: float, place: str
 ) -> tuple[Starter, Sizing | None]:
-    """With the micro-batch and the precision that fit the GPU; unknown shapes get a small batch."""
+    """With the micro-batch and the precision that fit the memory (bytes) of a place.
+
+    Unknown shapes get a small batch.
+    """
     completions = GROUP * starter.prompts_per_update
     if model.shape is None:
         remark = "completions in memory at once; the model's size is not known"
@@ -251,9 +298,15 @@ def _sized(
         return replace(starter, batch=GROUP, remarks=remarks), None
     prompt = round(data.survey.longest_question / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
     sizing = fit_training(
-        model.shape, site.device.memory, completions, prompt, starter.tokens, starter.rank
+        model.shape,
+        memory,
+        completions,
+        prompt,
+        starter.tokens,
+        starter.rank,
+        on_cpus=not starter.gpus,
     )
-    need = f"{sizing.peak / GIB:.0f} GiB estimated, {site.device.name}"
+    need = f"{sizing.peak / GIB:.0f} GiB estimated, {place}"
     remarks = {**starter.remarks, "per_device_train_batch_size": need}
     source = dict(starter.source)
     if sizing.load_in_4bit:
@@ -379,7 +432,7 @@ def planned_probe(
         of_test = held_out.survey(survey.question, survey.answer, survey.marker)
         own = own._replace(test=held_out.path, test_survey=of_test)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = yaml.safe_load(starter.render())
+    content = parsed(starter.render())
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)

@@ -7,8 +7,9 @@ from pathlib import Path
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.entries import ModelEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
-from orchestrator.embedded import embedded_path
+from orchestrator.embedded import IN_WHEELS, embedded_path
 from orchestrator.planning.pools import Dataset
+from orchestrator.sampling.gguf_models import converted_model, wheel_model
 from orchestrator.sampling.model import ModelSource, check_hub_id
 from orchestrator.storage.identity import file_identity, folder_identity
 from tasks.sources.user_files import regular
@@ -100,6 +101,10 @@ def _locate(entry: ModelEntry) -> tuple[str, str]:
     if entry.hub:
         check_hub_id(entry.hub)
         return entry.hub, f"{entry.hub}@{entry.revision}"
+    if entry.gguf or entry.embedded in IN_WHEELS:
+        gguf = Path(entry.gguf).expanduser().resolve() if entry.gguf else None
+        model = converted_model(gguf) if gguf else wheel_model(str(entry.embedded))
+        return str(model.folder), model.identity
     folder = embedded_path(entry.embedded) if entry.embedded else Path(str(entry.path)).expanduser()
     if not (folder / "config.json").is_file():
         raise ValueError(f"path {folder} has no config.json: write a folder in the Hub's layout")

@@ -77,7 +77,7 @@ def check_server_arg(name: str, value: Any) -> str | None:
 
 
 VLLM_RESERVED = {
-    "model": "set hub, path or embedded on the model",
+    "model": "set hub, path, gguf or embedded on the model",
     "model_weights": "set hub or path on the model",
     "hf_config_path": "the configuration comes from the model's folder",
     "tokenizer": "the tokenizer comes with the model",

@@ -22,17 +22,17 @@ def folder_identity(folder: Path) -> str:
     suffixes = {".safetensors", ".json", ".jinja", ".model", ".txt"}
     files = [file for file in sorted(folder.iterdir()) if file.suffix in suffixes]
     digest = hashlib.sha256()
-    for file, content in zip(files, _hashes(files), strict=True):
+    for file, content in zip(files, content_hashes(files), strict=True):
         digest.update(file.name.encode() + bytes.fromhex(content))
     return "folder:" + digest.hexdigest()[:16]
 
 
 def file_identity(file: Path) -> str:
     """A hash of a file's content."""
-    return "file:" + _hashes([file])[0][:16]
+    return "file:" + content_hashes([file])[0][:16]
 
 
-def _hashes(files: Sequence[Path]) -> list[str]:
+def content_hashes(files: Sequence[Path]) -> list[str]:
     """SHA-256 of the content of each file, of an unchanged one as computed before."""
     known, hashes, new = user_cache.read(NAME), [], False
     for file in map(Path.absolute, files):

@@ -1,6 +1,6 @@
-"""JSON files in the user's cache folder: what a command has found out and need not find out again.
+"""The user's cache folder: what a command has found out and need not find out again.
 
-A file that is torn, not this user's, or not writable costs only time.
+A JSON file that is torn, not this user's, or not writable costs only time.
 """
 
 import os
@@ -16,7 +16,7 @@ from orchestrator.storage.store import is_regular, replace_file
 def read(name: str) -> dict[str, Any]:
     """The content of a file; empty unless this user wrote it, whole."""
     with suppress(OSError, RuntimeError, Unsound):
-        file = _path(name)
+        file = cache_path(name)
         if is_regular(file) and file.stat().st_uid == os.getuid():
             opened = open_json(file.read_bytes(), name)
             return dict(opened.value) if opened.proven else {}
@@ -26,9 +26,9 @@ def read(name: str) -> dict[str, Any]:
 def write(name: str, content: Mapping[str, Any]) -> None:
     """Replace the content of a file; of two commands at once, the later one's stays."""
     with suppress(OSError, RuntimeError):
-        replace_file(_path(name), json_bytes(dict(content), name))
+        replace_file(cache_path(name), json_bytes(dict(content), name))
 
 
-def _path(name: str) -> Path:
-    """Raises RuntimeError where the user has no home."""
+def cache_path(name: str) -> Path:
+    """A file or folder there. Raises RuntimeError where the user has no home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "decile", name)
