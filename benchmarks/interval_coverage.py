@@ -187,8 +187,8 @@ def power(world: World, count: int) -> tuple[float, float]:
             ahead = shifted(world, points)
         except ValueError:
             return 100 * points, float("nan")
-    found = (effect(x.a, x.b).low > 0 for x in sweeps(ahead, count))
-    return 100 * points, sum(found) / count
+    detected = (effect(x.a, x.b).low > 0 for x in sweeps(ahead, count))
+    return 100 * points, sum(detected) / count
 
 
 def planned(seeds: int, items: int, samples: int, count: int) -> tuple[float, float]:

@@ -882,38 +882,26 @@ def letter(rng: Rng) -> Made:
     return f"({one})", same, [*other, *(form.replace("%s", one) for form in bad)]
 
 
+# A gold answer, and a text that looks like it.
+LOOKALIKES = (
+    ("New York", "New Jersey"),
+    ("snake_case", "snake case"),
+    ("R&D", "R&B"),
+    ("50%", "5%"),
+    ("O'Neill", "Neill"),
+    ("café au lait", "cafe"),
+    ("Yes", "No"),
+    ("[1, 2]", "[1, 3]"),
+    ("Paris", "Rome"),
+    ("item #3", "item #4"),
+    ("owl", "owls"),
+)
+
+
 @kind("text")
 def words(rng: Rng) -> Made:
-    gold = rng.choice(
-        [
-            "New York",
-            "snake_case",
-            "R&D",
-            "50%",
-            "O'Neill",
-            "café au lait",
-            "Yes",
-            "[1, 2]",
-            "Paris",
-            "item #3",
-            "owl",
-        ]
-    )
-    wrong = rng.choice(
-        [
-            "New Jersey",
-            "snake case",
-            "R&B",
-            "5%",
-            "Neill",
-            "cafe",
-            "No",
-            "[1, 3]",
-            "Rome",
-            "item #4",
-            "owls",
-        ]
-    )
+    gold, _ = rng.choice(LOOKALIKES)
+    _, wrong = rng.choice(LOOKALIKES)
     escaped = gold
     for sign in "&%_#":
         escaped = escaped.replace(sign, "\\" + sign)

@@ -61,8 +61,8 @@ class ArmRun:
     def run(self) -> Run:
         """The same as a run to compare, with the questions and samples that have no score."""
         counts = {i: (each.samples, each.total) for i, each in self.items.items()}
-        asked = np.array([each.samples + each.missing for each in self.items.values()])
-        return Run.of_counts(counts, asked)
+        samples = np.array([each.samples + each.missing for each in self.items.values()])
+        return Run.of_counts(counts, samples)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from tasks.marking.units import MODIFIERS
 _DELIMITER = re.compile(r"(?<!\\)\$")
 _INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
 _CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
-    r"\s*(?:[=+*/^<>]|-\s*(?:\d|\\|[a-zA-Z]\b)|(?:or|and|plus|minus|times|divided|multiplied)\b)"
+    r"\s*(?:[=+*/^<>]|-\s*(?:\d|\\|[a-zA-Z]\b(?! \w\w))"
+    r"|(?:or|and|plus|minus|times|divided|multiplied)\b)"
     r"|[^$]*\$|.*\\\(",
     re.DOTALL,
 )

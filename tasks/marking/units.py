@@ -7,7 +7,7 @@ MODIFIERS = re.compile(
     r"\b(?:not|never|cannot|isn't|neither|nor"  # a denial
     r"|wrong|incorrect"
     r"|than|at (?:least|most)|up to|or (?:more|less|fewer|none|neither)"  # a bound
-    r"|plus|minus|divided|multiplied|k"  # more arithmetic; thousands
+    r"|plus|minus|divided|multiplied"  # more arithmetic
     r"|half|(?:third|quarter) of|twice|double"  # a part or a multiple of it
     r"|halves|thirds|fourths|quarters|fifths|tenths|(?:hundred|thousand)ths|squared|cubed|factorial"
     r"|pairs?|dozens?|(?:hundred|thousand|(?:m|b|tr)illion)s?)\b",
@@ -116,7 +116,7 @@ _MONEY = re.compile(
 _PERCENT = re.compile(
     rf"{_SPACE}*(?:{_COMMANDS}\s*\{{\s*(?:per\s?cent|%|\\%)\s*\}}|\bper\s?cent)[\s.]*$"
 )
-_CONNECTIVE = re.compile(r"\b(?:and|or|if|for|when|where|is|are|mod)\b")
+_CONNECTIVE = re.compile(r"\b(?:and|or|if|for|when|where|is|are|mod|k)\b")  # 5 k: thousands
 
 
 def split_unit(latex: str) -> tuple[str, str]:
