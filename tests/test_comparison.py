@@ -175,6 +175,13 @@ def test_an_arm_with_one_run_is_not_judged_by_others_that_have_nothing_in_common
     assert spreads["one"] is None and spreads["p1"] is not None and spreads["p1"].df >= 1
 
 
+def test_a_run_without_a_result_leaves_the_spread_of_the_others() -> None:
+    results = [[0.5, 0.6, 0.7], [0.4, 0.6, 0.5]]
+    assert pooled_spread([[*results[0], np.nan], results[1], [np.nan, 0.3]]) == pooled_spread(
+        results
+    )
+
+
 @pytest.mark.parametrize("results", [scattered(0, 0.01), scattered(0, 0, 0.02), scattered(0, 0)])
 def test_seeds_that_agree_exactly_have_finite_variances(results: dict[str, list[float]]) -> None:
     for spread in seed_spreads(results).values():

@@ -416,10 +416,14 @@ def pooled_spread(results: Sequence[Sequence[float]]) -> SeedSpread | None:
 
 
 def own_spread(results: Sequence[float]) -> SeedSpread | None:
-    """The variance of one policy's results between its seeds; None with one seed."""
-    if len(results) < 2:
+    """The variance of one policy's results between its seeds; None with one that has a result.
+
+    A cell without any marked group has no learnable share: nan.
+    """
+    finite = [result for result in results if isfinite(result)]
+    if len(finite) < 2:
         return None
-    return SeedSpread(float(np.var(results, ddof=1)), len(results) - 1, len(results))
+    return SeedSpread(float(np.var(finite, ddof=1)), len(finite) - 1, len(finite))
 
 
 def seed_spreads(
