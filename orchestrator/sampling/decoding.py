@@ -17,16 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import (
-    AttentionInterface,
-    DynamicCache,
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import AttentionInterface, DynamicCache
 
 from orchestrator.sampling.base import SamplingSettings, stream_key
+from orchestrator.sampling.token_choice import sample_tokens
 from orchestrator.sampling.transformers_internals import attention_function
 
 ATTENTION = "decile_shared_prompts"
@@ -227,36 +221,6 @@ def uniforms(seed: int, prompt_id: str, sample: int, length: int) -> np.ndarray:
     return np.asarray((bits >> 11) * 2.0**-53)
 
 
-def logits_processors(settings: SamplingSettings) -> LogitsProcessorList | None:
-    """Temperature, top-k and top-p, in the order of `generate`; None for greedy decoding."""
-    if settings.temperature == 0:
-        return None
-    processors = LogitsProcessorList()
-    if settings.temperature != 1:
-        processors.append(TemperatureLogitsWarper(float(settings.temperature)))
-    if settings.top_k > 0:
-        processors.append(TopKLogitsWarper(settings.top_k))
-    if settings.top_p < 1:
-        processors.append(TopPLogitsWarper(settings.top_p))
-    return processors
-
-
-def sample_tokens(logits: Tensor, draws: Tensor, processors: LogitsProcessorList | None) -> Tensor:
-    """Next tokens [B] from logits [B, V] and uniforms [B], by inverse transform sampling.
-
-    One uniform per row whatever V is; sums are float64, so that a token of probability 0 is never
-    drawn. Raises FloatingPointError where the logits hold NaN.
-    """
-    if logits.amax(-1).isnan().any():
-        raise FloatingPointError("the model gives NaN logits: write dtype float32 or bfloat16")
-    if processors is None:
-        return logits.argmax(-1)
-    scores = processors(None, logits.float())  # type: ignore[arg-type]
-    cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
-    goal = draws[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, goal, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
-
-
 class RepeatedPrefixCache:
     """Keys and values of a batch in the library's own cache: correct for layers of every kind.
 
@@ -307,10 +271,10 @@ class DecodeBatch:
         """The tensors that have one entry per row."""
         return {name: part for name, part in vars(self).items() if name != "prompts"}
 
-    def step(self, processors: LogitsProcessorList | None, eos: Tensor) -> None:
+    def step(self, settings: SamplingSettings, eos: Tensor) -> None:
         """Sample each row's next token; rows that have ended stay as they are."""
         at = self.steps[:, None]
-        new = sample_tokens(self.logits, self.draws.gather(1, at)[:, 0], processors)
+        new = sample_tokens(self.logits, self.draws.gather(1, at)[:, 0], settings)
         new = torch.where(self.ended, eos[0], new)
         self.tokens.scatter_(1, at, new[:, None])
         self.steps = self.steps + ~self.ended

@@ -39,7 +39,6 @@ from orchestrator.sampling.decoding import (
     SharedPrefixCache,
     allocation_errors,
     left_padded,
-    logits_processors,
     shared_attention,
     uniforms,
 )
@@ -192,7 +191,6 @@ class TransformersSampler(TokenSampler):
         """Of rows that have ended, until all have: positions in `rows` [E], tokens [E, T + 1],
         and how many of these each has sampled [E].
         """
-        processors = logits_processors(settings)
         eos = torch.tensor(self.eos).to(self._device())
         started, batch = 0, cast(DecodeBatch | None, None)
         while True:
@@ -204,7 +202,7 @@ class TransformersSampler(TokenSampler):
                 started, batch = started + count, batch.concat(new) if batch else new
             if batch is None:
                 return
-            batch.step(processors, eos)
+            batch.step(settings, eos)
             self._end_stopped(batch, settings.stop)
             alive = int((~batch.ended).sum())
             if alive < SHRINK_BELOW * len(batch.ended):
