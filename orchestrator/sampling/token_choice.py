@@ -88,7 +88,7 @@ def _sample_likely(
     """Tokens [B] by weights [B, N, S] with sums [B, N], cut by top-k and top-p.
 
     The kept tokens are in few blocks, those with the largest maxima. More of them are read, up to
-    all, for the rows where these cannot hold enough, or the least kept token is not above all others.
+    all, for rows where these cannot hold enough or the least kept token is not above all others.
     """
     tokens = torch.empty_like(draws, dtype=torch.long)
     rows = torch.arange(len(draws), device=draws.device)
