@@ -349,6 +349,28 @@ def node_is_alive(seconds: float) -> bool:
         raise OSError(str(error)) from error
 
 
+def put_note(key: str, text: str) -> None:
+    """Keep a short text in the cluster's GCS server. Needs no process, unlike an actor."""
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(key, text.encode(), overwrite=True)
+
+
+def notes(prefix: str) -> list[str]:
+    """The texts whose keys begin with this prefix."""
+    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list
+
+    found = [_internal_kv_get(key) for key in _internal_kv_list(prefix)]
+    return [text.decode() for text in found if text is not None]
+
+
+def delete_notes(prefix: str) -> None:
+    """Delete the texts whose keys begin with this prefix."""
+    from ray.experimental.internal_kv import _internal_kv_del
+
+    _internal_kv_del(prefix, del_by_prefix=True)
+
+
 def _node() -> Any:
     from ray._private import worker
 

@@ -16,6 +16,7 @@ from orchestrator.sampling.base import (
     Episode,
     Finish,
     Interrupted,
+    Listener,
     Request,
     Sampler,
     SamplingError,
@@ -78,6 +79,7 @@ def play(
     settings: SamplingSettings,
     stream: str = "",
     max_errors: float = 1.0,
+    listener: Listener | None = None,
 ) -> list[list[Completion]]:
     """One episode per prompt and sample index, as a completion with its `episode`.
 
@@ -116,6 +118,12 @@ def play(
             rewards = environments.end([each.session for each in ended], chats, left)
             for each, reward in zip(ended, rewards, strict=True):
                 done[each.place, each.sample] = each.completion(reward)
+            if listener:
+                listener.on_ended(len(ended))
+                for each in ended:
+                    if not each.session.failure:
+                        at = [*requests[each.place][1]].index(each.sample)
+                        listener.on_completion(each.place, at, done[each.place, each.sample])
             if interrupted or _failed(todo) > tolerated:
                 break
     except BaseException:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ Ints = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
 NONE = 255  # in place of an outcome: no sample is stored
-ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
+PART_SECONDS = 30.0  # of one sampler's work: what a kill costs
+PARTS_PER_SAMPLER = 4  # at least, where each still fills a batch: parts take unequal time
 MOST_TASKS = 4_000  # of a probe: the parts of a larger one are handed over several at a time
 
 
@@ -89,14 +91,53 @@ class MissingSamples(Sequence[SampleRequest]):
         return int(np.count_nonzero(self.absent))
 
 
+@dataclass(frozen=True)
+class PartSize:
+    """How large a sampler's parts are: samples that use its batch well, and those of half a minute.
+
+    Both are what the time model says; a sampler that is measured to be slower draws and stores a
+    part in pieces.
+    """
+
+    batch: int = 640
+    half_minute: float = 0.0
+
+    def piece(self, seconds: float, drawn: int) -> int:
+        """Samples of about half a minute, where `drawn` of them took so many seconds."""
+        return max(self.batch, int(drawn * PART_SECONDS / max(seconds, 1e-9)))
+
+    def count(self, samples: int, prompts: int, samplers: int) -> int:
+        """The number of parts: as many for each sampler, and at least one while prompts last."""
+        by_time = ceil(samples / max(self.batch, self.half_minute))
+        balanced = min(PARTS_PER_SAMPLER * samplers, samples // self.batch)
+        rounds = ceil(max(by_time, balanced) / samplers)
+        if rounds > 1 and samples < rounds * samplers * self.batch:
+            rounds -= 1
+        return min(prompts, rounds * samplers)
+
+
+def even_ends(samples: Ints, parts: int) -> list[int]:
+    """Where each part of prompts ends that lack so many `samples`: shares of nearly equal size.
+
+    Each part has a prompt; `parts` is at most their number.
+    """
+    total = np.cumsum(samples)
+    shares = total[-1] * np.arange(1, parts + 1) / parts
+    ends = np.searchsorted(total - samples / 2, shares)
+    places = np.arange(parts)  # a prompt for each part before and after an end
+    ends = np.maximum.accumulate(np.maximum(ends - places, 1)) + places
+    most = len(samples) - places[::-1]
+    return [int(end) for end in np.minimum(ends, most)]
+
+
 class PartTables:
-    """The missing samples in parts of about ROWS_PER_PART, prompts of similar length together.
+    """The missing samples in parts of even size, prompts of similar length together.
 
     Each table has one row per part: column `part`, a list of prompts with the sample indices to
     draw. Tables are made one after the other; of a large probe, one holds several parts.
     """
 
-    def __init__(self, missing: MissingSamples) -> None:
+    def __init__(self, missing: MissingSamples, parts: int) -> None:
         self.prompts = missing.prompts
         # By the length of the question, then by id.
         rank = np.empty(len(self.prompts), dtype=np.int64)
@@ -107,13 +148,7 @@ class PartTables:
             lengths = lengths.astype(np.uint16)  # which NumPy sorts in linear time
         order = by_id[np.argsort(lengths, kind="stable")]
         self.rows, self.absent = missing.rows[order], missing.absent[order]
-        # Each part takes prompts until it has ROWS_PER_PART samples.
-        total = np.cumsum(np.count_nonzero(self.absent, axis=1))
-        self.ends: list[int] = []
-        while not self.ends or self.ends[-1] < len(total):
-            before = total[self.ends[-1] - 1] if self.ends else 0
-            end = int(np.searchsorted(total, before + ROWS_PER_PART)) + 1
-            self.ends.append(min(end, len(total)))
+        self.ends = even_ends(np.count_nonzero(self.absent, axis=1), parts)
         self.per_table = -(-len(self.ends) // MOST_TASKS)
 
     def __len__(self) -> int:

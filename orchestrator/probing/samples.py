@@ -9,7 +9,15 @@ import pyarrow as pa
 from cluster.terminal import PlainError
 from orchestrator.probing.episodes import SampleRequest, episode_row, play, stored_episode
 from orchestrator.probing.isolation import NOT_TRIED, TOLERATED_FAILURES, mark_answers
-from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, drawn
+from orchestrator.sampling.base import (
+    Completion,
+    Listener,
+    Request,
+    Sampler,
+    SamplingSettings,
+    drawn,
+    listening,
+)
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
 from tasks.environments import environment_of, reward_mark, scores_itself
@@ -57,16 +65,19 @@ def draw(
     requests: Sequence[SampleRequest],
     settings: SamplingSettings,
     max_errors: float = 1.0,
+    listener: Listener | None = None,
 ) -> list[list[Completion]]:
     """The completions of each request. Raises TaskError and SamplingError.
 
+    The listener is told of samples, which are episodes where the task has an environment.
     Where environments fail in more than the share `max_errors`, the rest is not played, and
     marking raises MarkingError.
     """
     if task.environment is not None:
-        return play(sampler, task, requests, settings, max_errors=max_errors)
+        return play(sampler, task, requests, settings, max_errors=max_errors, listener=listener)
     prompts = [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests]
-    return drawn(sampler, prompts, settings)
+    with listening(sampler, listener):
+        return drawn(sampler, prompts, settings)
 
 
 def mark_samples(

@@ -8,8 +8,8 @@ not by sampling again.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -127,6 +127,21 @@ class Interrupted(SamplingError):
         self.drawn = drawn
 
 
+class Listener:
+    """What an engine tells while it draws: for progress, and to store what is complete.
+
+    on_ended is called with how many more samples have ended. `on_completion` gets a completion of
+    the request and of the sample at these positions; an engine may give some, all or none.
+    """
+
+    def __init__(
+        self,
+        on_ended: Callable[[int], None],
+        on_completion: Callable[[int, int, Completion], None] = lambda *_: None,
+    ) -> None:
+        self.on_ended, self.on_completion = on_ended, on_completion
+
+
 class Sampler(ABC):
     """An engine that holds one model."""
 
@@ -134,6 +149,11 @@ class Sampler(ABC):
     """Passed to the chat template; may be changed between two calls."""
     adapts: bool = False
     """Whether `load` takes a `lora_rank`, and adapters can be swapped without reloading."""
+    listener: "Listener | None" = None
+    """Where it is set, `sample` tells it what has ended, as soon as it has.
+
+    An engine may do without: samples then count, and are stored, when `sample` returns.
+    """
 
     @classmethod
     def version(cls) -> str:
@@ -193,6 +213,17 @@ class TokenSampler(Sampler):
             else [*r.ids]
             for r in requests
         ]
+
+
+@contextmanager
+def listening(sampler: Sampler, listener: Listener | None) -> Iterator[None]:
+    """Let the engine tell this listener what has ended inside."""
+    before = getattr(sampler, "listener", None)
+    sampler.listener = listener
+    try:
+        yield
+    finally:
+        sampler.listener = before
 
 
 def engine_errors(engine: type, call: str) -> AbstractContextManager[None]:

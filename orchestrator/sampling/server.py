@@ -411,7 +411,10 @@ class ServerSampler(TokenSampler):
                 for task in done:
                     job = running.pop(task)
                     try:
-                        drawn[job.row][job.column] = task.result()
+                        completion = drawn[job.row][job.column] = task.result()
+                        if self.listener:
+                            self.listener.on_ended(1)
+                            self.listener.on_completion(job.row, job.column, completion)
                     except SamplingError as error:
                         failure = failure or str(error)
 

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import compress
 from math import inf
 from pathlib import Path
 from typing import Any, Self, cast
@@ -127,34 +126,52 @@ class TransformersSampler(TokenSampler):
         alone takes more memory than there is.
         """
         prompts = self.rendered(requests)
-        fits = [len(ids) < self.context for ids in prompts]
+        fitting = [i for i, ids in enumerate(prompts) if len(ids) < self.context]
+        places = [{sample: j for j, sample in enumerate(r.samples)} for r in requests]
+        drawn = [[Completion("", 0, "error") for _ in request.samples] for request in requests]
+
+        def complete(rows: dict[Row, list[int]]) -> None:
+            completions = self._completions([*rows.values()], settings.stop)
+            for row, completion in zip(rows, completions, strict=True):
+                request = fitting[row.request]
+                place = places[request][row.sample]
+                drawn[request][place] = completion
+                if self.listener:
+                    self.listener.on_completion(request, place, completion)
+
         try:
-            rows = self.sample_ids(
-                [*compress(requests, fits)], [*compress(prompts, fits)], settings
+            self.sample_ids(
+                [requests[i] for i in fitting], [prompts[i] for i in fitting], settings, complete
             )
         except torch.OutOfMemoryError as error:
             raise SamplingError(str(error)) from error
-        sampled = [ids for part in rows for ids in part]
+        return drawn
+
+    def _completions(self, sampled: list[list[int]], stop: Sequence[str]) -> list[Completion]:
+        """The completions that these token ids are."""
         ends = [bool(ids) and ids[-1] in self.eos for ids in sampled]  # the limit cut all others
         kept = [ids[:-1] if ended else ids for ids, ended in zip(sampled, ends, strict=True)]
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         drawn = []
         for text, ids, own, ended in zip(texts, sampled, kept, ends, strict=True):
-            before = cut_at_stop(text, settings.stop)
+            before = cut_at_stop(text, stop)
             if before is not None:
                 drawn.append(Completion(before, len(own), "stop", ids))
             else:  # an end token counts
                 drawn.append(Completion(text, len(ids), "stop" if ended else "length", ids))
-        completions = iter(drawn)
-        return [
-            [next(completions) if fit else Completion("", 0, "error") for _ in request.samples]
-            for request, fit in zip(requests, fits, strict=True)
-        ]
+        return drawn
 
     def sample_ids(
-        self, requests: Sequence[Request], prompts: list[list[int]], settings: SamplingSettings
+        self,
+        requests: Sequence[Request],
+        prompts: list[list[int]],
+        settings: SamplingSettings,
+        complete: Callable[[dict[Row, list[int]]], None] = lambda rows: None,
     ) -> list[list[list[int]]]:
-        """The same as token ids, the end token included; `prompts` are the rendered requests."""
+        """The same as token ids, the end token included; `prompts` are the rendered requests.
+
+        `complete` gets rows with their ids as soon as they have left the batch.
+        """
         prefill = partial(self._prefill, requests, prompts, settings)
         done: dict[Row, list[int]] = {}
         # The longest prompts come first: too little memory shows early, and lengths are similar.
@@ -167,8 +184,14 @@ class TransformersSampler(TokenSampler):
                 try:
                     with allocation_errors():
                         for ended in self._decode(rows, prefill, settings):
-                            for slot, ids, length in zip(*(t.tolist() for t in ended), strict=True):
-                                done[rows[slot]] = ids[:length]
+                            left = {
+                                rows[slot]: ids[:length]
+                                for slot, ids, length in zip(
+                                    *(t.tolist() for t in ended), strict=True
+                                )
+                            }
+                            done |= left
+                            complete(left)
                 except torch.OutOfMemoryError as error:
                     if self.limits.rows == 1:
                         row = next(row for row in rows if row not in done)
@@ -192,7 +215,7 @@ class TransformersSampler(TokenSampler):
         and how many of these each has sampled [E].
         """
         eos = torch.tensor(self.eos).to(self._device())
-        started, batch = 0, cast(DecodeBatch | None, None)
+        started, batch, counted_ends = 0, cast(DecodeBatch | None, None), 0
         while True:
             running = len(batch.ended) if batch else 0
             read = tuple(batch.prompts.mask.shape) if batch else (0, 0)
@@ -205,11 +228,18 @@ class TransformersSampler(TokenSampler):
             batch.step(settings, eos)
             self._end_stopped(batch, settings.stop)
             alive = int((~batch.ended).sum())
+            counted_ends += self._count_ended(len(batch.ended) - alive - counted_ends)
             if alive < SHRINK_BELOW * len(batch.ended):
                 yield batch.slots[batch.ended], batch.tokens[batch.ended], batch.steps[batch.ended]
-                batch = batch.running() if alive else None
+                batch, counted_ends = batch.running() if alive else None, 0
             if batch:
                 batch.logits = self._forward(**batch.step_inputs())
+
+    def _count_ended(self, more: int) -> int:
+        """Say how many more rows have ended; returns that."""
+        if more and self.listener:
+            self.listener.on_ended(more)
+        return more
 
     def _prefill(
         self,

@@ -11,12 +11,14 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import ValidationError
+from tqdm import tqdm
 
 from orchestrator.sampling.base import (
     Completion,
@@ -182,14 +184,30 @@ class VllmSampler(TokenSampler):
 
     def _generate(self, prompts: list[dict[str, list[int]]], parameters: list[Any]) -> Any:
         """One output per prompt. Raises SamplingError where a process of the engine has ended."""
+        bar: Any = False
+        if self.listener:
+            bar = partial(_EndedBar, on_ended=self.listener.on_ended)
         try:
-            return self.llm.generate(prompts, parameters, use_tqdm=False, lora_request=self.adapter)
+            return self.llm.generate(prompts, parameters, use_tqdm=bar, lora_request=self.adapter)
         except Exception as error:
             if type(error).__name__ != "EngineDeadError":
                 raise
             reason = self.output.root_cause() or str(error)
             message = f"engine vllm stopped: {reason}; rerun the same command to resume"
             raise SamplingError(message) from error
+
+
+class _EndedBar(tqdm):  # type: ignore[type-arg]
+    """In place of vLLM's progress bar, which it tells of each request that has ended."""
+
+    def __init__(self, *args: Any, on_ended: Callable[[int], None], **options: Any) -> None:
+        super().__init__(*args, **{**options, "disable": True})
+        self.on_ended = on_ended
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Draw nothing."""
+        self.on_ended(int(n or 0))
+        return None
 
 
 def _import_vllm() -> Any:

@@ -1,0 +1,76 @@
+"""How far actors are with their parts, while Ray Data returns nothing of a part before its end.
+
+Each actor keeps one short text in the cluster's GCS server, which the driver reads from time to
+time: there is no further process, and what is lost is a count.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from uuid import uuid4
+
+from cluster.ray_internals import delete_notes, notes, put_note
+
+LOG = logging.getLogger(__name__)
+REPORT_SECONDS = 2.0  # between two reports of an actor, and between two readings
+
+
+class PartReporter:
+    """In an actor: counts what has ended of one part after the other.
+
+    Without a `channel`, as outside of Ray, nobody reads it.
+    """
+
+    def __init__(self, channel: str = "") -> None:
+        self.key = f"{channel}/{os.uname().nodename}-{os.getpid()}" if channel else ""
+        self._part, self._count, self._reported = "", 0, float("-inf")
+
+    def start(self, part: str) -> None:
+        """From now on, counts are of this part."""
+        self._part, self._count = part, 0
+
+    def add(self, count: int) -> None:
+        """So many more have ended."""
+        self._count += count
+        now = time.monotonic()
+        if self.key and now - self._reported >= REPORT_SECONDS:
+            self._reported = now
+            put_note(self.key, json.dumps([self._part, self._count]))
+
+
+@contextmanager
+def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
+    """Yield a channel for reporters; `on_counts` gets the latest count of each part they are at.
+
+    It is called in a thread, which has ended when the block is left. Needs a connected Ray.
+    """
+    channel, ended = f"decile-progress-{uuid4().hex}", threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(REPORT_SECONDS):
+            counts: dict[str, int] = {}
+            try:
+                for text in notes(channel):
+                    part, count = json.loads(text)
+                    counts[part] = max(count, counts.get(part, 0))  # of an actor that died, too
+            except Exception as error:  # a GCS server that is gone; the watchdog says so
+                LOG.debug("progress of %s cannot be read: %s", channel, error)
+                continue
+            if not ended.is_set():
+                on_counts(counts)
+
+    thread = threading.Thread(target=follow, daemon=True, name="part-progress")
+    thread.start()
+    try:
+        yield channel
+    finally:
+        ended.set()
+        thread.join(timeout=5 * REPORT_SECONDS)  # it may wait for a server that does not answer
+        try:
+            delete_notes(channel)
+        except Exception as error:
+            LOG.debug("progress of %s cannot be deleted: %s", channel, error)
