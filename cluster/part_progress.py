@@ -39,7 +39,10 @@ class PartReporter:
         now = time.monotonic()
         if self.key and now - self._reported >= REPORT_SECONDS:
             self._reported = now
-            put_note(self.key, json.dumps([self._part, self._count]))
+            try:
+                put_note(self.key, json.dumps([self._part, self._count]), REPORT_SECONDS)
+            except OSError as error:  # sampling goes on without
+                LOG.debug("%s cannot be reported: %s", self._part, error)
 
 
 @contextmanager
@@ -54,10 +57,10 @@ def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
         while not ended.wait(REPORT_SECONDS):
             counts: dict[str, int] = {}
             try:
-                for text in notes(channel):
+                for text in notes(channel, REPORT_SECONDS):
                     part, count = json.loads(text)
                     counts[part] = max(count, counts.get(part, 0))  # of an actor that died, too
-            except Exception as error:  # a GCS server that is gone; the watchdog says so
+            except OSError as error:  # a server that is gone; the watchdog says so
                 LOG.debug("progress of %s cannot be read: %s", channel, error)
                 continue
             if not ended.is_set():
@@ -69,8 +72,8 @@ def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
         yield channel
     finally:
         ended.set()
-        thread.join(timeout=5 * REPORT_SECONDS)  # it may wait for a server that does not answer
+        thread.join()
         try:
-            delete_notes(channel)
-        except Exception as error:
+            delete_notes(channel, REPORT_SECONDS)
+        except OSError as error:
             LOG.debug("progress of %s cannot be deleted: %s", channel, error)

@@ -24,6 +24,7 @@ LOG = logging.getLogger(__name__)
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NODE_SECONDS = 300.0  # until a new raylet is known to its GCS server; Ray's own limit is 30
 POLL_SECONDS = 0.1
+NOTES = b"decile"  # namespace of texts in the GCS server
 # In place of Ray's dashboard agent. A raylet starts one, and one of them ends with the other.
 _AGENT = """import os, time
 while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):
@@ -349,26 +350,36 @@ def node_is_alive(seconds: float) -> bool:
         raise OSError(str(error)) from error
 
 
-def put_note(key: str, text: str) -> None:
-    """Keep a short text in the cluster's GCS server. Needs no process, unlike an actor."""
-    from ray.experimental.internal_kv import _internal_kv_put
+@contextmanager
+def _notes() -> Iterator[Any]:
+    """The client of the cluster's GCS server, which keeps short texts. OSError where it fails."""
+    from ray._private.worker import global_worker
+    from ray.exceptions import RayError
 
-    _internal_kv_put(key, text.encode(), overwrite=True)
-
-
-def notes(prefix: str) -> list[str]:
-    """The texts whose keys begin with this prefix."""
-    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list
-
-    found = [_internal_kv_get(key) for key in _internal_kv_list(prefix)]
-    return [text.decode() for text in found if text is not None]
+    try:
+        yield global_worker.gcs_client  # type: ignore[attr-defined]
+    except RayError as error:
+        raise OSError(str(error)) from error
 
 
-def delete_notes(prefix: str) -> None:
-    """Delete the texts whose keys begin with this prefix."""
-    from ray.experimental.internal_kv import _internal_kv_del
+def put_note(key: str, text: str, seconds: float) -> None:
+    """Keep a short text in the cluster. OSError if it takes longer than these seconds."""
+    with _notes() as client:
+        client.internal_kv_put(key.encode(), text.encode(), True, NOTES, seconds)
 
-    _internal_kv_del(prefix, del_by_prefix=True)
+
+def notes(prefix: str, seconds: float) -> list[str]:
+    """The texts whose keys begin with this prefix. OSError as `put_note`."""
+    with _notes() as client:
+        keys = client.internal_kv_keys(prefix.encode(), NOTES, seconds)
+        texts = client.internal_kv_multi_get(keys, NOTES, seconds) if keys else {}
+        return [text.decode() for text in texts.values()]
+
+
+def delete_notes(prefix: str, seconds: float) -> None:
+    """Delete the texts whose keys begin with this prefix. OSError as `put_note`."""
+    with _notes() as client:
+        client.internal_kv_del(prefix.encode(), True, NOTES, seconds)
 
 
 def _node() -> Any:

@@ -21,7 +21,9 @@ from orchestrator.probing.outcomes import (
     NONE,
     MissingSamples,
     Outcomes,
+    PartSize,
     PartTables,
+    even_ends,
 )
 from orchestrator.probing.probe_folder import ProbeFolder, write_part
 from orchestrator.storage.schema import SAMPLES
@@ -33,21 +35,16 @@ HASHED = st.builds(make_prompt, st.just("t"), st.text("aé", max_size=4), st.jus
 POOLS = st.lists(HASHED, max_size=12, unique_by=lambda prompt: prompt.prompt_id)
 
 
-def parts_by_lists(missing: MissingSamples, most: int) -> Iterator[list[dict[str, Any]]]:
-    """Parts by their definition: prompts by length and id, until a part has `most` samples."""
-    part: list[dict[str, Any]] = []
+def by_length(missing: MissingSamples) -> Iterator[dict[str, Any]]:
+    """The missing samples in the order in which parts take them: by length, then by id."""
     for prompt, indices in sorted(missing, key=lambda r: (len(r[0].question), r[0].prompt_id)):
-        if sum(len(row["samples"]) for row in part) >= most:
-            yield part
-            part = []
         texts = {name: getattr(prompt, name) for name in Prompt.__slots__}
-        part.append({**texts, "samples": list(indices)})
-    yield part
+        yield {**texts, "samples": list(indices)}
 
 
-@given(POOLS, st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), st.data())
+@given(POOLS, st.integers(1, 3), st.integers(1, 12), st.integers(1, 3), st.data())
 def test_parts_hold_the_missing_samples_by_length(
-    pool: list[Prompt], samples: int, rows: int, tasks: int, data: st.DataObject
+    pool: list[Prompt], samples: int, count: int, tasks: int, data: st.DataObject
 ) -> None:
     flags = st.lists(st.booleans(), min_size=samples, max_size=samples)
     present = [data.draw(flags) for _ in pool]
@@ -55,12 +52,68 @@ def test_parts_hold_the_missing_samples_by_length(
     if not missing:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outcomes, "ROWS_PER_PART", rows)
         patch.setattr(outcomes, "MOST_TASKS", tasks)
-        tables = PartTables(missing)
-        parts = [part for table in tables for part in table["part"].to_pylist()]
+        tables = PartTables(missing, min(count, len(missing)), "7")
+        rows = [row for table in tables for row in table.to_pylist()]
         assert len(list(tables)) == len(tables) <= tasks
-    assert parts == list(parts_by_lists(missing, rows))
+    assert [row["name"] for row in rows] == [f"7/{n}" for n in range(min(count, len(missing)))]
+    assert [each for row in rows for each in row["part"]] == list(by_length(missing))
+    sizes = [sum(len(each["samples"]) for each in row["part"]) for row in rows]
+    even = missing.samples / len(rows)
+    assert all(sizes)
+    assert len(rows) == len(missing) or max(sizes) - even < 2 * samples
+
+
+SLOW = PartSize(batch=32, half_minute=29)  # 135 million parameters on a core
+FAST = PartSize(batch=256, half_minute=10_000)  # half a million
+
+
+@pytest.mark.parametrize(
+    ("prompts", "samples", "samplers", "size", "parts", "least", "most"),
+    [
+        (125, 10, 8, SLOW, 32, 30, 40),
+        (125, 10, 2, SLOW, 38, 30, 40),
+        (125, 10, 8, FAST, 8, 150, 160),
+        (125, 10, 2, FAST, 4, 310, 320),
+        (60, 8, 8, SLOW, 8, 56, 64),
+        (60, 8, 2, SLOW, 14, 32, 40),
+        (60, 8, 8, FAST, 8, 56, 64),
+        (60, 8, 2, FAST, 2, 240, 240),
+        (10_000, 8, 8, SLOW, 2_496, 32, 40),
+        (10_000, 8, 2, SLOW, 2_500, 32, 32),
+        (10_000, 8, 8, FAST, 32, 2_496, 2_504),
+        (10_000, 8, 2, FAST, 8, 10_000, 10_000),
+        (100, 8, 2, PartSize(), 2, 400, 400),
+        (5, 8, 8, SLOW, 5, 8, 8),
+        (1, 1, 8, SLOW, 1, 1, 1),
+    ],
+)
+def test_every_sampler_gets_as_many_parts_of_even_size(
+    prompts: int, samples: int, samplers: int, size: PartSize, parts: int, least: int, most: int
+) -> None:
+    """Half a minute each, at least a batch, and never fewer parts than samplers or prompts."""
+    count = size.count(prompts * samples, prompts, samplers)
+    ends = even_ends(np.full(prompts, samples), count)
+    shares = samples * np.diff([0, *ends])
+    assert (count, shares.min(), shares.max(), ends[-1]) == (parts, least, most, prompts)
+
+
+@given(st.lists(st.integers(1, 1_000), min_size=1, max_size=60), st.data())
+def test_each_part_has_a_prompt_however_uneven_these_are(
+    samples: list[int], data: st.DataObject
+) -> None:
+    parts = data.draw(st.integers(1, len(samples)))
+    ends = even_ends(np.array(samples), parts)
+    assert len(ends) == parts and ends[-1] == len(samples) and min(np.diff([0, *ends])) > 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "drawn", "piece"), [(15, 400, 800), (300, 400, 64), (0, 0, 64)]
+)
+def test_a_piece_is_half_a_minute_by_what_was_measured(
+    seconds: float, drawn: int, piece: int
+) -> None:
+    assert PartSize(batch=64, half_minute=5_000).piece(seconds, drawn) == piece
 
 
 @pytest.mark.parametrize("longest", [2**16 - 1, 2**16, 2**16 + 1, 2**17])
@@ -69,7 +122,7 @@ def test_the_longest_question_comes_last(longest: int) -> None:
     lengths = [longest, 3, 2**15 - 1, 2**15, 1]
     pool = [make_prompt("t", "a" * length, "1", "") for length in lengths]
     missing = MissingSamples(PromptTable.of(pool), np.zeros((len(pool), 1), bool))
-    [table] = PartTables(missing)
+    [table] = PartTables(missing, 1)
     [part] = table["part"].to_pylist()
     assert [len(row["question"]) for row in part] == sorted(lengths)
 

@@ -81,6 +81,7 @@ BANDWIDTH_UTILISATION = 0.6  # share of the bandwidth that decoding reaches
 # pass costs as much as a forward one; gradient checkpointing computes activations twice.
 FORWARD_FLOPS = 2.0
 BACKWARD_FLOPS = 2.0
+SLACK = 1.25
 CHARACTERS_PER_TOKEN = 4.0
 TEMPLATE_TOKENS = 40.0  # of the chat template around a question
 
@@ -247,6 +248,25 @@ def sampling_seconds(draws: Draws, size: ModelSize, device: Device, *, vllm: boo
     prefill = FORWARD_FLOPS * draws.completions / draws.together * draws.prompt
     step = _step_seconds(rows, context, size, device, vllm=vllm)
     return steps * step + _compute_seconds(prefill, size, device)
+
+
+def samples_per_call(
+    lengths: TokenLengths, together: int, size: ModelSize, device: Device, *, vllm: bool = False
+) -> tuple[int, float]:
+    """Completions of one call that use the decoder well, and how many it then draws per second.
+
+    `together` completions have the same prompt. In a call of few, the batch is never full, or
+    empties while the last ones end: the first number is the least with which each takes at most
+    SLACK times as long as with many.
+    """
+
+    def each(count: int) -> float:
+        draws = Draws(count, lengths.mean, lengths.longest(count), lengths.prompt, together)
+        return sampling_seconds(draws, size, device, vllm=vllm) / count
+
+    *few, many = (2**power for power in range(3, 13))
+    enough = next((n for n in few if each(n) <= SLACK * each(many)), many)
+    return enough, 1 / each(enough)
 
 
 def _step_seconds(

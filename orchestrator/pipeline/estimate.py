@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cluster.resources import probe_share
+from cluster.resources import Share, probe_share
 from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import ProbeCost
@@ -20,6 +20,7 @@ from orchestrator.cost.throughput import (
     DEFAULT_GPU,
     DEVICES,
     Cost,
+    Device,
     Draws,
     Expected,
     ModelSize,
@@ -35,6 +36,7 @@ from orchestrator.cost.throughput import (
     model_size,
     model_speed,
     nominal_cost,
+    samples_per_call,
     sampling_seconds,
     token_lengths,
     worker_device,
@@ -44,7 +46,7 @@ from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
-from orchestrator.probing.outcomes import NONE, ROWS_PER_PART, Codes
+from orchestrator.probing.outcomes import NONE, PART_SECONDS, Codes, PartSize
 from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
@@ -118,6 +120,19 @@ def estimate_costs(
     )
 
 
+def part_sizes(run: Run, specs: Sequence[ProbeSpec]) -> list[PartSize]:
+    """How large the parts of these probes are, by the time model and what is stored of them."""
+    estimator = _Estimator(run, gpu_type(run.cluster) or DEFAULT_GPU)
+    return [estimator.part_size(spec, _size_of(spec.model)) for spec in specs]
+
+
+def _size_of(model: ModelSource) -> ModelSize | None:
+    shape = shape_of(model)
+    if shape is None:
+        return None
+    return model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit)
+
+
 def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) -> str:
     """How many samples of a probe are stored and to draw; `at_most`: it may need fewer.
 
@@ -172,9 +187,7 @@ class _Estimator:
         speeds: dict[str, ModelSpeed] = {}
         for model in {cell.probe.model.name: cell.probe.model for cell in self.plan.cells}.values():
             cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
-            shape, resources, size = shape_of(model), cells[0].resources, None
-            if shape:
-                size = model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit)
+            resources, size = cells[0].resources, _size_of(model)
             pairs = [
                 (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
                 for cell in cells
@@ -225,21 +238,37 @@ class _Estimator:
         count = self.run.pending(spec).samples
         if speed.size is None or not count or spec.settings.engine == "server":
             return None
-        share = probe_share(
-            self.run.cluster,
-            -(-count // ROWS_PER_PART),
-            spec.settings.gpus,
-            most_on_cpus(spec.settings.engine),
-        )
-        device = gpu_share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
-        lengths, rows = self._pool_lengths(spec), min(count, ROWS_PER_PART)
-        longest, samples = lengths.longest(rows), spec.settings.samples
+        samples = spec.settings.samples
+        prompts, share = -(-count // samples), self._share(spec)
+        parts = self.part_size(spec, speed.size).count(count, prompts, share.actors)
+        device = self._device(share)
+        lengths, rows = self._pool_lengths(spec), count / parts
+        longest = lengths.longest(rows)
         part = Draws(rows, lengths.mean, longest, lengths.prompt, samples)
         vllm = spec.settings.engine == "vllm"
         calibration = speed.calibration
         seconds = sampling_seconds(part, speed.size, device, vllm=vllm) * calibration.evaluation
-        start, parts = device.start_seconds * calibration.start, count / rows / share.actors
-        return ProbeCost(start, seconds * parts, seconds, count)
+        start = device.start_seconds * calibration.start
+        return ProbeCost(start, seconds * max(1.0, parts / share.actors), seconds, count)
+
+    def part_size(self, spec: ProbeSpec, size: ModelSize | None) -> PartSize:
+        """The size of a probe's parts; the default of a model or server of unknown speed."""
+        if size is None or spec.settings.engine == "server":
+            return PartSize()
+        device, vllm = self._device(self._share(spec)), spec.settings.engine == "vllm"
+        lengths, samples = self._pool_lengths(spec), spec.settings.samples
+        batch, per_second = samples_per_call(lengths, samples, size, device, vllm=vllm)
+        return PartSize(batch, per_second * PART_SECONDS)
+
+    def _share(self, spec: ProbeSpec) -> Share:
+        """What the samplers of a probe get: as many as there are prompts to draw, at most."""
+        prompts = max(1, -(-self.run.pending(spec).samples // spec.settings.samples))
+        settings = spec.settings
+        most = most_on_cpus(settings.engine)
+        return probe_share(self.run.cluster, prompts, settings.gpus_per_sampler, most)
+
+    def _device(self, share: Share) -> Device:
+        return gpu_share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
 
 
 def _finished_costs(

@@ -18,7 +18,7 @@ from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.difficulty.table import fit_warning, outcome_counts, summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
-from orchestrator.pipeline.estimate import probe_labels, samples_text
+from orchestrator.pipeline.estimate import part_sizes, probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
@@ -148,7 +148,8 @@ def _draw(run: Run, specs: Sequence[ProbeSpec]) -> Iterator[tuple[ProbeSpec, Out
         last = time.monotonic()
 
     group = list(zip(map(run.folder, specs), pending, strict=True))
-    for number, outcomes in enumerate(sample(group, run.cluster, on_progress)):
+    sizes = part_sizes(run, specs)
+    for number, outcomes in enumerate(sample(group, sizes, run.cluster, on_progress)):
         seconds[number] += time.monotonic() - last
         last = time.monotonic()
         count = f"{counted(outcomes.drawn, 'sample')} stored"

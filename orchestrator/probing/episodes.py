@@ -119,11 +119,7 @@ def play(
             for each, reward in zip(ended, rewards, strict=True):
                 done[each.place, each.sample] = each.completion(reward)
             if listener:
-                listener.on_ended(len(ended))
-                for each in ended:
-                    if not each.session.failure:
-                        at = [*requests[each.place][1]].index(each.sample)
-                        listener.on_completion(each.place, at, done[each.place, each.sample])
+                _tell(listener, requests, ended, done)
             if interrupted or _failed(todo) > tolerated:
                 break
     except BaseException:
@@ -139,6 +135,20 @@ def play(
         environments.close()
         raise Interrupted(str(interrupted), results)
     return cast(list[list[Completion]], results)
+
+
+def _tell(
+    listener: Listener,
+    requests: Sequence[SampleRequest],
+    ended: Sequence[_Played],
+    done: Mapping[tuple[int, int], Completion],
+) -> None:
+    """Episodes have ended; one that failed is not complete, since it is played again."""
+    listener.on_ended(len(ended))
+    for each in ended:
+        if not each.session.failure:
+            place = [*requests[each.place][1]].index(each.sample)
+            listener.on_completion(each.place, place, done[each.place, each.sample])
 
 
 def _play(

@@ -133,12 +133,13 @@ def even_ends(samples: Ints, parts: int) -> list[int]:
 class PartTables:
     """The missing samples in parts of even size, prompts of similar length together.
 
-    Each table has one row per part: column `part`, a list of prompts with the sample indices to
-    draw. Tables are made one after the other; of a large probe, one holds several parts.
+    Each table has one row per part: `part`, a list of prompts with the sample indices to draw, and
+    its `name`, which begins with that of the whole. Tables are made one after the other; of a large
+    probe, one holds several parts.
     """
 
-    def __init__(self, missing: MissingSamples, parts: int) -> None:
-        self.prompts = missing.prompts
+    def __init__(self, missing: MissingSamples, parts: int, name: str = "") -> None:
+        self.prompts, self.name = missing.prompts, name
         # By the length of the question, then by id.
         rank = np.empty(len(self.prompts), dtype=np.int64)
         rank[self.prompts.order] = np.arange(len(self.prompts))
@@ -169,4 +170,10 @@ class PartTables:
             names = [*Prompt.__slots__, "samples"]
             requests = pa.StructArray.from_arrays([*columns, samples], names)
             offsets = pa.array(np.array(bounds) - start, pa.int32())
-            yield pa.table({"part": pa.ListArray.from_arrays(offsets, requests)})
+            numbers = range(first, first + len(bounds) - 1)
+            yield pa.table(
+                {
+                    "name": [f"{self.name}/{number}" for number in numbers],
+                    "part": pa.ListArray.from_arrays(offsets, requests),
+                }
+            )

@@ -1,6 +1,6 @@
 """Samples the probes of a plan: missing prompts -> sampler actors -> marked parts in the store.
 
-Each actor writes its own part atomically, so a kill loses only the parts in progress. What is
+Each actor stores what it has drawn about every half minute, so that a kill loses no more. What is
 missing is computed from the stored rows; running again samples only the rest.
 
 An adaptive probe draws only what can still change a subset. Ray Data cannot feed results back into
@@ -8,36 +8,41 @@ what is read next, so its actors are called one by one: each free actor gets the
 from all outcomes so far.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cluster.actors import RESTARTS, map_over_actors, worker_options
+from cluster.actors import RESTARTS, is_restarted, map_over_actors, worker_options
+from cluster.part_progress import PartReporter, following
 from cluster.resources import probe_share
 from orchestrator.config.entries import build_allocation, build_online_policy, build_policy
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from orchestrator.probing.episodes import SampleRequest
-from orchestrator.probing.outcomes import NONE, MissingSamples, Outcomes, PartTables
+from orchestrator.probing.outcomes import NONE, MissingSamples, Outcomes, PartSize, PartTables
 from orchestrator.probing.probe_folder import COUNTED, ProbeFolder, write_key, write_part
 from orchestrator.probing.samples import MarkingError, ProbeError, draw, mark_samples
-from orchestrator.sampling.base import Completion, Interrupted, SamplingError
+from orchestrator.sampling.base import Completion, Interrupted, Listener, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
-from tasks import OUTCOMES, Prompt, TaskError
+from tasks import OUTCOMES, Prompt, Task, TaskError
 
 Ints = npt.NDArray[np.int64]
 
 _NAMES = np.array([*OUTCOMES, None], dtype=object)
 ROWS_PER_CALL = 128  # fills a sampler's batch, and is small enough to learn from soon
+STORE_SECONDS = 20.0  # between two files of completions that an engine gives as they end
 SCAN_SHARE = 0.02  # samples, as a share of the pool, after which it is scanned again
 
 
@@ -126,9 +131,9 @@ def run_adaptive(
 
     write_key(store, spec)
     total = len(frontier.prompts) * frontier.samples
-    calls = -(-undecided // ROWS_PER_CALL)
     gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
-    share = probe_share(cluster, calls, gpus, most)
+    share = probe_share(cluster, undecided, gpus, most)
+    size = min(ROWS_PER_CALL, -(-undecided // share.actors))
     actor = ray.remote(
         num_cpus=share.cpus,
         num_gpus=share.gpus,
@@ -136,15 +141,20 @@ def run_adaptive(
         max_task_retries=RESTARTS,
         **worker_options(spec.settings.engine_python),
     )(ProbeActor)
-    workers: list[Any] = [actor.remote([spec], store.uri, share.cpus) for _ in range(share.actors)]
-    starting = {worker.__ray_ready__.remote(): worker for worker in workers}
+    counts = PartCounts([total], lambda _, done, samples: progress(done, samples))
+    counts.done[0] = frontier.drawn
+    workers: list[Any] = []
     idle: list[Any] = []
-    working: dict[Any, Any] = {}
-    try:
-        while True:
-            while idle and (part := frontier.next_part(ROWS_PER_CALL)):
-                worker = idle.pop()
-                working[worker.draw_part.remote(part)] = worker
+    working: dict[Any, tuple[Any, str]] = {}
+    with following(counts.follow) as channel, ExitStack() as ending:
+        for _ in range(share.actors):
+            workers.append(actor.remote([spec], store.uri, share.cpus, channel))
+            ending.callback(ray.kill, workers[-1])
+        starting = {worker.__ray_ready__.remote(): worker for worker in workers}
+        for number in count():
+            while idle and (part := frontier.next_part(size)):
+                worker, name = idle.pop(), f"0/{number}-{len(idle)}"
+                working[worker.draw_part.remote(part, 0, name)] = worker, name
             if not working and (idle or not starting):
                 break
             [done], _ = ray.wait([*working, *starting], num_returns=1)
@@ -152,15 +162,13 @@ def run_adaptive(
                 ray.get(done)
                 idle.append(starting.pop(done))
                 continue
-            idle.append(working.pop(done))
+            worker, name = working.pop(done)
+            idle.append(worker)
             rows, failure = ray.get(done)
             if failure:
                 raise ProbeError(failure)
             frontier.record(rows)
-            progress(frontier.drawn, total)
-    finally:
-        for worker in workers:
-            ray.kill(worker)
+            counts.ended(name, len(rows))
     folder.compact()
     return folder.outcomes()
 
@@ -173,59 +181,121 @@ def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
     )
 
 
+class PartCounts:
+    """Samples drawn of each probe: of the parts that have ended, and of those in progress.
+
+    A part's name begins with the position of its probe in `totals`. `progress` is called with that,
+    samples done, and total samples whenever more are done.
+    """
+
+    def __init__(self, totals: Sequence[int], progress: Callable[[int, int, int], None]) -> None:
+        self.totals, self.progress = totals, progress
+        self.done = [0] * len(totals)
+        self._shown, self._ended = [-1] * len(totals), set[str]()
+        self._lock = threading.Lock()
+
+    def ended(self, part: str, samples: int) -> None:
+        """A part of so many samples has ended."""
+        number = int(part.partition("/")[0])
+        with self._lock:
+            self._ended.add(part)
+            self.done[number] += samples
+            self._show(number, self.done[number])
+
+    def follow(self, counts: Mapping[str, int]) -> None:
+        """Samples that have ended of each part that an actor is at."""
+        with self._lock:
+            done = [*self.done]
+            for part, count in counts.items():
+                if part and part not in self._ended:
+                    done[int(part.partition("/")[0])] += count
+            for number, total in enumerate(self.totals):
+                if done[number] > self.done[number]:  # the last part has not ended
+                    self._show(number, min(done[number], total - 1))
+
+    def _show(self, number: int, done: int) -> None:
+        if done > self._shown[number]:  # a part may have been lost, and begun again
+            self._shown[number] = done
+            self.progress(number, done, self.totals[number])
+
+
 def run_probes(
     probes: Sequence[tuple[ProbeFolder, MissingSamples]],
+    sizes: Sequence[PartSize],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
     """Sample what probes of the same sampler are missing, then yield the outcomes of each.
 
     The same actors draw one probe after the other, because an engine takes seconds to minutes to
-    start. `progress` is called with a probe's position, samples done, and total samples. Needs a
-    connected Ray if anything is missing. Raises ProbeError where sampling or marking fails, and
-    RuntimeError when samples are still missing after the run.
+    start. `sizes` are those of each probe's parts. `progress` is called with a probe's position,
+    samples done, and total samples. Needs a connected Ray if anything is missing. Raises ProbeError
+    where sampling or marking fails, and RuntimeError when samples are still missing after the run.
     """
-    tables = {n: PartTables(missing) for n, (_, missing) in enumerate(probes) if missing}
-    if tables:
+    work = {number: missing for number, (_, missing) in enumerate(probes) if missing}
+    if work:
         specs, store = [folder.spec for folder, _ in probes], probes[0][0].store
-        for number in tables:
+        for number in work:
             write_key(store, specs[number])
-        progress(min(tables), 0, probes[min(tables)][1].samples)
         settings = specs[0].settings
         gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
-        share = probe_share(cluster, sum(map(len, tables.values())), gpus, most)
-        arguments = {"specs": specs, "storage": store.uri, "cpus": share.cpus}
-        parts = (
-            table.append_column("probe", pa.array([number] * table.num_rows, pa.int32()))
-            for number, of_probe in tables.items()
-            for table in of_probe
-        )
-        done = dict.fromkeys(tables, 0)
-        results = map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
-        with closing(results) as rows:  # an error would keep them until after the end of Ray
-            for row in rows:
-                if row["failure"]:
-                    raise ProbeError(row["failure"])
-                number = row["probe"]
-                folder, missing = probes[number]
-                done[number] += row["samples"]
-                progress(number, done[number], missing.samples)
-                if done[number] == missing.samples:
-                    folder.compact()
+        share = probe_share(cluster, sum(map(len, work.values())), gpus, most)
+        counts = PartCounts([missing.samples for _, missing in probes], progress)
+        counts.ended(f"{min(work)}/", 0)
+        with following(counts.follow) as channel:
+            arguments = {
+                "specs": specs,
+                "storage": store.uri,
+                "cpus": share.cpus,
+                "channel": channel,
+                "sizes": sizes,
+            }
+            parts = (
+                table
+                for number, missing in work.items()
+                for table in PartTables(
+                    missing,
+                    sizes[number].count(missing.samples, len(missing), share.actors),
+                    str(number),
+                )
+            )
+            results = map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
+            with closing(results) as rows:  # an error would keep them until after the end of Ray
+                for row in rows:
+                    if row["failure"]:
+                        raise ProbeError(row["failure"])
+                    counts.ended(row["name"], row["samples"])
+                    number = int(row["name"].partition("/")[0])
+                    if counts.done[number] == counts.totals[number]:
+                        probes[number][0].compact()
     for folder, _ in probes:
         yield folder.outcomes(partial=False)
 
 
 class ProbeActor:
-    """One model in one process; called with a part, it samples, marks and writes it."""
+    """One model in one process; called with a part, it samples, marks and writes it.
 
-    def __init__(self, specs: Sequence[ProbeSpec], storage: str, cpus: float) -> None:
+    What it has drawn of a part is reported to the `channel` of `following`, if there is one.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ProbeSpec],
+        storage: str,
+        cpus: float,
+        channel: str = "",
+        sizes: Sequence[PartSize] = (),
+    ) -> None:
         import torch
 
         from orchestrator.sampling import load_sampler
 
         torch.set_num_threads(max(1, int(cpus)))
         self.specs, self.store, self.failure = specs, Store(storage), ""
+        self.sizes = sizes or [PartSize()] * len(specs)
+        self.reporter = PartReporter(channel)
+        self.piece = [0] * len(specs)  # samples of about half a minute, once that is measured
+        self.resumes = bool(channel) and is_restarted()
         datasets = {spec.dataset.name: spec.dataset for spec in specs}
         self.tasks = {name: dataset.build() for name, dataset in datasets.items()}
         model, settings = specs[0].model, specs[0].settings
@@ -235,36 +305,75 @@ class ProbeActor:
             self.failure = str(error)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Draw a part; returns its probe and number of samples, or why it cannot be marked."""
+        """Draw a part; returns its name and number of samples, or why it cannot be marked.
+
+        The first one of an actor that was restarted may be stored in part.
+        """
         requests: list[SampleRequest] = []
-        [part], [number] = batch["part"].to_pylist(), batch["probe"].to_pylist()
+        [part], [name] = batch["part"].to_pylist(), batch["name"].to_pylist()
         for row in part:
             indices = row.pop("samples")
             requests.append((Prompt(**row), indices))
-        rows, failure = self.draw_part(requests, number)
-        return pa.table({"probe": [number], "samples": [len(rows)], "failure": [failure]})
+        number, samples = int(name.partition("/")[0]), sum(len(indices) for _, indices in requests)
+        if self.resumes:
+            spec, prompts = self.specs[number], [prompt for prompt, _ in requests]
+            folder = ProbeFolder(self.store, spec, prompts, self.tasks[spec.dataset.name]).read()
+            requests = [
+                (prompt, [i for i in indices if tokens[i] < 0])
+                for (prompt, indices), tokens in zip(requests, folder.tokens, strict=True)
+            ]
+            self.resumes = False
+        _, failure = self.draw_part([r for r in requests if r[1]], number, name)
+        return pa.table({"name": [name], "samples": [samples], "failure": [failure]})
 
     def draw_part(
-        self, requests: list[SampleRequest], number: int = 0
+        self, requests: Sequence[SampleRequest], number: int = 0, name: str = ""
     ) -> tuple[list[dict[str, Any]], str]:
-        """Write the samples as a part of a probe; returns (prompt_id, sample, outcome) of each.
+        """Write the samples of a probe in pieces; returns (prompt_id, sample, outcome) of each.
+
+        A piece is about half a minute of work by the last one, at least what uses a batch well; an
+        engine may have some of it stored before its end. Nothing is drawn after a failure.
+        """
+        if self.failure:
+            return [], self.failure
+        self.reporter.start(name)
+        rows: list[dict[str, Any]] = []
+        requests = list(requests)
+        total = np.cumsum([len(indices) for _, indices in requests])
+        start = 0
+        while start < len(requests) and not self.failure:
+            before = total[start - 1] if start else 0
+            size = self.piece[number] or total[-1]
+            pieces = max(1, round((total[-1] - before) / size))  # of even size
+            end = int(np.searchsorted(total, before + (total[-1] - before) / pieces)) + 1
+            began = time.monotonic()
+            drawn, self.failure = self._draw_piece(requests[start:end], number)
+            seconds, start = time.monotonic() - began, end
+            rows += drawn
+            self.piece[number] = self.sizes[number].piece(seconds, len(drawn))
+        return rows, self.failure
+
+    def _draw_piece(
+        self, requests: list[SampleRequest], number: int
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Draw, mark and write samples; returns (prompt_id, sample, outcome) of each.
 
         A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
         lose their cause. It ends the probe, so that nothing is drawn after it. What was drawn
         before a server failed is written, and so are the episodes before too many failed.
         """
-        if self.failure:
-            return [], self.failure
         spec = self.specs[number]
         task, failure = self.tasks[spec.dataset.name], ""
+        writer = PieceWriter(self.store, spec, task, requests, self.reporter)
         max_errors = spec.dataset.max_marking_errors
         results: Sequence[Sequence[Completion | None]]
         try:
             try:
                 settings = spec.settings.sampling()
-                results = draw(self.sampler, task, requests, settings, max_errors)
+                results = draw(self.sampler, task, requests, settings, max_errors, writer)
             except Interrupted as error:
                 results, failure = error.drawn, str(error)
+            results = writer.unstored(results)
             try:
                 samples = mark_samples(task, requests, results, max_errors)
             except MarkingError as error:
@@ -277,12 +386,67 @@ class ProbeActor:
                 ]
                 samples = mark_samples(task, requests, played, max_errors)
         except (MarkingError, SamplingError, TaskError) as error:
-            self.failure = str(error)
-            return [], self.failure
+            return writer.rows, str(error)
+        writer.write(samples)
+        self.reporter.add(len(writer.rows) - writer.reported)
+        return writer.rows, failure
+
+
+class PieceWriter(Listener):
+    """Stores the completions of a piece that an engine gives as they end, from time to time.
+
+    `rows` are (prompt_id, sample, outcome) of what is stored, `reported` the samples that have
+    ended.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spec: ProbeSpec,
+        task: Task,
+        requests: Sequence[SampleRequest],
+        reporter: PartReporter,
+    ) -> None:
+        super().__init__(self._count, self._complete)
+        self.store, self.spec, self.task, self.requests = store, spec, task, requests
+        self.reporter, self.reported = reporter, 0
+        self.rows: list[dict[str, Any]] = []
+        self._stored: set[tuple[int, int]] = set()
+        self._pending: dict[tuple[int, int], Completion] = {}
+        self._written = time.monotonic()
+
+    def _count(self, more: int) -> None:
+        self.reported += more
+        self.reporter.add(more)
+
+    def _complete(self, request: int, place: int, completion: Completion) -> None:
+        self._pending[request, place] = completion
+        if time.monotonic() - self._written < STORE_SECONDS:
+            return
+        results = [
+            [self._pending.get((i, j)) for j in range(len(indices))]
+            for i, (_, indices) in enumerate(self.requests)
+        ]
+        errors = self.spec.dataset.max_marking_errors
+        self.write(mark_samples(self.task, self.requests, results, errors))
+        self._stored |= self._pending.keys()
+        self._pending.clear()
+        self._written = time.monotonic()
+
+    def unstored(
+        self, results: Sequence[Sequence[Completion | None]]
+    ) -> list[list[Completion | None]]:
+        """The completions of the whole piece, None for those that are stored."""
+        return [
+            [None if (i, j) in self._stored else each for j, each in enumerate(of_prompt)]
+            for i, of_prompt in enumerate(results)
+        ]
+
+    def write(self, samples: pa.Table) -> None:
+        """Write rows (schema SAMPLES) as a part, if there are any."""
         if samples.num_rows:
-            write_part(self.store, spec.key, spec.split, samples)
-        self.failure = failure
-        return samples.select(COUNTED).to_pylist(), failure
+            write_part(self.store, self.spec.key, self.spec.split, samples)
+            self.rows += samples.select(COUNTED).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -361,12 +525,14 @@ def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
 
 def sample(
     group: Sequence[tuple[ProbeFolder, PendingSamples]],
+    sizes: Sequence[PartSize],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
     """Draw the missing samples of probes of one sampler; yields the outcomes of each probe.
 
-    `progress` is called with a probe's position, samples done, and total samples.
+    `sizes` are those of each probe's parts; `progress` is called with a probe's position, samples
+    done, and total samples.
     """
     probes: list[tuple[ProbeFolder, MissingSamples]] = []
     for folder, pending in group:
@@ -374,4 +540,4 @@ def sample(
             yield run_adaptive(folder, pending.work, cluster, partial(progress, 0))
         else:
             probes.append((folder, pending.work))
-    yield from run_probes(probes, cluster, progress)
+    yield from run_probes(probes, sizes, cluster, progress)

@@ -197,7 +197,7 @@ class VllmSampler(TokenSampler):
             raise SamplingError(message) from error
 
 
-class _EndedBar(tqdm):  # type: ignore[type-arg]
+class _EndedBar(tqdm):  # type: ignore[misc]
     """In place of vLLM's progress bar, which it tells of each request that has ended."""
 
     def __init__(self, *args: Any, on_ended: Callable[[int], None], **options: Any) -> None:
