@@ -1,5 +1,6 @@
 """Evaluates a cell on its test sets, with its trainer's model or with an engine afterwards."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.probing.samples import sample_and_mark
-from orchestrator.sampling.base import Sampler
+from orchestrator.sampling.base import Listener, Sampler
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 
@@ -35,25 +36,37 @@ class Evaluator:
             tables.append(self._rows(samples, 0, extra))
         return pa.concat_tables(tables)
 
-    def evaluate(self, sampler: Sampler, update: int) -> pa.Table:
-        """The test set under the sampler's weights, and at the end all other sets."""
-        samples = self._sampled(sampler, self.pool, self.cell.baseline)
+    def evaluate(
+        self, sampler: Sampler, update: int, listeners: Callable[[int], Listener] | None = None
+    ) -> pa.Table:
+        """The test set under the sampler's weights, and at the end all other sets.
+
+        `listeners` gives what is told of each set, by the number of its completions.
+        """
+        samples = self._sampled(sampler, self.pool, self.cell.baseline, listeners)
         tables = [self._rows(samples, update)]
         for extra in self.cell.extra_evals:
             if extra.greedy or update == self.cell.updates:
-                samples = self._sampled(sampler, self._pool_of(extra), extra.probe)
+                samples = self._sampled(sampler, self._pool_of(extra), extra.probe, listeners)
                 tables.append(self._rows(samples, update, extra))
         return pa.concat_tables(tables)
 
-    def _sampled(self, sampler: Any, pool: Pool, spec: ProbeSpec) -> pa.Table:
+    def _sampled(
+        self,
+        sampler: Any,
+        pool: Pool,
+        spec: ProbeSpec,
+        listeners: Callable[[int], Listener] | None,
+    ) -> pa.Table:
         """Marked samples of a test set; workers share the questions."""
         questions = pool.test[self.rank :: self.workers]
         requests = [(prompt, range(spec.settings.samples)) for prompt in questions]
         max_errors = spec.dataset.max_marking_errors
         # Another dataset may need other chat template settings.
         sampler.chat_template_kwargs = spec.model.chat_template_kwargs
+        listener = listeners and listeners(len(questions) * spec.settings.samples)
         samples = sample_and_mark(
-            sampler, pool.task, requests, spec.settings.sampling(), max_errors
+            sampler, pool.task, requests, spec.settings.sampling(), max_errors, listener
         )
         if self.workers > 1:
             from accelerate.utils import gather_object

@@ -39,11 +39,15 @@ PLAIN_METRICS = {"train/learnable_pct": "learnable {:.0f} %", "eval/accuracy": "
 
 
 class RunningCell(NamedTuple):
-    """A cell in training: its last update (None before its first report), its latest metrics."""
+    """A cell in training: its last update (None before its first report), its latest metrics.
+
+    `activity` is what it does before the next update, if that takes long.
+    """
 
     cell: Cell
     update: int | None = None
     metrics: Mapping[str, float] = {}
+    activity: str = ""
 
 
 @dataclass
@@ -157,6 +161,12 @@ class ProgressDisplay:
                 self.say(f"{cell.name}, update {report['update']}: {explanation}")
         self._show(self._cells_line)
 
+    def active(self, cell: Cell, activity: str, done: int, total: int) -> None:
+        """Show how far a running cell is with what it does before its next update."""
+        running = self._running.get(cell.cell_id, RunningCell(cell))
+        self._running[cell.cell_id] = running._replace(activity=f"{activity} {done:,}/{total:,}")
+        self._show(self._cells_line)
+
     def trained(self, cell: Cell) -> None:
         """A cell is trained; its checkpoints are evaluated later."""
         self._running.pop(cell.cell_id, None)
@@ -215,16 +225,19 @@ class ProgressDisplay:
 
     def _cells_line(self) -> str:
         """The running cells as one line."""
-        running = [cell for cell in self._running.values() if cell.update is not None]
+        running = [
+            cell for cell in self._running.values() if cell.update is not None or cell.activity
+        ]
         head = (
             f"{self.done}/{counted(self.total, 'cell')} finished, {len(running)} running, "
             f"ETA {self._eta()}"
         )
         cells = []
-        for cell, update, metrics in running[:PLAIN_CELLS]:
+        for cell, update, metrics, activity in running[:PLAIN_CELLS]:
             shown = [text.format(metrics[n]) for n, text in PLAIN_METRICS.items() if n in metrics]
             about = f" ({', '.join(shown)})" if shown else ""
-            cells.append(f"{cell.name} {update}/{cell.updates}{about}")
+            now = f", {activity}" if activity else ""
+            cells.append(f"{cell.name} {update or 0}/{cell.updates}{now}{about}")
         more = [f"+ {len(running) - PLAIN_CELLS} more"] * (len(running) > PLAIN_CELLS)
         return " | ".join([head, *cells, *more])
 
@@ -239,6 +252,7 @@ class ProgressDisplay:
                 running.metrics.get("train/learnable_pct"),
                 running.metrics.get("eval/accuracy"),
                 self._cells_left.get(running.cell.cell_id),
+                running.activity,
             )
             for running in list(self._running.values())
         ]
@@ -276,7 +290,7 @@ class Phase(NamedTuple):
 
 
 class CellLine(NamedTuple):
-    """A running cell. `update` is None before its first report."""
+    """A running cell. `update` is None before its first report, `activity` what it does now."""
 
     name: str
     update: int | None
@@ -284,6 +298,7 @@ class CellLine(NamedTuple):
     learnable_pct: float | None
     accuracy: float | None
     left: TimeLeft | None
+    activity: str = ""
 
 
 class Totals(NamedTuple):
@@ -356,7 +371,11 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
         table.add_column(heading, no_wrap=True, overflow="ellipsis", justify="right")
     for cell in cells:
         bar = _bar(cell.updates, cell.update or 0)
-        update = "starting" if cell.update is None else f"{cell.update}/{cell.updates}"
+        update = f"{cell.update or 0}/{cell.updates}"
+        if cell.activity:
+            update = f"{cell.activity}, {update}" if bars else update
+        elif cell.update is None:
+            update = "starting"
         shown = UNKNOWN if cell.learnable_pct is None else f"{cell.learnable_pct:.1f}"
         accuracy = UNKNOWN if cell.accuracy is None else f"{cell.accuracy:.3f}"
         numbers = [update, *[shown] * learnable, accuracy, time_left(cell.left)]

@@ -258,7 +258,10 @@ class Sweep:
         return cell
 
     def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:
-        """A cell has completed another update."""
+        """A cell has completed another update, or says what it does before the next one."""
+        if "activity" in report:
+            self.progress.active(cell, **report)
+            return
         self.tracker.live(cell, report["update"], report["metrics"])
         self.progress.update(cell, self.other_subsets.explained(cell, report))
         self._save(if_due=True)

@@ -97,13 +97,7 @@ def play(
     schemas = tool_schemas(task.environment)
     chat = ToolChat(sampler.tokenizer, schemas, sampler.chat_template_kwargs)
     environments = environments_of(task)
-    todo = []
-    for place, (prompt, samples) in enumerate(requests):
-        for sample in samples:
-            messages: list[dict[str, Any]] = [*task.messages(prompt.question)]
-            key = f"{stream}{settings.seed}\x1f{prompt.prompt_id}\x1f{sample}"
-            session = Session(key, row_of(prompt, messages), prompt.prompt_id)
-            todo.append(_Played(place, sample, prompt, session, messages))
+    todo = _episodes(task, requests, f"{stream}{settings.seed}")
     done: dict[tuple[int, int], Completion] = {}
     interrupted: Interrupted | None = None
     tolerated = max(TOLERATED_FAILURES, max_errors * len(todo))
@@ -135,6 +129,18 @@ def play(
         environments.close()
         raise Interrupted(str(interrupted), results)
     return cast(list[list[Completion]], results)
+
+
+def _episodes(task: Task, requests: Sequence[SampleRequest], stream: str) -> list[_Played]:
+    """The episodes to play, each with a stream of randomness of its own."""
+    todo = []
+    for place, (prompt, samples) in enumerate(requests):
+        for sample in samples:
+            messages: list[dict[str, Any]] = [*task.messages(prompt.question)]
+            key = f"{stream}\x1f{prompt.prompt_id}\x1f{sample}"
+            session = Session(key, row_of(prompt, messages), prompt.prompt_id)
+            todo.append(_Played(place, sample, prompt, session, messages))
+    return todo
 
 
 def _tell(

@@ -49,13 +49,14 @@ def sample_and_mark(
     requests: Sequence[SampleRequest],
     settings: SamplingSettings,
     max_errors: float = 1.0,
+    listener: Listener | None = None,
 ) -> pa.Table:
     """Sample and mark: one row (schema SAMPLES) per prompt and requested sample index.
 
     Raises MarkingError where marking fails for more than the share `max_errors`, TaskError where a
     task, and SamplingError where a server or an engine of the user's own fails.
     """
-    results = draw(sampler, task, requests, settings, max_errors)
+    results = draw(sampler, task, requests, settings, max_errors, listener)
     return mark_samples(task, requests, results, max_errors)
 
 

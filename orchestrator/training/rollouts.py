@@ -21,7 +21,14 @@ from orchestrator.plugins.counts import counted
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.isolation import TOLERATED_FAILURES
 from orchestrator.probing.samples import MarkingError, mark_completions
-from orchestrator.sampling.base import Completion, Request, SamplingSettings, cut_at_stop
+from orchestrator.sampling.base import (
+    Completion,
+    Listener,
+    Request,
+    SamplingSettings,
+    cut_at_stop,
+    listening,
+)
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import Answer, Prompt, Task
 from tasks.prompt_table import PromptTable
@@ -210,6 +217,7 @@ class Decoder:
             seed=cell.seed,
             stop=cell.probe.settings.stop,
         )
+        self.listeners: Callable[[int], Listener] | None = None  # by the number of rollouts
 
     def draw(
         self, update: int, drawn: Sequence[tuple[str, int]], prompts: Sequence[list[int]]
@@ -225,7 +233,8 @@ class Decoder:
             requests.append(Request(f"{update}\x1f{prompt_id}", [], numbers))
             rendered.append(prompts[begin])
             begin += len(numbers)
-        rows = self.sampler.sample_ids(requests, rendered, self.settings)
+        with listening(self.sampler, self.listeners(len(drawn)) if self.listeners else None):
+            rows = self.sampler.sample_ids(requests, rendered, self.settings)
         return [ids for part in rows for ids in part]
 
 
@@ -250,7 +259,9 @@ class Player:
             requests.append((prompt, [number for _, number in group]))
         stream = f"{trainer.state.global_step + 1}\x1f"
         sampler, settings = self.decoder.sampler, self.decoder.settings
-        played = play(sampler, self.task, requests, settings, stream, self.max_errors)
+        listeners = self.decoder.listeners
+        listener = listeners(len(trainer.drawn)) if listeners else None
+        played = play(sampler, self.task, requests, settings, stream, self.max_errors, listener)
         trainer.played = [completion for of_prompt in played for completion in of_prompt]
         episodes = [completion.episode for completion in trainer.played]
         # TRL needs a token of each: one that is masked where there is none.

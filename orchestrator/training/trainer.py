@@ -37,13 +37,19 @@ class CellCallback(TrainerCallback):
     """Records every update, then calls `after`, and `save` after every checkpoint.
 
     `after` returns whether to write a checkpoint now, and whether to stop training. `before` is
-    called before every update.
+    called before every update, `active` after every micro-batch of one.
     """
 
     def __init__(
-        self, record: CellRecord, after: AfterLog, save: AfterSave, before: Before | None = None
+        self,
+        record: CellRecord,
+        after: AfterLog,
+        save: AfterSave,
+        before: Before | None = None,
+        active: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._record, self._after, self._save, self._before = record, after, save, before
+        self._active, self._micro_batches = active, 0
         self._started = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -52,8 +58,15 @@ class CellCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The weights of the last update are final, and nothing of the next one is drawn."""
+        self._micro_batches = 0
         if self._before:
             state.num_input_tokens_seen += self._before(state.global_step + 1)
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The gradients of a micro-batch are added."""
+        self._micro_batches += 1
+        if self._active:
+            self._active("micro-batches", self._micro_batches, args.gradient_accumulation_steps)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the numbers that TRL logs for this update; its final log of totals is left out."""

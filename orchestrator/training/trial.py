@@ -36,6 +36,7 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
+from orchestrator.training.activity import Activity
 from orchestrator.training.cell_folder import MANIFEST, STARTED, CellFolder, Checkpoint
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
@@ -159,7 +160,7 @@ def _unloadable(store: Store, place: str) -> Iterator[Checked]:
 
 
 # Receives {"update": u, "metrics": {MLflow name: value}, "groups": Tally as a dict, "explanation":
-# what else happened, as text} after every update.
+# what else happened, as text} after every update, and what an Activity reports in between.
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -244,6 +245,7 @@ class Trial:
         self.evaluator = Evaluator(cell, self.pool, workers.rank, workers.count)
         self.stop: StopDecision | None = None
         self.notes: list[str] = []  # reported with the next update
+        self.activity = Activity(report if workers.count == 1 else None)
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""
@@ -275,6 +277,8 @@ class Trial:
                 "same effective batch"
             )
         decoder = trainer.decoder
+        if decoder:
+            decoder.listeners = self.activity.listeners("rollouts")
         tokenizer: Any = decoder.sampler.tokenizer if decoder else trainer.processing_class
         self.sampler = TransformersSampler(
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
@@ -284,7 +288,7 @@ class Trial:
             parts = (self.sampler, self.record.groups, self.workers)
             before = Refresher(cell, subset, task, *parts)
         trainer.add_callback(
-            CellCallback(self.record, self._after_update, self._after_save, before)
+            CellCallback(self.record, self._after_update, self._after_save, before, self.activity)
         )
         resumed = str(self.checkpoints.restored(resumes_at)) if resumes_at else None
         self.record.start_seconds = time.monotonic() - self.started
@@ -330,7 +334,8 @@ class Trial:
         )
         if due and not cell.evaluate_engine:
             started = time.monotonic()
-            self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update))
+            listeners = self.activity.listeners("evaluation")
+            self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update, listeners))
             self.record.evaluation_seconds += time.monotonic() - started
             self._check_rivals(update)
         metrics = self.record.groups.metrics(update)
@@ -343,6 +348,7 @@ class Trial:
         self.report(
             {"update": update, "metrics": metrics, "groups": groups, "explanation": explanation}
         )
+        self.activity.reported()
         stop = self.stop is not None
         return stop or (due and bool(cell.evaluate_engine)), stop
 

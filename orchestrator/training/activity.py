@@ -1,0 +1,46 @@
+"""What a trial is at between two updates: a large model's evaluation takes minutes."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from orchestrator.sampling.base import Listener
+
+ACTIVITY_SECONDS = 5.0  # between two reports, and after an update's
+
+
+class Activity:
+    """Reports how far a trial is with what it does, from time to time.
+
+    A report is {"activity": what it does, "done": how much, "total": of how much}. Without
+    `report`, as for one of several workers, whose reports would wait for each other, nothing is.
+    """
+
+    def __init__(self, report: Callable[[dict[str, Any]], None] | None) -> None:
+        self._report, self._reported = report, time.monotonic()
+
+    def __call__(self, activity: str, done: int, total: int) -> None:
+        """So much of it is done."""
+        if self._report and time.monotonic() - self._reported >= ACTIVITY_SECONDS:
+            self._report({"activity": activity, "done": min(done, total), "total": total})
+            self.reported()
+
+    def reported(self) -> None:
+        """The trial has reported something else."""
+        self._reported = time.monotonic()
+
+    def listener(self, activity: str, total: int) -> Listener:
+        """Reports how many of so many completions have ended."""
+        ended = 0
+
+        def on_ended(more: int) -> None:
+            nonlocal ended
+            ended += more
+            self(activity, ended, total)
+
+        return Listener(on_ended)
+
+    def listeners(self, activity: str) -> Callable[[int], Listener]:
+        """A listener by the number of completions."""
+        return partial(self.listener, activity)
