@@ -381,6 +381,14 @@ def test_ray_has_the_parts_that_the_watchdog_asks() -> None:
 
     assert parameters(canonicalize_bootstrap_address)[0] == "addr"
     assert hasattr(InnerGcsClient, "check_alive")
+    for call in (
+        "put(self, string key, string value, bool overwrite=False, namespace=None, timeout=None)",
+        "keys(self, string prefix, namespace=None, timeout=None)",
+        "multi_get(self, list keys: List[bytes], namespace=None, timeout=None)",
+        "del(self, string key, bool del_by_prefix, namespace=None, timeout=None)",
+    ):
+        name = f"internal_kv_{call.partition('(')[0]}"
+        assert f"internal_kv_{call}" in (getattr(InnerGcsClient, name).__doc__ or "")
     assert hasattr(NodeID, "from_hex")
     for name in ("raylet_socket_name", "gcs_address", "get_logs_dir_path"):
         assert hasattr(Node, name)

@@ -21,7 +21,13 @@ from tiny_sampler import (
 )
 
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler, transformers
-from orchestrator.sampling.base import SamplingError, cut_at_stop, render
+from orchestrator.sampling.base import (
+    Listener,
+    SamplingError,
+    cut_at_stop,
+    listening,
+    render,
+)
 from orchestrator.sampling.decoding import uniforms
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
@@ -37,6 +43,30 @@ def first_probabilities(sampler: TransformersSampler, request: Request) -> torch
     ids = torch.tensor([render(sampler.tokenizer, request.messages, {})])
     with torch.no_grad():
         return sampler.model(input_ids=ids).logits[0, -1].double().softmax(-1)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 256])
+def test_a_listener_is_told_of_every_sample_once(
+    short_sampler: TransformersSampler, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(short_sampler.limits, "rows", rows)
+    ended: list[int] = []
+    completions: dict[tuple[int, int], Completion] = {}
+
+    def complete(request: int, place: int, completion: Completion) -> None:
+        assert (request, place) not in completions
+        completions[request, place] = completion
+
+    requests = requests_of([3, 1, 7])
+    too_long = Request("long", [], [0, 1], ids=[1] * 100_000)
+    with listening(short_sampler, Listener(ended.append, complete)):
+        drawn = short_sampler.sample(
+            [too_long, *requests], SamplingSettings(max_completion_length=20)
+        )
+    assert sum(ended) == len(completions) == 3 * len(requests)
+    assert {(i, j) for i in range(1, len(drawn)) for j in range(3)} == completions.keys()
+    assert all(drawn[i][j] == completion for (i, j), completion in completions.items())
+    assert [c.finish for c in drawn[0]] == ["error", "error"]
 
 
 @pytest.mark.parametrize("limit", [1, 90])

@@ -331,8 +331,9 @@ class ProbeActor:
     ) -> tuple[list[dict[str, Any]], str]:
         """Write the samples of a probe in pieces; returns (prompt_id, sample, outcome) of each.
 
-        A piece is about half a minute of work by the last one, at least what uses a batch well; an
-        engine may have some of it stored before its end. Nothing is drawn after a failure.
+        The first piece is what uses a batch well, and each further one, by the last one's speed,
+        half a minute of work; an engine may have some of it stored before its end. Nothing is drawn
+        after a failure.
         """
         if self.failure:
             return [], self.failure
@@ -343,7 +344,7 @@ class ProbeActor:
         start = 0
         while start < len(requests) and not self.failure:
             before = total[start - 1] if start else 0
-            size = self.piece[number] or total[-1]
+            size = self.piece[number] or self.sizes[number].batch
             pieces = max(1, round((total[-1] - before) / size))  # of even size
             end = int(np.searchsorted(total, before + (total[-1] - before) / pieces)) + 1
             began = time.monotonic()
