@@ -104,10 +104,15 @@ def _sample_likely(
         others = maxima[now, count] if count < most else torch.zeros_like(maxima[now, 0])
         blocks = order[now, :count].sort(-1).values  # in the order of the vocabulary
         likely = weights[now[:, None], blocks].flatten(1)
+        # Those above all other blocks, and one that is not: the rest of these blocks cannot count.
+        above = int((likely > others[:, None]).sum(-1).amax()) + 1 if len(now) else 1
+        above = min(max(above, settings.top_k), likely.shape[-1])
+        place = likely.topk(above, sorted=False).indices.sort(-1).values
+        likely = likely.gather(-1, place)
         kept = _kept(likely, total[now], settings)
         index, _ = _inverse_transform(likely * kept, draws[now])
-        block = blocks.gather(-1, index[:, None] // BLOCK)[:, 0]
-        tokens[now] = block * BLOCK + index % BLOCK
+        at = place.gather(-1, index[:, None])
+        tokens[now] = (blocks.gather(-1, at // BLOCK) * BLOCK + at % BLOCK)[:, 0]
         least = likely.where(kept, torch.inf).amin(-1)
         needed[now] = torch.where((least > others) | (others == 0), 0, most)
         rows, count = rows[needed[rows] > 0], count * MORE_BLOCKS
