@@ -134,13 +134,6 @@ def map_over_actors(
         raise error from None  # of an exception of Ray Data's own that says nothing
 
 
-def is_restarted() -> bool:
-    """Whether this actor takes the place of one that died."""
-    import ray
-
-    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
-
-
 def run_in_worker(
     function: Callable[[T], str], argument: T, gpus: float = 0, python: str | None = None
 ) -> str:

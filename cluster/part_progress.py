@@ -26,23 +26,37 @@ class PartReporter:
     """
 
     def __init__(self, channel: str = "") -> None:
-        self.key = f"{channel}/{os.uname().nodename}-{os.getpid()}" if channel else ""
-        self._part, self._count, self._reported = "", 0, float("-inf")
+        self.channel, self.key = channel, f"{channel}/{os.uname().nodename}-{os.getpid()}"
+        self._part, self._count, self._reported = "", 0, 0.0
 
-    def start(self, part: str) -> None:
-        """From now on, counts are of this part."""
+    def start(self, part: str) -> bool:
+        """From now on, counts are of this part; returns whether it was begun before.
+
+        An actor that has died since may have stored some of it.
+        """
         self._part, self._count = part, 0
+        if not self.channel:
+            return False
+        try:
+            begun = any(json.loads(text)[0] == part for text in notes(self.channel, REPORT_SECONDS))
+        except OSError as error:  # what is stored twice does no harm
+            LOG.debug("progress of %s cannot be read: %s", part, error)
+            begun = False
+        self._put()
+        return begun
 
     def add(self, count: int) -> None:
         """So many more have ended."""
         self._count += count
-        now = time.monotonic()
-        if self.key and now - self._reported >= REPORT_SECONDS:
-            self._reported = now
-            try:
-                put_note(self.key, json.dumps([self._part, self._count]), REPORT_SECONDS)
-            except OSError as error:  # sampling goes on without
-                LOG.debug("%s cannot be reported: %s", self._part, error)
+        if self.channel and time.monotonic() - self._reported >= REPORT_SECONDS:
+            self._put()
+
+    def _put(self) -> None:
+        self._reported = time.monotonic()
+        try:
+            put_note(self.key, json.dumps([self._part, self._count]), REPORT_SECONDS)
+        except OSError as error:  # sampling goes on without
+            LOG.debug("progress of %s cannot be reported: %s", self._part, error)
 
 
 @contextmanager

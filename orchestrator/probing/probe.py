@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cluster.actors import RESTARTS, is_restarted, map_over_actors, worker_options
+from cluster.actors import RESTARTS, map_over_actors, worker_options
 from cluster.part_progress import PartReporter, following
 from cluster.resources import probe_share
 from orchestrator.config.entries import build_allocation, build_online_policy, build_policy
@@ -295,7 +295,6 @@ class ProbeActor:
         self.sizes = sizes or [PartSize()] * len(specs)
         self.reporter = PartReporter(channel)
         self.piece = [0] * len(specs)  # samples of about half a minute, once that is measured
-        self.resumes = bool(channel) and is_restarted()
         datasets = {spec.dataset.name: spec.dataset for spec in specs}
         self.tasks = {name: dataset.build() for name, dataset in datasets.items()}
         model, settings = specs[0].model, specs[0].settings
@@ -307,7 +306,7 @@ class ProbeActor:
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Draw a part; returns its name and number of samples, or why it cannot be marked.
 
-        The first one of an actor that was restarted may be stored in part.
+        Of a part that an actor has begun which is dead now, only what is not stored is drawn.
         """
         requests: list[SampleRequest] = []
         [part], [name] = batch["part"].to_pylist(), batch["name"].to_pylist()
@@ -315,15 +314,14 @@ class ProbeActor:
             indices = row.pop("samples")
             requests.append((Prompt(**row), indices))
         number, samples = int(name.partition("/")[0]), sum(len(indices) for _, indices in requests)
-        if self.resumes:
+        if self.reporter.start(name):
             spec, prompts = self.specs[number], [prompt for prompt, _ in requests]
             folder = ProbeFolder(self.store, spec, prompts, self.tasks[spec.dataset.name]).read()
             requests = [
                 (prompt, [i for i in indices if tokens[i] < 0])
                 for (prompt, indices), tokens in zip(requests, folder.tokens, strict=True)
             ]
-            self.resumes = False
-        _, failure = self.draw_part([r for r in requests if r[1]], number, name)
+        _, failure = self.draw_part([r for r in requests if r[1]], number)
         return pa.table({"name": [name], "samples": [samples], "failure": [failure]})
 
     def draw_part(
@@ -337,7 +335,8 @@ class ProbeActor:
         """
         if self.failure:
             return [], self.failure
-        self.reporter.start(name)
+        if name:
+            self.reporter.start(name)
         rows: list[dict[str, Any]] = []
         requests = list(requests)
         total = np.cumsum([len(indices) for _, indices in requests])
