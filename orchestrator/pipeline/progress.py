@@ -173,15 +173,22 @@ class ProgressDisplay:
         self.evaluated_later.add(cell.cell_id)
         self.say(f"{cell.name}: trained; its checkpoints are evaluated after all cells are trained")
 
-    def evaluated(self, done: int, total: int) -> None:
-        """Show how many checkpoints are evaluated, after training."""
+    def evaluated(self, done: int, total: int, completions: int = 0) -> None:
+        """Show how many checkpoints are evaluated, after training.
+
+        `completions` are those of checkpoints that are being evaluated.
+        """
         now, left = time.monotonic(), None
         if not done or self._evaluations_start is None:
             self._evaluations_start = now
+        elif completions:
+            left = self._evaluations_left
         elif done < total:
             each = (now - self._evaluations_start) / done
             left = TimeLeft(each * (total - done), now, now + each)
         self._evaluations_left, count = left, f"{done}/{counted(total, 'checkpoint')}"
+        if completions:
+            count += f", {counted(completions, 'completion')} of the next"
         self._phase = Phase("evaluations", done / total, count, left) if done < total else None
         self._show(lambda: f"evaluations: {count}", done == total)
 

@@ -14,12 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.actors import map_over_actors, run_in_worker
+from cluster.part_progress import PartReporter, following
 from cluster.resources import probe_share
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
-from orchestrator.sampling.base import Sampler, SamplingError, engine_errors
+from orchestrator.sampling.base import Listener, Sampler, SamplingError, engine_errors
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.locks import scratch_folder
@@ -29,8 +30,8 @@ from orchestrator.training.cell_folder import ADAPTERS, EVALUATED, CellFolder
 from orchestrator.training.record import finish_trained
 from tasks import TaskError
 
-# Called with (checkpoints evaluated, checkpoints in all).
-Progress = Callable[[int, int], None]
+# Called with (checkpoints evaluated, checkpoints in all, completions of those in progress).
+Progress = Callable[[int, int, int], None]
 
 
 def evaluate_trained(
@@ -42,10 +43,15 @@ def evaluate_trained(
     """
     folders = [CellFolder(store, cell.cell_id) for cell in cells]
     pending = {f.cell_id: f.pending_updates(c) for f, c in zip(folders, cells, strict=True)}
-    total, done = sum(map(len, pending.values())), 0
+    total, ended = sum(map(len, pending.values())), set[str]()
     failed: dict[str, str] = {}
+
+    def follow(counts: Mapping[str, int]) -> None:
+        completions = sum(count for name, count in counts.items() if name not in ended)
+        progress(len(ended), total, completions)
+
     if total:
-        progress(done, total)  # an engine may take minutes to load
+        follow({})  # an engine may take minutes to load
     for group in _by_engine(cells):
         parts = [
             pa.table({"cell": [cell.model_dump_json()], "update": [update]})
@@ -59,11 +65,13 @@ def evaluate_trained(
         share = probe_share(cluster, len(parts), gpus, most)
         arguments = {"engine": _engine_of(group), "storage": store.uri, "cpus": share.cpus}
         python = settings.engine_python
-        for row in map_over_actors(parts, CheckpointActor, arguments, share, python):
-            done += 1
-            progress(done, total)
-            if row["failure"]:
-                failed[row["cell_id"]] = row["failure"]
+        with following(follow) as channel:
+            arguments["channel"] = channel
+            for row in map_over_actors(parts, CheckpointActor, arguments, share, python):
+                ended.add(row["checkpoint"])
+                follow({})
+                if row["failure"]:
+                    failed[row["cell_id"]] = row["failure"]
     for cell in cells:
         if cell.cell_id not in failed:
             failed[cell.cell_id] = finish_trained(store, cell)
@@ -120,13 +128,18 @@ def _engine_of(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 class CheckpointActor:
-    """One base model in one process; evaluates the adapter of a cell after an update."""
+    """One base model in one process; evaluates the adapter of a cell after an update.
 
-    def __init__(self, engine: Mapping[str, Any], storage: str, cpus: float) -> None:
+    How many completions have ended is reported to the `channel` of `following`, if there is one.
+    """
+
+    def __init__(
+        self, engine: Mapping[str, Any], storage: str, cpus: float, channel: str = ""
+    ) -> None:
         import torch
 
         torch.set_num_threads(max(1, int(cpus)))
-        self.store = Store(storage)
+        self.store, self.reporter = Store(storage), PartReporter(channel)
         self.failure = ""
         try:
             self.sampler = _load(**engine)
@@ -135,16 +148,19 @@ class CheckpointActor:
         self.pools: dict[str, Pool] = {}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Evaluate one checkpoint; returns the cell's id, and why that failed, if it did."""
+        """Evaluate one checkpoint; returns which, and why that failed, if it did."""
         [row] = batch.to_pylist()
         cell = Cell.model_validate_json(row["cell"])
-        failure = self.failure
+        checkpoint, failure = f"{cell.cell_id}/{row['update']}", self.failure
+        self.reporter.start(checkpoint)
         try:
             if not failure:
                 self.evaluate(cell, row["update"])
         except (MarkingError, SamplingError, TaskError, Unsound) as error:
             failure = str(error)
-        return pa.table({"cell_id": [cell.cell_id], "failure": [failure]})
+        return pa.table(
+            {"cell_id": [cell.cell_id], "checkpoint": [checkpoint], "failure": [failure]}
+        )
 
     def evaluate(self, cell: Cell, update: int) -> None:
         """Evaluate the adapter of one update; its table is written last."""
@@ -167,7 +183,9 @@ class CheckpointActor:
                 self.sampler.adapt(adapter)
             try:
                 evaluator = Evaluator(cell, self.pools[dataset.name])
-                table = evaluator.evaluate(self.sampler, update)
+                table = evaluator.evaluate(
+                    self.sampler, update, lambda _: Listener(self.reporter.add)
+                )
             finally:
                 self.sampler.drop_adapter()
         place = (folder.place, EVALUATED)

@@ -5,7 +5,7 @@ resumed cell refreshes what an undisturbed one refreshes. Everything drawn is re
 in the ledger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.samples import mark_completions
-from orchestrator.sampling.base import Request
+from orchestrator.sampling.base import Listener, Request, listening
 from orchestrator.sampling.transformers import TransformersSampler
 from orchestrator.training.workers import Workers
 from policies.base import Rows
@@ -48,6 +48,7 @@ class Refresher:
     sampler: TransformersSampler
     groups: GroupRecorder
     workers: Workers = field(default_factory=Workers)
+    listeners: Callable[[int], Listener] | None = None  # by the number of completions
 
     def __call__(self, update: int) -> int:
         """Refresh before `update` if it is due; returns the tokens read and generated.
@@ -66,16 +67,18 @@ class Refresher:
         self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
         settings = replace(cell.probe.settings.sampling(), seed=cell.seed)
         max_errors = cell.probe.dataset.max_marking_errors
+        listener = self.listeners and self.listeners(len(own) * refresh.samples)
         if self.task.environment is not None:
             requested = [(prompt, samples) for prompt in own]
-            drawn = play(self.sampler, self.task, requested, settings, stream, max_errors)
+            drawn = play(self.sampler, self.task, requested, settings, stream, max_errors, listener)
             lengths = [len(part[0].episode.prompt_ids) if part[0].episode else 0 for part in drawn]
         else:
             requests = [
                 Request(stream + p.prompt_id, self.task.messages(p.question), samples) for p in own
             ]
             lengths = [len(ids) for ids in self.sampler.rendered(requests)]
-            drawn = self.sampler.sample(requests, settings)
+            with listening(self.sampler, listener):
+                drawn = self.sampler.sample(requests, settings)
         each = [prompt for prompt in own for _ in samples]
         completions = [completion for part in drawn for completion in part]
         pairs = mark_completions(self.task, completions, each, max_errors)

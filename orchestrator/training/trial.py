@@ -285,8 +285,8 @@ class Trial:
         )
         before = None
         if cell.refresh:
-            parts = (self.sampler, self.record.groups, self.workers)
-            before = Refresher(cell, subset, task, *parts)
+            groups, listeners = self.record.groups, self.activity.listeners("refresh")
+            before = Refresher(cell, subset, task, self.sampler, groups, self.workers, listeners)
         trainer.add_callback(
             CellCallback(self.record, self._after_update, self._after_save, before, self.activity)
         )
