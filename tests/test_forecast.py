@@ -91,6 +91,14 @@ def test_a_probe_is_corrected_by_its_own_speed() -> None:
     assert left[5] == 0
 
 
+def test_a_probe_that_is_reported_within_its_parts_is_corrected_from_the_second_report_on() -> None:
+    clock = Clock()
+    forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
+    for clock.now, done in ((0.0, 0), (9.0, 10), (13.0, 30)):  # 20 samples: 2 s, and it took 4
+        forecast.probe_progress("p", done, 500)
+    assert seconds_left(forecast) == pytest.approx(47 * (20 + 4) / (20 + 2), rel=0.01)
+
+
 def test_a_probe_counts_down_until_its_next_part_is_due() -> None:
     clock = Clock()
     forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})

@@ -191,11 +191,14 @@ class Forecast:
         self._measured_left: dict[str, TimeLeft] = {}  # of these
         self._sampler: ProbeCost | None = None  # of the probe that was reported last
         self._sampled, self._reported_at = 0.0, 0.0  # since the sampler's start; its last report
+        self._unmeasured = 0.0  # of what is sampled, at first
 
     def probe_progress(self, probe_id: str, done: int, total: int) -> None:
         """A probe has drawn `done` of its samples; those of one sampler are drawn together.
 
-        The first parts of its actors come at once, so its speed is measured after as many seconds.
+        Its speed is measured after the first report, which counts the time until it, too; after
+        seconds of a part where that is a whole one, since the first parts of all actors come at
+        once.
         """
         cost, now = self.probes.get(probe_id), self.clock()
         self._event_at = now
@@ -210,7 +213,9 @@ class Forecast:
         if drawn <= 0 and probe_id not in self._unsampled:  # its sampler starts
             self._sampled = 0.0
         elif drawn > 0:
-            if self._sampled >= cost.part:
+            if not self._sampled:
+                self._unmeasured = cost.part if drawn >= cost.part / 2 else drawn
+            elif self._sampled >= self._unmeasured:
                 self._probe_speed.add(now - self._reported_at, drawn)
             self._sampled += drawn
         self._unsampled[probe_id], self._sampler, self._reported_at = left, cost, now
