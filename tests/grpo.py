@@ -160,11 +160,13 @@ def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: An
     rng = np.random.default_rng(0)
     base = evaluation(cell, [*pool.test], 0, rng)
     monkeypatch.setattr(Evaluator, "base", lambda *_: base)
-    monkeypatch.setattr(Evaluator, "evaluate", lambda self, sampler, update: empty_at(base, update))
+    monkeypatch.setattr(
+        Evaluator, "evaluate", lambda _, sampler, update, *__: empty_at(base, update)
+    )
     for stop in (*stops, 0):
 
         def report(values: dict[str, Any], stop: int = stop) -> None:
-            if stop and values["update"] == stop:
+            if stop and values.get("update") == stop:
                 raise Killed
 
         with pytest.raises(Killed) if stop else nullcontext():

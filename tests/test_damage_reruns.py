@@ -69,7 +69,7 @@ def interrupted(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     file = probed(finished, tmp_path_factory.mktemp("interrupted"))
 
     def report(values: dict) -> None:
-        if values["update"] == 7:
+        if values.get("update") == 7:
             raise Killed
 
     cell, store = plan_of(file).cells[0], store_of(file)
@@ -104,9 +104,9 @@ def test_a_cell_resumes_from_the_checkpoint_before_a_damaged_one(
             interrupted.parent / "runs" / folder.relative_to(store.root) / "checkpoint-4" / name,
             folder / "checkpoint-4",
         )
-    updates: list[int] = []
-    run_cell(cell, store.uri, lambda values: updates.append(values["update"]))
-    assert updates == [*range(5, 13)]
+    reports: list[dict] = []
+    run_cell(cell, store.uri, reports.append)
+    assert [report["update"] for report in reports if "update" in report] == [*range(5, 13)]
     calm = store_of(finished)
     assert groups(store, cell.cell_id) == groups(calm, cell.cell_id)
     assert evaluations(store, cell.cell_id) == evaluations(calm, cell.cell_id)

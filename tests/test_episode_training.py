@@ -224,7 +224,7 @@ def trained(folder: Path, cell: Cell, stops: Sequence[int]) -> Store:
     for stop in (*stops, 0):
 
         def report(values: dict[str, Any], stop: int = stop) -> None:
-            if stop and values["update"] == stop:
+            if stop and values.get("update") == stop:
                 raise Killed
 
         if stop:

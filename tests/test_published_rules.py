@@ -363,7 +363,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.training.trial import run_cell
 
 def report(values):
-    if values["update"] == int(sys.argv[3]):
+    if values.get("update") == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 run_cell(Cell.model_validate_json(open(sys.argv[1]).read()), sys.argv[2], report)
@@ -375,7 +375,7 @@ class Killed(BaseException):
 
 
 def kill_after_3(values: dict[str, Any]) -> None:
-    if values["update"] == 3:
+    if values.get("update") == 3:
         raise Killed
 
 
