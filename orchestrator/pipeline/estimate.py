@@ -277,8 +277,7 @@ def _finished_costs(
     """(nominal, measured) costs of a model's finished cells, preferably with these resources."""
     same: list[tuple[Cost, Cost]] = []
     others: list[tuple[Cost, Cost]] = []
-    for cell_id in store.folders("cells"):
-        folder = CellFolder(store, cell_id)
+    for folder in CellFolder.all(store):
         result = folder.result()
         cell = folder.settings() if result else None
         if result is None or cell is None or cell.probe.model.identity != model.identity:

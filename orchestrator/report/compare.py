@@ -203,8 +203,7 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
     """
     settings = {settings_key(cell) for cell in cells}
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for cell_id in store.folders("cells"):
-        folder = CellFolder(store, cell_id)
+    for folder in CellFolder.all(store):
         result, stored = folder.result(), folder.settings()
         if result is None or stored is None or not isfinite(result["accuracy_final"]):
             continue

@@ -20,7 +20,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.selection.stored import subset_size
 from orchestrator.stats.inference import half_width, mean_squares
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import SCORES, STOPPED_EARLY, CellFolder
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
@@ -65,7 +65,7 @@ def interim_updates(cell: Cell) -> int:
 def interim_check(cell: Cell, store: Store, record: CellRecord, update: int) -> StopDecision | None:
     """Store the scores of an intermediate evaluation, and compare them with the block's."""
     own = scores(main(by_update(record.evaluations)[update]))
-    store.write_json(own, "cells", cell.cell_id, SCORES, f"{update}.json")
+    CellFolder(store, cell.cell_id).save_scores(update, own)
     folders = {rival: CellFolder(store, rival) for rival in cell.rivals}
     rivals = {i: stored for i, f in folders.items() if (stored := f.scores_at(update))}
     return stop_decision(own, rivals, interim_updates(cell))
@@ -75,7 +75,7 @@ def save_stop(cell: Cell, store: Store, record: CellRecord, update: int, why: St
     """Store how far a stopped cell has come, and why it stopped; its checkpoint is kept."""
     status = {"censored": True, "of_updates": cell.updates, "why": why._asdict()}
     result = summary(cell, record, update, subset_size(store, cell))
-    store.write_json(result | status, "cells", cell.cell_id, STOPPED_EARLY)
+    CellFolder(store, cell.cell_id).save_stopped(result | status)
 
 
 def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
