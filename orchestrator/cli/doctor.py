@@ -80,11 +80,11 @@ def smoke_test(gpus: float = 1) -> str:
         result = CellFolder(store, plan.cells[0].cell_id).result()
     if result is None:
         raise RuntimeError("its result is missing")
-    ledger = result["ledger"]
+    ledger = result.ledger
     return (
-        f"{ledger['updates']:.0f} updates in {ledger['seconds']:.1f} s, "
-        f"{ledger['generated_tokens']:,.0f} tokens generated, "
-        f"accuracy {result['accuracy_base']:.2f} → {result['accuracy_final']:.2f}"
+        f"{ledger.updates:.0f} updates in {ledger.seconds:.1f} s, "
+        f"{ledger.generated_tokens:,.0f} tokens generated, "
+        f"accuracy {result.accuracy_base:.2f} → {result.accuracy_final:.2f}"
     )
 
 

@@ -389,7 +389,7 @@ def _cell(folder: Path) -> ResultFile:
     if finished is None:
         raise UserError(f"{folder} fails verification: see decile doctor --storage")
     result, tables = finished
-    evaluation = main(by_update(tables["evaluations"])[result["updates"]])
+    evaluation = main(by_update(tables["evaluations"])[result.updates])
     names = ("prompt_id", "outcome", "sample", "group")
     columns = (evaluation[name].to_pylist() for name in names)
     rows = [
@@ -402,9 +402,9 @@ def _cell(folder: Path) -> ResultFile:
         )
         for n, (item, outcome, sample, group) in enumerate(zip(*columns, strict=True), 1)
     ]
-    about = {name: str(result[name]) for name in ("model", "dataset", "policy")}
+    about = {name: getattr(result, name) for name in ("model", "dataset", "policy")}
     digest = _sha256(folder / "evaluations.parquet")
-    return ResultFile(str(folder), "cell", digest, "correct", rows, about, result["seed"], stored)
+    return ResultFile(str(folder), "cell", digest, "correct", rows, about, result.seed, stored)
 
 
 def seed_in(path: str) -> int | None:

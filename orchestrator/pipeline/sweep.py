@@ -288,9 +288,8 @@ class Sweep:
             self.tracker.sync(cell)
             self.progress.finished(
                 cell,
-                f"accuracy {result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}, "
-                f"learnable {result['learnable_pct']:.1f} %, "
-                f"{duration(result['ledger']['seconds'])}",
+                f"accuracy {result.accuracy_base:.3f} → {result.accuracy_final:.3f}, "
+                f"learnable {result.learnable_pct:.1f} %, {duration(result.ledger.seconds)}",
             )
         elif error is None and state is CellState.STOPPED:
             self.tracker.stop(cell, stopped_lines(self.store, [cell])[0])

@@ -13,11 +13,12 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.evaluation.metrics import accuracy, by_update, main, scores
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.result import Amount, Result
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.locks import is_held
 from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
@@ -69,9 +70,6 @@ class CellState(StrEnum):
         return self in (CellState.FINISHED, CellState.STOPPED)
 
 
-Amount = Annotated[FiniteFloat, Field(ge=0)]
-
-
 class Checkpoint(NamedTuple):
     """What Decile writes into a checkpoint.
 
@@ -86,57 +84,23 @@ class Checkpoint(NamedTuple):
 class Finished(NamedTuple):
     """What a finished cell has stored; tables as in a checkpoint."""
 
-    result: dict[str, Any]
+    result: Result
     tables: dict[str, pa.Table]
 
 
-class _Ledger(BaseModel):
-    """Those entries of a ledger that all versions contain; the others are numbers, too."""
+class StopDecision(NamedTuple):
+    """Why a cell stops: the rival's cell_id, mean difference and its upper bound, as shares."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
-    __pydantic_extra__: dict[str, FiniteFloat] = Field(init=False)
-
-    prompts: Amount
-    rollouts: Amount
-    prompt_tokens: FiniteFloat
-    generated_tokens: Amount
-    updates: Amount
-    seconds: Amount
-
-
-class _Result(BaseModel):
-    """What the results of all versions contain. A share is nan where no answer could be scored."""
-
-    model_config = ConfigDict(strict=True)
-
-    model: str
-    dataset: str
-    policy: str
-    seed: int
-    cell_id: str
-    updates: int
-    size: int
-    learnable_pct: float
-    accuracy_base: float
-    accuracy_final: float
-    gain: float
-    ledger: _Ledger
-    versions: dict[str, str]
-    timing: dict[str, float] = {}
-    finished_at: AwareDatetime | None = Field(None, strict=False)
-
-
-class _Why(BaseModel):
     rival: str
     difference: FiniteFloat
     upper: FiniteFloat
 
 
-class _Stopped(BaseModel):
+class Stopped(BaseModel):
     """Why a cell was stopped, and after how many updates."""
 
     updates: int
-    why: _Why
+    why: StopDecision
 
 
 class CellFolder:
@@ -173,11 +137,10 @@ class CellFolder:
         started = self.store.exists(self.place, STARTED)
         return CellState.RUNNING if started else CellState.PENDING
 
-    def stopped(self) -> dict[str, Any] | None:
+    def stopped(self) -> Stopped | None:
         """What `save_stopped` stored, if the cell was stopped."""
-        stored: dict[str, Any] | None
-        stored = self.store.read_json(self.place, STOPPED_EARLY, kind=_Stopped)
-        return stored
+        stored = self.store.read_json(self.place, STOPPED_EARLY, kind=Stopped)
+        return None if stored is None else Stopped.model_validate(stored)
 
     def save_stopped(self, status: dict[str, Any]) -> None:
         """Store how far a stopped cell has come, and why it stopped."""
@@ -219,7 +182,7 @@ class CellFolder:
         """Store a smaller micro-batch for the next attempt."""
         self.store.write_json({"micro_batch": size}, self.place, MICRO_BATCH)
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
         """The result, if the cell is finished and all files that the result lists are sound.
 
         Of the files, only the sizes are compared; `finished` also reads the tables.
@@ -233,7 +196,11 @@ class CellFolder:
             if problem := size_problem(proof, sizes.get(name)):
                 self.store.warn_unsound(problem, self.place, name)
                 return None
-        return dict(opened.value)
+        try:
+            return self._result(opened)
+        except Unsound as error:
+            self.store.warn_unsound(error, self.place, RESULT)
+            return None
 
     def finished(self) -> Finished | None:
         """The result and the tables; None if one of them fails verification."""
@@ -243,30 +210,33 @@ class CellFolder:
             self.store.warn_unsound(error, self.place, RESULT)
             return None
 
+    def _result(self, opened: Json) -> Result:
+        """The value of a file as the result. Raises Unsound where it is not that of this cell."""
+        if not isinstance(opened.value, dict) or opened.value.get("cell_id") != self.cell_id:
+            raise Unsound("is not the result of this cell")
+        try:
+            return Result.model_validate(opened.value)
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors()[0]["loc"]))
+            raise Unsound(f"is not a result ({field} is missing or not valid)") from error
+
     def open_finished(self) -> Finished | None:
-        """As `finished`. Raises Unsound for a result without a proof that is not the cell's own.
+        """As `finished`. Raises Unsound for a result that is not the cell's own.
 
         Versions that wrote no proofs listed no files: such a result is compared with the tables.
         """
         opened = self.store.open_json(self.place, RESULT)
         if opened is None:
             return None
-        if not opened.proven:
-            if not isinstance(opened.value, dict) or opened.value.get("cell_id") != self.cell_id:
-                raise Unsound("is not the result of this cell")
-            try:
-                _Result.model_validate(opened.value)
-            except ValidationError as error:
-                field = ".".join(map(str, error.errors()[0]["loc"]))
-                raise Unsound(f"is not a result ({field} is missing or not valid)") from error
+        result = self._result(opened)
         tables = _read_tables(self.store, self.place, opened)
         if tables is None:
             return None
         if not opened.proven:
-            result, steps = opened.value, by_update(main(tables["evaluations"]))
-            if not {0, result["updates"]} <= steps.keys():
+            steps = by_update(main(tables["evaluations"]))
+            if not {0, result.updates} <= steps.keys():
                 raise Unsound("is not the result of its tables (other updates)")
-            base, final = (accuracy(steps[update]) for update in (0, result["updates"]))
+            base, final = (accuracy(steps[update]) for update in (0, result.updates))
             numbers = {
                 "accuracy_base": base,
                 "accuracy_final": final,
@@ -274,25 +244,26 @@ class CellFolder:
                 "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
             }
             for name, number in numbers.items():
-                if not np.isclose(result[name], number, rtol=1e-6, atol=1e-9, equal_nan=True):
+                own = getattr(result, name)
+                if not np.isclose(own, number, rtol=1e-6, atol=1e-9, equal_nan=True):
                     raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
-        return Finished(dict(opened.value), tables)
+        return Finished(result, tables)
 
-    def save_result(self, result: dict[str, Any], files: Mapping[str, FileProof]) -> None:
+    def save_result(self, result: Result, files: Mapping[str, FileProof]) -> None:
         """Finish the cell by its result, which lists `files`, and drop what only training needs."""
-        self.store.write_json(result, self.place, RESULT, files=files)
+        self.store.write_json(result.as_json(), self.place, RESULT, files=files)
         self.store.delete(self.place, STOPPED_EARLY)
         self.store.delete_folder(self.place, SCORES)  # evaluations.parquet holds them, too
         self.drop_checkpoints()
 
-    def finished_at(self, result: Mapping[str, Any]) -> datetime | None:
+    def finished_at(self, result: Result) -> datetime | None:
         """When the cell was finished, in UTC, by its result.
 
         Results of older versions do not say it; there it is the date of the file, which a copy of
         the storage may have changed.
         """
-        if "finished_at" in result:
-            return datetime.fromisoformat(result["finished_at"])
+        if result.finished_at is not None:
+            return result.finished_at
         info = self.store.fs.get_file_info(self.store.path(self.place, RESULT))
         return info.mtime.astimezone(UTC) if info.mtime else None
 

@@ -28,6 +28,7 @@ from orchestrator.evaluation.groups import (
 )
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.result import Result
 from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.schema import EVALUATIONS, LOG
@@ -201,7 +202,7 @@ model = PeftModel.from_pretrained(base, "adapter")  # this folder
 """
 
 
-def model_card(cell: Cell, result: dict[str, Any]) -> str:
+def model_card(cell: Cell, result: Result) -> str:
     """Markdown: what was trained, on what, with which result, and how to load it."""
     model = cell.probe.model
     on_hub = model.revision is not None
@@ -214,13 +215,13 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
         selected="chose from during training" if cell.online else "selected",
         seed=cell.seed,
         updates=cell.updates,
-        size=result["size"],
+        size=result.size,
         subset=cell.subset_key,
         cell_id=cell.cell_id,
-        before=result["accuracy_base"],
-        after=result["accuracy_final"],
-        learnable=result["learnable_pct"],
-        versions=", ".join(" ".join(pair) for pair in result["versions"].items()),
+        before=result.accuracy_base,
+        after=result.accuracy_final,
+        learnable=result.learnable_pct,
+        versions=", ".join(" ".join(pair) for pair in result.versions.items()),
     )
 
 
@@ -374,10 +375,10 @@ def finish(
     folder = CellFolder(store, cell.cell_id)
     files = {f"{FINAL_ADAPTER}/{name}": proof for name, proof in (adapter or {}).items()}
     files |= write_tables(store, folder.place, record.tables())
-    finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
     drawn_by = {"rollouts": "trl" if cell.why_trl_draws else "decile"}
-    result = summary(cell, record, cell.updates, subset_size(store, cell))
-    result |= {"versions": versions | drawn_by} | finished_at | more
+    own = summary(cell, record, cell.updates, subset_size(store, cell))
+    own |= {"versions": versions | drawn_by, "finished_at": datetime.now(UTC)} | more
+    result = Result.model_validate(own)
     _write_copies(folder, cell, result, {LEDGER, README})
     folder.save_result(result, files)
 
@@ -418,20 +419,22 @@ def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
         recorded_groups(tables),
         tables["evaluations"],
         tables["log"].to_pylist(),
-        result["ledger"]["seconds"],
-        *(result["timing"][name] for name in ("evaluation_seconds", "peak_gib", "start_seconds")),
+        result.ledger.seconds,
+        result.timing.evaluation_seconds,
+        result.timing.peak_gib,
+        result.timing.start_seconds,
     )
     own.save_settings(cell)
-    finish(store, cell, record, result["versions"], adapter, same_as=other.cell_id)
+    finish(store, cell, record, result.versions, adapter, same_as=other.cell_id)
     return True
 
 
-def _write_copies(folder: CellFolder, cell: Cell, result: dict[str, Any], names: set[str]) -> None:
+def _write_copies(folder: CellFolder, cell: Cell, result: Result, names: set[str]) -> None:
     """Write those of a finished cell's files that only repeat its settings and its result."""
     if STARTED in names:
         folder.save_settings(cell)
     if LEDGER in names:
-        folder.store.write_json(result["ledger"], folder.place, LEDGER)
+        folder.store.write_json(result.ledger.as_json(), folder.place, LEDGER)
     if README in names:
         folder.store.write_text(model_card(cell, result), folder.place, README)
 

@@ -37,8 +37,14 @@ from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
 from orchestrator.training.activity import Activity
-from orchestrator.training.cell_folder import MANIFEST, CellFolder, Checkpoint, checkpoint_name
-from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
+from orchestrator.training.cell_folder import (
+    MANIFEST,
+    CellFolder,
+    Checkpoint,
+    StopDecision,
+    checkpoint_name,
+)
+from orchestrator.training.early_stopping import interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, finish_trained, versions
 from orchestrator.training.workers import Workers
