@@ -20,6 +20,8 @@ import yaml
 from benchmarks.command_line import benchmark_parser
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
+from orchestrator.cost.throughput import measured_cost
+from orchestrator.pipeline.estimate import finished_results
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import run_experiment
@@ -126,13 +128,12 @@ def print_table(
     print(
         f"{'cell':>12} {'run_script s':>9} {'start s':>8} {'training s':>11} {'evaluation s':>13}"
     )
+    results = finished_results(plan, store)
     for cell in plan.cells:
-        result = store.read_json("cells", cell.cell_id, "result.json")
-        timing, seconds = result["timing"], result["ledger"]["seconds"]
+        cost = measured_cost(results[cell.cell_id])
         print(
             f"{cell.policy + '/s' + str(cell.seed):>12} {script_seconds[cell.cell_id]:9.1f} "
-            f"{timing['start_seconds']:8.1f} {seconds:11.1f} "
-            f"{timing['evaluation_seconds']:13.1f}"
+            f"{cost.start:8.1f} {cost.training:11.1f} {cost.evaluation:13.1f}"
         )
     total = sum(script_seconds.values())
     print(

@@ -15,8 +15,8 @@ from orchestrator.probing.probe_folder import ProbeFolder, write_key, write_part
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
-from orchestrator.training.cell_folder import CellFolder
-from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
+from orchestrator.training.cell_folder import CellFolder, StopDecision
+from orchestrator.training.early_stopping import interim_check, save_stop
 from orchestrator.training.micro_batch import shrink
 from orchestrator.training.record import finish
 from tasks import get_task

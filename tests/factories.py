@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -151,6 +152,18 @@ def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRe
     record = cell_record(plan, cell, seed)
     finish(store, cell, record, {"trl": "0"})
     return record
+
+
+def result_json(**more: Any) -> dict[str, Any]:
+    """What every `result.json` contains; `more` replaces entries, or adds to them."""
+    amounts = ("prompts", "rollouts", "prompt_tokens", "generated_tokens", "updates", "seconds")
+    shares = ("learnable_pct", "accuracy_base", "accuracy_final", "gain")
+    return {
+        **{"model": "stub", "dataset": "small", "policy": "hard", "seed": 0, "cell_id": "a"},
+        **{"updates": 4, "size": 8, "versions": {}, "ledger": dict.fromkeys(amounts, 1)},
+        **dict.fromkeys(shares, 0.5),
+        **more,
+    }
 
 
 def trl_columns(prompts: Sequence[Prompt]) -> dict[str, list[str]]:

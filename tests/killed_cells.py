@@ -176,7 +176,7 @@ class Outcome:
         if finished is None:
             status = store.read_json(folder.place, STOPPED_EARLY) or {}
             return cls(state, files, {name: status.get(name) for name in ("updates", "why")}, {})
-        result = {k: v for k, v in finished.result.items() if k not in VARYING}
+        result = {k: v for k, v in finished.result.as_json().items() if k not in VARYING}
         tables = {k: v for k, v in finished.tables.items() if k != "log"}  # it holds seconds
         return cls(state, files, result, tables)
 

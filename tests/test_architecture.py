@@ -392,6 +392,54 @@ def test_a_module_that_opens_a_file_is_noticed(code: str) -> None:
     assert [*openings("orchestrator.exchange.mark", ast.parse(code))]
 
 
+def cell_paths(tree: ast.AST) -> Iterator[str]:
+    """Literals that name the folder of all cells in a storage, or a path below it."""
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        path = isinstance(node, ast.Constant) and re.search(r"\bcells/", str(node.value))
+        if path and node not in docstrings:
+            yield ast.unparse(node)
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Call):  # of a store, where "cells" is a part of a path
+            parts = (
+                node.args if re.search(r"(store|\bPath|\.join)\b", ast.unparse(node.func)) else []
+            )
+        elif isinstance(node, ast.Tuple):  # such a path, or the kinds of units that a storage has
+            first = [e.value for e in node.elts[:1] if isinstance(e, ast.Constant)]
+            parts = node.elts if first and first[0] in ("cells", "probes", "subsets") else []
+        elif isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.BinOp | ast.Assign | ast.AnnAssign):
+            parts = [*filter(None, [getattr(node, "right", None), getattr(node, "value", None)])]
+        if any(isinstance(part, ast.Constant) and part.value == "cells" for part in parts):
+            yield ast.unparse(node)
+
+
+def test_one_module_knows_where_cells_are_stored() -> None:
+    found = {m: [*cell_paths(ast.parse(f.read_text()))] for m, f in source_modules().items()}
+    own = {"orchestrator.training.cell_folder": ["CELLS = 'cells'"]}
+    assert {module: literals for module, literals in found.items() if literals} == own, (
+        "use CellFolder"
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "store.read_json('cells', cell_id, 'result.json')",
+        "self.store.folders('cells')",
+        "place = ('cells', cell.cell_id)",
+        "KINDS = ('probes', 'cells')",
+        "f'cells/{cell_id}'",
+        "re.match(r'cells/\\w+/', path)",
+        "folder.parent.name == 'cells'",
+        "folder / 'cells'",
+    ],
+)
+def test_a_module_that_builds_the_path_of_a_cell_is_noticed(code: str) -> None:
+    assert [*cell_paths(ast.parse(f"found = {code}"))]
+
+
 def test_the_exported_schema_is_up_to_date() -> None:
     stored = json.loads((ROOT / "docs" / "experiments.schema.json").read_text())
     assert stored == json_schema(), "run `make schema`"

@@ -12,8 +12,8 @@ from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
-from orchestrator.training.cell_folder import CellState, cell_state
-from orchestrator.training.early_stopping import StopDecision, save_stop
+from orchestrator.training.cell_folder import CellState, StopDecision, cell_state
+from orchestrator.training.early_stopping import save_stop
 from orchestrator.training.record import finish
 
 

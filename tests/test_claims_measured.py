@@ -268,7 +268,7 @@ def test_r_squared_is_of_all_cells_that_a_claim_is_about(sweep: tuple[Plan, list
     cells: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         own = cells.setdefault(row.cell.name.replace(f"/s{row.cell.seed}", ""), [])
-        own.append((row.result["learnable_pct"], row.result["gain"]))
+        own.append((row.result.learnable_pct, row.result.gain))
     x, y = np.array([np.mean(own, axis=0) for own in cells.values()]).T
     assert result.value == f"{scipy.stats.linregress(x, y).rvalue ** 2:.2f}"
     assert result.sample == "8 policies" and result.paper == "0.66 (its tables: 0.67)"

@@ -319,7 +319,7 @@ def test_costs_include_refreshes_from_their_update_on(
         sides = [rows[cell.cell_id].costs[axis].tolist() for cell in (plain, again)]
         extra = [b - a for a, b in zip(*sides, strict=True)]
         assert extra == [0, 0, 0, added * per, added * per]
-    assert rows[again.cell_id].result["ledger"]["rollouts"] == sides[0][-1] // 20 + added
+    assert rows[again.cell_id].result.ledger.rollouts == sides[0][-1] // 20 + added
     assert again.max_rollouts == 32 + added
 
 

@@ -17,9 +17,14 @@ from orchestrator.report.rows import read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import STOPPED_EARLY, CellFolder, CellState, cell_state
-from orchestrator.training.early_stopping import (
+from orchestrator.training.cell_folder import (
+    STOPPED_EARLY,
+    CellFolder,
+    CellState,
     StopDecision,
+    cell_state,
+)
+from orchestrator.training.early_stopping import (
     interim_check,
     interim_updates,
     save_stop,

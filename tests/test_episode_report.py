@@ -180,8 +180,8 @@ def test_a_sweep_compares_turns_before_and_after(tmp_path: Path) -> None:
         assert (base[column], after) == tuple(f"{mean:.2f}" for mean in means)
         assert float(difference) == pytest.approx(means[1] - means[0], abs=0.0051)
     result = analysis.rows[0].result
-    assert base[2] == f"{100 * result['accuracy_base']:.1f}"
-    assert middle[2].startswith(f"{100 * result['accuracy_final']:.1f} (+")
+    assert base[2] == f"{100 * result.accuracy_base:.1f}"
+    assert middle[2].startswith(f"{100 * result.accuracy_final:.1f} (+")
     failed, made = (sum(e[n] for e in sides[0]) for n in ("tool_errors", "tool_calls"))
     assert base[5] == f"{100 * failed / made:.1f}" and middle[5] == f"0.0 (−{base[5]})"
     assert table.title in terminal_report(analysis, 100)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from factories import small_plan
+from factories import result_json, small_plan
 
 from orchestrator.cost.memory import SHAPES, fit_training
 from orchestrator.cost.throughput import DEVICES, GIB, memory_fit, memory_lines
@@ -65,7 +65,8 @@ def test_measured_peaks_replace_the_estimate(tmp_path: Path) -> None:
     first, second, *_ = small_plan(tmp_path, resources={"gpus": 1}).cells
     store = Store(str(tmp_path / "runs"))
     for cell, peak in ((first, 30.0), (second, 20.0)):
-        store.write_json({"timing": {"peak_gib": peak}}, "cells", cell.cell_id, "result.json")
+        own = {"cell_id": cell.cell_id, "timing": {"peak_gib": peak}}
+        store.write_json(result_json(**own), "cells", cell.cell_id, "result.json")
     [line] = lines(tmp_path, "h200", resources={"gpus": 1})
     assert "about 31 GiB (measured: 2 finished cells): 4 at a time fit H200 141GB" in line
     assert "(estimated)" in estimate

@@ -106,7 +106,7 @@ def test_runs_are_listed_by_policy_and_sorted_by_a_click(browser: Browser, site:
     assert {"policy", "final/accuracy", "final/gain", "final/learnable_pct"} <= set(
         text.split("\n")
     )
-    gains = {run_name(row.cell): row.result["gain"] for row in site.rows}
+    gains = {run_name(row.cell): row.result.gain for row in site.rows}
     browser.click(
         "[...document.querySelectorAll('.ag-header-cell span, .ag-header-cell div')]"
         ".findLast(e => e.innerText === 'final/gain')"

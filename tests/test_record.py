@@ -190,7 +190,9 @@ def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
     assert f'from_pretrained("{cell.probe.model.location}")' in readme
     on_hub = replace(cell.probe.model, location="org/model", revision="abc")
     probe = cell.probe.model_copy(update={"model": on_hub})
-    card = model_card(cell.model_copy(update={"probe": probe}), result)
+    stored = CellFolder(store, cell.cell_id).result()
+    assert stored is not None
+    card = model_card(cell.model_copy(update={"probe": probe}), stored)
     assert '"org/model", revision="abc"' in card and "org/model @ abc" in card
 
 

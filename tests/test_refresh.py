@@ -340,7 +340,7 @@ def test_a_resumed_cell_refreshes_and_learns_what_an_undisturbed_one_does(
         finished = CellFolder(store, cell.cell_id).finished()
         assert finished is not None
         tables = [finished.tables[name] for name in ("groups", "refreshed")]
-        spent = {n: v for n, v in finished.result["ledger"].items() if "seconds" not in n}
+        spent = {n: v for n, v in finished.result.ledger.as_json().items() if "seconds" not in n}
         place = store.path("cells", cell.cell_id, "adapter", "adapter_model.safetensors")
         runs.append((tables, spent, load_file(place)))
     (groups, refreshed), spent, weights = runs[0]

@@ -22,6 +22,7 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.result import Result
 from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import claim_results
@@ -129,10 +130,10 @@ def only_verdict(rows: list[Row], compare_at: str = "updates") -> FamilyVerdict:
 
 def test_a_row_agrees_with_the_result(rows: list[Row]) -> None:
     row = rows[0]
-    assert row.curve[0] == pytest.approx(row.result["accuracy_base"])
-    assert row.curve[row.cell.updates] == pytest.approx(row.result["accuracy_final"])
+    assert row.curve[0] == pytest.approx(row.result.accuracy_base)
+    assert row.curve[row.cell.updates] == pytest.approx(row.result.accuracy_final)
     assert len(row.scores(0)) == len(row.counts[OWN][0]) == 12
-    assert row.costs["tokens"][-1] == row.result["ledger"]["generated_tokens"]
+    assert row.costs["tokens"][-1] == row.result.ledger.generated_tokens
     assert set(row.shares) == {1, 2, 3, 4}
 
 
@@ -225,7 +226,7 @@ def test_the_spread_between_seeds_comes_from_the_stores_other_cells(tmp_path: Pa
     cells = few.cells
     spreads = read_spreads(store, cells)[settings_key(cells[0])]
     finals = [
-        [row.result["accuracy_final"] for row in read_rows(store, group)]
+        [row.result.accuracy_final for row in read_rows(store, group)]
         for group in (few_cells(tmp_path, "easy"), few_cells(tmp_path, "middle"))
     ]
     assert spreads.accuracy == pooled_spread(finals)
@@ -275,7 +276,7 @@ def test_gains_agree_with_the_results(rows: list[Row]) -> None:
     compared = families(rows)
     table = tables.gains(compared)
     assert table.head == ("model and data", *POLICIES)
-    hard = {r.cell.seed: 100 * r.result["gain"] for r in rows if r.cell.policy == "hard"}
+    hard = {r.cell.seed: 100 * r.result.gain for r in rows if r.cell.policy == "hard"}
     assert table.body[0][1].startswith(f"{np.mean([*hard.values()]):+.1f} [".replace("-", "−"))
     worst = min(hard, key=hard.__getitem__)
     beside = f"; worst {hard[worst]:+.1f}, seed {worst}".replace("-", "−")
@@ -366,7 +367,8 @@ def test_the_page_names_the_version_and_the_date_of_the_last_result(
         when = datetime(2026, 1, day, 4, 5, tzinfo=UTC).timestamp()
         place = ("cells", cell.cell_id, "result.json")
         result = store.read_json(*place)
-        finished = CellFolder(store, cell.cell_id).finished_at(result)
+        folder = CellFolder(store, cell.cell_id)
+        finished = folder.finished_at(Result.model_validate(result))
         assert finished is not None and abs(finished.timestamp() - time.time()) < 3600
         if day == 3:
             store.write_json(result | {"finished_at": "2026-01-03T04:05:00+00:00"}, *place)
@@ -540,7 +542,7 @@ def test_no_interval_of_a_difference_exceeds_100_points() -> None:
 def test_the_tokens_of_a_cell_are_those_it_generated(rows: list[Row]) -> None:
     table = tables.results(rows)
     line = dict(zip(table.head, table.body[0], strict=True))
-    assert line["generated tokens"] == f"{rows[0].result['ledger']['generated_tokens']:,}"
+    assert line["generated tokens"] == f"{rows[0].result.ledger.generated_tokens:,}"
 
 
 def test_a_policy_has_the_same_colour_in_every_figure_and_sweep() -> None:

@@ -61,9 +61,7 @@ def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row
 def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:
     row = rows[0]
     change = tables.change_in([row], "band", "low")
-    assert change and 100 * change.base == pytest.approx(
-        100 * row.result["base"]["band/low/accuracy"]
-    )
+    assert change and 100 * change.base == pytest.approx(100 * row.result.base["band/low/accuracy"])
     low = [i for i, band in row.kinds["band"].items() if band == "low"]
     # The odd ones of eight, before and after training: both draw sample i with the same numbers.
     assert all(counts[i][0] == 4 for counts in row.held_out for i in low)
@@ -82,7 +80,7 @@ def test_groups_are_split_by_kind(rows: list[Row]) -> None:
     assert [line[1] for line in table.body] == list(POLICIES)
     for line, own in zip(table.body, family.by_policy().values(), strict=True):
         of = dict(zip(table.head, line, strict=True))
-        ledgers = [row.result["ledger"] for row in own]
+        ledgers = [row.result.ledger.as_json() for row in own]
         for name, key in (
             ("live", "live"),
             ("all correct", "all_right"),
@@ -97,8 +95,7 @@ def test_groups_are_split_by_kind(rows: list[Row]) -> None:
 
 def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row]) -> None:
     cell = rows[0].cell.model_copy(update={"grpo": {**rows[0].cell.grpo, "beta": 0.1}})
-    consumed = rows[0].result["ledger"] | {"kl_only_updates": 1}
-    row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": consumed})
+    row = dataclasses.replace(with_ledger(rows[0], kl_only_updates=1), cell=cell)
     assert tables.groups(families([row])).body[0][-1] == "25.0"  # one of four
     masked = cell.model_copy(update={"mask_dead_groups": True})
     assert tables.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
@@ -156,11 +153,12 @@ def with_policy(row: Row, policy: str, rule: str | None = None, probe_seed: int 
 
 
 def with_ledger(row: Row, **changes: float) -> Row:
-    return dataclasses.replace(row, result=row.result | {"ledger": row.result["ledger"] | changes})
+    ledger = row.result.ledger.model_copy(update=changes)
+    return dataclasses.replace(row, result=row.result.model_copy(update={"ledger": ledger}))
 
 
 def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> None:
-    prompts = rows[0].result["ledger"]["prompts"]
+    prompts = rows[0].result.ledger.prompts
 
     def changed(policies: tuple[str, ...], seed: int, **changes: float) -> list[Row]:
         return [
@@ -178,7 +176,7 @@ def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> No
     assert (
         mismatch_text(flag) == "not comparable on prompts: hard (seed 1); they differ by up to 50 %"
     )
-    tokens = rows[0].result["ledger"]["generated_tokens"]
+    tokens = rows[0].result.ledger.generated_tokens
     longer = changed(("easy", "hard"), 0, generated_tokens=4 * tokens)
     [flag] = budget_mismatches(longer, "updates")
     assert (flag.axis, {*flag.policies}, flag.difference) == ("generated_tokens", {*POLICIES}, 0.75)

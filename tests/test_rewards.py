@@ -56,7 +56,7 @@ def test_the_report_compares_the_score_with_each_control(tmp_path: Path) -> None
     arms = control_arms(families(rows))
     assert [(arm.policy, arm.reward) for arm in arms] == [("hard", "random"), ("random", "random")]
     final = {
-        (row.cell.policy, row.cell.seed, bool(row.cell.reward)): row.result["accuracy_final"]
+        (row.cell.policy, row.cell.seed, bool(row.cell.reward)): row.result.accuracy_final
         for row in rows
         if len(row.cell.reward) < 2
     }
@@ -64,7 +64,7 @@ def test_the_report_compares_the_score_with_each_control(tmp_path: Path) -> None
         by_seed = [final[arm.policy, s, False] - final[arm.policy, s, True] for s in (0, 1)]
         assert arm.comparison.effect == pytest.approx(100 * sum(by_seed) / 2)
         assert (arm.comparison.a, arm.comparison.b, arm.comparison.seeds) == ("score", "random", 2)
-        gains = [row.result["gain"] for row in rows if row.cell.reward == {"random": 1.0}]
+        gains = [row.result.gain for row in rows if row.cell.reward == {"random": 1.0}]
         assert min(gains) <= arm.gain / 100 <= max(gains)
     analysis = analyse(plan, store)
     for text in (terminal_report(analysis), page_html(sweep_page(analysis))):

@@ -66,7 +66,7 @@ def test_a_cell_is_finished_with_the_files_of_another(tmp_path: Path) -> None:
     assert finish_as(store, random, hard)
     own, other = (CellFolder(store, c.cell_id).finished() for c in (random, hard))
     assert own and other and own.tables == other.tables
-    assert own.result["same_as"] == hard.cell_id and own.result["policy"] == "random"
+    assert own.result.same_as == hard.cell_id and own.result.policy == "random"
     assert [
         each.problem for each in CellFolder(store, random.cell_id).check() if each.problem
     ] == []

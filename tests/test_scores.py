@@ -129,7 +129,7 @@ def test_a_store_of_an_earlier_version_is_complete_and_gives_the_same_report(
         finished = CellFolder(store, cell.cell_id).finished()
         assert finished is not None
         accuracy, learnable = RESULTS[cell.cell_id]
-        assert finished.result["accuracy_final"] == pytest.approx(accuracy)
+        assert finished.result.accuracy_final == pytest.approx(accuracy)
         groups = store.read_table(GROUPS, "cells", cell.cell_id, "groups.parquet")
         assert groups is not None and learnable_pct(groups) == learnable
     path = str(tmp_path / "experiments.yaml")

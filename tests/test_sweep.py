@@ -184,7 +184,7 @@ def test_two_workers_train_one_cell_through_ray_train(
     assert refreshed["update"].to_pylist() == [3] * 8
     assert len(refreshed["prompt_id"].unique()) == 8
     assert all(len(rewards) == 2 for rewards in refreshed["rewards"].to_pylist())
-    assert finished_cell.result["ledger"]["refreshed_rollouts"] == 16
+    assert finished_cell.result.ledger.refreshed_rollouts == 16
 
 
 def test_a_storage_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:

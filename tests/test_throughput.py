@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories import finished_cell, small_plan
+from factories import finished_cell, result_json, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +51,8 @@ from orchestrator.cost.throughput import (
 from orchestrator.difficulty.estimates import START, live_chance
 from orchestrator.pipeline.estimate import estimate_costs, live_share, probe_labels
 from orchestrator.pipeline.run import Run
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.result import Result
 from orchestrator.probing.outcomes import NONE
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
@@ -221,9 +223,10 @@ def test_lengths_are_those_of_the_stored_samples(tmp_path: Path) -> None:
 
 def test_the_measured_cost_is_that_of_the_result() -> None:
     timing = {"start_seconds": 3.0, "evaluation_seconds": 5.0}
-    result: dict[str, Any] = {"ledger": {"seconds": 7.0}, "timing": timing}
+    ledger = result_json()["ledger"] | {"seconds": 7.0}
+    result = Result.model_validate(result_json(ledger=ledger, timing=timing))
     assert measured_cost(result) == Cost(3, 7, 5)
-    assert measured_cost({"ledger": {"seconds": 7.0}}) == Cost(0, 7, 0)
+    assert measured_cost(Result.model_validate(result_json(ledger=ledger))) == Cost(0, 7, 0)
 
 
 @pytest.mark.parametrize(
@@ -341,11 +344,12 @@ def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, wor
     [cell, *_] = small_plan(tmp_path).cells
     settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
     settings |= {"max_steps": 10, "num_generations": 4, "max_completion_length": 100, "beta": 0.0}
-    stored = cell.model_dump(mode="json") | {"grpo": settings}
-    stored["resources"] = {"cpus": 1, "gpus": 1, "workers": workers}
+    resources = Resources(cpus=1, gpus=1, workers=workers)
+    stored = cell.model_copy(update={"grpo": settings, "resources": resources})
     rollouts = 60 * workers
-    result: dict[str, Any] = {
+    values: dict[str, Any] = {
         "ledger": {
+            **result_json()["ledger"],
             **{"rollouts": rollouts, "discarded": 5 * workers, "live": 4 * workers},
             **{"prompt_tokens": 50 * rollouts, "generated_tokens": 30 * rollouts},
         },
@@ -355,22 +359,24 @@ def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, wor
         },
         "versions": {"rollouts": "decile"},
     }
-    work = finished_workload(stored, result)
+
+    def workload(cell: Cell, **changes: Any) -> Workload:
+        return finished_workload(cell, Result.model_validate(result_json(**values | changes)))
+
+    work = workload(stored)
     counts = GenerationCounts(generations=15, rows=4, trained=40, scored=0, drawn=4, read=4)
     answers = Draws(completions=200, mean=25, longest=32, prompt=50, together=8)
     expected = Workload(counts, 40, 30, 50, 2, answers, live=0.4, recompute=True)
     assert work == expected
-    plain = result | {"ledger": {**result["ledger"], "rollouts": rollouts * 2 / 3}, "timing": {}}
-    assert finished_workload(stored, plain).counts.generations == 10
-    assert finished_workload(stored, plain).steps == 100, "not measured: the limit"
-    masked = stored | {"grpo": settings | {"beta": 0.1}}
-    assert finished_workload(masked, result).live == 1, "the KL term computes all groups"
-    assert finished_workload(masked | {"mask_dead_groups": True}, result).live == 0.4
-    older = {name: value for name, value in masked.items() if name != "mask_dead_groups"}
-    assert finished_workload(older, result).live == 1
-    by_trl = finished_workload(stored, result | {"versions": {"rollouts": "trl"}})
+    plain = {"ledger": values["ledger"] | {"rollouts": rollouts * 2 / 3}, "timing": {}}
+    assert workload(stored, **plain).counts.generations == 10
+    assert workload(stored, **plain).steps == 100, "not measured: the limit"
+    pulled = stored.model_copy(update={"grpo": settings | {"beta": 0.1}})
+    assert workload(pulled).live == 1, "the KL term computes all groups"
+    assert workload(pulled.model_copy(update={"mask_dead_groups": True})).live == 0.4
+    by_trl = workload(stored, versions={"rollouts": "trl"})
     assert by_trl == expected._replace(trl_draws=True)
-    before = finished_workload(stored, result | {"versions": {}})
+    before = workload(stored, versions={})
     assert before == expected._replace(trl_draws=True, padded=True)
 
 

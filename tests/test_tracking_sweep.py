@@ -121,7 +121,7 @@ def test_headline_numbers_agree_with_the_store(store: Store, plan: Plan) -> None
         results = [row.result for row in rows if row.cell.policy == policy]
         for name, key in (("accuracy", "accuracy_final"), ("learnable_pct", "learnable_pct")):
             value = run.data.metrics[f"final/{name}/stub/small/{policy}"]
-            assert value == pytest.approx(np.mean([result[key] for result in results]))
+            assert value == pytest.approx(np.mean([getattr(result, key) for result in results]))
     accuracies = {p: run.data.metrics[f"final/accuracy/stub/small/{p}"] for p in POLICIES}
     best = max((p for p in POLICIES if p != "random"), key=accuracies.__getitem__)
     points = 100 * (accuracies[best] - accuracies["random"])

@@ -67,6 +67,7 @@ def smoke_test(gpus: float = 1) -> str:
     from orchestrator.planning.plan import make_plan
     from orchestrator.storage.store import Store
     from orchestrator.tracking import default_tracking_uri
+    from orchestrator.training.cell_folder import CellFolder
 
     with tempfile.TemporaryDirectory(prefix="decile-smoke-test-") as folder:
         file = Path(folder) / "experiments.yaml"
@@ -76,12 +77,14 @@ def smoke_test(gpus: float = 1) -> str:
         outcome = run_experiment(Run(plan, store, progress), default_tracking_uri(store))
         if outcome.failed:
             raise RuntimeError("; ".join(outcome.failed.values()))
-        result = store.read_json("cells", plan.cells[0].cell_id, "result.json")
-    ledger = result["ledger"]
+        result = CellFolder(store, plan.cells[0].cell_id).result()
+    if result is None:
+        raise RuntimeError("its result is missing")
+    ledger = result.ledger
     return (
-        f"{ledger['updates']:.0f} updates in {ledger['seconds']:.1f} s, "
-        f"{ledger['generated_tokens']:,.0f} tokens generated, "
-        f"accuracy {result['accuracy_base']:.2f} → {result['accuracy_final']:.2f}"
+        f"{ledger.updates:.0f} updates in {ledger.seconds:.1f} s, "
+        f"{ledger.generated_tokens:,.0f} tokens generated, "
+        f"accuracy {result.accuracy_base:.2f} → {result.accuracy_final:.2f}"
     )
 
 

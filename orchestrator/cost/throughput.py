@@ -37,6 +37,7 @@ from orchestrator.cost.memory import (
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.result import Result
 from orchestrator.plugins.counts import counted
 from policies import OnlinePolicy, at_once_of, discards, max_draws_of
 from tasks.prompt_table import PromptTable
@@ -373,45 +374,40 @@ def token_lengths(
     return TokenLengths(prompt, drawn.astype(float))
 
 
-def measured_cost(result: Mapping[str, Any]) -> Cost:
-    """What a finished cell took, from its result.json."""
-    timing = result.get("timing", {})
-    training, evaluation = result["ledger"]["seconds"], timing.get("evaluation_seconds", 0.0)
-    return Cost(timing.get("start_seconds", 0.0), training, evaluation)
+def measured_cost(result: Result) -> Cost:
+    """What a finished cell took."""
+    timing = result.timing
+    return Cost(timing.start_seconds, result.ledger.seconds, timing.evaluation_seconds)
 
 
-def finished_workload(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Workload:
-    """What a finished cell computed, from its cell.json and result.json."""
-    grpo, resources = cell["grpo"], Resources.model_validate(cell["resources"])
-    ledger, timing = result["ledger"], result.get("timing", {})
-    batch = GrpoBatch.of(grpo, resources.workers)
+def finished_workload(cell: Cell, result: Result) -> Workload:
+    """What a finished cell computed."""
+    grpo, batch, ledger, timing = cell.grpo, cell.batch, result.ledger, result.timing
     counts = generation_counts(batch, grpo.get("beta", 0.0))
-    counts = _with_draws(counts, ledger["rollouts"] / max(1, batch.rollouts))
-    steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
+    counts = _with_draws(counts, ledger.rollouts / max(1, batch.rollouts))
+    steps = timing.decode_steps / max(1, counts.generations)
     lost = ledger.get("discarded_rollouts", ledger.get("discarded", 0) * batch.group_size)
     lost += ledger.get("refreshed_rollouts", 0)
-    groups = (ledger["rollouts"] - lost) / batch.group_size
+    groups = (ledger.rollouts - lost) / batch.group_size
     live = ledger.get("live", groups) / max(1, groups)
-    drawn_by = result.get("versions", {}).get("rollouts")  # None: TRL did the whole update
-    masked = cell.get("mask_dead_groups", False)
-    prompt = ledger["prompt_tokens"] / max(1, ledger["rollouts"])
-    evaluations, answers = timing.get("evaluations", 0), timing.get("answers", 0)
-    evaluated = cell["baseline"]["settings"]
+    drawn_by = result.versions.get("rollouts")  # None: TRL did the whole update
+    prompt = ledger.prompt_tokens / max(1, ledger.rollouts)
+    evaluated = cell.baseline.settings
     return Workload(
         counts=counts,
         steps=steps or grpo["max_completion_length"],
-        tokens=ledger["generated_tokens"] / max(1, ledger["rollouts"]),
+        tokens=ledger.generated_tokens / max(1, ledger.rollouts),
         prompt=prompt,
-        evaluations=evaluations,
+        evaluations=timing.evaluations,
         answers=Draws(
-            answers / max(1, evaluations) / resources.workers,
-            timing.get("answer_tokens", 0) / max(1, answers),
-            evaluated["max_completion_length"],
+            timing.answers / max(1, timing.evaluations) / cell.resources.workers,
+            timing.answer_tokens / max(1, timing.answers),
+            evaluated.max_completion_length,
             prompt,
-            evaluated["samples"],
+            evaluated.samples,
         ),
-        live=live if skips_dead_groups(grpo, masked=masked) else 1.0,
-        recompute=_recomputes(grpo, resources),
+        live=live if skips_dead_groups(grpo, masked=cell.mask_dead_groups) else 1.0,
+        recompute=_recomputes(grpo, cell.resources),
         trl_draws=drawn_by != "decile",
         padded=drawn_by is None,
         vllm=bool(grpo.get("use_vllm")),
@@ -520,14 +516,12 @@ GIB = 2**30
 CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, not measured
 
 
-def memory_fit(
-    plan: Plan, gpu: Device, results: Mapping[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
     """By model: the peak GiB of its largest cell, in parts, and how that fits a GPU.
 
     per_gpu: cells that fit one GPU by memory; asked: cells per GPU by `resources.gpus`; measured:
     number of finished cells with the same memory load that give the peak, 0 for an estimate.
-    `results` are result.json by cell_id. Empty for trials without a GPU; models of unknown shape
+    `results` are by cell_id. Empty for trials without a GPU; models of unknown shape
     are left out.
     """
     if not plan.experiment.resources.gpus:
@@ -540,7 +534,8 @@ def memory_fit(
     loads = {c.cell_id: training_load(c, tokens[c.probe.dataset.name]) for c in plan.cells}
     measured: dict[tuple[str, str], list[float]] = {}
     for cell in plan.cells:
-        if peak := results.get(cell.cell_id, {}).get("timing", {}).get("peak_gib"):
+        result = results.get(cell.cell_id)
+        if result and (peak := result.timing.peak_gib):
             key = (cell.probe.model.name, repr(loads[cell.cell_id]))
             measured.setdefault(key, []).append(peak)
     fits: dict[str, dict[str, Any]] = {}

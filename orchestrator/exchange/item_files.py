@@ -33,8 +33,7 @@ from orchestrator.exchange.readers import (
 )
 from orchestrator.exchange.records import Notes, PlacedRow, Row, nested, parse_count
 from orchestrator.storage.errors import UserError, shortened
-from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import RESULT, CellFolder
+from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError
 from tasks.sources.files import cell, check_columns, is_chat, json_text, parse_json, read_chat
 from tasks.sources.user_files import open_file, open_text, read_bytes, sha256_of
@@ -380,18 +379,17 @@ def _seed(value: Any, place: str, name: str) -> int:
 
 def _cell(folder: Path) -> ResultFile:
     """The evaluation of a cell after its last update, on its own test set, as the report reads."""
-    path = folder.resolve()
-    if path.parent.name != "cells" or not (path / RESULT).is_file():
+    stored = CellFolder.at(folder)
+    if stored is None or not (folder / RESULT).is_file():
         raise UserError(
-            f"{folder} is not the folder of a finished cell: write STORAGE/cells/ID, where "
+            f"{folder} is not the folder of a finished cell: write STORAGE/{CELLS}/ID, where "
             f"{RESULT} is, or a folder with logs or tables"
         )
-    stored = CellFolder(Store(str(path.parents[1])), path.name)
     finished = stored.finished()
     if finished is None:
         raise UserError(f"{folder} fails verification: see decile doctor --storage")
     result, tables = finished
-    evaluation = main(by_update(tables["evaluations"])[result["updates"]])
+    evaluation = main(by_update(tables["evaluations"])[result.updates])
     names = ("prompt_id", "outcome", "sample", "group")
     columns = (evaluation[name].to_pylist() for name in names)
     rows = [
@@ -404,9 +402,9 @@ def _cell(folder: Path) -> ResultFile:
         )
         for n, (item, outcome, sample, group) in enumerate(zip(*columns, strict=True), 1)
     ]
-    about = {name: str(result[name]) for name in ("model", "dataset", "policy")}
-    digest = _sha256(path / "evaluations.parquet")
-    return ResultFile(str(folder), "cell", digest, "correct", rows, about, result["seed"], stored)
+    about = {name: getattr(result, name) for name in ("model", "dataset", "policy")}
+    digest = _sha256(folder / "evaluations.parquet")
+    return ResultFile(str(folder), "cell", digest, "correct", rows, about, result.seed, stored)
 
 
 def seed_in(path: str) -> int | None:
@@ -427,7 +425,7 @@ def files_of(path: str) -> list[Path]:
             raise UserError(f"{path} matches no file: write the path of a log, a table or a cell")
         return [file for match in matches for file in files_of(match)]
     folder = Path(path)
-    if not os.path.isdir(path) or folder.resolve().parent.name == "cells":
+    if not os.path.isdir(path) or CellFolder.at(folder):
         return [folder]
     below = sorted(file for file in folder.rglob("*") if file.is_file())
     kinds = (
@@ -436,8 +434,8 @@ def files_of(path: str) -> list[Path]:
         [file for file in below if file.name.endswith(TABLES[2:])],
         [file for file in below if file.suffix == ".json" and _is_log(file)],
     )
-    if (folder / "cells").is_dir():
-        raise UserError(f"{path} is a storage: write the folders of its cells, {path}/cells/ID")
+    if (folder / CELLS).is_dir():
+        raise UserError(f"{path} is a storage: write the folders of its cells, {path}/{CELLS}/ID")
     files = next(filter(None, kinds), None)
     if files is None:
         raise UserError(f"{path} holds no logs and no tables: write a {', '.join(TABLES)} file")

@@ -18,12 +18,12 @@ from orchestrator.probing.probe_folder import Part, ProbeFolder, read_part
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, is_stored
-from orchestrator.training.cell_folder import ADAPTERS, MANIFEST, RESULT, CellFolder
+from orchestrator.training.cell_folder import ADAPTERS, CELLS, MANIFEST, RESULT, CellFolder
 
 # Kind and name: the folder of a probe or cell, the file of a subset or sweep.
 Unit = tuple[str, str]
 OnPart = Callable[[str, Part], None]  # called with a probe's key and one of its parts
-KINDS = ("probes", "subsets", "cells", "sweeps")
+KINDS = ("probes", "subsets", CELLS, "sweeps")
 THREADS = 8
 
 TRAINED_AGAIN = "the cell is trained again"
@@ -35,13 +35,16 @@ REMEDIES = (
     (r"probes/\w+/marks-", "its answers are marked again"),
     (r"probes/.*\.parquet", "its samples are drawn again"),
     (r"subsets/", "the subset is selected again"),
-    (r"cells/\w+/checkpoint-", RESUMED),
-    (r"cells/\w+/adapters/", RESUMED_IF_NEEDED),
-    (r"cells/\w+/evaluated/", "the checkpoint is evaluated again"),
-    (r"cells/\w+/(scores/|micro_batch|censored)", "the cell goes on without it"),
-    (r"cells/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
+    (rf"{CELLS}/\w+/checkpoint-", RESUMED),
+    (rf"{CELLS}/\w+/adapters/", RESUMED_IF_NEEDED),
+    (rf"{CELLS}/\w+/evaluated/", "the checkpoint is evaluated again"),
+    (rf"{CELLS}/\w+/(scores/|micro_batch|censored)", "the cell goes on without it"),
+    (rf"{CELLS}/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
     (r"sweeps/", "it is written again, without the hours used and the dates of its claims"),
-    (r"cells/\w+/((cell|ledger)\.json|README\.md)$|probes/\w+/key\.json$", "it is written again"),
+    (
+        rf"{CELLS}/\w+/((cell|ledger)\.json|README\.md)$|probes/\w+/key\.json$",
+        "it is written again",
+    ),
     (r"", UNREAD),
 )
 
@@ -73,7 +76,7 @@ def remedy(unsound: Checked) -> str:
 
 def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     """Check every file of a storage; `progress` is called with (units checked, units in all)."""
-    folders = [(kind, name) for kind in ("probes", "cells") for name in store.folders(kind)]
+    folders = [(kind, name) for kind in ("probes", CELLS) for name in store.folders(kind)]
     files = [(kind, name) for kind in ("subsets", "sweeps") for name in store.sizes(kind)]
     units = [*folders, *(unit for unit in files if "/" not in unit[1])]  # not a lease's claims
     result = Audit()
@@ -88,7 +91,7 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
                 result.set_aside.append(path)
     for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
         progress(done, len(units))
-        if kind == "cells" and CellFolder(store, name).is_training():
+        if kind == CELLS and CellFolder(store, name).is_training():
             result.in_training.append(f"{kind}/{name}")
         for checked in checked_files:
             if checked.problem:
@@ -118,14 +121,14 @@ def repair_plan(
     names = {
         "probes": [spec.key for spec in plan.probes],
         "subsets": [f"{cell.subset_key}.parquet" for cell in plan.cells],
-        "cells": [cell.cell_id for cell in plan.cells],
+        CELLS: [cell.cell_id for cell in plan.cells],
         "sweeps": [f"{plan.name}.json"],
     }
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
     files_of_units = _check_units(store, units, unread="adapter/", on_part=keep)
     checked = [each for _, files in files_of_units for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
-    for cell in plan.cells if "cells" in kinds else ():
+    for cell in plan.cells if CELLS in kinds else ():
         folder = CellFolder(store, cell.cell_id)
         lines += [] if folder.is_training() else folder.forget_unusable(cell)
     return lines
@@ -137,7 +140,7 @@ def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
     for checked in unsound:
         lines.append(f"{checked.path} {checked.problem}: set aside; {remedy(checked)}")
         store.set_aside(checked.path)
-        folder = re.match(rf"cells/\w+/(checkpoint-\d+|{ADAPTERS}/\d+)(?=/)", checked.path)
+        folder = re.match(rf"{CELLS}/\w+/(checkpoint-\d+|{ADAPTERS}/\d+)(?=/)", checked.path)
         if checked.listed and folder:
             store.set_aside(folder[0], MANIFEST)
         elif checked.listed and remedy(checked) == TRAINED_AGAIN:
@@ -173,7 +176,7 @@ def check_unit(
     """
     kind, name = unit
     place = f"{kind}/{name}"
-    if kind == "cells":
+    if kind == CELLS:
         yield from CellFolder(store, name).check(unread)
     if kind == "probes":
         for path in (f"{place}/{file}" for file in store.sizes(place)):

@@ -6,7 +6,7 @@ A model's speed comes from its finished cells in this storage, otherwise from `t
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from orchestrator.difficulty.estimates import expected_learnability, fit_prior
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.result import Result
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import NONE, PART_SECONDS, Codes, PartSize
 from orchestrator.probing.probe import sampler_groups
@@ -56,7 +57,7 @@ from orchestrator.training.cell_folder import CellFolder
 from policies import policy_errors
 from tasks import OUTCOMES
 
-Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
+Results = Mapping[str, Result]  # by cell_id
 
 
 class CostEstimates(NamedTuple):
@@ -277,14 +278,13 @@ def _finished_costs(
     """(nominal, measured) costs of a model's finished cells, preferably with these resources."""
     same: list[tuple[Cost, Cost]] = []
     others: list[tuple[Cost, Cost]] = []
-    for cell_id in store.folders("cells"):
-        folder = CellFolder(store, cell_id)
+    for folder in CellFolder.all(store):
         result = folder.result()
         cell = folder.settings() if result else None
         if result is None or cell is None or cell.probe.model.identity != model.identity:
             continue
         used = cell.resources
-        work = finished_workload(cell.model_dump(mode="json"), result)
+        work = finished_workload(cell, result)
         pair = (nominal_cost(work, size, worker_device(used, gpu)), measured_cost(result))
         (same if used == resources else others).append(pair)
     return same or others

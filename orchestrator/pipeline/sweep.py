@@ -282,15 +282,14 @@ class Sweep:
 
     def _finish(self, cell: Cell, state: CellState, error: str | None) -> None:
         """Report the final state of a cell in this run."""
-        if error is None and state is CellState.FINISHED:
+        finished = error is None and state is CellState.FINISHED
+        if finished and (result := CellFolder(self.store, cell.cell_id).result()):
             self.outcome.finished.append(cell.cell_id)
             self.tracker.sync(cell)
-            result = self.store.read_json("cells", cell.cell_id, "result.json")
             self.progress.finished(
                 cell,
-                f"accuracy {result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}, "
-                f"learnable {result['learnable_pct']:.1f} %, "
-                f"{duration(result['ledger']['seconds'])}",
+                f"accuracy {result.accuracy_base:.3f} → {result.accuracy_final:.3f}, "
+                f"learnable {result.learnable_pct:.1f} %, {duration(result.ledger.seconds)}",
             )
         elif error is None and state is CellState.STOPPED:
             self.tracker.stop(cell, stopped_lines(self.store, [cell])[0])

@@ -85,7 +85,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         "form": FORM,
         "experiment": plan.experiment.model_dump(mode="json"),
         "cells": [[cell.cell_id, cell.name, cell.probe.marker] for cell in plan.cells],
-        "results": [row.result for row in rows],
+        "results": [row.result.as_json() for row in rows],
         "claims": manifest.get("claims"),
         "dropped": manifest.get("dropped"),
         "stopped": stopped,
@@ -126,12 +126,13 @@ def cell_table(rows: Sequence[Row]) -> pa.Table:
         {
             **{axis: row.cell.axes.get(axis) for axis in axes},
             "cell_id": row.cell.cell_id,
-            **{n: row.result[n] for n in ("accuracy_base", "accuracy_final")},
+            "accuracy_base": row.result.accuracy_base,
+            "accuracy_final": row.result.accuracy_final,
             "gain": row.gain.mean,
             "gain_low": row.gain.low,
             "gain_high": row.gain.high,
-            "learnable_pct": row.result["learnable_pct"],
-            **{name: row.result["ledger"].get(name) for name in _COSTS},
+            "learnable_pct": row.result.learnable_pct,
+            **{name: row.result.ledger.get(name) for name in _COSTS},
         }
         for row in rows
     ]

@@ -100,7 +100,7 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
 def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
     """Learnable % of a cell as one number, and by update: the share of live groups."""
     shares = {update: groups.live for update, groups in row.shares.items()}
-    percentage = row.result["learnable_pct"]
+    percentage = row.result.learnable_pct
     if reading.claim.at:
         last = _update(reading, row)
         shares = {update: share for update, share in shares.items() if update <= last}

@@ -203,13 +203,12 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
     """
     settings = {settings_key(cell) for cell in cells}
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for cell_id in store.folders("cells"):
-        folder = CellFolder(store, cell_id)
+    for folder in CellFolder.all(store):
         result, stored = folder.result(), folder.settings()
-        if result is None or stored is None or not isfinite(result["accuracy_final"]):
+        if result is None or stored is None or not isfinite(result.accuracy_final):
             continue
         if (key := settings_key(stored)) in settings:
-            numbers = (result["accuracy_final"], result["learnable_pct"] / 100)
+            numbers = (result.accuracy_final, result.learnable_pct / 100)
             results.setdefault(key, {}).setdefault(_without_seed(stored), []).append(numbers)
     return {
         key: Spreads(
@@ -304,7 +303,7 @@ def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _copies(rows: Sequence[Row]) -> dict[str, str]:
     policies = {row.cell.cell_id: row.cell.policy for row in rows}
     originals = {
-        policy: {policies.get(row.result.get("same_as", "")) for row in own}
+        policy: {policies.get(row.result.same_as or "") for row in own}
         for policy, own in _by_policy(rows).items()
     }
     return {
@@ -350,7 +349,7 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
         policy, seed = row.cell.policy, row.cell.seed
         if policy not in uncompared:
             scores.setdefault(policy, {})[seed] = row.run(points[number].update)
-        learnable.setdefault(policy, {})[seed] = row.result["learnable_pct"]
+        learnable.setdefault(policy, {})[seed] = row.result.learnable_pct
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
     return Family(
@@ -395,9 +394,9 @@ def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMisma
     difference: dict[str, float] = {}
     for seed in sorted({row.cell.seed for row in rows}):
         own = [row for row in rows if row.cell.seed == seed]
-        ledgers = {row.cell.policy: row.result["ledger"] for row in own}
+        ledgers = {row.cell.policy: row.result.ledger.as_json() for row in own}
         # An online policy sees other prompts by design.
-        static = {row.cell.policy: row.result["ledger"] for row in own if row.cell.online is None}
+        static = {r.cell.policy: ledgers[r.cell.policy] for r in own if r.cell.online is None}
         subsets = {axis: t for axis, t in tolerance.items() if axis == "prompts"}
         costs = {axis: t for axis, t in tolerance.items() if axis != "prompts"}
         for flag in (*check_comparable(ledgers, costs), *check_comparable(static, subsets)):
@@ -506,7 +505,7 @@ def probe_spreads(families: Sequence[Family]) -> list[ProbeSpread]:
                 own = [n for n, row in enumerate(family.rows) if row.cell.policy == policy]
                 if own:
                     accuracy.append(np.array([100 * family.points[n].value for n in own]))
-                    shares = [family.rows[n].result["learnable_pct"] for n in own]
+                    shares = [family.rows[n].result.learnable_pct for n in own]
                     learnable.append(np.array(shares))
             for measure, results in (("accuracy", accuracy), ("learnable %", learnable)):
                 if len(results) > 1 and max(map(len, results)) > 1:

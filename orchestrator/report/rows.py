@@ -17,6 +17,7 @@ from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, held_out, main, part, per_prompt
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.planning.result import Result
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
 from orchestrator.stats.comparison import Run
@@ -60,7 +61,7 @@ class Row:
     """
 
     cell: Cell
-    result: dict[str, Any]
+    result: Result
     gain: Effect
     counts: Mapping[str, SampleCounts]
     kinds: Mapping[str, Mapping[str, str]]
@@ -137,7 +138,7 @@ def rising(tiers: Iterable[str]) -> list[str]:
 
 def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:
     """Rows with their learnable % and gain in points; without rows that have no scored question."""
-    pairs = [(row, (row.result["learnable_pct"], 100 * row.result["gain"])) for row in rows]
+    pairs = [(row, (row.result.learnable_pct, 100 * row.result.gain)) for row in rows]
     return [(row, point) for row, point in pairs if all(map(isfinite, point))]
 
 
@@ -162,7 +163,6 @@ def _read_row(
     result, tables = finished
     groups, evaluations, log = (tables[name] for name in TABLES)
     lost, again = tables.get(DISCARDED), tables.get(REFRESHED)
-    seconds = result["ledger"]["seconds"]
     drawn = groups if lost is None else pa.concat_tables([groups, lost])
     paid = drawn if again is None else pa.concat_tables([drawn, again])
     subset = read_subset(store, cell)
@@ -189,7 +189,7 @@ def _read_row(
         shares=group_shares(groups, lost),
         tier_shares=by_tier(groups),
         costs={
-            axis: cost_curve(axis, cell.updates, paid, log, seconds)  # type: ignore[arg-type]
+            axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds)  # type: ignore[arg-type]
             for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,

@@ -22,6 +22,7 @@ from orchestrator.evaluation.drift import drift_of
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell, axis_names
+from orchestrator.planning.result import Result
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.compare import Family, whole_pool_policy
 from orchestrator.report.render import page_html, render, verdict_text
@@ -179,24 +180,23 @@ def curves(
     return points
 
 
-def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
+def summary(result: Result) -> dict[str, float]:
     """The numbers of MLflow's compare view: final/* and ledger/*."""
-    base, final = result["accuracy_base"], result["accuracy_final"]
     headline = {
-        "final/accuracy": final,
-        "final/accuracy_base": base,
-        "final/gain": final - base,
-        "final/learnable_pct": result["learnable_pct"],
+        "final/accuracy": result.accuracy_final,
+        "final/accuracy_base": result.accuracy_base,
+        "final/gain": result.accuracy_final - result.accuracy_base,
+        "final/learnable_pct": result.learnable_pct,
     }
-    if "learnable_drawn_pct" in result:
-        headline["final/learnable_drawn_pct"] = result["learnable_drawn_pct"]
-    numbers = {k: v for k, v in ledger.items() if isinstance(v, int | float)}
+    if result.learnable_drawn_pct is not None:
+        headline["final/learnable_drawn_pct"] = result.learnable_drawn_pct
+    numbers = result.ledger.as_json()
     return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
 
 
-def view_digest(result: dict[str, Any]) -> str:
+def view_digest(result: Result) -> str:
     """Identifies what MLflow shows of a result; another version is compared point by point."""
-    return canonical_hash([VERSION, result])
+    return canonical_hash([VERSION, result.as_json()])
 
 
 def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
@@ -214,11 +214,10 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         drawn = pa.concat_tables([groups, *([tables[DISCARDED]] if DISCARDED in tables else [])])
         for update, metrics in drift_of(known, drawn, again).metrics.items():
             points.setdefault(update, {}).update(metrics)
-    ledger = result["ledger"]
-    points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
+    points.setdefault(0, {}).update(summary(result))  # with one step, MLflow draws bars
     written = folder.finished_at(result)
     end = round(1000 * written.timestamp()) if written else 0
-    started = end - round(1000 * ledger["seconds"])
+    started = end - round(1000 * result.ledger.seconds)
     questions = {p.prompt_id: p for p in test}
     samples = [
         {
@@ -232,7 +231,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         for i, (base, final) in before_and_after(evaluations, SAMPLES, questions).items()
     ]
     files = {
-        "result.json": json.dumps(result, indent=2, sort_keys=True).encode(),
+        "result.json": json.dumps(result.as_json(), indent=2, sort_keys=True).encode(),
         "samples.json": json.dumps(samples, indent=2, ensure_ascii=False).encode(),
         "samples.html": render("samples.html", title=cell.name, rows=samples).encode(),
     }
@@ -325,7 +324,7 @@ def means(family: Family) -> dict[str, float]:
     """
     return {
         clean(f"final/{name}/{_name(family)}/{policy}"): float(
-            np.mean([row.result[key] for row in rows])
+            np.mean([getattr(row.result, key) for row in rows])
         )
         for policy, rows in family.by_policy().items()
         for name, key in MEANS.items()
@@ -377,9 +376,9 @@ def flat_row(row: Row) -> dict[str, Any]:
     result, keys = row.result, ("model", "dataset", "policy", "seed", "cell_id", "size", "updates")
     numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
     return {
-        **{key: result[key] for key in (*keys, *numbers)},
+        **{key: getattr(result, key) for key in (*keys, *numbers)},
         **row.cell.swept,
         "gain_low": row.gain.low,
         "gain_high": row.gain.high,
-        **{f"ledger.{name}": value for name, value in result["ledger"].items()},
+        **{f"ledger.{name}": value for name, value in result.ledger.as_json().items()},
     }

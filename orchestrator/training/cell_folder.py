@@ -1,7 +1,6 @@
 """The folder of one cell in a store: how far the cell has come, and what it has stored.
 
-No other module decides the state of a cell, or finds its checkpoints and evaluations by their
-names.
+No other module decides the state of a cell, or finds its files by their names.
 """
 
 import logging
@@ -10,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.evaluation.metrics import accuracy, by_update, main, scores
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.result import Amount, Result
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.locks import is_held
 from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
@@ -28,15 +28,19 @@ from orchestrator.storage.verification import Checked, check_folder, size_proble
 
 logger = logging.getLogger(__name__)
 
+CELLS = "cells"  # in a store, the folder of all cells
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
 STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
 RESULT = "result.json"  # written last of all; the manifest of the cell
 LEDGER = "ledger.json"  # what the cell consumed; of a finished cell, a copy of a part of RESULT
+README = "README.md"  # of a finished cell, for those who load the adapter
+MICRO_BATCH = "micro_batch.json"  # the size that fitted this machine's memory
 TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
 DISCARDED = "discarded"  # groups that an online policy drew and did not train on, schema GROUPS
 REFRESHED = "refreshed"  # prompts probed again during training, schema GROUPS
 ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
+FINAL_ADAPTER = "adapter"  # after the last update
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
 SCORES = "scores"  # of intermediate evaluations, by update, for early stopping
 
@@ -66,9 +70,6 @@ class CellState(StrEnum):
         return self in (CellState.FINISHED, CellState.STOPPED)
 
 
-Amount = Annotated[FiniteFloat, Field(ge=0)]
-
-
 class Checkpoint(NamedTuple):
     """What Decile writes into a checkpoint.
 
@@ -83,57 +84,23 @@ class Checkpoint(NamedTuple):
 class Finished(NamedTuple):
     """What a finished cell has stored; tables as in a checkpoint."""
 
-    result: dict[str, Any]
+    result: Result
     tables: dict[str, pa.Table]
 
 
-class _Ledger(BaseModel):
-    """Those entries of a ledger that all versions contain; the others are numbers, too."""
+class StopDecision(NamedTuple):
+    """Why a cell stops: the rival's cell_id, mean difference and its upper bound, as shares."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
-    __pydantic_extra__: dict[str, FiniteFloat] = Field(init=False)
-
-    prompts: Amount
-    rollouts: Amount
-    prompt_tokens: FiniteFloat
-    generated_tokens: Amount
-    updates: Amount
-    seconds: Amount
-
-
-class _Result(BaseModel):
-    """What the results of all versions contain. A share is nan where no answer could be scored."""
-
-    model_config = ConfigDict(strict=True)
-
-    model: str
-    dataset: str
-    policy: str
-    seed: int
-    cell_id: str
-    updates: int
-    size: int
-    learnable_pct: float
-    accuracy_base: float
-    accuracy_final: float
-    gain: float
-    ledger: _Ledger
-    versions: dict[str, str]
-    timing: dict[str, float] = {}
-    finished_at: AwareDatetime | None = Field(None, strict=False)
-
-
-class _Why(BaseModel):
     rival: str
     difference: FiniteFloat
     upper: FiniteFloat
 
 
-class _Stopped(BaseModel):
+class Stopped(BaseModel):
     """Why a cell was stopped, and after how many updates."""
 
     updates: int
-    why: _Why
+    why: StopDecision
 
 
 class CellFolder:
@@ -143,7 +110,18 @@ class CellFolder:
     """
 
     def __init__(self, store: Store, cell_id: str) -> None:
-        self.store, self.cell_id, self.place = store, cell_id, f"cells/{cell_id}"
+        self.store, self.cell_id, self.place = store, cell_id, f"{CELLS}/{cell_id}"
+
+    @classmethod
+    def all(cls, store: Store) -> list[Self]:
+        """The folders of all cells of a store."""
+        return [cls(store, cell_id) for cell_id in store.folders(CELLS)]
+
+    @classmethod
+    def at(cls, folder: Path) -> Self | None:
+        """A local folder as that of a cell; None if it lies elsewhere than cells do."""
+        path = folder.resolve()
+        return cls(Store(str(path.parents[1])), path.name) if path.parent.name == CELLS else None
 
     def state(self, cell: Cell) -> CellState:
         """How far `cell`, whose folder this is, has come.
@@ -159,11 +137,14 @@ class CellFolder:
         started = self.store.exists(self.place, STARTED)
         return CellState.RUNNING if started else CellState.PENDING
 
-    def stopped(self) -> dict[str, Any] | None:
-        """What `save_stop` stored, if the cell was stopped."""
-        stored: dict[str, Any] | None
-        stored = self.store.read_json(self.place, STOPPED_EARLY, kind=_Stopped)
-        return stored
+    def stopped(self) -> Stopped | None:
+        """What `save_stopped` stored, if the cell was stopped."""
+        stored = self.store.read_json(self.place, STOPPED_EARLY, kind=Stopped)
+        return None if stored is None else Stopped.model_validate(stored)
+
+    def save_stopped(self, status: dict[str, Any]) -> None:
+        """Store how far a stopped cell has come, and why it stopped."""
+        self.store.write_json(status, self.place, STOPPED_EARLY)
 
     def is_stopped(self, cell: Cell) -> bool:
         """Whether the cell is STOPPED; reads nothing of a cell that cannot be."""
@@ -187,7 +168,21 @@ class CellFolder:
             return None
         return cell
 
-    def result(self) -> dict[str, Any] | None:
+    def save_settings(self, cell: Cell) -> None:
+        """Store what the cell is."""
+        self.store.write_json(cell.model_dump(mode="json"), self.place, STARTED)
+
+    def micro_batch(self) -> int | None:
+        """The micro-batch that `save_micro_batch` stored, if one did not fit the memory."""
+        kind = dict[str, Annotated[int, Field(gt=0)]]
+        stored: dict[str, int] = self.store.read_json(self.place, MICRO_BATCH, kind=kind) or {}
+        return stored.get("micro_batch")
+
+    def save_micro_batch(self, size: int) -> None:
+        """Store a smaller micro-batch for the next attempt."""
+        self.store.write_json({"micro_batch": size}, self.place, MICRO_BATCH)
+
+    def result(self) -> Result | None:
         """The result, if the cell is finished and all files that the result lists are sound.
 
         Of the files, only the sizes are compared; `finished` also reads the tables.
@@ -201,7 +196,11 @@ class CellFolder:
             if problem := size_problem(proof, sizes.get(name)):
                 self.store.warn_unsound(problem, self.place, name)
                 return None
-        return dict(opened.value)
+        try:
+            return self._result(opened)
+        except Unsound as error:
+            self.store.warn_unsound(error, self.place, RESULT)
+            return None
 
     def finished(self) -> Finished | None:
         """The result and the tables; None if one of them fails verification."""
@@ -211,30 +210,33 @@ class CellFolder:
             self.store.warn_unsound(error, self.place, RESULT)
             return None
 
+    def _result(self, opened: Json) -> Result:
+        """The value of a file as the result. Raises Unsound where it is not that of this cell."""
+        if not isinstance(opened.value, dict) or opened.value.get("cell_id") != self.cell_id:
+            raise Unsound("is not the result of this cell")
+        try:
+            return Result.model_validate(opened.value)
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors()[0]["loc"]))
+            raise Unsound(f"is not a result ({field} is missing or not valid)") from error
+
     def open_finished(self) -> Finished | None:
-        """As `finished`. Raises Unsound for a result without a proof that is not the cell's own.
+        """As `finished`. Raises Unsound for a result that is not the cell's own.
 
         Versions that wrote no proofs listed no files: such a result is compared with the tables.
         """
         opened = self.store.open_json(self.place, RESULT)
         if opened is None:
             return None
-        if not opened.proven:
-            if not isinstance(opened.value, dict) or opened.value.get("cell_id") != self.cell_id:
-                raise Unsound("is not the result of this cell")
-            try:
-                _Result.model_validate(opened.value)
-            except ValidationError as error:
-                field = ".".join(map(str, error.errors()[0]["loc"]))
-                raise Unsound(f"is not a result ({field} is missing or not valid)") from error
+        result = self._result(opened)
         tables = _read_tables(self.store, self.place, opened)
         if tables is None:
             return None
         if not opened.proven:
-            result, steps = opened.value, by_update(main(tables["evaluations"]))
-            if not {0, result["updates"]} <= steps.keys():
+            steps = by_update(main(tables["evaluations"]))
+            if not {0, result.updates} <= steps.keys():
                 raise Unsound("is not the result of its tables (other updates)")
-            base, final = (accuracy(steps[update]) for update in (0, result["updates"]))
+            base, final = (accuracy(steps[update]) for update in (0, result.updates))
             numbers = {
                 "accuracy_base": base,
                 "accuracy_final": final,
@@ -242,24 +244,32 @@ class CellFolder:
                 "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
             }
             for name, number in numbers.items():
-                if not np.isclose(result[name], number, rtol=1e-6, atol=1e-9, equal_nan=True):
+                own = getattr(result, name)
+                if not np.isclose(own, number, rtol=1e-6, atol=1e-9, equal_nan=True):
                     raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
-        return Finished(dict(opened.value), tables)
+        return Finished(result, tables)
 
-    def finished_at(self, result: Mapping[str, Any]) -> datetime | None:
+    def save_result(self, result: Result, files: Mapping[str, FileProof]) -> None:
+        """Finish the cell by its result, which lists `files`, and drop what only training needs."""
+        self.store.write_json(result.as_json(), self.place, RESULT, files=files)
+        self.store.delete(self.place, STOPPED_EARLY)
+        self.store.delete_folder(self.place, SCORES)  # evaluations.parquet holds them, too
+        self.drop_checkpoints()
+
+    def finished_at(self, result: Result) -> datetime | None:
         """When the cell was finished, in UTC, by its result.
 
         Results of older versions do not say it; there it is the date of the file, which a copy of
         the storage may have changed.
         """
-        if "finished_at" in result:
-            return datetime.fromisoformat(result["finished_at"])
+        if result.finished_at is not None:
+            return result.finished_at
         info = self.store.fs.get_file_info(self.store.path(self.place, RESULT))
         return info.mtime.astimezone(UTC) if info.mtime else None
 
     def checkpoint_place(self, update: int) -> str:
         """The folder of the checkpoint after `update` updates."""
-        return f"{self.place}/checkpoint-{update}"
+        return f"{self.place}/{checkpoint_name(update)}"
 
     def checkpoints(self, *, complete: bool = True) -> list[int]:
         """After which updates there are checkpoints, ascending; `complete`: with a manifest."""
@@ -326,7 +336,7 @@ class CellFolder:
             if name.startswith("checkpoint-") or name in (ADAPTERS, EVALUATED):
                 self.store.delete_folder(self.place, name)
 
-    def keep_adapter(self, update: int, *place: str) -> dict[str, FileProof]:
+    def keep_adapter(self, update: int, folder: str = FINAL_ADAPTER) -> dict[str, FileProof]:
         """Copy the adapter (safetensors and its config) out of a checkpoint to a folder.
 
         Returns the files by name. Raises Unsound, with the checkpoint set aside, where they are not
@@ -343,20 +353,35 @@ class CellFolder:
             if listed.get(file, proof) != proof:
                 self.set_aside(update, [Checked(path, "does not match its hash")])
                 raise Unsound(f"{path} does not match its hash: rerun to resume before it")
-            self.store.write_bytes(data, self.place, *place, file)
+            self.store.write_bytes(data, self.place, folder, file)
             files[file] = proof
         return files
 
+    def copy_adapter(self, other: "CellFolder") -> dict[str, FileProof] | None:
+        """Copy the adapter of another cell, which is finished; None if it fails verification."""
+        opened, files = self.store.open_json(other.place, RESULT), {}
+        for name in ADAPTER:
+            listed = ((opened and opened.files) or {}).get(f"{FINAL_ADAPTER}/{name}")
+            if listed is not None:
+                data = self.store.read_bytes(other.place, FINAL_ADAPTER, name)
+                if file_proof(data) != listed:
+                    return None
+                self.store.write_bytes(data, self.place, FINAL_ADAPTER, name)
+                files[name] = listed
+        return None if opened is None else files
+
+    def kept_place(self, update: int) -> str:
+        """The folder of the adapter that is kept for evaluation after training."""
+        return f"{self.place}/{ADAPTERS}/{update}"
+
     def keep_for_evaluation(self, update: int) -> None:
         """Keep the adapter of a checkpoint until it is evaluated after training."""
-        files = self.keep_adapter(update, ADAPTERS, str(update))
-        self.store.write_json(
-            {"update": update}, self.place, ADAPTERS, str(update), MANIFEST, files=files
-        )
+        files = self.keep_adapter(update, f"{ADAPTERS}/{update}")
+        self.store.write_json({"update": update}, self.kept_place(update), MANIFEST, files=files)
 
     def adapter_problems(self, update: int) -> dict[str, str]:
         """Why files of an adapter that was kept for evaluation fail verification, by path."""
-        place = f"{self.place}/{ADAPTERS}/{update}"
+        place = self.kept_place(update)
         files = {each.path: each.problem for each in check_folder(self.store, place, MANIFEST)}
         newest = [self.checkpoint_place(u) for u in self.checkpoints()[-1:]]
         manifest = self.store.open_json(*newest, MANIFEST) if newest else None
@@ -376,6 +401,12 @@ class CellFolder:
                 if table is not None and timing is not None:
                     evaluations[int(update)] = (table, timing.get("seconds", 0.0))
         return dict(sorted(evaluations.items()))
+
+    def save_evaluation(self, update: int, table: pa.Table, seconds: float) -> None:
+        """Store an evaluation after training; its table is written last."""
+        place = f"{self.place}/{EVALUATED}"
+        self.store.write_json({"seconds": seconds}, place, f"{update}.json")
+        self.store.write_table(table, place, f"{update}.parquet")
 
     def pending_updates(self, cell: Cell) -> list[int]:
         """The updates whose adapter was kept and not evaluated yet."""
@@ -407,6 +438,10 @@ class CellFolder:
         finished = self.finished()
         steps = by_update(finished.tables["evaluations"]) if finished else {}
         return scores(main(steps[update])) if update in steps else None
+
+    def save_scores(self, update: int, own: Mapping[str, float]) -> None:
+        """Store the scores of an intermediate evaluation."""
+        self.store.write_json(own, self.place, SCORES, f"{update}.json")
 
     def check(self, unread: str | None = None) -> Iterator[Checked]:
         """Check every file; `unread` as in `check_folder`.
@@ -459,7 +494,7 @@ class CellFolder:
             if update >= lost[0]:
                 self.store.set_aside(self.checkpoint_place(update), MANIFEST)
         if lost:
-            where = f"{self.place}/{ADAPTERS}/{lost[0]}"
+            where = self.kept_place(lost[0])
             lines.append(f"{where} cannot be evaluated: the cell resumes from a checkpoint before")
         return lines
 
@@ -467,6 +502,17 @@ class CellFolder:
 def cell_state(store: Store, cell: Cell) -> CellState:
     """How far a cell has come."""
     return CellFolder(store, cell.cell_id).state(cell)
+
+
+def checkpoint_name(update: int) -> str:
+    """The folder's own name, in the store and where the trainer writes."""
+    return f"checkpoint-{update}"
+
+
+def write_tables(store: Store, place: str, tables: Mapping[str, pa.Table]) -> dict[str, FileProof]:
+    """Write tables by their names; returns the files by name."""
+    files = {f"{name}.parquet": table for name, table in tables.items()}
+    return {file: store.write_table(table, place, file) for file, table in files.items()}
 
 
 def _read_tables(store: Store, place: str, manifest: Json) -> dict[str, pa.Table] | None:

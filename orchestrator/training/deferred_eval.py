@@ -26,7 +26,7 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import ADAPTERS, EVALUATED, CellFolder
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import finish_trained
 from tasks import TaskError
 
@@ -171,14 +171,14 @@ class CheckpointActor:
         folder = CellFolder(self.store, cell.cell_id)
         for path, problem in folder.adapter_problems(update).items():
             raise Unsound(f"{path} {problem}: rerun to resume before it")
-        kept = (folder.place, ADAPTERS, str(update))
+        kept = folder.kept_place(update)
         with (
-            nullcontext(self.store.local_path(*kept))
+            nullcontext(self.store.local_path(kept))
             if self.store.local
             else scratch_folder("decile-adapter-")
         ) as adapter:
             if not self.store.local:
-                self.store.copy_out(adapter, *kept)
+                self.store.copy_out(adapter, kept)
             with engine_errors(type(self.sampler), "adapt"):
                 self.sampler.adapt(adapter)
             try:
@@ -188,6 +188,4 @@ class CheckpointActor:
                 )
             finally:
                 self.sampler.drop_adapter()
-        place = (folder.place, EVALUATED)
-        self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")
-        self.store.write_table(table, *place, f"{update}.parquet")
+        folder.save_evaluation(update, table, time.monotonic() - started)

@@ -10,7 +10,6 @@ command finishes the cell from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,21 +19,13 @@ from orchestrator.plugins.counts import counted
 from orchestrator.selection.stored import subset_size
 from orchestrator.stats.inference import half_width, mean_squares
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import SCORES, STOPPED_EARLY, CellFolder
+from orchestrator.training.cell_folder import CellFolder, StopDecision
 from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
 LEVEL = 0.01  # error rate of stopping a cell that is not, over all its checks and rivals
 
 QuestionScores = Mapping[str, float]  # question -> mean correctness of its samples
-
-
-class StopDecision(NamedTuple):
-    """Why a cell stops: the rival's cell_id, mean difference and its upper bound, as shares."""
-
-    rival: str
-    difference: float
-    upper: float
 
 
 def stop_decision(
@@ -65,7 +56,7 @@ def interim_updates(cell: Cell) -> int:
 def interim_check(cell: Cell, store: Store, record: CellRecord, update: int) -> StopDecision | None:
     """Store the scores of an intermediate evaluation, and compare them with the block's."""
     own = scores(main(by_update(record.evaluations)[update]))
-    store.write_json(own, "cells", cell.cell_id, SCORES, f"{update}.json")
+    CellFolder(store, cell.cell_id).save_scores(update, own)
     folders = {rival: CellFolder(store, rival) for rival in cell.rivals}
     rivals = {i: stored for i, f in folders.items() if (stored := f.scores_at(update))}
     return stop_decision(own, rivals, interim_updates(cell))
@@ -75,7 +66,7 @@ def save_stop(cell: Cell, store: Store, record: CellRecord, update: int, why: St
     """Store how far a stopped cell has come, and why it stopped; its checkpoint is kept."""
     status = {"censored": True, "of_updates": cell.updates, "why": why._asdict()}
     result = summary(cell, record, update, subset_size(store, cell))
-    store.write_json(result | status, "cells", cell.cell_id, STOPPED_EARLY)
+    CellFolder(store, cell.cell_id).save_stopped(result | status)
 
 
 def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
@@ -85,12 +76,11 @@ def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
     for cell in cells:
         folder = CellFolder(store, cell.cell_id)
         if folder.is_stopped(cell) and (status := folder.stopped()):
-            why = status["why"]
+            rival, difference, upper = status.why
             lines.append(
-                f"{cell.name} was stopped after {status['updates']} of "
-                f"{counted(cell.updates, 'update')}, "
-                f"{-100 * why['difference']:.1f} points below "
-                f"{names.get(why['rival'], why['rival'])} (at least {-100 * why['upper']:.1f}); "
+                f"{cell.name} was stopped after {status.updates} of "
+                f"{counted(cell.updates, 'update')}, {-100 * difference:.1f} points below "
+                f"{names.get(rival, rival)} (at least {-100 * upper:.1f}); "
                 f"{cell.policy} is not compared"
             )
     return lines

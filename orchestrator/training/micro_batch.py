@@ -7,12 +7,9 @@ drawn in parts of their own: see LiveGroupsTrainer.
 
 from typing import Any
 
-from pydantic import PositiveInt
-
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
-
-FILE = "micro_batch.json"
+from orchestrator.training.cell_folder import CellFolder
 
 
 class SmallerBatch(RuntimeError):
@@ -21,9 +18,8 @@ class SmallerBatch(RuntimeError):
 
 def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's GRPO settings with the micro-batch that fitted this machine's memory so far."""
-    stored = store.read_json("cells", cell.cell_id, FILE, kind=dict[str, PositiveInt])
     whole = int(cell.grpo["per_device_train_batch_size"])
-    size = (stored or {}).get("micro_batch", whole)
+    size = CellFolder(store, cell.cell_id).micro_batch() or whole
     if size >= whole or whole % size:
         return cell.grpo
     more = {
@@ -46,5 +42,5 @@ def shrink(cell: Cell, store: Store, size: int) -> RuntimeError:
         )
     # The largest proper divisor: half, where that is whole.
     smaller = next(size // d for d in range(2, size + 1) if size % d == 0)
-    store.write_json({"micro_batch": smaller}, "cells", cell.cell_id, FILE)
+    CellFolder(store, cell.cell_id).save_micro_batch(smaller)
     return SmallerBatch(f"out of memory with a micro-batch of {size}: {smaller} from here on")

@@ -28,22 +28,22 @@ from orchestrator.evaluation.groups import (
 )
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.result import Result
 from orchestrator.selection.stored import subset_size
-from orchestrator.storage.proof import FileProof, file_proof
+from orchestrator.storage.proof import FileProof
 from orchestrator.storage.schema import EVALUATIONS, LOG
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import (
-    ADAPTER,
     DISCARDED,
+    FINAL_ADAPTER,
     LEDGER,
     MANIFEST,
+    README,
     REFRESHED,
-    RESULT,
-    SCORES,
     STARTED,
-    STOPPED_EARLY,
     CellFolder,
     Checkpoint,
+    write_tables,
 )
 
 LogRow = Mapping[str, Any]
@@ -202,7 +202,7 @@ model = PeftModel.from_pretrained(base, "adapter")  # this folder
 """
 
 
-def model_card(cell: Cell, result: dict[str, Any]) -> str:
+def model_card(cell: Cell, result: Result) -> str:
     """Markdown: what was trained, on what, with which result, and how to load it."""
     model = cell.probe.model
     on_hub = model.revision is not None
@@ -215,17 +215,14 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
         selected="chose from during training" if cell.online else "selected",
         seed=cell.seed,
         updates=cell.updates,
-        size=result["size"],
+        size=result.size,
         subset=cell.subset_key,
         cell_id=cell.cell_id,
-        before=result["accuracy_base"],
-        after=result["accuracy_final"],
-        learnable=result["learnable_pct"],
-        versions=", ".join(" ".join(pair) for pair in result["versions"].items()),
+        before=result.accuracy_base,
+        after=result.accuracy_final,
+        learnable=result.learnable_pct,
+        versions=", ".join(" ".join(pair) for pair in result.versions.items()),
     )
-
-
-README = "README.md"
 
 
 def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
@@ -304,19 +301,18 @@ class CellRecord:
 
         `spent` is the ledger so far; `files` are those that the trainer has written.
         """
-        place = ("cells", cell_id, f"checkpoint-{update}")
+        place = CellFolder(store, cell_id).checkpoint_place(update)
         written = {name: proof for name, proof in (files or {}).items() if name != MANIFEST}
-        for name, table in self.tables().items():
-            written[f"{name}.parquet"] = store.write_table(table, *place, f"{name}.parquet")
+        written |= write_tables(store, place, self.tables())
         if spent is not None:
-            written[LEDGER] = store.write_json(dict(spent), *place, LEDGER)
+            written[LEDGER] = store.write_json(dict(spent), place, LEDGER)
         manifest = {
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "peak_gib": self.peak_gib,
             "update": update,
         }
-        store.write_json(manifest, *place, MANIFEST, files=written)
+        store.write_json(manifest, place, MANIFEST, files=written)
 
 
 def summary(cell: Cell, record: CellRecord, update: int, size: int) -> dict[str, Any]:
@@ -376,19 +372,15 @@ def finish(
 
     The result lists the tables and the files of the `adapter`; `more` is added to it.
     """
-    place = ("cells", cell.cell_id)
-    written = {f"adapter/{name}": proof for name, proof in (adapter or {}).items()}
-    for name, table in record.tables().items():
-        written[f"{name}.parquet"] = store.write_table(table, *place, f"{name}.parquet")
-    finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    folder = CellFolder(store, cell.cell_id)
+    files = {f"{FINAL_ADAPTER}/{name}": proof for name, proof in (adapter or {}).items()}
+    files |= write_tables(store, folder.place, record.tables())
     drawn_by = {"rollouts": "trl" if cell.why_trl_draws else "decile"}
-    result = summary(cell, record, cell.updates, subset_size(store, cell))
-    result |= {"versions": versions | drawn_by} | finished_at | more
-    _write_copies(store, cell, result, {LEDGER, README})
-    store.write_json(result, *place, RESULT, files=written)
-    store.delete(*place, STOPPED_EARLY)
-    store.delete_folder(*place, SCORES)  # evaluations.parquet holds them, too
-    CellFolder(store, cell.cell_id).drop_checkpoints()
+    own = summary(cell, record, cell.updates, subset_size(store, cell))
+    own |= {"versions": versions | drawn_by, "finished_at": datetime.now(UTC)} | more
+    result = Result.model_validate(own)
+    _write_copies(folder, cell, result, {LEDGER, README})
+    folder.save_result(result, files)
 
 
 def finish_trained(store: Store, cell: Cell) -> str:
@@ -408,7 +400,7 @@ def finish_trained(store: Store, cell: Cell) -> str:
     due = [update for update in range(1, cell.updates + 1) if cell.evaluates_after(update)]
     if missing := [update for update in due if not record.has_evaluation(update)]:
         return f"the evaluation after update {missing[0]} is missing: rerun to make it again"
-    finish(store, cell, record, versions(), folder.keep_adapter(cell.updates, "adapter"))
+    finish(store, cell, record, versions(), folder.keep_adapter(cell.updates))
     return ""
 
 
@@ -419,40 +411,32 @@ def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
     finished, its adapter is not sound, or a trial trains this cell.
     """
     own, source = CellFolder(store, cell.cell_id), CellFolder(store, other.cell_id)
-    finished, opened = source.finished(), store.open_json(source.place, RESULT)
-    if finished is None or opened is None or own.is_training():
+    finished = source.finished()
+    if finished is None or own.is_training() or (adapter := own.copy_adapter(source)) is None:
         return False
-    adapter = {}
-    for name in ADAPTER:
-        listed = (opened.files or {}).get(f"adapter/{name}")
-        if listed is not None:
-            data = store.read_bytes(source.place, "adapter", name)
-            if file_proof(data) != listed:
-                return False
-            store.write_bytes(data, own.place, "adapter", name)
-            adapter[name] = listed
     result, tables = finished
     record = CellRecord(
         recorded_groups(tables),
         tables["evaluations"],
         tables["log"].to_pylist(),
-        result["ledger"]["seconds"],
-        *(result["timing"][name] for name in ("evaluation_seconds", "peak_gib", "start_seconds")),
+        result.ledger.seconds,
+        result.timing.evaluation_seconds,
+        result.timing.peak_gib,
+        result.timing.start_seconds,
     )
-    store.write_json(cell.model_dump(mode="json"), own.place, STARTED)
-    finish(store, cell, record, result["versions"], adapter, same_as=other.cell_id)
+    own.save_settings(cell)
+    finish(store, cell, record, result.versions, adapter, same_as=other.cell_id)
     return True
 
 
-def _write_copies(store: Store, cell: Cell, result: dict[str, Any], names: set[str]) -> None:
+def _write_copies(folder: CellFolder, cell: Cell, result: Result, names: set[str]) -> None:
     """Write those of a finished cell's files that only repeat its settings and its result."""
-    place = ("cells", cell.cell_id)
     if STARTED in names:
-        store.write_json(cell.model_dump(mode="json"), *place, STARTED)
+        folder.save_settings(cell)
     if LEDGER in names:
-        store.write_json(result["ledger"], *place, LEDGER)
+        folder.store.write_json(result.ledger.as_json(), folder.place, LEDGER)
     if README in names:
-        store.write_text(model_card(cell, result), *place, README)
+        folder.store.write_text(model_card(cell, result), folder.place, README)
 
 
 def tidy_finished(store: Store, cell: Cell) -> None:
@@ -460,7 +444,7 @@ def tidy_finished(store: Store, cell: Cell) -> None:
     folder = CellFolder(store, cell.cell_id)
     missing = {STARTED, LEDGER, README} - {*store.names(folder.place)}
     if missing and (result := folder.result()):
-        _write_copies(store, cell, result, missing)
+        _write_copies(folder, cell, result, missing)
     folder.drop_checkpoints()
 
 

@@ -245,7 +245,7 @@ def reproduce(plan: Plan, rows: Sequence[Row]) -> Section:
         "Names of folders and files in the store. A key hashes everything that can change the "
         "content: the same keys are the same experiment.",
     )
-    versions = {tuple(row.result["versions"].items()) for row in rows}
+    versions = {tuple(row.result.versions.items()) for row in rows}
     grid = {"grid": plan.experiment.grid.model_dump(mode="json")}
     settings = grid | plan.experiment.shared_settings()
     return Section(

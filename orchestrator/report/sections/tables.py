@@ -109,7 +109,7 @@ def gain_text(rows: Sequence[Row]) -> str:
 
 def learnable_text(rows: Sequence[Row]) -> str:
     """Learnable %: the mean over seeds, with its interval from two seeds on."""
-    values = np.array([row.result["learnable_pct"] for row in rows])
+    values = np.array([row.result.learnable_pct for row in rows])
     if len(values) < 2:
         return f"{values[0]:.1f}"
     mean = mean_effect(values[None, :])
@@ -413,7 +413,7 @@ SPLIT = ("live", "all correct", "all wrong", "of these truncated")
 def results(rows: Sequence[Row]) -> Table:
     """Every cell by itself."""
     swept = list(dict.fromkeys(axis for row in rows for axis in row.cell.swept))
-    discards = any("learnable_drawn_pct" in row.result for row in rows)
+    discards = any(row.result.learnable_drawn_pct is not None for row in rows)
     of_drawn = ("of drawn", "rollouts", "discarded %") * discards
     noisy = any(row.mislabeled is not None for row in rows)
     head = (
@@ -442,26 +442,27 @@ def results(rows: Sequence[Row]) -> Table:
 
 
 def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tuple[str, ...]:
-    result, ledger = row.result, row.result["ledger"]
-    lost = ledger.get("discarded_rollouts", 0)
-    of_drawn = (
-        f"{result.get('learnable_drawn_pct', result['learnable_pct']):.1f}",
-        f"{ledger['rollouts']:,}",
-        f"{100 * lost / max(1, ledger['rollouts']):.1f}",
+    result, ledger = row.result, row.result.ledger
+    learnable, of_drawn = result.learnable_pct, result.learnable_drawn_pct
+    lost = ledger.get("discarded_rollouts", 0) / max(1, ledger.rollouts)
+    drawn = (
+        f"{learnable if of_drawn is None else of_drawn:.1f}",
+        f"{ledger.rollouts:,}",
+        f"{100 * lost:.1f}",
     )
     return (
-        *(result["model"], result["dataset"], result["policy"], str(result["seed"])),
+        *(result.model, result.dataset, result.policy, str(result.seed)),
         *(value_text(row.cell.swept.get(axis, NONE)) for axis in swept),
         " → ".join(
             f"{value:.3f}" if isfinite(value) else NONE
-            for value in (result["accuracy_base"], result["accuracy_final"])
+            for value in (result.accuracy_base, result.accuracy_final)
         ),
         effect_text(row.gain),
-        f"{result['learnable_pct']:.1f}",
-        *(of_drawn if discards else ()),
-        str(result["updates"]),
-        f"{ledger['generated_tokens']:,}",
-        f"{ledger['seconds']:.0f}",
+        f"{learnable:.1f}",
+        *(drawn if discards else ()),
+        str(result.updates),
+        f"{ledger.generated_tokens:,}",
+        f"{ledger.seconds:.0f}",
         ties_text(**row.ties) if row.ties else NONE,
         *((NONE if row.mislabeled is None else str(row.mislabeled),) * noisy),
     )
@@ -469,10 +470,10 @@ def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tupl
 
 def ledgers(rows: Sequence[Row]) -> Table:
     """What each cell consumed."""
-    shown = [name for name in LEDGER if any(name in row.result["ledger"] for row in rows)]
+    shown = [n for n in LEDGER if any(row.result.ledger.get(n) is not None for row in rows)]
     body = []
     for row in rows:
-        values = [row.result["ledger"].get(name) for name in shown]
+        values = [row.result.ledger.get(name) for name in shown]
         texts = [f"{v:,}" if isinstance(v, int) else f"{v or 0:,.1f}" for v in values]
         amounts = [NONE if v is None else t for v, t in zip(values, texts, strict=True)]
         body.append((row.cell.name, *amounts))
@@ -510,11 +511,11 @@ DISCARDED_GROUPS = (
 def groups(families: Sequence[Family]) -> Table:
     """Live and dead groups, and the shares of tokens and updates with a learning signal."""
     body = []
-    discards = any("discarded" in row.result["ledger"] for f in families for row in f.rows)
-    shaped = any("phantom" in row.result["ledger"] for f in families for row in f.rows)
+    present = {name for f in families for row in f.rows for name in row.result.ledger.as_json()}
+    discards, shaped = "discarded" in present, "phantom" in present
     for family in families:
         for policy, rows in family.by_policy().items():
-            ledgers = [row.result["ledger"] for row in rows]
+            ledgers = [row.result.ledger.as_json() for row in rows]
             kinds = ("live", "all_right", "all_wrong", "all_wrong_truncated", "unmarked")
             shares = []
             for ledger in ledgers:

@@ -178,7 +178,7 @@ def _caveats(family: Family) -> list[str]:
     copies, policies = family.copies, {row.cell.cell_id: row.cell.policy for row in family.rows}
     seeds: dict[tuple[str, str], list[str]] = {}  # of which one cell was trained for two policies
     for row in family.rows:
-        if (other := policies.get(row.result.get("same_as", ""))) is not None:
+        if (other := policies.get(row.result.same_as or "")) is not None:
             seeds.setdefault((other, row.cell.policy), []).append(str(row.cell.seed))
     for (other, policy), own in seeds.items():
         caveats.append(

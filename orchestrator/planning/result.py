@@ -1,0 +1,88 @@
+"""What a finished cell stores as `result.json`. Pure."""
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    NonNegativeInt,
+    PlainSerializer,
+)
+
+Number = int | float  # stays what it was in the file: 3 is not written as 3.0
+Amount = NonNegativeInt | Annotated[FiniteFloat, Field(ge=0)]
+
+
+class _Stored(BaseModel):
+    """A part of a result, with entries of other versions."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    def as_json(self) -> dict[str, Any]:
+        """What it was read from, or is written as: without entries that it lacks, by name."""
+        return dict(sorted(self.model_dump(exclude_unset=True).items()))
+
+
+class Ledger(_Stored):
+    """What a cell consumed: what all versions contain, and more entries of `training.record`."""
+
+    __pydantic_extra__: dict[str, int | FiniteFloat] = Field(init=False)
+
+    prompts: Amount
+    rollouts: Amount
+    prompt_tokens: int | FiniteFloat
+    generated_tokens: Amount
+    updates: Amount
+    seconds: Amount
+
+    def get(self, name: str, default: float | None = None) -> Any:
+        """An entry by its name."""
+        return getattr(self, name, default)
+
+
+class Timing(_Stored):
+    """What, besides the ledger, is needed to estimate cost and memory of similar cells."""
+
+    start_seconds: Number = 0.0
+    evaluation_seconds: Number = 0.0
+    evaluations: int = 0
+    answers: int = 0
+    answer_tokens: int = 0
+    decode_steps: Number = 0
+    peak_gib: Number = 0.0
+
+
+class Result(_Stored):
+    """The result of a cell. Settings that are axes are further entries, by their dotted names.
+
+    A share is nan where no answer could be scored. What has a default is missing in results of
+    older versions, or applies to some cells only; same_as: the cell whose files a copy has.
+    """
+
+    model: str
+    dataset: str
+    policy: str
+    seed: int
+    probe_seed: int = 0
+    cell_id: str
+    updates: int
+    size: int
+    learnable_pct: Number
+    learnable_drawn_pct: Number | None = None
+    accuracy_base: Number
+    accuracy_final: Number
+    gain: Number
+    base: dict[str, Number] = {}
+    final: dict[str, Number] = {}
+    ledger: Ledger
+    timing: Timing = Timing()
+    versions: dict[str, str]
+    finished_at: Annotated[
+        AwareDatetime | None,
+        Field(strict=False),
+        PlainSerializer(lambda at: at and at.isoformat(timespec="milliseconds")),
+    ] = None
+    same_as: str | None = None

@@ -1,0 +1,100 @@
+"""`result.json` as a value: what is read is what is written, whichever version wrote it."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from factories import finished_sweep, result_json
+from pydantic import ValidationError
+
+from orchestrator.planning.result import Result
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
+from orchestrator.training.record import finish_as
+
+
+def stored(store: Store, cell_id: str) -> tuple[str, Result]:
+    value = store.read_json("cells", cell_id, "result.json")
+    result = CellFolder(store, cell_id).result()
+    assert result is not None
+    return json.dumps(value, sort_keys=True), result
+
+
+def text(result: Result) -> str:
+    return json.dumps(result.as_json(), sort_keys=True)
+
+
+def test_results_of_an_earlier_version_are_written_as_they_were_read(tmp_path: Path) -> None:
+    zipfile.ZipFile(Path(__file__).parent / "stores" / "before_scores.zip").extractall(tmp_path)
+    store = Store(str(tmp_path / "runs"))
+    for folder in CellFolder.all(store):
+        value, result = stored(store, folder.cell_id)
+        assert text(result) == value and result.cell_id == folder.cell_id
+    assert len(CellFolder.all(store)) == 4
+
+
+def test_results_of_this_version_are_written_as_they_were_read(tmp_path: Path) -> None:
+    """Also of axes that are settings, and of a cell with the files of another."""
+    grid = {"model": ["stub"], "dataset": ["small"], "policy": ["hard"], "grpo.beta": [0, 0.1]}
+    plan, store = finished_sweep(tmp_path, grid=grid)
+    for cell in plan.cells:
+        value, result = stored(store, cell.cell_id)
+        assert text(result) == value
+        assert result.as_json()["grpo.beta"] == cell.swept["grpo.beta"]
+        assert result.finished_at is not None and result.learnable_drawn_pct is None
+    first, second = plan.cells
+    assert finish_as(store, first, second)
+    value, result = stored(store, first.cell_id)
+    assert text(result) == value and result.same_as == second.cell_id
+
+
+@pytest.mark.parametrize("number", [3, 3.0, 0, 1e-9])
+def test_numbers_stay_what_they_were(number: float) -> None:
+    ledger = result_json()["ledger"] | {"seconds": number, "all_wrong": number}
+    value = result_json(ledger=ledger, gain=number, timing={"peak_gib": number}, base={"x": number})
+    assert text(Result.model_validate(value)) == json.dumps(value, sort_keys=True)
+
+
+def test_a_share_without_a_scored_answer_stays_nan() -> None:
+    value = result_json(accuracy_base=float("nan"), learnable_drawn_pct=float("nan"))
+    assert text(Result.model_validate(value)) == json.dumps(value, sort_keys=True)
+
+
+def test_what_older_results_lack_has_defaults_and_is_not_written() -> None:
+    result = Result.model_validate(result_json())
+    assert result.as_json() == result_json()
+    assert (result.timing.peak_gib, result.finished_at, result.same_as) == (0.0, None, None)
+    assert (result.ledger.get("live", 7), result.ledger.get("live")) == (7, None)
+    assert Result.model_validate(result_json(more=[1])).as_json()["more"] == [1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"updates": "4"},
+        {"gain": None},
+        {"seed": True},
+        {"versions": {"trl": 1}},
+        {"timing": {"peak_gib": "3"}},
+        {"finished_at": "2026-01-01T00:00:00"},
+        {"ledger": {"seconds": 1.0}},
+        {"ledger": result_json()["ledger"] | {"seconds": -1}},
+        {"ledger": result_json()["ledger"] | {"live": float("inf")}},
+    ],
+)
+def test_values_of_other_types_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Result.model_validate(result_json(**wrong))
+
+
+def test_a_cell_with_a_proven_result_of_another_form_is_not_finished(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard"])
+    [cell] = plan.cells
+    value = store.read_json("cells", cell.cell_id, "result.json")
+    del value["ledger"]
+    store.write_json(value, "cells", cell.cell_id, "result.json")
+    assert cell_state(store, cell) is CellState.RUNNING
+    assert "is not a result (ledger is missing or not valid)" in caplog.text
