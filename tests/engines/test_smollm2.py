@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
