@@ -19,8 +19,6 @@ from typing import Any
 
 import llama_cpp as llama
 
-ROWS = 128  # sequences that are decoded together
-
 
 def main() -> None:
     """Answer each line of input with the sampled tokens and their number."""
@@ -28,6 +26,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--unified", action="store_true", help="one cache for all sequences")
+    parser.add_argument("--rows", type=int, default=64, help="sequences decoded together")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     replies = os.fdopen(os.dup(1), "w")
@@ -60,9 +59,9 @@ def dequantized(source: Path, target: Path) -> Path:
 
 
 def sampled(model: Any, request: dict[str, Any], arguments: argparse.Namespace) -> list[list[int]]:
-    """Token ids of K completions per prompt, ROWS at a time; `seed` decides all of them."""
+    """Token ids of K completions per prompt, some prompts at a time; `seed` decides all of them."""
     prompts, k, limit = request["prompts"], request["samples"], request["tokens"]
-    group = max(1, ROWS // k)
+    group = max(1, arguments.rows // k)
     drawn: list[list[int]] = []
     for start in range(0, len(prompts), group):
         part = prompts[start : start + group]

@@ -48,7 +48,7 @@ def main() -> None:
         sampler, runs, measured = load_runs(arguments, Path(folder), requests, processes)
         print(*(f"{name} {value}" for name, value in measured.items()), sep=", ")
         for run in runs.values():
-            run(requests[:STATIC_PROMPTS], 0)  # warm-up, not counted
+            run(requests[:2], 0)  # warm-up, not counted
         clock = cpu_seconds if arguments.cpu_time else time.perf_counter
         pairs, profiles = [], []
         for repeat in range(arguments.repeats):
@@ -98,6 +98,11 @@ def options() -> argparse.Namespace:
         "own GGUF file, and the same in float32; for a model of a wheel",
     )
     add(
+        "--llama-options",
+        default="--rows=64 --unified",
+        help="of benchmarks/llama_batches.py (default %(default)r, the fastest that were tried)",
+    )
+    add(
         "--roofline",
         action="store_true",
         help="after each pair, profile Decile's sampler and time its matrix products alone, in "
@@ -143,6 +148,7 @@ def load_runs(
     if arguments.llama:
         for kind, extra in {"float32": ["--float32"], "own file": []}.items():
             command = [arguments.llama, LLAMA, str(wheel_file(arguments.model)), *extra]
+            command += arguments.llama_options.split()
             command.append(f"--threads={arguments.threads}")
             process = processes.enter_context(answering(command))
             runs[f"llama.cpp, {kind}"] = partial(of_llama, process, sampler, arguments.tokens)

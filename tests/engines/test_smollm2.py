@@ -4,7 +4,6 @@ Greedy completions are the same but for ties; pass rates agree, prompt by prompt
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,14 +15,11 @@ from test_distribution import ALPHA, Drawn, cochran_mantel_haenszel
 from vllm_models import comparable
 from vllm_server import KEY, vllm_server
 
-from orchestrator.embedded import wheel_file
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import Completion
-from orchestrator.sampling.gguf_models import wheel_model
 from orchestrator.sampling.model import ModelSource
 from tasks import get_task
 
-NAME = "smollm2-135m"
 # Logits are about 20, and the engines' differ by some 1e-5 in float32: only these two are a tie.
 TIE = 1e-3
 MOST_TIES = 2  # of 50 completions
@@ -46,39 +42,24 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelSource]:
-    """The model, converted into a cache of its own; without the wheel, the tests are skipped."""
-    try:
-        wheel_file(NAME)
-    except ValueError as error:
-        pytest.skip(str(error))
-    cache = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(cache))
-        model = wheel_model(NAME)
-    yield ModelSource(NAME, str(model.folder), model.identity)
-    shutil.rmtree(cache)  # 540 MB
-
-
-@pytest.fixture(scope="module")
-def ours(source: ModelSource) -> Any:
+def ours(smollm2: ModelSource) -> Any:
     torch.set_num_threads(1)
-    return load_sampler(source, device="cpu")
+    return load_sampler(smollm2, device="cpu")
 
 
 @pytest.fixture(scope="module", params=["vllm", "server"])
 def engine(
-    request: pytest.FixtureRequest, source: ModelSource, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, smollm2: ModelSource, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     if request.param == "vllm":
-        sampler: Any = load_sampler(source, "vllm")
+        sampler: Any = load_sampler(smollm2, "vllm")
         yield sampler
         sampler.llm.llm_engine.engine_core.shutdown()
         return
-    with vllm_server(source.location, tmp_path_factory.mktemp("log") / "serve.log") as base_url:
+    with vllm_server(smollm2.location, tmp_path_factory.mktemp("log") / "serve.log") as base_url:
         os.environ["SMOLLM2_KEY"] = KEY
         settings = {"base_url": base_url, "model": "served", "api_key_env": "SMOLLM2_KEY"}
-        yield load_sampler(source, "server", engine_args=settings)
+        yield load_sampler(smollm2, "server", engine_args=settings)
 
 
 def greedy_requests() -> list[Request]:
