@@ -24,7 +24,7 @@ from tasks import get_task
 TIE = 1e-3
 MOST_TIES = 2  # of 50 completions
 GREEDY = SamplingSettings(temperature=0, max_completion_length=16)
-SAMPLES = 64
+SAMPLES = 20
 # The answer is the first word, if the model answers at all.
 SETTINGS = SamplingSettings(max_completion_length=2, seed=5)
 ANSWERS = {f"Is {n} an even number?": "No" if n % 2 else "Yes" for n in range(2, 10)} | {
