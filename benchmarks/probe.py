@@ -2,33 +2,40 @@
 
 Baseline: Hugging Face `generate` in static batches of 16 prompts times K samples
 (`num_return_sequences=K`), where every batch runs to its longest answer. Compared with it:
-`orchestrator.sampling.transformers`, and vLLM with --vllm. All sample from the same model at
-temperature 1, in alternating runs. Tokens count up to and including each answer's end token; the
-result is the ratio of each pair of runs, which depends less on the machine than absolute speeds.
+`orchestrator.sampling.transformers`, vLLM with --vllm, and llama.cpp with --llama. All sample from
+the same model at temperature 1, in alternating runs. Tokens count up to and including each answer's
+end token; the result is the ratio of each pair of runs, which depends less on the machine than
+absolute speeds. --roofline adds how much of Decile's time its matrix products take alone.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from benchmarks.command_line import SHAPES, add_json, benchmark_parser, write_json
+from benchmarks.roofline import Profile, operations, roofline
 from benchmarks.shapes import add_ends, save_random_model
-from orchestrator.embedded import embedded_path
+from orchestrator.embedded import EMBEDDED, IN_WHEELS, NAMES, embedded_path, wheel_file
 from orchestrator.sampling import Sampler, load_sampler
 from orchestrator.sampling.base import Request, SamplingSettings
+from orchestrator.sampling.gguf_models import wheel_model
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task
 
 STATIC_PROMPTS = 16
+LLAMA = str(Path(__file__).with_name("llama_batches.py"))  # runs in a Python of its own
 Run = Callable[[list[Request], int], int]  # requests and seed -> sampled tokens
 
 
@@ -37,25 +44,35 @@ def main() -> None:
     arguments = options()
     torch.set_num_threads(arguments.threads)
     requests = questions(arguments.prompts, arguments.samples)
-    with tempfile.TemporaryDirectory() as folder:
-        runs, measured = load_runs(arguments, Path(folder), requests)
-    print(*(f"{name} {value}" for name, value in measured.items()), sep=", ")
-    for run in runs.values():
-        run(requests[:STATIC_PROMPTS], 0)  # warm-up, not counted
-    clock = time.process_time if arguments.cpu_time else time.perf_counter
-    pairs = [
-        {name: rate(run, requests, repeat, clock) for name, run in runs.items()}
-        for repeat in range(arguments.repeats)
-    ]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
+        sampler, runs, measured = load_runs(arguments, Path(folder), requests, processes)
+        print(*(f"{name} {value}" for name, value in measured.items()), sep=", ")
+        for run in runs.values():
+            run(requests[:2], 0)  # warm-up, not counted
+        clock = cpu_seconds if arguments.cpu_time else time.perf_counter
+        pairs, profiles = [], []
+        for repeat in range(arguments.repeats):
+            pairs.append({name: rate(run, requests, repeat, clock) for name, run in runs.items()})
+            if arguments.roofline:
+                ours = next(run for name, run in runs.items() if name.startswith("Decile"))
+                profiles.append(profiled(sampler, ours, requests, repeat))
     print_ratios(pairs)
-    write_json(arguments, measured | {"pairs": pairs, "ratios": ratios(pairs)})
+    for profile in profiles:
+        print(*(f"{name} {value:.2f}" for name, value in profile.items()), sep=", ")
+    results = {"pairs": pairs, "ratios": ratios(pairs), "profiles": profiles}
+    write_json(arguments, measured | results)
 
 
 def options() -> argparse.Namespace:
     """Parse the command line."""
     parser = benchmark_parser("probe", __doc__)
     add: Callable[..., Any] = parser.add_argument
-    add("--model", type=Path, metavar="FOLDER", help="a saved model (default: the embedded one)")
+    add(
+        "--model",
+        metavar="MODEL",
+        default="tiny",
+        help=f"the folder of a saved model, or {', '.join(NAMES)} (default tiny)",
+    )
     add("--shape", choices=SHAPES, help="instead: random weights in bfloat16 in this shape")
     add_ends(parser)
     add("--prompts", type=int, default=64, help="shuffled_objects prompts (default 64)")
@@ -74,6 +91,23 @@ def options() -> argparse.Namespace:
         help="compare vLLM, too, with these engine_args in JSON; on a GPU, gpu_memory_utilization "
         "must leave memory for the other samplers",
     )
+    add(
+        "--llama",
+        metavar="PYTHON",
+        help="compare llama.cpp, too, which this Python has as llama-cpp-python: with the model's "
+        "own GGUF file, and the same in float32; for a model of a wheel",
+    )
+    add(
+        "--llama-options",
+        default="--rows=64 --unified",
+        help="of benchmarks/llama_batches.py (default %(default)r, the fastest that were tried)",
+    )
+    add(
+        "--roofline",
+        action="store_true",
+        help="after each pair, profile Decile's sampler and time its matrix products alone, in "
+        "CPU seconds",
+    )
     add("--threads", type=int, default=1, help="torch threads (default 1, as in a sampler actor)")
     add(
         "--cpu-time",
@@ -82,16 +116,23 @@ def options() -> argparse.Namespace:
     )
     add("--device", help="cpu or cuda (default: cuda if available)")
     add_json(parser)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.llama and (arguments.shape or arguments.model not in IN_WHEELS):
+        parser.error(f"--llama needs --model {' or '.join(IN_WHEELS)}")
+    return arguments
 
 
 def load_runs(
-    arguments: argparse.Namespace, folder: Path, requests: list[Request]
-) -> tuple[dict[str, Run], dict[str, Any]]:
-    """The runs to compare by name, and what they run on."""
-    path = arguments.model or embedded_path("tiny")
+    arguments: argparse.Namespace, folder: Path, requests: list[Request], processes: ExitStack
+) -> tuple[TransformersSampler, dict[str, Run], dict[str, Any]]:
+    """Decile's sampler, the runs to compare by name, and what they run on."""
+    path = Path(arguments.model)
     if arguments.shape:
         save_random_model(arguments.shape, path := folder / arguments.shape, arguments.ends)
+    elif arguments.model in IN_WHEELS:
+        path = wheel_model(arguments.model).folder
+    elif arguments.model in EMBEDDED:
+        path = embedded_path(arguments.model)
     source = ModelSource(path.name, str(path), identity="unused: nothing is stored")
     start = time.perf_counter()
     sampler, loaded = TransformersSampler.load(source, arguments.device), time.perf_counter()
@@ -104,7 +145,62 @@ def load_runs(
         vllm = load_sampler(source, "vllm", engine_args=arguments.vllm)
         runs["vLLM"] = partial(sampled, vllm, arguments.tokens, 0)
         load_seconds["vLLM"] = time.perf_counter() - loaded
-    return runs, description(sampler, requests) | {"load_seconds": load_seconds}
+    if arguments.llama:
+        for kind, extra in {"float32": ["--float32"], "own file": []}.items():
+            command = [arguments.llama, LLAMA, str(wheel_file(arguments.model)), *extra]
+            command += arguments.llama_options.split()
+            command.append(f"--threads={arguments.threads}")
+            process = processes.enter_context(answering(command))
+            runs[f"llama.cpp, {kind}"] = partial(of_llama, process, sampler, arguments.tokens)
+    return sampler, runs, description(sampler, requests) | {"load_seconds": load_seconds}
+
+
+@contextmanager
+def answering(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that answers each line of its input with one, and has said that it is ready."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, stderr=subprocess.DEVNULL, text=True) as process:
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{command} does not start: run it to see why")
+        yield process
+        process.stdin.close()
+
+
+def of_llama(
+    process: subprocess.Popen[str],
+    sampler: TransformersSampler,
+    tokens: int,
+    requests: list[Request],
+    seed: int,
+) -> int:
+    """Tokens sampled by llama.cpp from the same prompts, without their texts."""
+    asked = {"prompts": sampler.rendered(requests), "samples": len(requests[0].samples)}
+    print(json.dumps(asked | {"tokens": tokens, "seed": seed}), file=process.stdin, flush=True)
+    return int(json.loads(process.stdout.readline())["tokens"])
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of those it has started, which still run."""
+    children = psutil.Process().children(recursive=True)
+    times = [child.cpu_times() for child in children if child.is_running()]
+    return time.process_time() + sum(each.user + each.system for each in times)
+
+
+def profiled(
+    sampler: TransformersSampler, run: Run, requests: list[Request], seed: int
+) -> dict[str, float]:
+    """Where a run's time goes, and what its matrix products take alone."""
+    profile = Profile(time.process_time)
+    with profile.measuring(sampler):
+        tokens = run(requests, seed)
+    alone = roofline(sampler.model, profile.shapes, time.process_time)
+    return profile.shares() | {
+        "tok/s": tokens / profile.seconds["all"],
+        "tok/s of the products alone": tokens / alone,
+        "share of the roofline": alone / profile.seconds["all"],
+        "MFLOP per token": operations(sampler.model, profile.shapes) / tokens / 1e6,
+        "GFLOP/s of the products alone": operations(sampler.model, profile.shapes) / alone / 1e9,
+    }
 
 
 def questions(prompts: int, samples: int) -> list[Request]:

@@ -6,6 +6,7 @@ It trains a cell of an experiments file, as Decile does or as a plain TRL script
 import argparse
 import json
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -60,9 +61,10 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Median seconds by part over the counted updates, and the memory in GiB.
 
-    Memory is None on a CPU. `allocated_gib` and `reserved_gib` are PyTorch's peaks of this process,
-    `rollout_gib` and `update_gib` what was allocated at the peaks of the two phases, and
-    `device_gib` is what all processes on the GPU occupy at the end, contexts included.
+    Memory is None on a CPU; `rss_gib` is the peak of the process. `allocated_gib` and
+    `reserved_gib` are PyTorch's peaks of this process, `rollout_gib` and `update_gib` what was
+    allocated at the peaks of the two phases, and `device_gib` is what all processes on the GPU
+    occupy at the end, contexts included.
     """
     torch.set_num_threads(1)
     plan = make_plan(load_config(arguments.file), arguments.experiment)
@@ -94,6 +96,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "parts": {part: statistics.median(update[part] for update in counted) for part in PARTS},
         "updates": clock.updates,
         "memory": clock.memory(),
+        "rss_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB,
         "estimate_gib": estimate(plan, cell, trainer.processing_class),
         # Smaller than the batch where a generation ran out of memory; a plain script would fail.
         "max_batch": min(getattr(trainer, "max_batch", 2**31), clock.rows),

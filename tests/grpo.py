@@ -17,6 +17,7 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
+from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord
@@ -77,9 +78,10 @@ def trainer_of(
     reward: dict[str, float] | None = None,
     allocation: AllocationEntry | None = None,
     known: Callable[[Sequence[Prompt]], History] | None = None,
+    model: ModelSource | None = None,
     **grpo: object,
 ) -> tuple[LiveGroupsTrainer, CellRecord]:
-    """A real trainer of one update of len(answers) groups on the embedded model.
+    """A real trainer of one update of len(answers) groups on the embedded model, or on `model`.
 
     Its adapter differs from the base model, so that the KL term has a gradient. `known`: what is
     known of its prompts, for an allocation.
@@ -94,6 +96,8 @@ def trainer_of(
     }
     changes = {"grpo": settings, "mask_dead_groups": masked, "reward": reward or {}}
     changes["allocation"] = allocation
+    if model:
+        changes["probe"] = cell.probe.model_copy(update={"model": model})
     cell = cell.model_copy(update=changes)
     pool, record = load_pool(cell.probe.dataset), CellRecord()
     subset = [

@@ -89,3 +89,10 @@ def test_every_row_is_drawn_once_within_the_limits(
         if not shared:
             assert len(batch) == 1 or len(batch) * batch[0].tokens <= limits.tokens
         started += count
+
+
+def test_prompts_that_are_read_in_one_pass_are_few_and_similar() -> None:
+    rows = rows_of([(300, 2), (200, 2), (100, 2), (50, 2), (50, 2)])
+    passes = [[row.request for row in part] for part in BatchLimits(256, read=400).passes(rows)]
+    assert passes == [[0, 0], [1, 1, 2, 2], [3, 3, 4, 4]]
+    assert [len(part) for part in BatchLimits(256).passes(rows)] == [10]

@@ -4,13 +4,14 @@ A row is one sample of a prompt. Rows come in order, those of a prompt together 
 prompts first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from math import ceil
 from typing import NamedTuple
 
 PROMPT_TOKENS = 131_072  # of the prompts of a batch, in all
+READ_TOKENS = 512  # on a CPU, of the prompts that are read at once: their layers fit its caches
 SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
 
 
@@ -24,10 +25,14 @@ class Row(NamedTuple):
 
 @dataclass
 class BatchLimits:
-    """The rows of a batch, and the tokens of its prompts, padding included, at most."""
+    """The rows of a batch, and the tokens of its prompts, padding included, at most.
+
+    `read`: tokens of the prompts that are read in one pass.
+    """
 
     rows: int
     tokens: int = PROMPT_TOKENS
+    read: int = PROMPT_TOKENS
 
     def halve(self) -> None:
         """Halve the limits; a batch of one row is always within them."""
@@ -47,6 +52,21 @@ class BatchLimits:
         most = max(1, min(self.rows, self.tokens // longest))
         rows = rows[: ceil(len(rows) / ceil(len(rows) / most))]
         return _of_first_prompts(rows, self.prompts(longest))
+
+    def passes(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """The rows in parts whose prompts are read in one pass: similar ones, with little padding.
+
+        The first prompt of a part is its longest.
+        """
+        part: list[Row] = []
+        for _, of_prompt in groupby(rows, key=lambda row: row.request):
+            more = [*of_prompt]
+            distinct = len({row.request for row in part}) + 1
+            if part and distinct * part[0].tokens > self.read:
+                yield part
+                part = []
+            part += more
+        yield part
 
     def joining(
         self, rows: Sequence[Row], started: int, running: int, prompts: int, longest: int

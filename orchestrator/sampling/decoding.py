@@ -8,9 +8,10 @@ prompt, V the vocabulary, N the columns of sampled tokens, H the key and value h
 heads per key head, and d the head size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -81,14 +82,20 @@ class SharedPrefixCache:
         at = (self.lengths + steps - 1)[:, None]
         return {"input_ids": new[:, None], "position_ids": at, "use_cache": False, "shared": self}
 
-    def concat(self, other: Self) -> Self:
-        """Add rows that have no tokens yet, and their prompts."""
-        for layer, added in zip(self.layers, other.layers, strict=True):
-            pairs = zip(layer.prompt, added.prompt, strict=True)
-            layer.prompt = [_concat_padded(old, new) for old, new in pairs]
-        self.owner = torch.cat([self.owner, other.owner + len(self.mask)])
-        self.mask = _concat_padded(self.mask[..., None], other.mask[..., None])[..., 0]
-        self.begin = torch.cat([self.begin, other.begin + self.columns])
+    def concat(self, others: Sequence[Self]) -> Self:
+        """Add rows that have no tokens yet, and their prompts; the others' own are dropped."""
+        for layers in zip(self.layers, *(other.layers for other in others), strict=True):
+            pairs = zip(*(layer.prompt for layer in layers), strict=True)
+            joined = [_concat_padded(each) for each in pairs]
+            for layer in layers:
+                layer.prompt = []  # of one layer at a time, two copies are in memory
+            layers[0].prompt = joined
+        counts = [len(each.mask) for each in (self, *others)]
+        first = [0, *accumulate(counts)]
+        owners = [each.owner + start for each, start in zip((self, *others), first, strict=False)]
+        self.owner = torch.cat(owners)
+        self.mask = _concat_padded([each.mask[..., None] for each in (self, *others)])[..., 0]
+        self.begin = torch.cat([self.begin, *(other.begin + self.columns for other in others)])
         self._arrange()
         return self
 
@@ -134,12 +141,13 @@ def _mask_bias(hidden: Tensor, dtype: torch.dtype) -> Tensor:
     return bias.masked_fill_(hidden, -torch.inf)[:, None, None]
 
 
-def _concat_padded(first: Tensor, second: Tensor) -> Tensor:
-    """Concatenated on axis 0; the shorter, on the last axis but one, is padded on its left."""
-    rows, length = len(first), max(first.shape[-2], second.shape[-2])
-    out = first.new_zeros(rows + len(second), *first.shape[1:-2], length, first.shape[-1])
-    out[:rows, ..., length - first.shape[-2] :, :] = first
-    out[rows:, ..., length - second.shape[-2] :, :] = second
+def _concat_padded(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenated on axis 0; shorter ones, on the last axis but one, are padded on their left."""
+    length = max(part.shape[-2] for part in parts)
+    rows = sum(map(len, parts))
+    out = parts[0].new_zeros(rows, *parts[0].shape[1:-2], length, parts[0].shape[-1])
+    for part, place in zip(parts, out.split([*map(len, parts)]), strict=True):
+        place[..., length - part.shape[-2] :, :] = part
     return out
 
 
@@ -285,10 +293,14 @@ class DecodeBatch:
         newest = self.tokens.gather(1, self.steps[:, None] - 1)[:, 0]
         return self.prompts.step_inputs(newest, self.steps)
 
-    def concat(self, other: "DecodeBatch") -> "DecodeBatch":
-        """These rows followed by those of `other`, which have no tokens yet."""
-        prompts = self.prompts.concat(other.prompts)  # type: ignore[union-attr, arg-type]
-        parts = {name: torch.cat([part, other.parts[name]]) for name, part in self.parts.items()}
+    def concat(self, others: "Sequence[DecodeBatch]") -> "DecodeBatch":
+        """These rows followed by those of the others, which have no tokens yet."""
+        if not others:
+            return self
+        prompts: Any = self.prompts
+        prompts = prompts.concat([other.prompts for other in others])
+        more = [other.parts for other in others]
+        parts = {n: torch.cat([part, *(p[n] for p in more)]) for n, part in self.parts.items()}
         return DecodeBatch(prompts, **parts)
 
     def running(self) -> "DecodeBatch":

@@ -31,7 +31,13 @@ from orchestrator.sampling.base import (
     TokenSampler,
     cut_at_stop,
 )
-from orchestrator.sampling.batches import SHRINK_BELOW, BatchLimits, Row
+from orchestrator.sampling.batches import (
+    PROMPT_TOKENS,
+    READ_TOKENS,
+    SHRINK_BELOW,
+    BatchLimits,
+    Row,
+)
 from orchestrator.sampling.decoding import (
     DecodeBatch,
     RepeatedPrefixCache,
@@ -86,7 +92,8 @@ class TransformersSampler(TokenSampler):
         self.model, self.tokenizer = model, tokenizer
         self.chat_template_kwargs = chat_template_kwargs or {}
         on_cpu = self._device().type == "cpu"
-        self.limits = BatchLimits(rows_per_batch or (256 if on_cpu else 128))
+        rows, read = (256, READ_TOKENS) if on_cpu else (128, PROMPT_TOKENS)
+        self.limits = BatchLimits(rows_per_batch or rows, read=read)
         # The forward of a PEFT wrapper has no signature of its own; the base model's has.
         self.base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.context = context_of(self.base.config.to_dict()) or inf
@@ -179,8 +186,7 @@ class TransformersSampler(TokenSampler):
         todo = [Row(i, s, len(prompts[i])) for i in order for s in requests[i].samples]
         with evaluating(self.model):
             while todo:
-                joins = attends_plainly(self.base)
-                rows = todo if joins else self.limits.whole_batch(todo)
+                rows = todo if self._joins() else self.limits.whole_batch(todo)
                 try:
                     with allocation_errors():
                         for ended in self._decode(rows, prefill, settings):
@@ -220,9 +226,12 @@ class TransformersSampler(TokenSampler):
             running = len(batch.ended) if batch else 0
             read = tuple(batch.prompts.mask.shape) if batch else (0, 0)
             if count := self.limits.joining(rows, started, running, *read):
-                new = prefill(rows[started : started + count])
-                new.slots += started
-                started, batch = started + count, batch.concat(new) if batch else new
+                more = rows[started : started + count]
+                parts = self.limits.passes(more) if self._joins() else [more]
+                new, *others = map(prefill, parts)
+                new = new.concat(others)
+                new.slots = torch.arange(started, started + count, device=eos.device)
+                started, batch = started + count, batch.concat([new]) if batch else new
             if batch is None:
                 return
             batch.step(settings, eos)
@@ -234,6 +243,10 @@ class TransformersSampler(TokenSampler):
                 batch, counted_ends = batch.running() if alive else None, 0
             if batch:
                 batch.logits = self._forward(**batch.step_inputs())
+
+    def _joins(self) -> bool:
+        """Whether rows can be added to a batch."""
+        return attends_plainly(self.base)
 
     def _count_ended(self, more: int) -> int:
         """Say how many more rows have ended; returns that."""
@@ -262,7 +275,7 @@ class TransformersSampler(TokenSampler):
             position_ids=(mask.cumsum(-1) - 1).clamp_(min=0),
             past_key_values=cache,
         )
-        kind = SharedPrefixCache if attends_plainly(self.base) else RepeatedPrefixCache
+        kind = SharedPrefixCache if self._joins() else RepeatedPrefixCache
         return DecodeBatch(
             prompts=kind(cache, mask, owner),
             logits=logits[owner],

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -203,6 +204,11 @@ class _EndedBar(tqdm):  # type: ignore[misc]
     def __init__(self, *args: Any, on_ended: Callable[[int], None], **options: Any) -> None:
         super().__init__(*args, **{**options, "disable": True})
         self.on_ended = on_ended
+
+    @property
+    def format_dict(self) -> Any:
+        """vLLM divides by the time elapsed, which is 0 of a disabled bar."""
+        return {**super().format_dict, "elapsed": inf}
 
     def update(self, n: float | None = 1) -> bool | None:
         """Draw nothing."""

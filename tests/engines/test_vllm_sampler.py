@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from vllm_models import RANK, WINDOW, comparable, random_model, without_ids
 
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
-from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.base import Listener, SamplingError, listening
 from orchestrator.sampling.model import ModelSource
 
 SETTINGS = SamplingSettings(max_completion_length=24, seed=3)
@@ -51,6 +51,20 @@ def test_a_sample_depends_on_its_seed_prompt_and_index_alone(engine: Any) -> Non
     some = [each._replace(samples=[3, 1]) for each in reversed(REQUESTS[::3])]
     again = engine.sample(some, SETTINGS)
     assert again == [[each[3], each[1]] for each in reversed(drawn[::3])]
+
+
+def test_a_listener_is_told_of_what_has_ended_while_the_rest_is_drawn(engine: Any) -> None:
+    unfinished: list[int] = []
+
+    def on_ended(more: int) -> None:
+        unfinished.extend([engine.llm.llm_engine.get_num_unfinished_requests()] * more)
+
+    requests = [each._replace(limit=2 + i) for i, each in enumerate(REQUESTS)]
+    with listening(engine, Listener(on_ended)):
+        drawn = engine.sample([request("long", [0], 300), *requests], SETTINGS)
+    assert len(unfinished) == sum(len(row) for row in drawn[1:]) == 4 * len(REQUESTS)
+    assert unfinished[0] > 0 == unfinished[-1]
+    assert drawn[1:] == engine.sample(requests, SETTINGS)
 
 
 def test_greedy_answers_are_those_of_our_sampler(engine: Any, reference: Any) -> None:
