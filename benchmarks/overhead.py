@@ -31,6 +31,7 @@ from orchestrator.planning.pools import load_pool
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish
 from orchestrator.training.trial import Report
 
@@ -55,7 +56,7 @@ def stub_cell(cell: Cell, storage: str, report: Report) -> None:
     samples = ProbeFolder(store, cell.baseline, pool.test, pool.task).samples()
     for update in (0, cell.updates):
         record.add_evaluation(as_evaluation(samples, update, pool.tiers("test")))
-    store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
+    CellFolder(store, cell.cell_id).save_settings(cell)
     finish(store, cell, record, {})
 
 

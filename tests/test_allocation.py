@@ -20,7 +20,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.errors import UserError
 from orchestrator.training.online import Chooser, Rollout
-from orchestrator.training.record import running_ledger
+from orchestrator.training.record import ledger as ledger_of
 from orchestrator.training.rollouts import with_rewards
 from policies import Groups, History, PolicyError, get_allocation, groups_of, more_of
 from tasks import Prompt
@@ -398,7 +398,7 @@ def test_rollouts_move_to_a_prompt_until_one_is_right(tmp_path: Path) -> None:
     batch = chooser.batch(1, 12, generate, rows_of(chooser, 2, 0, 3))
     assert batch.sizes == [2, 6, 4], "the third has used the last of twelve before its first right"
     assert [len(row["tokens"]) for row in record.rows] == [2, 6, 4]
-    ledger = running_ledger(cell, 5, record, [], 1.0)
+    ledger = ledger_of(cell, 5, record, [], 1.0)
     assert (ledger["smallest_group"], ledger["largest_group"], ledger["rollouts"]) == (2, 6, 12)
 
 
@@ -411,7 +411,7 @@ def test_a_rest_of_a_group_counts_as_rollouts_and_not_as_a_group(tmp_path: Path)
     assert batch.sizes == [4, 4, 4] and batch.kept is None
     assert [row["outcomes"].count("correct") for row in record.rows] == [0, 2, 2]
     assert [len(row["outcomes"]) for row in record.discarded or []] == [12, 12, 12]
-    ledger = running_ledger(cell, 5, record, [], 1.0)
+    ledger = ledger_of(cell, 5, record, [], 1.0)
     assert (ledger["rollouts"], ledger["discarded_rollouts"], ledger["discarded"]) == (48, 36, 0)
     assert (ledger["live"], ledger["all_wrong"]) == (2, 1)
     metrics, lost = record.metrics(1), record.discarded_table()

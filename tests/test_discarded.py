@@ -157,10 +157,9 @@ def test_running_means_have_the_bits_of_sums_from_the_start(
 @given(DRAWN)
 def test_the_ledger_counts_what_was_discarded(cell: Cell, drawn: list[tuple[dict, bool]]) -> None:
     kept, lost = split(drawn)
-    tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
     log = [{"update": 5, "name": "num_tokens", "value": 1000.0}]
-    usage = ledger(cell, cell.size, tables[0], log, 1.0, tables[1])
-    trained = ledger(cell, cell.size, tables[0], log, 1.0)
+    usage = ledger(cell, cell.size, GroupRecorder(kept, lost), log, 1.0)
+    trained = ledger(cell, cell.size, GroupRecorder(kept), log, 1.0)
     assert usage["rollouts"] == trained["rollouts"] + usage["discarded_rollouts"]
     assert usage["generated_tokens"] == 6 * len(drawn)
     assert usage["prompt_tokens"] == 1000 - 6 * len(drawn)
@@ -174,9 +173,8 @@ def test_the_ledger_counts_what_was_discarded(cell: Cell, drawn: list[tuple[dict
 def test_an_update_without_a_kept_group_is_not_one_of_the_kl_term(cell: Cell) -> None:
     pulled = cell.model_copy(update={"grpo": cell.grpo | {"beta": 0.1}})
     kept, lost = [group(2, "a", DEAD)], [group(1, "a", DEAD), group(3, "a", DEAD)]
-    tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
-    assert ledger(pulled, cell.size, tables[0], [], 1.0, tables[1])["kl_only_updates"] == 1
     recorder = GroupRecorder(kept, lost)
+    assert ledger(pulled, cell.size, recorder, [], 1.0)["kl_only_updates"] == 1
     text = explain_dead_groups(cell, recorder.tallies[1], lambda policy: 0.0, lambda: 0.5)
     assert text is not None and text.startswith("every group drawn was discarded")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.evaluation.groups import GroupRecorder, is_live, kind_of
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import GROUPS
-from orchestrator.training.record import CellRecord, ledger, running_ledger
+from orchestrator.training.record import CellRecord, ledger, recorded_groups
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def group(update: int, prompt: str, outcomes: list[str], tokens: int = 3) -> dic
 
 def of(cell: Cell, rows: list[dict], last: int = 0, size: int = 8) -> dict[str, float]:
     log = [{"update": u, "name": "loss", "value": 0.0} for u in range(1, last + 1)]
-    return ledger(cell, size, pa.Table.from_pylist(rows, schema=GROUPS), log, 2.0)
+    return ledger(cell, size, GroupRecorder(rows), log, 2.0)
 
 
 OUTCOME = st.sampled_from(["correct", "wrong", "truncated", "error"])
@@ -62,8 +62,8 @@ def test_the_ledger_agrees_with_a_plain_count(cell: Cell, rows: list[dict]) -> N
         for name, value in (("num_tokens", 1000.0 * u), ("loss", -1.0))
     ]
     table = pa.Table.from_pylist(rows, schema=GROUPS)
-    usage = ledger(cell, 8, table, log, 12.3456)
-    assert usage == running_ledger(cell, 8, GroupRecorder(rows), log, 12.3456)
+    usage = ledger(cell, 8, recorded_groups({"groups": table}), log, 12.3456)
+    assert usage == ledger(cell, 8, GroupRecorder(rows), log, 12.3456)
     tokens = sum(sum(r["tokens"]) for r in rows)
     assert usage["generated_tokens"] == tokens
     assert usage["prompt_tokens"] == 5000 - tokens

@@ -28,7 +28,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
-from orchestrator.training.record import CellRecord, finish, ledger
+from orchestrator.training.record import CellRecord, finish, ledger, recorded_groups
 from orchestrator.training.refresh import Refresher, refreshed_rows
 from orchestrator.training.workers import Workers
 from tasks import Prompt
@@ -181,8 +181,8 @@ def test_the_ledger_counts_refreshes_in_totals_only(tmp_path: Path) -> None:
         "prompt_tokens": without["prompt_tokens"] - 42,  # of the tokens that TRL logged
     }
     assert "refreshed" not in without
-    table = record.groups.refreshed_table()
-    assert ledger(cell, 8, record.groups.table(), record.log, 12.5, None, table) == counted
+    groups = recorded_groups(record.tables())
+    assert ledger(cell, 8, groups, record.log, 12.5) == counted
 
 
 def test_a_record_with_refreshes_survives_a_checkpoint_and_the_end(tmp_path: Path) -> None:

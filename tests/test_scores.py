@@ -232,11 +232,11 @@ def test_phantom_groups_are_counted_beside_those_that_are_live_by_correctness(
     metrics = training_metrics(table)[1]
     assert metrics["train/rewarded_pct"] == pytest.approx(200 / 3)
     assert metrics["train/phantom_pct"] == pytest.approx(100 / 3)
-    counted = ledger(cell, 8, table, [], 1.0)
+    counted = ledger(cell, 8, GroupRecorder(table.to_pylist()), [], 1.0)
     assert (counted["live"], counted["rewarded"], counted["phantom"]) == (2, 2, 1)
     plain = GroupRecorder()
     plain.add(1, with_rewards(cell, 1, live, 2), 2)
-    assert "phantom" not in ledger(cell, 8, plain.table(), [], 1.0)
+    assert "phantom" not in ledger(cell, 8, GroupRecorder(plain.table().to_pylist()), [], 1.0)
     assert "train/phantom_pct" not in training_metrics(plain.table())[1]
 
 

@@ -61,13 +61,13 @@ def gpu_names() -> str:
 def smoke_test(gpus: float = 1) -> str:
     """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
     from orchestrator.config.catalog import load_config
+    from orchestrator.pipeline.estimate import finished_results
     from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.planning.plan import make_plan
     from orchestrator.storage.store import Store
     from orchestrator.tracking import default_tracking_uri
-    from orchestrator.training.cell_folder import CellFolder
 
     with tempfile.TemporaryDirectory(prefix="decile-smoke-test-") as folder:
         file = Path(folder) / "experiments.yaml"
@@ -77,9 +77,7 @@ def smoke_test(gpus: float = 1) -> str:
         outcome = run_experiment(Run(plan, store, progress), default_tracking_uri(store))
         if outcome.failed:
             raise RuntimeError("; ".join(outcome.failed.values()))
-        result = CellFolder(store, plan.cells[0].cell_id).result()
-    if result is None:
-        raise RuntimeError("its result is missing")
+        [result] = finished_results(plan, store).values()
     ledger = result.ledger
     return (
         f"{ledger.updates:.0f} updates in {ledger.seconds:.1f} s, "

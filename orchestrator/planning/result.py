@@ -2,18 +2,15 @@
 
 from typing import Annotated, Any
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    NonNegativeInt,
-    PlainSerializer,
-)
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, PlainSerializer
 
 Number = int | float  # stays what it was in the file: 3 is not written as 3.0
-Amount = NonNegativeInt | Annotated[FiniteFloat, Field(ge=0)]
+Amount = Annotated[int, Field(ge=0)] | Annotated[FiniteFloat, Field(ge=0)]
+Moment = Annotated[
+    AwareDatetime,
+    Field(strict=False),
+    PlainSerializer(lambda at: at.isoformat(timespec="milliseconds")),
+]
 
 
 class _Stored(BaseModel):
@@ -80,9 +77,5 @@ class Result(_Stored):
     ledger: Ledger
     timing: Timing = Timing()
     versions: dict[str, str]
-    finished_at: Annotated[
-        AwareDatetime | None,
-        Field(strict=False),
-        PlainSerializer(lambda at: at and at.isoformat(timespec="milliseconds")),
-    ] = None
+    finished_at: Moment | None = None
     same_as: str | None = None

@@ -267,9 +267,14 @@ class CellFolder:
         info = self.store.fs.get_file_info(self.store.path(self.place, RESULT))
         return info.mtime.astimezone(UTC) if info.mtime else None
 
+    @staticmethod
+    def checkpoint_name(update: int) -> str:
+        """The own name of a checkpoint's folder, in the store and where the trainer writes."""
+        return f"checkpoint-{update}"
+
     def checkpoint_place(self, update: int) -> str:
         """The folder of the checkpoint after `update` updates."""
-        return f"{self.place}/{checkpoint_name(update)}"
+        return f"{self.place}/{self.checkpoint_name(update)}"
 
     def checkpoints(self, *, complete: bool = True) -> list[int]:
         """After which updates there are checkpoints, ascending; `complete`: with a manifest."""
@@ -502,11 +507,6 @@ class CellFolder:
 def cell_state(store: Store, cell: Cell) -> CellState:
     """How far a cell has come."""
     return CellFolder(store, cell.cell_id).state(cell)
-
-
-def checkpoint_name(update: int) -> str:
-    """The folder's own name, in the store and where the trainer writes."""
-    return f"checkpoint-{update}"
 
 
 def write_tables(store: Store, place: str, tables: Mapping[str, pa.Table]) -> dict[str, FileProof]:

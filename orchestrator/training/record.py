@@ -6,8 +6,8 @@ with a file that fails verification, is not used, but the one before it. At the 
 move to the cell's folder, and `result.json` is written last of all: a cell is finished when that
 file exists.
 
-The ledger, what a cell consumed, is counted while it trains (`running_ledger`) and from the stored
-tables at the end (`ledger`): the two agree, and `stats/fairness.py` compares those of the cells.
+The ledger, what a cell consumed, is counted while it trains and from the stored tables at the end:
+the two agree, and `stats/fairness.py` compares those of the cells.
 """
 
 import importlib.metadata
@@ -50,15 +50,9 @@ LogRow = Mapping[str, Any]
 
 
 def ledger(
-    cell: Cell,
-    size: int,
-    groups: pa.Table,
-    log: Sequence[LogRow],
-    seconds: float,
-    discarded: pa.Table | None = None,
-    refreshed: pa.Table | None = None,
+    cell: Cell, size: int, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
 ) -> dict[str, float]:
-    """The ledger of a cell from its `groups` table and its log (rows of update, name, value).
+    """The ledger of a cell from its groups so far and its log (rows of update, name, value).
 
     `size` is the number of prompts in its subset, which may be smaller than the budget.
 
@@ -83,14 +77,6 @@ def ledger(
     Of tasks of several turns: turns of the model, tool_calls, tool_errors (calls answered with an
     error), tool_tokens (written by the environment, not generated), environment_seconds.
     """
-    lost, again = (None if t is None else t.to_pylist() for t in (discarded, refreshed))
-    return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), lost, again), log, seconds)
-
-
-def running_ledger(
-    cell: Cell, size: int, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
-) -> dict[str, float]:
-    """The ledger so far, from counts that are kept while recording."""
     counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
     again = groups.refreshed_tally
     generated = counts.generated_tokens + lost.generated_tokens + again.generated_tokens
@@ -256,6 +242,7 @@ class CellRecord:
             manifest["seconds"],
             manifest.get("evaluation_seconds", 0.0),
             manifest.get("peak_gib", 0.0),
+            manifest.get("start_seconds", 0.0),
         )
 
     def add_evaluation(self, evaluation: pa.Table) -> None:
@@ -281,13 +268,11 @@ class CellRecord:
 
     def ledger(self, cell: Cell, size: int) -> dict[str, float]:
         """What the cell, with a subset of `size`, consumed, recounted from the recorded groups."""
-        tables = self.tables()
-        more = (tables.get(DISCARDED), tables.get(REFRESHED))
-        return ledger(cell, size, tables["groups"], self.log, self.seconds, *more)
+        return ledger(cell, size, recorded_groups(self.tables()), self.log, self.seconds)
 
     def running_ledger(self, cell: Cell, size: int) -> dict[str, float]:
         """The same from counts that are kept while recording, without tables."""
-        return running_ledger(cell, size, self.groups, self.log, self.seconds)
+        return ledger(cell, size, self.groups, self.log, self.seconds)
 
     def save(
         self,
@@ -415,15 +400,8 @@ def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
     if finished is None or own.is_training() or (adapter := own.copy_adapter(source)) is None:
         return False
     result, tables = finished
-    record = CellRecord(
-        recorded_groups(tables),
-        tables["evaluations"],
-        tables["log"].to_pylist(),
-        result.ledger.seconds,
-        result.timing.evaluation_seconds,
-        result.timing.peak_gib,
-        result.timing.start_seconds,
-    )
+    numbers = result.timing.as_json() | {"seconds": result.ledger.seconds}
+    record = CellRecord.of(Checkpoint(result.updates, numbers, tables))
     own.save_settings(cell)
     finish(store, cell, record, result.versions, adapter, same_as=other.cell_id)
     return True

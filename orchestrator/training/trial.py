@@ -37,13 +37,7 @@ from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
 from orchestrator.training.activity import Activity
-from orchestrator.training.cell_folder import (
-    MANIFEST,
-    CellFolder,
-    Checkpoint,
-    StopDecision,
-    checkpoint_name,
-)
+from orchestrator.training.cell_folder import MANIFEST, CellFolder, Checkpoint, StopDecision
 from orchestrator.training.early_stopping import interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, finish_trained, versions
@@ -82,20 +76,20 @@ class Checkpoints:
 
     def restored(self, update: int) -> Path:
         """The local folder of a complete checkpoint of the store."""
-        folder = self.folder / checkpoint_name(update)
+        folder = self.folder / self.cell.checkpoint_name(update)
         if not self.store.local:
             self.store.copy_out(folder, self.cell.checkpoint_place(update))
         return folder
 
     def keep(self, update: int) -> None:
         """Upload this process's files of a checkpoint, which has no manifest yet."""
-        folder = self.folder / checkpoint_name(update)
+        folder = self.folder / self.cell.checkpoint_name(update)
         if not self.store.local and folder.is_dir():
             self.store.copy_in(folder, self.cell.checkpoint_place(update))
 
     def files(self, update: int) -> dict[str, FileProof]:
         """Every file of a checkpoint by its path from there; on a local disk, all are flushed."""
-        files = local_files(self.folder / checkpoint_name(update))
+        files = local_files(self.folder / self.cell.checkpoint_name(update))
         place = self.cell.checkpoint_place(update)
         for file in self.store.sizes(place):
             if file not in files and is_stored(file):  # of another process
