@@ -131,8 +131,11 @@ class ChildError(RuntimeError):
     """A child cannot start, for this `reason`."""
 
     def __init__(self, target: str, reason: str) -> None:
-        super().__init__(f"{target} {reason}")
-        self.reason = reason
+        super().__init__(target, reason)  # which a copy or a pickle of an exception is made of
+        self.target, self.reason = target, reason
+
+    def __str__(self) -> str:
+        return f"{self.target} {self.reason}"
 
 
 class _Child:

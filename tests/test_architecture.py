@@ -1,10 +1,14 @@
 """The architecture: which package may import which, how long code may get, generated files."""
 
 import ast
+import copy
+import inspect
 import json
+import pickle
 import re
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 import yaml
@@ -474,3 +478,27 @@ def test_nothing_is_packed_to_fit() -> None:
 
 def test_a_packed_line_is_noticed() -> None:
     assert [*packed(ast.parse("f(*(a, b), c=1)"))] and [*packed(ast.parse("'s' * (n > 1)"))]
+
+
+def exceptions() -> Iterator[type[BaseException]]:
+    """Every exception of the packages that takes arguments of its own."""
+    for name, path in source_modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+            bases = " ".join(map(ast.unparse, node.bases))
+            if "__init__" in methods and re.search(r"Error|Exception", bases):
+                yield getattr(import_module(name), node.name)
+
+
+def test_exceptions_survive_copies_and_pickles() -> None:
+    """Ray copies what a trial raises, which calls the class with the exception's `args`."""
+    kinds = [*exceptions()]
+    assert len(kinds) >= 3
+    for kind in kinds:
+        names = [*inspect.signature(kind).parameters]
+        error = kind(*(f"the {name}" for name in names))
+        for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+            assert type(other) is kind and str(other) == str(error)
+            assert vars(other) == vars(error)

@@ -68,7 +68,11 @@ class ClaimError(ValueError):
     """A claim that does not parse, or that cannot be judged; says what to write instead."""
 
     def __init__(self, text: str, reason: str) -> None:
-        super().__init__(f"claim {shortened(text, 200)}: {reason}")
+        super().__init__(text, reason)
+        self.text, self.reason = text, reason
+
+    def __str__(self) -> str:
+        return f"claim {shortened(self.text, 200)}: {self.reason}"
 
 
 class Reading(NamedTuple):

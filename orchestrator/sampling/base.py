@@ -123,8 +123,11 @@ class Interrupted(SamplingError):
     """Some completions could not be drawn; `drawn` is what `sample` returns, None for each."""
 
     def __init__(self, message: str, drawn: "list[list[Completion | None]]") -> None:
-        super().__init__(message)
-        self.drawn = drawn
+        super().__init__(message, drawn)
+        self.message, self.drawn = message, drawn
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Listener:

@@ -5,6 +5,8 @@ its trial. A trial that dies is retried and resumes from its last complete check
 would be the same every time is not.
 """
 
+import ctypes
+import gc
 import json
 import logging
 import os
@@ -187,6 +189,19 @@ def trainable(config: dict[str, Any], train: Train) -> None:
     except SmallerBatch:
         tune.report({"smaller_batch": True})
         raise
+    finally:
+        _free_memory()
+
+
+def _free_memory() -> None:
+    """Give back what a cell used, since the next one runs in the same process, in another thread.
+
+    A trainer and its model refer to each other; and what a thread has freed, glibc keeps in an
+    arena of that thread, which was seen to add 4 GB for each cell of 135 million parameters.
+    """
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # not on macOS
+        trim(0)
 
 
 @contextmanager
