@@ -108,7 +108,7 @@ def _end_with_owner(lifeline: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-START_LIMIT = 120.0  # seconds for a child's imports on a busy machine
+START_LIMIT = 600.0  # seconds for a child's imports: two minutes were too few at a load of 30
 MEMORY = 2 * 2**30  # bytes of address space beyond what the imports need
 RECYCLE = 20_000  # calls after which a child is replaced, so that its caches stay bounded
 CHUNK = 64  # calls sent at once
