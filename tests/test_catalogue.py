@@ -93,7 +93,9 @@ def with_local_data(folder: Path) -> Path:
     entries: dict[str, Any] = {n: {"task": n} for n in used if n in paths} | content["datasets"]
     for entry in entries.values():
         options: Mapping[str, Any] = entry.get("options", {})
-        if entry["task"] != "shuffled_objects" or options.get("source") == "bbh":
+        if entry["task"] in paths and (
+            entry["task"] != "shuffled_objects" or options.get("source") == "bbh"
+        ):
             entry["options"] = {**options, "path": str(paths[entry["task"]])}
     file = folder / "experiments.yaml"
     file.write_text(yaml.safe_dump(content | {"datasets": entries}))

@@ -84,30 +84,6 @@ def ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
-    played = total([counts, lost, again])
-    episodes = {
-        "turns": played.turns,
-        "tool_calls": played.tool_calls,
-        "tool_errors": played.tool_errors,
-        "tool_tokens": played.tool_tokens,
-        "environment_seconds": round(played.environment_seconds, 3),
-    }
-    shaped = {"rewarded": counts.rewarded, "phantom": counts.phantom} if counts.shaped else {}
-    discarded = {
-        "discarded": lost.groups,
-        "discarded_live": lost.live,
-        "discarded_rollouts": lost.rollouts,
-        "discarded_tokens": lost.generated_tokens,
-    }
-    refreshed = {
-        "refreshed": again.groups,
-        "refreshed_rollouts": again.rollouts,
-        "refreshed_tokens": again.generated_tokens,
-    }
-    sizes = {
-        "smallest_group": min(groups.sizes, default=0),
-        "largest_group": max(groups.sizes, default=0),
-    }
     return {
         "prompts": len(groups.seen),
         "epochs": groups.seen.total() / size,
@@ -125,12 +101,43 @@ def ledger(
         "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
         "seconds": round(seconds, 3),
         "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
-        **(sizes if cell.allocation else {}),
-        **shaped,
-        **({} if groups.discarded is None else discarded),
-        **({} if groups.refreshed is None else refreshed),
-        **(episodes if played.turns else {}),
+        **_optional_entries(cell, groups),
     }
+
+
+def _optional_entries(cell: Cell, groups: GroupRecorder) -> dict[str, float]:
+    """The entries of a ledger that only some cells have."""
+    counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
+    again = groups.refreshed_tally
+    played = total([counts, lost, again])
+    entries: dict[str, float] = {}
+    if cell.allocation:
+        entries["smallest_group"] = min(groups.sizes, default=0)
+        entries["largest_group"] = max(groups.sizes, default=0)
+    if counts.shaped:
+        entries |= {"rewarded": counts.rewarded, "phantom": counts.phantom}
+    if groups.discarded is not None:
+        entries |= {
+            "discarded": lost.groups,
+            "discarded_live": lost.live,
+            "discarded_rollouts": lost.rollouts,
+            "discarded_tokens": lost.generated_tokens,
+        }
+    if groups.refreshed is not None:
+        entries |= {
+            "refreshed": again.groups,
+            "refreshed_rollouts": again.rollouts,
+            "refreshed_tokens": again.generated_tokens,
+        }
+    if played.turns:
+        entries |= {
+            "turns": played.turns,
+            "tool_calls": played.tool_calls,
+            "tool_errors": played.tool_errors,
+            "tool_tokens": played.tool_tokens,
+            "environment_seconds": round(played.environment_seconds, 3),
+        }
+    return entries
 
 
 def pulls_to_base(cell: Cell) -> bool:
