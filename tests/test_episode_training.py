@@ -247,7 +247,7 @@ def outcome(store: Store, cell: Cell) -> tuple[Any, ...]:
     finished = CellFolder(store, cell.cell_id).finished()
     assert finished is not None
     result, tables = finished
-    ledger = {k: v for k, v in result["ledger"].items() if "seconds" not in k}
+    ledger = {k: v for k, v in result.ledger.as_json().items() if "seconds" not in k}
     adapter = store.read_bytes("cells", cell.cell_id, "adapter", "adapter_model.safetensors")
     groups = without_seconds(tables["groups"].to_pylist())
     order = [(name, "ascending") for name in ("update", "prompt_id", "sample")]

@@ -87,11 +87,10 @@ def test_one_page_and_a_cell_agree(idea: ModuleType, tmp_path: Path) -> None:
 
     model, live = idea.train(path, tokenizer, [train[i] for i in subset], 0, UPDATES, TOKENS, 1e-3)
     accuracy = idea.sample(model, tokenizer, test, 4, TOKENS).mean()
-    before, after = result["accuracy_base"], result["accuracy_final"]
-    print(before, after, accuracy, live, result["learnable_pct"])
+    before, after = result.accuracy_base, result.accuracy_final
     assert accuracy > before + 0.1 and after > before + 0.1
     assert abs(accuracy - after) < 0.2
-    assert abs(live - result["learnable_pct"]) < 25
+    assert abs(live - result.learnable_pct) < 25
 
 
 def test_its_interval_is_that_of_seeds_and_questions(idea: ModuleType) -> None:
