@@ -174,8 +174,13 @@ def of_llama(
     seed: int,
 ) -> int:
     """Tokens sampled by llama.cpp from the same prompts, without their texts."""
-    asked = {"prompts": sampler.rendered(requests), "samples": len(requests[0].samples)}
-    print(json.dumps(asked | {"tokens": tokens, "seed": seed}), file=process.stdin, flush=True)
+    job = {
+        "prompts": sampler.rendered(requests),
+        "samples": len(requests[0].samples),
+        "tokens": tokens,
+        "seed": seed,
+    }
+    print(json.dumps(job), file=process.stdin, flush=True)
     return int(json.loads(process.stdout.readline())["tokens"])
 
 

@@ -21,7 +21,14 @@ from orchestrator.plugins.user_code import place_of, user_errors
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.checks import check_marker
 from orchestrator.sampling import Request, load_sampler
-from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings, drawn
+from orchestrator.sampling.base import (
+    Completion,
+    Listener,
+    SamplingError,
+    SamplingSettings,
+    drawn,
+    listening,
+)
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.candidates import kept_groups, next_ids
 from orchestrator.selection.subsets import SubsetRequest, narrowest, select
@@ -205,6 +212,42 @@ def test_an_engine_that_fails_is_named(mine: Path, results: Any, words: str) -> 
     assert words.format(file=mine, line=line("self.results if")) in str(caught.value)
     engine.results = [[GOOD, GOOD], [GOOD]]
     assert drawn(engine, REQUESTS, SamplingSettings()) == engine.results
+
+
+@pytest.mark.parametrize(
+    ("place", "completion", "words"),
+    [
+        ((2, 0), GOOD, "on_completion() got 2, 0"),
+        ((1, 1), GOOD, "on_completion() got 1, 1"),
+        ((0, -1), GOOD, "on_completion() got 0, -1"),
+        ((0, "a"), GOOD, "TypeError"),
+        ((0, 0), "x", "on_completion() got 'x' as a completion"),
+        ((0, 0), Completion("x", 1.5, "stop"), "tokens=1.5"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_an_engine_tells_is_checked_before_it_is_stored(
+    mine: Path, place: Any, completion: Any, words: str
+) -> None:
+    engine: Any = load_sampler(ModelSource("m", "m", "m"), "code_of_mine:Engine")
+    engine.results, complete = [[GOOD, GOOD], [GOOD]], list[Any]()
+    sample = type(engine).sample
+
+    def telling(requests: Any, settings: Any) -> Any:
+        engine.listener.on_completion(*told)
+        return sample(engine, requests, settings)
+
+    engine.sample = telling
+    listener = Listener(lambda more: None, lambda *values: complete.append(values))
+    told = (0, 1, GOOD)
+    with listening(engine, listener):
+        drawn(engine, REQUESTS, SamplingSettings())
+        assert complete == [told] and engine.listener is listener
+        told = (*place, completion)
+        with pytest.raises(SamplingError) as caught:
+            drawn(engine, REQUESTS, SamplingSettings())
+    assert complete == [(0, 1, GOOD)] and engine.listener is None
+    assert str(caught.value).startswith("engine code_of_mine:Engine: ")
+    assert words in str(caught.value)
 
 
 def test_an_engine_that_cannot_be_loaded_is_named(mine: Path) -> None:

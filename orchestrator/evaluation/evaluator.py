@@ -1,6 +1,5 @@
 """Evaluates a cell on its test sets, with its trainer's model or with an engine afterwards."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.probing.samples import sample_and_mark
-from orchestrator.sampling.base import Listener, Sampler
+from orchestrator.sampling.base import Listeners, Sampler, nobody
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 
@@ -36,9 +35,7 @@ class Evaluator:
             tables.append(self._rows(samples, 0, extra))
         return pa.concat_tables(tables)
 
-    def evaluate(
-        self, sampler: Sampler, update: int, listeners: Callable[[int], Listener] | None = None
-    ) -> pa.Table:
+    def evaluate(self, sampler: Sampler, update: int, listeners: Listeners = nobody) -> pa.Table:
         """The test set under the sampler's weights, and at the end all other sets.
 
         `listeners` gives what is told of each set, by the number of its completions.
@@ -56,7 +53,7 @@ class Evaluator:
         sampler: Any,
         pool: Pool,
         spec: ProbeSpec,
-        listeners: Callable[[int], Listener] | None,
+        listeners: Listeners,
     ) -> pa.Table:
         """Marked samples of a test set; workers share the questions."""
         questions = pool.test[self.rank :: self.workers]
@@ -64,7 +61,7 @@ class Evaluator:
         max_errors = spec.dataset.max_marking_errors
         # Another dataset may need other chat template settings.
         sampler.chat_template_kwargs = spec.model.chat_template_kwargs
-        listener = listeners and listeners(len(questions) * spec.settings.samples)
+        listener = listeners(len(questions) * spec.settings.samples)
         samples = sample_and_mark(
             sampler, pool.task, requests, spec.settings.sampling(), max_errors, listener
         )

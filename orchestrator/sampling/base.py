@@ -145,6 +145,13 @@ class Listener:
         self.on_ended, self.on_completion = on_ended, on_completion
 
 
+Listeners = Callable[[int], Listener | None]  # who is told of so many completions
+
+
+def nobody(completions: int) -> None:
+    """Nobody listens."""
+
+
 class Sampler(ABC):
     """An engine that holds one model."""
 
@@ -247,14 +254,18 @@ def drawn(
 ) -> list[list[Completion]]:
     """The completions of each request. SamplingError where an engine of the user's own fails."""
     engine, interrupted = type(sampler), None
+    users, listener = not is_own(engine), getattr(sampler, "listener", None)
     results: Any
     try:
-        with engine_errors(engine, "sample"):
+        with (
+            listening(sampler, _checked(listener, requests) if users and listener else listener),
+            engine_errors(engine, "sample"),
+        ):
             results = sampler.sample(requests, settings)
     except Interrupted as error:
         results, interrupted = error.drawn, error
-    own, partial = not is_own(engine), interrupted is not None
-    if own and (problem := _check(results, requests, partial)):
+    partial = interrupted is not None
+    if users and (problem := _check(results, requests, partial)):
         raise SamplingError(f"{title_of(engine)}: sample() returned {problem}: {FORM}")
     if interrupted:
         raise interrupted
@@ -274,12 +285,31 @@ def _check(results: Any, requests: Sequence[Request], partial: bool) -> str:
         for completion in of_prompt:
             if partial and completion is None:
                 continue
-            if not isinstance(completion, Completion):
-                return f"{completion!r:.80} as a completion"
-            text, tokens, finish, *_ = completion
-            if not isinstance(text, str) or type(tokens) is not int or finish not in FINISHES:
-                return f"{completion!r:.160}"
+            if problem := _completion_problem(completion):
+                return problem
     return ""
+
+
+def _completion_problem(completion: Any) -> str:
+    if not isinstance(completion, Completion):
+        return f"{completion!r:.80} as a completion"
+    text, tokens, finish, *_ = completion
+    if not isinstance(text, str) or type(tokens) is not int or finish not in FINISHES:
+        return f"{completion!r:.160}"
+    return ""
+
+
+def _checked(listener: Listener, requests: Sequence[Request]) -> Listener:
+    """The same for an engine of the user's own: what it tells is checked as what it returns is."""
+
+    def on_completion(request: int, place: int, completion: Completion) -> None:
+        if not (0 <= request < len(requests) and 0 <= place < len(requests[request].samples)):
+            raise ValueError(f"on_completion() got {request}, {place}: no such sample: {FORM}")
+        if problem := _completion_problem(completion):
+            raise ValueError(f"on_completion() got {problem}: {FORM}")
+        listener.on_completion(request, place, completion)
+
+    return Listener(listener.on_ended, on_completion)
 
 
 def _size(value: Any) -> str:

@@ -237,7 +237,9 @@ class TransformersSampler(TokenSampler):
             batch.step(settings, eos)
             self._end_stopped(batch, settings.stop)
             alive = int((~batch.ended).sum())
-            counted_ends += self._count_ended(len(batch.ended) - alive - counted_ends)
+            if self.listener and (uncounted := len(batch.ended) - alive - counted_ends):
+                self.listener.on_ended(uncounted)
+                counted_ends += uncounted
             if alive < SHRINK_BELOW * len(batch.ended):
                 yield batch.slots[batch.ended], batch.tokens[batch.ended], batch.steps[batch.ended]
                 batch, counted_ends = batch.running() if alive else None, 0
@@ -247,12 +249,6 @@ class TransformersSampler(TokenSampler):
     def _joins(self) -> bool:
         """Whether rows can be added to a batch."""
         return attends_plainly(self.base)
-
-    def _count_ended(self, more: int) -> int:
-        """Say how many more rows have ended; returns that."""
-        if more and self.listener:
-            self.listener.on_ended(more)
-        return more
 
     def _prefill(
         self,

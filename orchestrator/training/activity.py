@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from orchestrator.sampling.base import Listener
+from orchestrator.sampling.base import Listener, Listeners
 
 ACTIVITY_SECONDS = 5.0  # between two reports, and after an update's
 
@@ -41,6 +41,6 @@ class Activity:
 
         return Listener(on_ended)
 
-    def listeners(self, activity: str) -> Callable[[int], Listener]:
-        """A listener by the number of completions."""
+    def listeners(self, activity: str) -> Listeners:
+        """Reports how many of the completions of this activity have ended."""
         return partial(self.listener, activity)

@@ -5,7 +5,7 @@ resumed cell refreshes what an undisturbed one refreshes. Everything drawn is re
 in the ledger.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.samples import mark_completions
-from orchestrator.sampling.base import Listener, Request, listening
+from orchestrator.sampling.base import Listeners, Request, listening, nobody
 from orchestrator.sampling.transformers import TransformersSampler
 from orchestrator.training.workers import Workers
 from policies.base import Rows
@@ -48,7 +48,7 @@ class Refresher:
     sampler: TransformersSampler
     groups: GroupRecorder
     workers: Workers = field(default_factory=Workers)
-    listeners: Callable[[int], Listener] | None = None  # by the number of completions
+    listeners: Listeners = nobody
 
     def __call__(self, update: int) -> int:
         """Refresh before `update` if it is due; returns the tokens read and generated.
@@ -67,7 +67,7 @@ class Refresher:
         self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
         settings = replace(cell.probe.settings.sampling(), seed=cell.seed)
         max_errors = cell.probe.dataset.max_marking_errors
-        listener = self.listeners and self.listeners(len(own) * refresh.samples)
+        listener = self.listeners(len(own) * refresh.samples)
         if self.task.environment is not None:
             requested = [(prompt, samples) for prompt in own]
             drawn = play(self.sampler, self.task, requested, settings, stream, max_errors, listener)

@@ -23,11 +23,12 @@ from orchestrator.probing.isolation import TOLERATED_FAILURES
 from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import (
     Completion,
-    Listener,
+    Listeners,
     Request,
     SamplingSettings,
     cut_at_stop,
     listening,
+    nobody,
 )
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import Answer, Prompt, Task
@@ -217,7 +218,7 @@ class Decoder:
             seed=cell.seed,
             stop=cell.probe.settings.stop,
         )
-        self.listeners: Callable[[int], Listener] | None = None  # by the number of rollouts
+        self.listeners: Listeners = nobody
 
     def draw(
         self, update: int, drawn: Sequence[tuple[str, int]], prompts: Sequence[list[int]]
@@ -233,7 +234,7 @@ class Decoder:
             requests.append(Request(f"{update}\x1f{prompt_id}", [], numbers))
             rendered.append(prompts[begin])
             begin += len(numbers)
-        with listening(self.sampler, self.listeners(len(drawn)) if self.listeners else None):
+        with listening(self.sampler, self.listeners(len(drawn))):
             rows = self.sampler.sample_ids(requests, rendered, self.settings)
         return [ids for part in rows for ids in part]
 
@@ -259,8 +260,7 @@ class Player:
             requests.append((prompt, [number for _, number in group]))
         stream = f"{trainer.state.global_step + 1}\x1f"
         sampler, settings = self.decoder.sampler, self.decoder.settings
-        listeners = self.decoder.listeners
-        listener = listeners(len(trainer.drawn)) if listeners else None
+        listener = self.decoder.listeners(len(trainer.drawn))
         played = play(sampler, self.task, requests, settings, stream, self.max_errors, listener)
         trainer.played = [completion for of_prompt in played for completion in of_prompt]
         episodes = [completion.episode for completion in trainer.played]
