@@ -43,8 +43,9 @@ class Gsm8k(ReadTask):
     Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (question, answer;
     also .json, .parquet, .gz). `train` and `test` limit the splits to the first prompts of the
     files; None takes all. With `last_number`, lenient marking accepts the last number of a
-    completion without a box. The tier is the number of steps of the worked solution. The preset
-    `paper` follows the authors' code: no request to reason, thinking off.
+    completion without a box. The tier is the number of steps of the worked solution, or `all` where
+    the answer is the number alone. The preset `paper` follows the authors' code: no request to
+    reason, thinking off.
     """
 
     name: ClassVar[str] = "gsm8k"
@@ -103,8 +104,8 @@ class Gsm8k(ReadTask):
         prompts = []
         for row in rows:
             solution = str(row["answer"])
-            if (gold := gold_number(solution)) is not None:
-                tier = str(solution_steps(solution))
+            if (gold := self.read_answer(solution)) is not None:
+                tier = str(solution_steps(solution)) if "####" in solution else "all"
                 prompts.append(make_prompt(self.name, str(row["question"]), gold, tier))
         if dropped := len(rows) - len(prompts):
             self.note(f"{split}: {counted(dropped, 'row')} dropped without a number after ####")

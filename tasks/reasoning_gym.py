@@ -76,7 +76,8 @@ class ReasoningGym(Task):
     The tier is the item's value of the first parameter of difficulty, after the name of its data
     set in a mix.
 
-    The preset `tags` asks for the answer between `<answer>` and `</answer>`, as reasoning_gym does.
+    The preset `tags` asks for the answer between `<answer>` and `</answer>`, as reasoning_gym does;
+    `bare` is the question alone.
     """
 
     name: ClassVar[str] = _NAME
@@ -85,6 +86,7 @@ class ReasoningGym(Task):
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nPut the final answer within \\boxed{}."),
         "tags": Template("{question}\nWrite the final answer as <answer>…</answer>."),
+        "bare": Template("{question}"),
     }
 
     def __init__(

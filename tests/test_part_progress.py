@@ -166,10 +166,12 @@ def test_an_update_that_takes_long_says_how_far_it_is(
     listener = Activity(lambda report: display.active(cell, **report)).listener("rollouts", 8)
     listener.on_ended(3)
     listener.on_ended(4)
+    listener.on_ended(1)
     display.update(cell, {"update": 1, "metrics": {}})
-    first, second, after = out.getvalue().splitlines()
+    first, second, done, after = out.getvalue().splitlines()
     assert first.endswith(f"{cell.name} 0/4, rollouts 3/8")
     assert second.endswith(f"{cell.name} 0/4, rollouts 7/8")
+    assert done.endswith(f"{cell.name} 0/4, rollouts done")
     assert after.endswith(f"{cell.name} 1/4")
 
 
@@ -179,3 +181,15 @@ def test_updates_that_are_quick_say_nothing_in_between() -> None:
     now("evaluation", 1, 2)
     Activity(None)("evaluation", 1, 2)
     assert not reports
+
+
+def test_the_end_of_what_was_reported_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[dict[str, Any]] = []
+    now = Activity(reports.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(activity, "ACTIVITY_SECONDS", 0.0)
+        now("rollouts", 60, 64)
+    now("rollouts", 62, 64)
+    now("rollouts", 64, 64)
+    now("evaluation", 8, 8)
+    assert [(r["activity"], r["done"]) for r in reports] == [("rollouts", 60), ("rollouts", 64)]

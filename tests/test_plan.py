@@ -284,6 +284,18 @@ def test_an_invalid_dataset_is_refused_with_its_line(
     assert words in str(caught.value)
 
 
+def test_a_pool_whose_rows_are_all_dropped_says_why(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "Some."}\n')
+    options = {"path": str(tmp_path), "partial": True}
+    with pytest.raises(UserError, match=r"experiments\.yaml:\d+: ") as caught:
+        changed(
+            tmp_path,
+            lambda c: c["datasets"]["small"].update({"task": "gsm8k", "options": options}),
+        )
+    assert "1 row dropped without a number after ####" in str(caught.value)
+
+
 def test_a_folder_without_a_model_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"experiments\.yaml:\d+: models\.stub.*config\.json"):
         changed(tmp_path, lambda c: c["models"]["stub"].update(path=str(tmp_path / "none")))

@@ -234,6 +234,7 @@ def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> No
         worked("a?", "1200", 2),
         worked("c?", "many"),
         {"question": "d?", "answer": "No end."},
+        {"question": "e?", "answer": "1,250"},
         worked("x?", "8"),
     ]
     path = gsm8k(tmp_path, train, [worked("x?", "9", 1), worked("y?", "7", 12)])
@@ -241,10 +242,11 @@ def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> No
     assert [(p.question, p.answer, p.tier) for p in task.train()] == [
         ("a?", "1200", "2"),
         ("b?", "-3.5", "3"),
+        ("e?", "1250", "all"),
     ]
     assert [p.tier for p in task.test()] == ["1", "12"]
     assert task.notes == [
-        "train.jsonl holds 6 rows; the official number is 7,473",
+        "train.jsonl holds 7 rows; the official number is 7,473",
         "train: 2 rows dropped without a number after ####",
         "test.jsonl holds 2 rows; the official number is 1,319",
         "train: 1 repeated prompt dropped",

@@ -164,7 +164,8 @@ class ProgressDisplay:
     def active(self, cell: Cell, activity: str, done: int, total: int) -> None:
         """Show how far a running cell is with what it does before its next update."""
         running = self._running.get(cell.cell_id, RunningCell(cell))
-        self._running[cell.cell_id] = running._replace(activity=f"{activity} {done:,}/{total:,}")
+        share = f"{done:,}/{total:,}" if done < total else "done"
+        self._running[cell.cell_id] = running._replace(activity=f"{activity} {share}")
         self._show(self._cells_line)
 
     def trained(self, cell: Cell) -> None:

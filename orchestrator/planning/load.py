@@ -90,6 +90,8 @@ def load_pools(
                         f"has no training prompts left, because all {pool.dropped_prompts:,} are "
                         f"test questions{duplicates}: use different questions for training and test"
                     )
+                elif left_out := [note for note in pool.notes if note.startswith("train: ")]:
+                    message = f"has no training prompts left: {'; '.join(left_out)}"
                 raise loaded.error(message, "datasets", name)
             capacities = _known_capacities(resolved.policies, pool.train)
             parts = [entry.parts for entry in resolved.policies.values()]

@@ -19,16 +19,19 @@ class Activity:
 
     def __init__(self, report: Callable[[dict[str, Any]], None] | None) -> None:
         self._report, self._reported = report, time.monotonic()
+        self._unfinished = ""  # what was reported last, if it was not done by then
 
     def __call__(self, activity: str, done: int, total: int) -> None:
-        """So much of it is done."""
-        if self._report and time.monotonic() - self._reported >= ACTIVITY_SECONDS:
+        """So much of it is done. Its end is reported at once if a part of it was."""
+        ends = done >= total and activity == self._unfinished
+        if self._report and (ends or time.monotonic() - self._reported >= ACTIVITY_SECONDS):
             self._report({"activity": activity, "done": min(done, total), "total": total})
             self.reported()
+            self._unfinished = activity if done < total else ""
 
     def reported(self) -> None:
         """The trial has reported something else."""
-        self._reported = time.monotonic()
+        self._reported, self._unfinished = time.monotonic(), ""
 
     def listener(self, activity: str, total: int) -> Listener:
         """Reports how many of so many completions have ended."""
