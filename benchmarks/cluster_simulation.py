@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.config.catalog import Config, load_config
+from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.schema import Config
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import (
     Capacity,

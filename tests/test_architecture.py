@@ -24,7 +24,7 @@ from import_graph import (
 )
 from processes import loaded_libraries
 
-from orchestrator.config.catalog import json_schema
+from orchestrator.config.schema import json_schema
 from orchestrator.plugins.counts import counted_label
 
 # A package imports only packages further down (docs: the package layout).
@@ -272,7 +272,7 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
     "cluster.ray_internals": {"used[1] runs"},
     "cluster.session": {"limit files"},
     "decile.trl": {"self._shared updates"},
-    "orchestrator.config.catalog": {"needs rollouts"},
+    "orchestrator.config.references": {"needs rollouts"},
     "orchestrator.config.probe": {"k samples"},
     "orchestrator.exchange.exports": {"len(rows) prompts"},
     "orchestrator.exchange.imports": {"most samples"},

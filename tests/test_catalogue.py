@@ -11,8 +11,9 @@ from data import data
 
 from orchestrator.cli.main import main
 from orchestrator.cli.plan_summary import plan_summary
-from orchestrator.config.catalog import Config, load_config
+from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import build_policy
+from orchestrator.config.schema import Config
 from orchestrator.config.yaml_lines import load
 from orchestrator.cost.memory import (
     DECODER_ROWS,

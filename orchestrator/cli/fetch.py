@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster.terminal import echo
 from orchestrator.config.catalog import load_config
+from orchestrator.config.problems import Problem
 from orchestrator.pipeline.transfer import (
     HubFile,
     TransferProgress,
@@ -44,13 +45,15 @@ def fetch(arguments: argparse.Namespace) -> int:
     """Download, check and link the files of every repository, then load the data sets."""
     loaded = load_config(arguments.file)
     name = loaded.only_experiment(arguments.experiment)
-    resolved = resolve(loaded, loaded.experiment(name))
+    with loaded.located():
+        resolved = resolve(loaded.config, loaded.experiment(name))
     tasks: dict[str, Task] = {}
     for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
         try:
             tasks[dataset_name] = dataset.build()  # reads no data yet
         except TaskError as error:
-            raise loaded.error(str(error), "datasets", dataset_name) from error
+            problem = Problem("invalid-dataset", str(error), "datasets", dataset_name)
+            raise loaded.error(problem) from error
     users = repositories(resolved.models.values(), tasks)
     folder = cache_folder()
     try:
@@ -80,7 +83,8 @@ def fetch(arguments: argparse.Namespace) -> int:
                     raise
                 except TaskError as error:  # refused: at the line of its entry
                     block = "models" if each.kind == "model" else "datasets"
-                    raise loaded.error(str(error), block, names[0]) from error
+                    problem = Problem("refused-by-hub", str(error), block, names[0])
+                    raise loaded.error(problem) from error
             absent = _transfer(users, files)
     make_plan(loaded, name)  # reads the data sets as a run does, also those of a user's own tasks
     view = _view(name, users, files, absent)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
 from orchestrator.config.entries import build_policy
+from orchestrator.config.problems import Problem
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
 from orchestrator.difficulty.agreement import no_suspects
@@ -89,9 +90,10 @@ def check_engines(run: Run) -> None:
         try:
             version = check_engine(settings, min(1.0, floor(run.cluster.get("GPU", 0.0))))
         except EngineFails as error:
-            path = ("experiments", plan.name, block)
             setting = "engine_python" if settings.engine_python else "engine"
-            raise plan.source.error(f"{error}; nothing was run", *path, setting) from error
+            path = ("experiments", plan.name, block, setting)
+            problem = Problem("engine-fails", f"{error}; nothing was run", *path)
+            raise plan.source.error(problem) from error
         run.progress.say(f"engine of {block}: {version}")
 
 
