@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 
 from cluster.terminal import echo
 from decile.errors import as_user_error
-from orchestrator.config.entries import PolicyEntry, build_online_policy, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.plugins.counts import counted
 from orchestrator.selection.candidates import check_choices, probed_history
@@ -39,7 +39,7 @@ from orchestrator.training.online import Chooser, TrainingRow
 from orchestrator.training.trainer import training_row
 from orchestrator.training.trl_internals import SelectedTrainer
 from orchestrator.training.workers import Workers
-from policies import History, discards, needs_of, policy_parts, reads_questions
+from policies import History, policy_parts
 from tasks import TaskError
 from tasks.prompt_table import SCHEMA, PromptTable
 from tasks.sources.user_files import read_bytes
@@ -107,13 +107,13 @@ class PromptSelector(TrainerCallback):
         policy_parts(policy, dict(options or {}))  # its errors are single sentences
         self.policy, self.seed = PolicyEntry(policy=policy, options=dict(options or {})), seed
         static, self._online = self.policy.parts
-        chooses = build_online_policy(self._online) if self._online else None
-        self._discards = discards(chooses)
+        chooses = self._online.build_online() if self._online else None
+        self._discards = chooses is not None and chooses.discards
         self._correct_by, self._correct_from = correct_by, correct_from
-        self._learns = chooses is not None and needs_of(chooses) != "nothing"
-        needed = self._learns or needs_of(build_policy(static)) != "nothing"
+        self._learns = chooses is not None and chooses.needs != "nothing"
+        needed = self._learns or static.build().needs != "nothing"
         rated = self._rated(probe, table, dataset, needed)
-        if probe is not None and reads_questions(build_policy(static)):
+        if probe is not None and static.build().reads_questions:
             prompts = PromptTable.of(probe.prompts)
             questions = prompts.take(prompts.rows_of(rated["prompt_id"])).column("question")
             rated = rated.append_column("question", questions)

@@ -22,7 +22,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import ledger as ledger_of
 from orchestrator.training.rollouts import with_rewards
-from policies import Groups, History, PolicyError, get_allocation, groups_of, more_of
+from policies import BuiltAllocation, Groups, History, PolicyError, get_allocation, groups_of
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -141,7 +141,7 @@ def test_until_correct_draws_until_one_is_right(seed: int, first: int, most: int
     rule, groups = get_allocation("until_correct", first=first, most=most), groups_with([0.5] * 6)
     rounds = 0
     while groups.left:
-        more = more_of(rule, "until_correct", groups)
+        more = BuiltAllocation("until_correct", rule).more(groups)
         drawn = groups.drawn + more
         right = ((first_right > 0) & (first_right <= drawn)).astype(int)
         left = groups.left - int(more.sum())
@@ -202,7 +202,7 @@ def test_an_allocation_that_misbehaves_is_named(returned: Any, message: str) -> 
         return np.array(returned)
 
     with pytest.raises(PolicyError, match=message):
-        more_of(mine, "mine", groups_with([0.5, 0.5]))
+        BuiltAllocation("mine", mine).more(groups_with([0.5, 0.5]))
 
 
 def loaded(folder: Path, allocation: Any, policy: str = "random", **changes: Any) -> Plan:

@@ -23,11 +23,11 @@ from grpo import (  # noqa: F401 (fixtures)
 )
 from safetensors.torch import load_file
 
-from orchestrator.config.entries import PolicyEntry, build_online_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
-from orchestrator.selection.candidates import history_of, next_ids
+from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.online import Chooser, Rollout
@@ -332,11 +332,11 @@ def chosen_again(cell: Cell, subset: pa.Table, groups: pa.Table) -> list[set[str
     assert cell.online is not None
     history, policy = (
         history_of(cell, subset.sort_by("prompt_id")),
-        build_online_policy(cell.online),
+        cell.online.build_online(),
     )
     rows, chosen = {i: row for row, i in enumerate(history.prompt_ids.to_pylist())}, []
     for update in range(1, cell.updates + 1):
-        ids = next_ids(policy, cell.online.policy, history, update, cell.prompts_per_update)
+        ids = policy.next_ids(history, update, cell.prompts_per_update)
         chosen.append({*ids.to_pylist()})
         for group in groups.to_pylist():
             if group["update"] == update:

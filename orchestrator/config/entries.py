@@ -14,9 +14,9 @@ from orchestrator.embedded import IN_WHEELS, NAMES
 from orchestrator.storage.errors import shortened
 from policies import (
     UNIFORM,
-    Allocation,
-    OnlinePolicy,
-    Policy,
+    BuiltAllocation,
+    BuiltOnlinePolicy,
+    BuiltPolicy,
     PolicyError,
     get_allocation,
     get_online_policy,
@@ -217,6 +217,14 @@ class PolicyEntry(Settings):
         chooses = PolicyEntry(policy=online[0], options=online[1])
         return PolicyEntry(policy=static, options=of_static), chooses
 
+    def build(self) -> BuiltPolicy:
+        """The static policy, anew each time: a user's own may keep a state."""
+        return BuiltPolicy(self.policy, get_policy(self.policy, **self.options))
+
+    def build_online(self) -> BuiltOnlinePolicy:
+        """The online policy, anew each time."""
+        return BuiltOnlinePolicy(self.policy, get_online_policy(self.policy, **self.options))
+
 
 class AllocationEntry(Settings):
     """How the completions of an update are divided among its prompts, with options."""
@@ -245,17 +253,6 @@ class AllocationEntry(Settings):
             return None
         return cls(rule=name, options=settled_options(get_allocation(name, **options), options))
 
-
-def build_allocation(entry: AllocationEntry) -> Allocation:
-    """The allocation with its options."""
-    return get_allocation(entry.rule, **entry.options)
-
-
-def build_policy(rule: PolicyEntry) -> Policy:
-    """The static policy with its options."""
-    return get_policy(rule.policy, **rule.options)
-
-
-def build_online_policy(rule: PolicyEntry) -> OnlinePolicy:
-    """The online policy with its options."""
-    return get_online_policy(rule.policy, **rule.options)
+    def build(self) -> BuiltAllocation:
+        """The allocation, anew each time."""
+        return BuiltAllocation(self.rule, get_allocation(self.rule, **self.options))

@@ -8,12 +8,11 @@ import numpy as np
 from orchestrator.config import library_settings as settings
 from orchestrator.config.claims import resolved_claim
 from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import build_allocation, build_online_policy
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.schema import Config
 from orchestrator.storage.errors import shortened
-from policies import Groups, PolicyError, discards, more_of, times_of
+from policies import Groups, PolicyError
 from tasks import TaskError
 
 
@@ -97,7 +96,7 @@ def _check_online_policy(config: Config, experiment: Experiment, policy: str) ->
             "update: leave out grpo.steps_per_generation, grpo.generation_batch_size and "
             "grpo.num_iterations",
         )
-    if not discards(build_online_policy(online)):
+    if not online.build_online().discards:
         return
     if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
         raise Problem(
@@ -122,7 +121,7 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
 def _check_division(config: Config, experiment: Experiment) -> None:
     if (rule := experiment.allocation_entry) is None:
         return
-    grpo, batch, allocation = experiment.full_grpo(), experiment.batch, build_allocation(rule)
+    grpo, batch, allocation = experiment.full_grpo(), experiment.batch, rule.build()
     needs = f"allocation {rule.rule!r} needs"
     if batch.workers > 1:
         message = f"{needs} one worker: write resources: {{workers: 1}}, or allocation: uniform"
@@ -141,7 +140,7 @@ def _check_division(config: Config, experiment: Experiment) -> None:
         raise Problem("allocation-needs-sums", message)
     for policy in experiment.grid.policy:
         online = config.policy(policy).parts[1]
-        if online and discards(build_online_policy(online)):
+        if online and online.build_online().discards:
             raise Problem(
                 "discards-and-divides",
                 f"policy {policy!r} discards groups, and allocation {rule.rule!r} divides those of "
@@ -156,11 +155,11 @@ def _check_division(config: Config, experiment: Experiment) -> None:
         last=rates,
         drawn=no_counts,
         correct=no_counts,
-        left=batch.completions * times_of(allocation),
+        left=batch.completions * allocation.times,
         size=batch.group_size,
     )
     try:
-        more_of(allocation, rule.rule, groups)
+        allocation.more(groups)
     except PolicyError as error:
         raise Problem("invalid-division", str(error)) from error
 

@@ -39,7 +39,7 @@ from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.result import Result
 from orchestrator.plugins.counts import counted
-from policies import OnlinePolicy, at_once_of, discards, max_draws_of
+from policies import BuiltOnlinePolicy
 from tasks.prompt_table import PromptTable
 
 
@@ -488,23 +488,23 @@ UNKNOWN = 2.0  # before anything is known of the pass rates
 
 
 def expected_draws(
-    policy: OnlinePolicy, rates: npt.NDArray[np.float64] | None, group_size: int
+    policy: BuiltOnlinePolicy, rates: npt.NDArray[np.float64] | None, group_size: int
 ) -> float:
     """Rollouts drawn per rollout that is trained on; 1 for a policy that discards none.
 
     `rates`: pass rates of the prompts (nan: unknown), or None without a probe. Training changes
     them, so this is a rough estimate.
     """
-    if not discards(policy):
+    if not policy.discards:
         return 1.0
-    most = max_draws_of(policy)
-    if (at_once := at_once_of(policy)) > 1:
-        return min(at_once, most)
+    most = policy.max_draws
+    if policy.at_once > 1:
+        return min(policy.at_once, most)
     known = np.empty(0) if rates is None else rates[~np.isnan(rates)]
     if not len(known):
         return min(UNKNOWN, most)
     correct = np.arange(group_size + 1)
-    kept = np.asarray(policy.keep(correct, np.full(group_size + 1, group_size)))
+    kept = policy.keep(correct, np.full(group_size + 1, group_size))
     values, counts = np.unique(known, return_counts=True)
     ways = np.array([comb(group_size, c) for c in correct])
     chances = ways * values[:, None] ** correct * (1 - values[:, None]) ** (group_size - correct)

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.entries import build_online_policy, build_policy
 from orchestrator.difficulty.remedies import reading_remedies
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import GROUPS
-from policies import End, change_towards
+from policies import End
 
 Rewards = Sequence[float | None]
 
@@ -482,9 +481,9 @@ def _advice(
 
 def _other_prompts(cell: Cell, rate_change: RateChange, end: End) -> list[str]:
     """The change to prompts nearer to this end; none where there are no such prompts."""
-    policy = build_online_policy(cell.online) if cell.online else build_policy(cell.rule)
+    policy = cell.online.build_online() if cell.online else cell.rule.build()
     sign = 1 if end == "easy" else -1
-    if change := change_towards(policy, end):
+    if change := policy.change_towards(end):
         return [change] if sign * rate_change(end) > 0 else []
     names = [name for name in ("middle", end) if sign * rate_change(name) > 0]
     return [f"use policy {' or '.join(names)}"] if names else []

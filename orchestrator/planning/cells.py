@@ -9,19 +9,13 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.batch import GrpoBatch
-from orchestrator.config.entries import (
-    AllocationEntry,
-    PolicyEntry,
-    build_allocation,
-    build_online_policy,
-)
+from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.config.experiment import Refresh, Resources, value_text
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.proof import canonical_hash
-from policies import discards, max_draws_of, times_of
 
 
 class Spec(BaseModel):
@@ -248,13 +242,13 @@ class Cell(Spec):
     @property
     def times_drawn(self) -> int:
         """Completions drawn of a prompt for each that is trained on."""
-        return times_of(build_allocation(self.allocation)) if self.allocation else 1
+        return self.allocation.build().times if self.allocation else 1
 
     @property
     def discards(self) -> bool:
         """Whether some of the completions drawn may not be trained on."""
         return self.times_drawn > 1 or (
-            self.online is not None and discards(build_online_policy(self.online))
+            self.online is not None and self.online.build_online().discards
         )
 
     @property
@@ -265,7 +259,7 @@ class Cell(Spec):
     @property
     def max_rollouts(self) -> int:
         """Completions that the trial generates for training, at most, with those of refreshes."""
-        draws = max_draws_of(build_online_policy(self.online)) if self.online else 1
+        draws = self.online.build_online().max_draws if self.online else 1
         return self.min_rollouts * draws + self.refresh_rollouts
 
     @property

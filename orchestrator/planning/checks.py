@@ -12,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
-from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of, policy_errors
+from policies import PolicyError
 from tasks import TaskError
 from tasks.prompt_table import PromptTable
 from tasks.reward_functions import reward_function
@@ -100,7 +100,7 @@ def _check_budget(experiment: Experiment, resolved: Resolved, total: int) -> Non
             "budget",
         )
     parts = [entry.parts for entry in resolved.policies.values()]
-    chosen = any(online and not is_whole(build_policy(rule)) for rule, online in parts)
+    chosen = any(online and not rule.build().whole for rule, online in parts)
     divided = experiment.allocation_entry is not None
     repeats = isinstance(experiment.budget, int) and not (chosen or divided)
     if problem := experiment.batch.problem(size, repeats=repeats):
@@ -115,12 +115,11 @@ def _known_capacities(
     table = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
     capacities = []
     for rule, _ in (entry.parts for entry in policies.values()):
-        policy = build_policy(rule)
-        if needs_of(policy) == "nothing" and not is_whole(policy):
+        policy = rule.build()
+        if policy.at_random:
             # A policy of the user's own may read other columns: it is checked after the probe.
-            with suppress(PolicyError), policy_errors(policy, rule.policy):
-                capacity = capacity_of(policy, table)
-                capacities.append((capacity, capacity_text(policy, rule.policy, table)))
+            with suppress(PolicyError):
+                capacities.append((policy.capacity(table), policy.capacity_text(table)))
     return capacities
 
 

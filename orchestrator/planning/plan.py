@@ -20,7 +20,7 @@ from orchestrator.config.claims import (
     resolved_claim,
 )
 from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem, below
@@ -37,7 +37,6 @@ from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, wit
 from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
-from policies import is_whole
 from tasks import TaskError
 
 
@@ -136,7 +135,7 @@ def _cells(
     match = []
     if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
         match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
-    takes_whole_pool = {name: is_whole(build_policy(rule)) for name, (rule, _) in parts.items()}
+    takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):

@@ -17,24 +17,15 @@ from accelerate.utils import gather_object
 from orchestrator.config.entries import (
     AllocationEntry,
     PolicyEntry,
-    build_allocation,
-    build_online_policy,
 )
 from orchestrator.evaluation.groups import GroupRecorder
-from orchestrator.plugins.user_code import user_errors
-from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
+from orchestrator.selection.candidates import unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import (
     History,
     PolicyError,
-    at_once_of,
-    checked_kept,
-    discards,
     groups_of,
-    max_draws_of,
-    more_of,
-    times_of,
 )
 from tasks.prompt_table import PromptTable
 
@@ -101,8 +92,7 @@ class Chooser:
     allocation: AllocationEntry | None = None
 
     def __post_init__(self) -> None:
-        self.name = self.online.policy if self.online else ""
-        self.policy: Any = build_online_policy(self.online) if self.online else None
+        self.policy = self.online.build_online() if self.online else None
         self._known = [0, 0, 0]  # rows of the record that the history has
 
     def batch(
@@ -118,12 +108,12 @@ class Chooser:
             at = self.prompts.rows_of(pa.array(ids, pa.string()))
             prompts = self.choose(update, size) if self.policy else self.prompts.take(at)
             return self._allocated(self.allocation, update, prompts, generate)
-        if not discards(self.policy):
+        if not self.policy or not self.policy.discards:
             return Generation(self._own(self._rows(self.choose(update, size))))
         kept: list[Drawn] = []
         rest: list[Drawn] = []
-        left, g = size * max_draws_of(self.policy), self.history.group_size
-        at_once = at_once_of(self.policy)
+        left, g = size * self.policy.max_draws, self.history.group_size
+        at_once = self.policy.at_once
         while missing := size - len(kept) // g:
             self._learn()
             fresh = int(np.count_nonzero(self.history.fresh(update)))  # not drawn for this update
@@ -145,13 +135,13 @@ class Chooser:
     ) -> Generation:
         """A generation of these prompts, among which the allocation divides its rollouts."""
         self._learn()
-        allocation, name, g = build_allocation(entry), entry.rule, self.history.group_size
-        total = len(prompts) * g * times_of(allocation)
+        allocation, g = entry.build(), self.history.group_size
+        total = len(prompts) * g * allocation.times
         rows = self.prompts.rows_of(prompts.column("prompt_id"))
         groups = groups_of(self.history, rows, total)
         drawn: list[list[Drawn]] = [[] for _ in prompts]
         while groups.left:
-            more = more_of(allocation, name, groups)
+            more = allocation.more(groups)
             new = [
                 self.row(prompt) | {"number": number}
                 for prompt, own, count in zip(prompts, drawn, more.tolist(), strict=True)
@@ -174,10 +164,7 @@ class Chooser:
         for own in drawn:
             marks = self.reward(update, [each.mark for each in own], len(own))
             filled = fill_unmarked([mark["reward"] for mark in marks], len(own))
-            kept = np.ones(len(own), dtype=bool)
-            if keep := getattr(allocation, "keep", None):
-                with user_errors(f"allocation {name!r}", PolicyError, allocation):
-                    kept = checked_kept(keep(np.array(filled), g), name, len(own), g)
+            kept = allocation.keep(np.array(filled), g)
             trained, rest = (list(compress(marks, part)) for part in (kept, ~kept))
             self.groups.add(update, trained, len(trained))
             if rest:
@@ -190,20 +177,22 @@ class Chooser:
 
     def choose(self, update: int, size: int, missing: int | None = None) -> PromptTable:
         """`size` prompts for an update, or further ones for it, which lacks `missing` (or size)."""
+        assert self.policy, "without an online policy, TRL's loader chooses"
+        policy = self.policy
         self._learn()
 
         def decide() -> list[str]:  # by one worker: a user's policy may not be deterministic
-            ids = next_ids(self.policy, self.name, self.history, update, size, missing)
+            ids = policy.next_ids(self.history, update, size, missing)
             return [str(prompt_id) for prompt_id in ids.to_pylist()]
 
         ids = self.workers.from_first(decide)
         rows = self.prompts.rows_of(pa.array(ids, pa.string()))
         for prompt_id, row in zip(ids, rows.tolist(), strict=True):
             if row < 0:
-                raise PolicyError(unknown_id(self.name, prompt_id, len(self.prompts)))
+                raise PolicyError(unknown_id(policy.name, prompt_id, len(self.prompts)))
             if self.history.last_update[row] == update:
                 raise PolicyError(
-                    f"policy {self.name!r} returned prompt {prompt_id!r:.80} twice for update "
+                    f"policy {policy.name!r} returned prompt {prompt_id!r:.80} twice for update "
                     f"{update}: leave out those with history.last_update == update"
                 )
         return self.prompts.take(rows)
@@ -251,9 +240,8 @@ class Chooser:
         correct = np.array([each.count("correct") for each in outcomes])
 
         def decide() -> list[bool]:
-            assert discards(self.policy)
-            kept = kept_groups(self.policy, self.name, correct, marked)
-            return [bool(keep) for keep in kept]
+            assert self.policy, "only online policies discard groups"
+            return [bool(keep) for keep in self.policy.keep(correct, marked)]
 
         flags = self.workers.from_first(decide)
         for group, keep in zip(groups, flags, strict=True):
