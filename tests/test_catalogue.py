@@ -123,7 +123,7 @@ def test_the_papers_sweeps_can_be_planned_with_local_data(plans: dict[str, Plan]
 def test_documented_hours_match_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
     site = Site.from_options({"GPU": 8, "CPU": 64}, "h100", None)
     for name, plan in plans.items():
-        hours = plan_summary(Run.of(plan, Store(str(tmp_path))), site)["gpu_hours"]
+        hours = plan_summary(Run.of(plan, Store(str(tmp_path))), site).gpu_hours
         assert f" {float(f'{hours:.2g}'):.0f} GPU-hours." in plan.experiment.about, name
 
 

@@ -5,6 +5,7 @@ import inspect
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ CAPPED = 3  # exit code of a sweep that a cap ended
 
 def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
-    from orchestrator.cli.plan_summary import plan_summary, summary_text
+    from orchestrator.cli.plan_summary import plan_summary
     from orchestrator.pipeline.long_prompts import check_long_prompts
     from orchestrator.pipeline.probes import check_environments
     from orchestrator.pipeline.run import Run
@@ -38,7 +39,7 @@ def plan(arguments: argparse.Namespace) -> int:
     check_long_prompts(run, site.gpu)
     width = None if arguments.json else output_width()
     summary = plan_summary(run, site, width)
-    echo(json.dumps(summary, indent=2) if arguments.json else summary_text(summary, width))
+    echo(json.dumps(asdict(summary), indent=2) if arguments.json else summary.text(width))
     return 0
 
 
