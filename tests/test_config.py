@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from processes import loaded_libraries
 
 from orchestrator.config import library_settings
-from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.config.yaml_lines import MAX_VALUES, load, named_values
 from orchestrator.storage.errors import UserError
@@ -508,7 +508,7 @@ def test_a_batch_fits_exactly_when_it_holds_whole_groups(
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": 1,
     }
-    problem = GrpoBatch.of(GRPO_DEFAULTS | grpo, workers).group_problem()
+    problem = GrpoBatch.of(GrpoSettings.of(GRPO_DEFAULTS | grpo), workers).group_problem()
     assert (problem is None) == (batch * workers % group == 0)
 
 

@@ -85,7 +85,7 @@ class LoadedConfig:
                 for setting, value in variant.grpo.items()
                 if (text := settings.unusual(setting, value))
             ]
-            every, updates = variant.evaluate.every, variant.full_grpo()["max_steps"]
+            every, updates = variant.evaluate.every, variant.grpo_settings.max_steps
             if every > updates:
                 text = (
                     f"every is {every}, but there are {counted(updates, 'update')}: only "

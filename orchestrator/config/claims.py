@@ -403,7 +403,7 @@ def _check_clauses(claim: Claim) -> None:
 
 def _check_measured(claim: Claim, dataset: str, experiment: Experiment) -> None:
     """The cells of one training set measure what a claim needs."""
-    evaluate, updates = experiment.evaluate, experiment.full_grpo()["max_steps"]
+    evaluate, updates = experiment.evaluate, experiment.grpo_settings.max_steps
     if claim.metric in ("learnable", CORRELATION):
         own, test_set = False, ""
     else:

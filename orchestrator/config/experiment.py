@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.corrections import shown
 from orchestrator.config.entries import (
     MAX_LISTED,
@@ -34,6 +33,7 @@ from orchestrator.config.entries import (
     Seed,
     Settings,
 )
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem
@@ -474,11 +474,11 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _refresh_is_possible(self) -> Self:
-        every, grpo = self.refresh.every, self.full_grpo()
-        shared, updates = self.batch.updates_per_generation, grpo["max_steps"]
+        every, updates = self.refresh.every, self.grpo_settings.max_steps
+        shared = self.batch.updates_per_generation
         if not every:
             return self
-        if by_trl := settings.why_trl_draws(grpo, self.rollouts, self.probe.stop):
+        if by_trl := self.why_trl_draws:
             raise Problem(
                 "refresh-needs-decoder",
                 f"every is {every}, and a refresh needs Decile's decoder: leave out {by_trl}, or "
@@ -514,7 +514,7 @@ class Experiment(Settings):
                 "remove one of the two",
                 "stop_hopeless",
             )
-        if self.stop_hopeless and not 0 < self.evaluate.every < self.full_grpo()["max_steps"]:
+        if self.stop_hopeless and not 0 < self.evaluate.every < self.grpo_settings.max_steps:
             raise Problem(
                 "no-evaluation-before-the-end",
                 "no cell is evaluated before its last update: write evaluate: {every: N} below "
@@ -571,7 +571,17 @@ class Experiment(Settings):
     @property
     def batch(self) -> GrpoBatch:
         """How TRL divides the rollouts of its cells."""
-        return GrpoBatch.of(self.full_grpo(), self.resources.workers)
+        return GrpoBatch.of(self.grpo_settings, self.resources.workers)
+
+    @property
+    def grpo_settings(self) -> GrpoSettings:
+        """What Decile reads of the GRPO settings."""
+        return GrpoSettings.of(self.full_grpo())
+
+    @property
+    def why_trl_draws(self) -> str:
+        """The setting because of which TRL draws the rollouts; empty where Decile does."""
+        return settings.why_trl_draws(self.full_grpo(), self.rollouts, self.probe.stop)
 
     def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:
         """LoRA settings, with Decile's defaults and the model's target modules filled in."""

@@ -5,7 +5,6 @@ What depends on the prompts of a pool is checked by `planning.checks`.
 
 import numpy as np
 
-from orchestrator.config import library_settings as settings
 from orchestrator.config.claims import resolved_claim
 from orchestrator.config.corrections import one_of
 from orchestrator.config.experiment import Experiment
@@ -88,7 +87,7 @@ def _check_online_policy(config: Config, experiment: Experiment, policy: str) ->
     online = config.policy(policy).parts[1]
     if online is None:
         return
-    grpo, workers = experiment.full_grpo(), experiment.resources.workers
+    workers = experiment.resources.workers
     if experiment.batch.updates_per_generation != 1:
         raise Problem(
             "several-updates-per-choice",
@@ -98,13 +97,13 @@ def _check_online_policy(config: Config, experiment: Experiment, policy: str) ->
         )
     if not online.build_online().discards:
         return
-    if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
+    if by_trl := experiment.why_trl_draws:
         raise Problem(
             "discards-need-decoder",
             f"policy {policy!r} discards rollouts, which needs those of Decile's decoder: "
             f"leave out {by_trl}",
         )
-    if grpo["num_generations"] % workers:
+    if experiment.batch.group_size % workers:
         raise Problem(
             "group-among-workers",
             f"policy {policy!r} shares every group among the workers: write a "
@@ -121,12 +120,12 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
 def _check_division(config: Config, experiment: Experiment) -> None:
     if (rule := experiment.allocation_entry) is None:
         return
-    grpo, batch, allocation = experiment.full_grpo(), experiment.batch, rule.build()
+    batch, allocation = experiment.batch, rule.build()
     needs = f"allocation {rule.rule!r} needs"
     if batch.workers > 1:
         message = f"{needs} one worker: write resources: {{workers: 1}}, or allocation: uniform"
         raise Problem("allocation-needs-one-worker", message)
-    if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
+    if by_trl := experiment.why_trl_draws:
         message = f"{needs} rollouts of Decile's decoder: leave out {by_trl}"
         raise Problem("allocation-needs-decoder", message)
     if batch.updates_per_generation != 1:
@@ -135,7 +134,7 @@ def _check_division(config: Config, experiment: Experiment) -> None:
             f"{needs} a generation per update: leave out grpo.steps_per_generation, "
             "grpo.generation_batch_size and grpo.num_iterations",
         )
-    if grpo.get("multi_objective_aggregation", "sum_then_normalize") != "sum_then_normalize":
+    if experiment.grpo_settings.multi_objective_aggregation != "sum_then_normalize":
         message = f"{needs} grpo.multi_objective_aggregation: sum_then_normalize, or leave it out"
         raise Problem("allocation-needs-sums", message)
     for policy in experiment.grid.policy:

@@ -457,25 +457,27 @@ def explain_dead_groups(
 def _advice(
     cell: Cell, tally: Tally, kind: str, rate_change: RateChange, pass_rate: Callable[[], float]
 ) -> str:
-    temperature, limit = float(cell.grpo["temperature"]), cell.grpo["max_completion_length"]
+    grpo = cell.grpo_settings
     if kind == "unmarked":
         return "the marker fails, run decile doctor"
-    unread = reading_remedies(tally.failures, f"grpo.max_completion_length ({limit})")
+    unread = reading_remedies(
+        tally.failures, f"grpo.max_completion_length ({grpo.max_completion_length})"
+    )
     if kind == "all wrong" and unread:
         return ", or ".join(unread)
     end: End = "easy" if kind == "all wrong" else "hard"
     changes = _other_prompts(cell, rate_change, end)
-    if kind == "all wrong" and temperature > 1:
-        changes.append(f"lower grpo.temperature ({temperature:g})")
-    elif kind == "all correct" and temperature < 1:
-        changes.append(f"raise grpo.temperature ({temperature:g})")
+    if kind == "all wrong" and grpo.temperature > 1:
+        changes.append(f"lower grpo.temperature ({grpo.temperature:g})")
+    elif kind == "all correct" and grpo.temperature < 1:
+        changes.append(f"raise grpo.temperature ({grpo.temperature:g})")
     rate = pass_rate()
     if kind == "all wrong" and rate == 0:
         changes.append("use a stronger model or easier data (the probe solved none of the prompts)")
     elif kind == "all correct" and rate == 1:
         changes.append("use harder data (the probe solved each of the prompts every time)")
     else:
-        changes.append(f"raise grpo.num_generations ({cell.grpo['num_generations']})")
+        changes.append(f"raise grpo.num_generations ({grpo.num_generations})")
     return ", or ".join(changes)
 
 

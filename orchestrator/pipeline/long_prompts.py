@@ -81,7 +81,7 @@ def _check_token_limits(run: Run) -> None:
         limits = {"probe": variant.probe.max_completion_length}
         if plan.trains:
             limits["evaluate"] = variant.evaluate.max_completion_length or 0
-            limits["grpo"] = variant.full_grpo()["max_completion_length"]
+            limits["grpo"] = variant.grpo_settings.max_completion_length
         for block, limit in limits.items():
             if limit >= contexts[name]:
                 message = (

@@ -8,9 +8,9 @@ from typing import Any, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.config.experiment import Refresh, Resources, value_text
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
@@ -217,7 +217,12 @@ class Cell(Spec):
     @property
     def batch(self) -> GrpoBatch:
         """How TRL divides its rollouts."""
-        return GrpoBatch.of(self.grpo, self.resources.workers)
+        return GrpoBatch.of(self.grpo_settings, self.resources.workers)
+
+    @property
+    def grpo_settings(self) -> GrpoSettings:
+        """What Decile reads of the GRPO settings."""
+        return GrpoSettings.of(self.grpo)
 
     @property
     def updates(self) -> int:

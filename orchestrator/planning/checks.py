@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
@@ -79,8 +78,7 @@ def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> N
                 "has several turns, whose prompts are token ids: write "
                 f"{block}.engine_args: {{api: completions}}",
             )
-    grpo = experiment.full_grpo()
-    if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
+    if by_trl := experiment.why_trl_draws:
         message = f"has several turns, which Decile plays in training as well: leave out {by_trl}"
         raise Problem("episodes-need-decoder", message)
 

@@ -87,7 +87,9 @@ def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) 
         return ""
     cost, amount = claim.at
     for cell in cells:
-        most = cell.max_rollouts * (cell.grpo["max_completion_length"] if cost == "tokens" else 1)
+        most = cell.max_rollouts
+        if cost == "tokens":
+            most *= cell.grpo_settings.max_completion_length
         if amount > most:
             return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
         first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates

@@ -209,12 +209,14 @@ class Decoder:
     """Draws the rollouts of a trainer's model while it trains."""
 
     def __init__(self, model: Any, tokenizer: Any, ends: Sequence[int | None], cell: Cell) -> None:
-        options = cell.probe.model.chat_template_kwargs
+        options, grpo = cell.probe.model.chat_template_kwargs, cell.grpo_settings
         self.sampler = TransformersSampler(model, tokenizer, options)
         self.sampler.eos = [end for end in ends if end is not None]
         self.settings = SamplingSettings(
-            **{name: cell.grpo[name] for name in ("temperature", "top_p", "max_completion_length")},
-            top_k=cell.grpo["top_k"] or 0,
+            temperature=grpo.temperature,
+            top_p=grpo.top_p,
+            top_k=grpo.top_k or 0,
+            max_completion_length=grpo.max_completion_length,
             seed=cell.seed,
             stop=cell.probe.settings.stop,
         )
