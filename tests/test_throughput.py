@@ -342,10 +342,10 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
 def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, workers: int) -> None:
     """10 updates of 4 rollouts a worker, of which an online policy drew 1.5 times as many."""
     [cell, *_] = small_plan(tmp_path).cells
-    settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+    settings = cell.grpo | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
     settings |= {"max_steps": 10, "num_generations": 4, "max_completion_length": 100, "beta": 0.0}
     resources = Resources(cpus=1, gpus=1, workers=workers)
-    stored = cell.model_copy(update={"grpo": cell.grpo | settings, "resources": resources})
+    stored = cell.model_copy(update={"grpo": settings, "resources": resources})
     rollouts = 60 * workers
     values: dict[str, Any] = {
         "ledger": {
