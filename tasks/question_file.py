@@ -440,7 +440,10 @@ class QuestionFile(ReadTask):
         for column, text in ((self.question, texts.question.strip()), (self.answer, answer)):
             if column and not text:
                 without = " or ends with ####, without an answer" if column == self.answer else ""
-                raise TaskError(f"{place}: column {column!r} is empty{without}")
+                raise TaskError(
+                    f"{place}: column {column!r} is empty{without}: write its text, or "
+                    "skip_invalid: true to drop such rows"
+                )
         question, gold = self.bare_question(texts.question), self.read_answer(answer)
         if gold is None and json_object_of(answer) is not None:
             raise TaskError(

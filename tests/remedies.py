@@ -1,6 +1,12 @@
 """The rule for messages: one line that says what to write instead, in our words."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from orchestrator.storage.errors import UserError
 
 # An instruction starts the message's clause, or the valid values are listed.
 VERBS = (
@@ -37,3 +43,16 @@ def problems(message: str) -> list[str]:
     if not text.isprintable():
         problems.append("control characters")
     return problems
+
+
+@contextmanager
+def refused(
+    *values: object, by: type[Exception] = UserError, code: str = ""
+) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """An error of this code that names the values and says what to write instead."""
+    with pytest.raises(by) as caught:
+        yield caught
+    message = str(caught.value)
+    assert [value for value in values if str(value) not in message] == [], message
+    assert problems(message) == [], message
+    assert not code or getattr(caught.value, "code", None) == code, message

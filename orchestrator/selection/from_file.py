@@ -83,7 +83,9 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
         verified = {part.name: part for part in parts(_store_of(probe), folder.name)}
         names = _store_of(probe).names("probes", folder.name)
         if unsound := {name for name in names if name.endswith(".parquet")} - verified.keys():
-            raise UserError(f"{probe / min(unsound)}: fails verification: probe again")
+            raise UserError(
+                f"{probe / min(unsound)}: fails verification: probe again", "unsound-part"
+            )
         for part in verified.values():
             split = {SPLIT: part.split} if part.split else {}
             yield part.samples.replace_schema_metadata({PROBE: folder.name, **split})
@@ -91,7 +93,9 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
             return
     files = sorted(probe.glob("*.parquet")) if folder else [probe]
     if not files or not all(os.path.isfile(file) for file in files):
-        raise UserError(f"{probe}: no probe found: write a probe's folder or a Parquet file")
+        raise UserError(
+            f"{probe}: no probe found: write a probe's folder or a Parquet file", "no-probe"
+        )
     for file in files:
         try:
             yield completed(read_parquet(file), SAMPLES)
@@ -99,7 +103,8 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
             raise UserError(f"{file}: {error}: write an intact file") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(
-                f"{file}: is not Parquet ({error}): write a probe's folder or a Parquet file"
+                f"{file}: is not Parquet ({error}): write a probe's folder or a Parquet file",
+                "no-parquet",
             ) from error
 
 
@@ -121,7 +126,11 @@ def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
             f"{n} is {left.get(n)} and {right.get(n)}" for n in names if left.get(n) != right.get(n)
         ]
         reason = "; ".join(differences) or f"keys {key or 'none'} and {_key(table) or 'none'}"
-        raise UserError(f"{one} and {two} are different probes and cannot be merged: {reason}")
+        raise UserError(
+            f"{one} and {two} are different probes and cannot be merged: {reason}: "
+            "write paths of one probe",
+            "different-probes",
+        )
     return key or None
 
 
@@ -145,13 +154,15 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
             raise UserError(
                 f"{probe}: an older version wrote these samples without their split, so training "
                 f"prompts cannot be distinguished from test questions: {_OWN_TABLE}, or probe "
-                "again into another --storage"
+                "again into another --storage",
+                "unknown-split",
             )
         (test if split == "test" else train).append(table)
     if not train:
         raise UserError(
             f"{files[0][0]}: holds only samples of the test split: write the probe of a training "
-            "pool (decile plan FILE -e NAME --json lists the probes with key and split)"
+            "pool (decile plan FILE -e NAME --json lists the probes with key and split)",
+            "test-split-only",
         )
     if test:
         questions = pa.concat_arrays([t["prompt_id"].combine_chunks() for t in test])
@@ -160,7 +171,8 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
             raise UserError(
                 f"{files[0][0]}: {counted(len(both), 'prompt is', 'prompts are')} "
                 "both training prompts and test "
-                f"questions of the datasets that share this probe: {_OWN_TABLE}"
+                f"questions of the datasets that share this probe: {_OWN_TABLE}",
+                "train-in-test",
             )
     return train
 
@@ -181,12 +193,14 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
         ids = samples["prompt_id"].unique().sort()
         if len(pools) > 1:
             raise UserError(
-                f"{probes[0]}: holds samples of {counted(len(pools), 'pool')}: {_OWN_TABLE}"
+                f"{probes[0]}: holds samples of {counted(len(pools), 'pool')}: {_OWN_TABLE}",
+                "several-pools",
             )
         if pools != {sequence_hash([ids.to_pylist()])}:
             raise UserError(
                 f"{probes[0]}: its training prompts are not exactly the pool of one finished probe "
-                f"(several pools share a folder, or a probe was interrupted): {_OWN_TABLE}"
+                f"(several pools share a folder, or a probe was interrupted): {_OWN_TABLE}",
+                "not-one-pool",
             )
         markers |= {why["marker"] for why in reasons}
         marked_again = (
@@ -201,7 +215,10 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
                 markers |= {*own["marker"].unique().to_pylist()}
     if len(markers) > 1:
         shown = ", ".join(sorted(markers))
-        raise UserError(f"{probes[0]}: holds marks of several markers ({shown}): {_OWN_TABLE}")
+        raise UserError(
+            f"{probes[0]}: holds marks of several markers ({shown}): {_OWN_TABLE}",
+            "several-markers",
+        )
 
 
 def _store_of(probe: Path) -> Store:
@@ -237,7 +254,10 @@ def rated_table(probe: Path | str, table: pa.Table) -> pa.Table:
 def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
     """The samples of a probe, each once. Raises UserError where their columns are not valid."""
     if not {*PAIR, "outcome"} <= set(table.column_names):
-        raise UserError(f"{probe}: needs the columns prompt_id and pass_rate, or a probe's samples")
+        raise UserError(
+            f"{probe}: write a table with the columns prompt_id and pass_rate, or a probe's samples",
+            "no-samples",
+        )
     if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
         raise UserError(f"{probe}: outcome {unknown.pop()!r}: write one of {', '.join(OUTCOMES)}")
     numbers = table["sample"]
@@ -272,7 +292,8 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
             f"{probe}: the probe stopped early, and {undecided} of "
             f"{counted(len(ids), 'prompt')} could still "
             f"change the subset of {request.rule.policy}: probe with adaptive: false, or with a "
-            f"grid that has this policy, size and seed"
+            f"grid that has this policy, size and seed",
+            "undecided",
         )
 
 
@@ -281,4 +302,6 @@ def size_of(budget: str, pool: int, name: str = "--budget") -> int:
     try:
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
     except (ValueError, OverflowError) as error:
-        raise UserError(f"{name} {budget[:40]}: write a share (0.1) or a count (80)") from error
+        raise UserError(
+            f"{name} {budget[:40]}: write a share (0.1) or a count (80)", "invalid-budget"
+        ) from error
