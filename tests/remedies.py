@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from orchestrator.storage.errors import UserError
 # An instruction starts the message's clause, or the valid values are listed.
 VERBS = (
     "write|use|remove|put|set|add|leave|rename|correct|define|export|install|pip install|run|pass|"
-    "choose|give|return|close|name|indent|probe|start|copy|make|check|import"
+    "choose|give|return|close|name|indent|probe|start|copy|make|check|import|raise|free|delete|wait"
 )
 REMEDY = re.compile(
     rf"(?:[:;,.(] |\b(?:or|and|to continue,) )(?:{VERBS})\b|did you mean '|\bone of \S|"
@@ -56,3 +57,9 @@ def refused(
     assert [value for value in values if str(value) not in message] == [], message
     assert problems(message) == [], message
     assert not code or getattr(caught.value, "code", None) == code, message
+
+
+def place(file: Path, text: str) -> str:
+    """FILE:LINE of the only line of a file that holds this text, as messages begin."""
+    [line] = [n for n, each in enumerate(file.read_text().splitlines(), 1) if text in each]
+    return f"{file}:{line}: "

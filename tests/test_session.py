@@ -1,5 +1,6 @@
 """Connecting to Ray: clear errors without a cluster; a local one is private to this machine."""
 
+import errno
 import os
 import resource
 import shutil
@@ -18,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from processes import wait_gone
+from remedies import refused
 from sweeps import ONE_CPU, experiments, run
 
 from benchmarks.local_cluster import environment
@@ -40,20 +42,22 @@ def test_an_absent_cluster_is_an_immediate_error(
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     message = run(experiments(tmp_path), expect=2, here=True)
     assert "Traceback" not in message
-    assert "cannot connect to a Ray cluster at RAY_ADDRESS=127.0.0.1:1: start one" in message
+    assert "RAY_ADDRESS=127.0.0.1:1:" in message
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "nobody.invalid:6379"])
-def test_ray_does_not_retry_a_closed_port(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        *((address, "start") for address in ("127.0.0.1:1", "[::1]:1", "nobody.invalid:6379")),
+        ("http://127.0.0.1:8265", "ray job submit"),
+    ],
+)
+def test_ray_does_not_retry_a_closed_port_or_an_address_of_jobs(
+    address: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(ResourceError, match="cannot connect to a Ray cluster"), ray_session():
+    with refused(f"RAY_ADDRESS={address}", remedy, by=ResourceError), ray_session():
         raise AssertionError(f"a cluster at {os.environ['RAY_ADDRESS']}?")
-
-
-def test_a_job_submission_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
-    with pytest.raises(ResourceError, match="run ray job submit"), ray_session():
-        raise AssertionError("connected?")
 
 
 @pytest.fixture
@@ -64,17 +68,20 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("limits", "words"),
+    ("limits", "values"),
     [
-        ({"RLIMIT_AS": 3 * 2**30}, "ulimit -v allows this process 3 GiB of address space, and "),
-        ({"RLIMIT_NOFILE": 40}, "ulimit -n allows a process 40 open files, and Ray needs 100: "),
-        ({"RLIMIT_NPROC": 80}, "ulimit -u allows this user 80 threads, of which "),
-        ({"free": 10**6}, "has 1 MB of free space, and Ray needs 100 MB there: free some, or "),
-        ({"f_favail": 30}, "has space for 30 files, and Ray needs 200 there: delete some, or "),
+        ({"RLIMIT_AS": 3 * 2**30}, ("ulimit -v", "3 GiB")),
+        ({"RLIMIT_NOFILE": 40}, ("ulimit -n", "40", "100")),
+        ({"RLIMIT_NPROC": 80}, ("ulimit -u", "80")),
+        ({"free": 10**6}, ("1 MB", "100 MB", "RAY_TMPDIR")),
+        ({"f_favail": 30}, ("30 files", "200", "RAY_TMPDIR")),
     ],
 )
 def test_a_local_ray_does_not_start_where_it_would_hang(
-    monkeypatch: pytest.MonkeyPatch, short_folder: Path, limits: dict[str, int], words: str
+    monkeypatch: pytest.MonkeyPatch,
+    short_folder: Path,
+    limits: dict[str, int],
+    values: tuple[str, ...],
 ) -> None:
     def limit(number: int) -> tuple[int, int]:
         name = next(name for name in LIMITS if getattr(resource, name) == number)
@@ -88,20 +95,11 @@ def test_a_local_ray_does_not_start_where_it_would_hang(
     monkeypatch.setattr(resource, "getrlimit", limit)
     free = SimpleNamespace(free=limits.get("free", 10**12))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(RayFails, match=words), ray_session():
+    with refused(*values, by=RayFails), ray_session():
         raise AssertionError("started?")
 
 
-UNSUITABLE = {
-    "bücher": "not ASCII",
-    "it's": "a quotation mark",
-    "back\\slash": "a backslash",
-    "x" * 80: "characters too long for sockets",
-    "file": "is not a folder that this user may write to",
-}
-
-
-@pytest.mark.parametrize("name", UNSUITABLE)
+@pytest.mark.parametrize("name", ["bücher", "it's", "back\\slash", "x" * 80, "file"])
 def test_a_folder_that_ray_cannot_use_is_refused_or_replaced(
     monkeypatch: pytest.MonkeyPatch, short_folder: Path, name: str
 ) -> None:
@@ -110,7 +108,7 @@ def test_a_folder_that_ray_cannot_use_is_refused_or_replaced(
         folder.write_text("")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
-    with pytest.raises(RayFails, match=UNSUITABLE[name]), ray_session():
+    with refused(folder, "RAY_TMPDIR", by=RayFails), ray_session():
         raise AssertionError("started?")
     monkeypatch.delenv("RAY_TMPDIR")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))  # of the user, who did not mean Ray
@@ -187,7 +185,7 @@ def test_a_process_of_ray_that_dies_at_the_start_is_named_with_its_cause(
     process = hostile_start(tmp_path, *small_files, RAY_TMPDIR=str(short_folder))
     assert process.returncode == 1, process.stdout + process.stderr
     [line] = process.stderr.splitlines()
-    assert "the GCS server (process " in line and "was killed by signal 25: raise ulimit -f" in line
+    assert "the GCS server (process " in line and "signal 25: " in line and "ulimit -f" in line
     logs = line.rpartition("Ray's logs: ")[2]
     assert Path(logs, "gcs_server.out").stat().st_size == 10000
 
@@ -234,14 +232,14 @@ def test_the_first_error_in_rays_logs_is_the_cause(
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
-        ("what(): Resource temporarily unavailable", "raise ulimit -u"),
-        ("[Errno 28] No space left on device: '/x'", "free some space there"),
-        ("[Errno 13] Permission denied: '/x/ray'", "correct this"),
-        ("signal_set_service pipe: Too many open files", "raise ulimit -n"),
-        ("the raylet (process 7) was killed by signal 9", "free memory"),
-        ("the raylet (process 7) was killed by signal 25", "raise ulimit -f"),
-        ("Timed out waiting for file /x", "wait until the machine is less busy"),
-        ("the raylet (process 7) is not ready", "wait until the machine is less busy"),
+        (f"what(): {os.strerror(errno.EAGAIN)}", "ulimit -u"),
+        (str(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x")), "free some space"),
+        (str(OSError(errno.EACCES, os.strerror(errno.EACCES), "/x/ray")), "correct"),
+        (f"signal_set_service pipe: {os.strerror(errno.EMFILE)}", "ulimit -n"),
+        ("the raylet (process 7) was killed by signal 9", "memory"),
+        ("the raylet (process 7) was killed by signal 25", "ulimit -f"),
+        ("Timed out waiting for file /x", "wait until"),
+        ("the raylet (process 7) is not ready", "wait until"),
     ],
 )
 def test_the_remedy_fits_the_cause(
@@ -249,7 +247,8 @@ def test_the_remedy_fits_the_cause(
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(short_folder))
     text = session.no_local_ray(RuntimeError(cause))
-    assert f"{cause}: {remedy}" in text and "Ray's logs" not in text, "there is no session"
+    assert remedy in text.partition(f"{cause}: ")[2]
+    assert "logs" not in text, "there is no session"
     assert not {"space", "memory"} & {*session.no_local_ray(KeyError("x")).split()}
 
 
@@ -261,8 +260,8 @@ def test_a_full_disk_of_a_local_ray_ends_the_run(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     watched: Any = SimpleNamespace(_started={"raylet": 1} if started else {}, _logs=str(tmp_path))
-    text = f"{tmp_path}: no space left on the device: free some"
-    assert Watchdog._full_disk(watched) == (text if lost else "")
+    problem = Watchdog._full_disk(watched)
+    assert problem.startswith(f"{tmp_path}: ") if lost else not problem
     watched._logs = str(tmp_path / "deleted")
     monkeypatch.undo()
     assert Watchdog._full_disk(watched) == ""
@@ -273,7 +272,7 @@ def test_the_error_of_an_actor_is_not_that_of_ray_data(monkeypatch: pytest.Monke
     class Fails:
         def __init__(self, at_start: bool) -> None:
             if at_start:
-                raise OSError(28, "No space left on device", "/x/y")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y")
 
         def __call__(self, batch: pa.Table) -> pa.Table:
             raise KeyError("x")
@@ -286,8 +285,8 @@ def test_the_error_of_an_actor_is_not_that_of_ray_data(monkeypatch: pytest.Monke
             with pytest.raises(Exception, match="Error") as caught:
                 list(results)
             texts.append(fault_text(caught.value))
-    assert texts[0].startswith("/x/y: no space left on the device (node ")
-    assert texts[1].startswith("unexpected error: KeyError: 'x' (node ")
+    assert texts[0].startswith("/x/y: ") and "(node " in texts[0]
+    assert "KeyError: 'x' (node " in texts[1]
 
 
 @pytest.mark.cluster
@@ -300,7 +299,7 @@ def test_a_local_ray_listens_on_loopback_only(
         assert not caplog.messages
         monkeypatch.setattr(actors, "WAIT_SECONDS", 0.01)
         assert run_in_worker(lambda seconds: f"{time.sleep(seconds)}", 0.1) == "None"
-        assert caplog.messages[0].startswith("no answer from a Ray worker for 0.01 s: it waits ")
+        assert "0.01 s" in caplog.messages[0]
         own = psutil.Process()
         sockets = {
             (process.name(), connection.laddr.ip.removeprefix("::ffff:"))

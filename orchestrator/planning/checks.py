@@ -30,7 +30,7 @@ def check_pool(pool: Pool, *, training: bool) -> None:
         if training and not pool.train:
             raise Problem("no-training-prompts", _why_empty(pool))
         if not pool.test:
-            message = "its test set is empty: accuracy cannot be measured"
+            message = "its test set is empty, so accuracy cannot be measured: add test questions"
             raise Problem("no-test-questions", message)
 
 
@@ -42,8 +42,8 @@ def _why_empty(pool: Pool) -> str:
             f"questions{duplicates}: use different questions for training and test"
         )
     if left_out := [note for note in pool.notes if note.startswith("train: ")]:
-        return f"has no training prompts left: {'; '.join(left_out)}"
-    return "has no training prompts: it is for evaluation only"
+        return f"has no training prompts left ({'; '.join(left_out)}): correct its rows"
+    return "has no training prompts, for evaluation only: write it below evaluate.ood"
 
 
 def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:

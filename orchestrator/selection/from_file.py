@@ -255,7 +255,7 @@ def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
     """The samples of a probe, each once. Raises UserError where their columns are not valid."""
     if not {*PAIR, "outcome"} <= set(table.column_names):
         raise UserError(
-            f"{probe}: write a table with the columns prompt_id and pass_rate, or a probe's samples",
+            f"{probe}: write the columns prompt_id and pass_rate, or a probe's samples",
             "no-samples",
         )
     if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
