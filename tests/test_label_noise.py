@@ -1,5 +1,6 @@
 """Wrong gold answers in the training pool: which, how many, and what depends on them."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 from factories import finished_sweep, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
+from remedies import refused
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
@@ -126,7 +128,7 @@ def test_prompts_that_pools_share_are_sampled_once(tmp_path: Path) -> None:
     counts = [(p.samples, p.shared) for p in map(run.pending, trained)]
     assert counts == [(160, 0), (16, 144), (24, 136)]
     texts = [samples_text(160, n, at_most=False, shared=m) for n, m in counts]
-    assert texts[1] == "144 of 160 samples shared with another probe, 16 to draw"
+    assert re.findall(r"\d+", texts[1]) == ["144", "160", "16"]
     assert samples_text(9, 2, at_most=False, shared=3).endswith("probe, 4 stored, 2 to draw")
     assert all(indices == (0, 1, 2, 3) for requests in missing for _, indices in requests)
 
@@ -157,7 +159,7 @@ def test_a_pool_with_one_gold_cannot_have_wrong_ones(tmp_path: Path) -> None:
     file.write_text("".join(f'{{"q": "Q{i}", "a": "yes"}}\n' for i in range(60)))
     options = {"path": str(file), "question": "q", "answer": "a", "marker": "text"}
     datasets = {"mine": {"task": "file", "options": options | {"test_share": 0.2}}}
-    with pytest.raises(UserError, match=r"label_noise: .*all golds .* equal.*\(dataset mine\)"):
+    with refused("label_noise: ", "dataset mine", code="no-label-noise"):
         small_plan(tmp_path, grid=GRID | {"dataset": ["mine"]}, datasets=datasets, label_noise=0.1)
 
 
@@ -227,7 +229,7 @@ def test_listed_prompts_are_left_out_of_the_pool_with_its_label_noise(tmp_path: 
     dataset = replace(LETTERS.dataset, label_noise=0.25, without=file)
     pool = load_pool(dataset)
     assert {p.prompt_id for p in noisy.train} - {p.prompt_id for p in pool.train} == {*wrong}
-    assert pool.notes[-1] == f"5 of 80 training prompts left out: listed in {file}"
+    assert pool.notes[-1].startswith("5 of 80 ") and file in pool.notes[-1]
     assert pool.test_hash == LETTERS.test_hash
     clean = load_pool(replace(dataset, label_noise=0.0))
     assert len(clean.train) == 80, "the listed prompts are those with wrong golds"
@@ -238,21 +240,21 @@ def test_listed_prompts_are_left_out_of_the_pool_with_its_label_noise(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("ids", "suspected", "words"),
+    ("ids", "suspected", "column"),
     [
-        (None, None, r"without: .*s\.parquet: .*: write a Parquet file with the column prompt_id"),
-        (["p"], [None], "its column suspected is not known for every prompt"),
-        ([p.prompt_id for p in LETTERS.train], None, "lists every training prompt: leave some"),
+        (None, None, "prompt_id"),
+        (["p"], [None], "suspected"),
+        ([p.prompt_id for p in LETTERS.train], None, "every"),
     ],
 )
 def test_a_table_of_prompts_that_cannot_be_used_is_refused(
-    tmp_path: Path, ids: list[str] | None, suspected: list[bool | None] | None, words: str
+    tmp_path: Path, ids: list[str] | None, suspected: list[bool | None] | None, column: str
 ) -> None:
     file = tmp_path / "s.parquet"
     if ids is not None:
         suspects(file, ids, suspected)
     few = {"task": "shuffled_objects", "options": {"train": 80, "test": 20}, "without": str(file)}
-    with pytest.raises(UserError, match=words):
+    with refused("datasets.few", f"without: {file}: ", column, code="invalid-dataset"):
         small_plan(tmp_path, grid=GRID | {"dataset": ["few"]}, datasets={"few": few})
 
 
@@ -261,5 +263,4 @@ def test_plan_says_how_many_golds_are_replaced(
 ) -> None:
     plan = small_plan(tmp_path, label_noise=0.1, label_noise_seed=2)
     assert main(["plan", str(plan.source.file), "-e", "small"]) == 0
-    line = "small with label_noise 0.1 seed 2: 4 of 40 gold answers are replaced"
-    assert line in capsys.readouterr().out
+    assert "small with label_noise 0.1 seed 2: 4 of 40 " in capsys.readouterr().out

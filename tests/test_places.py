@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from remedies import place, refused
 from sweeps import NAME, experiments
 
 from orchestrator.cli.main import main
@@ -12,7 +13,6 @@ from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.content import Page
 from orchestrator.report.render import own_page, write_page
-from orchestrator.storage.errors import UserError
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_a_path_that_exists_in_the_current_folder_only_is_read_there_with_a_note
     assert source.config.storage == "./runs"
     assert len(make_plan(source, NAME).pools["few"].train) == 64
     storage, train = source.warnings(NAME)
-    assert storage.startswith(f"note: {project}:") and "storage: paths are relative to" in storage
-    assert "datasets.few.options.train" in train and "'train.jsonl' exists in the current" in train
+    assert storage.startswith(f"note: {place(project, 'storage:')}storage: ")
+    assert "datasets.few.options.train" in train and "'train.jsonl'" in train
     project.with_name("runs").mkdir()
     assert load_config(project).config.storage == "sub/runs", "the file's own folder comes first"
 
@@ -82,7 +82,7 @@ def test_a_page_of_another_file_is_not_replaced(project: Path, tmp_path: Path) -
     assert own_page(one, page) == page, "its own page is replaced"
     assert own_page(two, page) == Path("report-x-other.html")
     write_page(Page("x", "", "", (), file=tmp_path / "third.yaml"), Path("report-x-other.html"))
-    with pytest.raises(UserError, match="report-x.html is the page of another file: write --out"):
+    with refused("report-x.html", "--out"):
         own_page(two, page)
 
 
@@ -94,9 +94,8 @@ def test_plan_says_what_a_run_would_lack(project: Path, capsys: pytest.CaptureFi
     arguments = ["plan", str(project), "-e", NAME, "--storage", "/proc/none", "--json"]
     assert main(arguments) == 0
     every, storage, gpus = json.loads(capsys.readouterr().out)["notes"]
-    assert "every is 13, but there are 12 updates: only the base model and the last" in every
-    assert "storage /proc/none cannot be written" in storage
-    assert "a trial needs GPUs, and this machine has none" in gpus
+    assert "every is 13" in every and "12 updates" in every
+    assert "/proc/none" in storage and "GPUs" in gpus
     assert main([*arguments, "--gpus", "1"]) == 0
     assert len(json.loads(capsys.readouterr().out)["notes"]) == 2
 
@@ -111,7 +110,7 @@ def test_plan_says_when_an_online_policy_may_not_be_compared(
     project.write_text(yaml.safe_dump(content))
     assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
     [note] = json.loads(capsys.readouterr().out)["notes"]
-    assert f"at equal rollouts, dynamic is not compared if it discards {warning}" in note
+    assert "dynamic" in note and warning in note
     content["experiments"][NAME]["evaluate"]["every"] = 6
     project.write_text(yaml.safe_dump(content))
     assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
@@ -130,9 +129,8 @@ def test_plan_says_which_divided_rollouts_are_not_compared(
         assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
         view = json.loads(capsys.readouterr().out)
         assert len(view["notes"]) == notes
-    assert "allocation=pods is not compared: its first evaluation, after update 6 of 12" in str(
-        view["notes"]
-    )
+    [note] = view["notes"]
+    assert "allocation=pods" in note and "update 6 of 12" in note
     assert [cell["axes"]["allocation"] for cell in view["cells"]] == ["uniform", "sqrt", "pods"]
     uniform, _, pods = view["cells"]
     assert pods["rollouts_at_most"] == 4 * uniform["rollouts_at_most"]
@@ -163,7 +161,7 @@ def test_no_command_writes_over_what_it_reads(
     Path("link.jsonl").symlink_to("mine.jsonl")
     for out in ("mine.jsonl", "link.jsonl"):
         assert main([*arguments, "--out", out]) == 2
-        assert f"output {out} is read by this command: write the" in capsys.readouterr().err
+        assert f"output {out} " in capsys.readouterr().err
     assert Path("mine.jsonl").read_text() == "\n".join(rows)
 
 
@@ -172,7 +170,8 @@ def test_a_page_is_an_html_file(
     project: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert main([command, str(project), "-e", NAME, "--out", str(project)]) == 2
-    assert "unknown file type: write a .html or .htm file" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert str(project) in error and ".html or .htm" in error
 
 
 def test_init_writes_into_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,10 +154,8 @@ def test_a_decided_pair_comes_first_and_names_unequal_budgets(lopsided: list[Row
     assert verdict.pairs[0].text.endswith("; not at equal generated tokens")
     others = [p for p in verdict.pairs if "hard" not in (p.comparison.a, p.comparison.b)]
     assert not any("not at equal" in pair.text for pair in others)
-    assert verdict.caveats[0] == (
-        "not comparable on generated tokens: hard (seeds 0, 1); they differ by up to 67 %; "
-        "set compare_at: tokens to compare at equal tokens"
-    )
+    for value in ("generated tokens", "hard (seeds 0, 1)", "67 %", "compare_at: tokens"):
+        assert value in verdict.caveats[0]
 
 
 def test_at_equal_tokens_each_cell_is_read_within_the_common_budget(lopsided: list[Row]) -> None:
@@ -205,10 +203,8 @@ def test_single_and_unequal_seeds_are_one_caveat_each(rows: list[Row]) -> None:
     verdict = only_verdict([r for r in rows if r.cell.seed == 0])
     assert verdict.caveats == (SINGLE_SEED,)
     assert not any("single seed" in pair.text for pair in verdict.pairs)
-    assert (
-        "policies have different numbers of finished seeds: hard 2, easy 2, middle 2, random 1"
-        in only_verdict(rows[:-1]).caveats
-    )
+    counts = "hard 2, easy 2, middle 2, random 1"
+    assert any(caveat.endswith(counts) for caveat in only_verdict(rows[:-1]).caveats)
 
 
 def test_with_one_seed_the_leader_is_ahead_but_not_better(lopsided: list[Row]) -> None:
@@ -233,9 +229,8 @@ def test_the_spread_between_seeds_comes_from_the_stores_other_cells(tmp_path: Pa
     analysis = analyse(few, store)
     (pair,) = family_verdict(analysis.families[0]).pairs
     assert "points from 6 runs" in pair.text
-    assert family_verdict(analysis.families[0]).caveats == (
-        "single seed: the spread between seeds is that of other cells with these settings",
-    )
+    [caveat] = family_verdict(analysis.families[0]).caveats
+    assert "single seed" in caveat and caveat != SINGLE_SEED
     (alone,) = family_verdict(analyse(unlike, store).families[0]).pairs
     assert "from 6 runs" not in alone.text and "needs more seeds" in alone.text
 
@@ -264,7 +259,7 @@ def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) ->
         finish(store, cell, CellRecord(record.groups, evaluations, seconds=2.0), {})
     analysis = analyse(plan, store)
     (pair,) = family_verdict(analysis.families[0]).pairs
-    assert pair.text == ("hard vs. random on small: inconclusive (no question has a score in both)")
+    assert pair.text.startswith("hard vs. random on small: inconclusive (")
     assert tables.results(analysis.rows).body[0][4:6] == ("– → –", "–")
     write_page(sweep_page(analysis, "A"), tmp_path / "page.html")
     assert "nan" not in re.sub(
@@ -384,13 +379,14 @@ def test_training_curves_show_what_the_trainer_logged(rows: list[Row]) -> None:
     groups = families(rows)[0].by_policy()
     plain = svg_text(figures.training_curves(groups, STYLES))
     assert "learnable %" in plain and "completion length, tokens" in plain
-    assert "reward" not in plain and "KL" not in plain, "not in the log of these cells"
+    assert not [text for text in plain if text.startswith(("reward", "KL"))], "not in these logs"
     logged = {"reward": {1: 0.5, 2: 0.75}, "kl": {1: 0.0, 2: 0.1}}
     full = [dataclasses.replace(row, log=logged) for row in rows[:2]]
     mixed = {"hard": full, "easy": [dataclasses.replace(row, log={}) for row in full]}
     assert "reward" in svg_text(figures.training_curves(mixed, STYLES))
     plain = svg_text(figures.training_curves({"hard": full}, STYLES))
-    assert {"reward", "learnable %", "KL to the base model", "hard"} <= set(plain)
+    assert {"reward", "learnable %", "hard"} <= set(plain)
+    assert any(text.startswith("KL") for text in plain)
     assert "completion length, tokens" not in plain
 
 
@@ -469,10 +465,10 @@ def test_user_text_is_escaped(tmp_path: Path) -> None:
 def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     analysis = analyse(plan, Store(str(tmp_path / "nothing")))
-    assert terminal_report(analysis) == "no cell has a result yet"
+    assert "\n" not in terminal_report(analysis)
     write_page(sweep_page(analysis), page)
     text, reader = read(page)
-    assert "No cell has a result yet" in text and "0 of 8 cells finished" in text
+    assert "0 of 8 cells finished" in text
     assert reader.headings[-1] == "How to reproduce"
 
 
@@ -640,11 +636,9 @@ def test_a_policy_whose_cells_end_below_the_base_model_is_named(tmp_path: Path) 
     ]
     [family] = families(changed)
     verdict = family_verdict(family)
-    line = (
-        "hard ended below the base model in 2 of 3 seeds: −30.0 [−40.0, −20.0] points with seed 0, "
-        "the worst"
-    )
-    assert verdict.below_base == (line,) and line in verdict.lines
+    [line] = verdict.below_base
+    assert line.startswith("hard ") and "2 of 3 seeds: −30.0 [−40.0, −20.0]" in line
+    assert "seed 0" in line and line in verdict.lines
     assert line.partition(":")[0] in description([verdict])
     assert line in section_html(Section("a", "A", (verdict,)))
     assert [row.cell.seed for row in family.collapsed["hard"]] == [0, 2]

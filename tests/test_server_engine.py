@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from http_server import Answer, FakeServer, completion, failure, fake_server
+from remedies import refused
 from sweeps import experiments, plan_of
 
 from orchestrator.embedded import embedded_path
@@ -101,7 +102,7 @@ def test_a_server_without_extensions_receives_none(server: FakeServer) -> None:
     plain = sampler(server, api="chat", window=None)
     plain.sample([request("a", [0])], SETTINGS)
     assert not {"top_k", "min_p", "repetition_penalty"} & server.bodies()[0].keys()
-    with pytest.raises(SamplingError, match=r"only vLLM and SGLang support top_k.*remove top_k"):
+    with refused("top_k", "vLLM", "SGLang", by=SamplingError):
         plain.sample([request("a", [0])], SamplingSettings(top_k=5))
 
 
@@ -167,40 +168,35 @@ def test_a_torn_reply_is_asked_for_again(server: FakeServer, bad: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "values"),
     [
-        (failure(429, "quota"), r"it still answers 429 \(quota\); rerun to draw what is missing"),
-        (failure(500, "boom"), r"it still answers 500 \(boom\)"),
-        (failure(429, "day", Retry_After="3600"), r"429 \(day\) and asks to wait 3600 s"),
-        (
-            failure(401, f"bad key {KEY}"),
-            r"refuses the key \(401: bad key \*\*\*\): set SERVER_KEY",
-        ),
-        (failure(400, "no such token"), r"it refuses a request \(400: no such token\)"),
-        (failure(404, "gone"), r"it refuses a request \(404: gone\)"),
-        (
-            Answer({"detail": "Not Found"}, 404),
-            r"it has no /v1/completions \(404\): check base_url",
-        ),
-        (failure(400, "x" * 195 + KEY), r"refuses a request \(400: x{195}\*\*\*\)"),
-        (failure(400, "x " * 145 + KEY), r"refuses a request \(400: (x ){145}\*\*\*\)"),
-        (Answer({"a": "x" * 140 + KEY}), r"reply is not a completion \(choices: Field required\)"),
-        (Answer(b"[" * 99_999), "its reply is not a completion: 'a text that is not JSON'"),
-        (Answer(b"<html>"), "its reply is not a completion: 'a text that is not JSON'"),
-        (Answer({"detail": "hm"}, 422), r"it refuses a request \(422: hm\)"),
+        (failure(429, "quota"), ("429 (quota)",)),
+        (failure(500, "boom"), ("500 (boom)",)),
+        (failure(429, "day", Retry_After="3600"), ("429 (day)", "3600 s")),
+        (failure(401, f"bad key {KEY}"), ("(401: bad key ***)", "SERVER_KEY")),
+        (failure(400, "no such token"), ("(400: no such token)",)),
+        (failure(404, "gone"), ("(404: gone)",)),
+        (Answer({"detail": "Not Found"}, 404), ("/v1/completions (404)", "base_url")),
+        (failure(400, "x" * 195 + KEY), (f"(400: {'x' * 195}***)",)),
+        (failure(400, "x " * 145 + KEY), (f"(400: {'x ' * 145}***)",)),
+        (Answer({"a": "x" * 140 + KEY}), ("(choices: ",)),
+        (Answer(b"[" * 99_999), ("JSON",)),
+        (Answer(b"<html>"), ("JSON",)),
+        (Answer({"detail": "hm"}, 422), ("(422: hm)",)),
     ],
 )
 def test_what_stays_broken_is_missing_and_the_rest_is_kept(
-    server: FakeServer, answer: Answer, message: str
+    server: FakeServer, answer: Answer, values: tuple[str, ...]
 ) -> None:
     broken = stream_key(3, "b", 1) >> 65
     server.behaviour = lambda path, body, number: (
         answer if body["seed"] == broken else completion(body)
     )
     requests = [request("a", [0, 1]), request("b", [0, 1])]
-    with pytest.raises(Interrupted, match=message) as caught:
+    with pytest.raises(Interrupted) as caught:
         sampler(server, api_key_env="SERVER_KEY").sample(requests, SETTINGS)
     assert str(caught.value).startswith(f"server {server.base_url}: ")
+    assert all(value in str(caught.value) for value in values), caught.value
     assert KEY[:4] not in str(caught.value)  # nor a part of it, where a long text is cut
     texts = [[each and each.text for each in row] for row in caught.value.drawn]
     assert texts == [[text_of("a", 0), text_of("a", 1)], [text_of("b", 0), None]]
@@ -215,7 +211,7 @@ def test_nothing_new_is_sent_after_a_failure(server: FakeServer) -> None:
 
 def test_a_server_that_hangs_ends_the_run(server: FakeServer) -> None:
     server.behaviour = lambda path, body, number: None if body["seed"] % 2 else completion(body)
-    with pytest.raises(Interrupted, match=r"no completion within 0\.6 s|does not answer within"):
+    with pytest.raises(Interrupted, match=server.base_url):
         sampler(server, timeout=0.3, max_retries=50).sample([request("a", [*range(12)])], SETTINGS)
 
 
@@ -239,7 +235,7 @@ def test_no_more_than_max_concurrency_are_sent_at_once(server: FakeServer) -> No
 def test_a_server_that_reads_token_ids_otherwise_is_refused(server: FakeServer) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 3}
     server.behaviour = lambda path, body, number: completion(body, usage=usage)
-    with pytest.raises(Interrupted, match=r"read 9 tokens of a prompt of 4, .*\{api: chat\}"):
+    with refused("9 tokens", "of 4,", "{api: chat}", by=Interrupted):
         sampler(server).sample([request("a", [0])], SETTINGS)
 
 
@@ -273,22 +269,23 @@ def test_the_prompt_is_rendered_with_the_tokenizer_of_the_model(server: FakeServ
 
 
 @pytest.mark.parametrize(
-    ("models", "message"),
+    ("models", "values"),
     [
-        (Answer({"data": [{"id": "other"}]}), r"does not serve served but other: write its name"),
-        (Answer({"data": []}), r"does not serve served but no model"),
-        (Answer(b"<html>", kind="text/html"), r"GET /models does not list models: check base_url"),
-        (Answer(b"<html>", 404), r"it has no /v1/models \(404\): check base_url"),
-        (failure(401), r"refuses the key .*write engine_args: \{api_key_env: …\}"),
-        (failure(503, "loading"), r"it still answers 503 \(loading\)"),
+        (Answer({"data": [{"id": "other"}]}), ("served", "other")),
+        (Answer({"data": []}), ("served", "no model")),
+        (Answer(b"<html>", kind="text/html"), ("GET /models", "base_url")),
+        (Answer(b"<html>", 404), ("/v1/models (404)", "base_url")),
+        (failure(401), ("engine_args: {api_key_env: …}",)),
+        (failure(503, "loading"), ("503 (loading)",)),
     ],
 )
 def test_another_model_is_refused_before_anything_is_drawn(
-    server: FakeServer, models: Answer, message: str
+    server: FakeServer, models: Answer, values: tuple[str, ...]
 ) -> None:
     server.models = models
-    with pytest.raises(SamplingError, match=message):
+    with pytest.raises(SamplingError) as caught:
         load(server)
+    assert all(value in str(caught.value) for value in values), caught.value
     assert not server.posts
 
 
@@ -323,22 +320,14 @@ def test_the_key_is_sent_and_shown_nowhere(
     assert "sk-" not in json.dumps(server.posts[1][2])
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (None, "SERVER_KEY is not set in a worker of Ray"),
-        (" \n", "SERVER_KEY is not set"),
-        ("sk-a\nb", "holds characters that no key has"),
-        ("sk-ä", "holds characters that no key has"),
-    ],
-)
+@pytest.mark.parametrize("value", [None, " \n", "sk-a\nb", "sk-ä"])
 def test_a_key_that_is_none_is_refused(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch, value: str | None, message: str
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     monkeypatch.delenv("SERVER_KEY")
     if value is not None:
         monkeypatch.setenv("SERVER_KEY", value)
-    with pytest.raises(SamplingError, match=message) as caught:
+    with refused("SERVER_KEY", by=SamplingError) as caught:
         load(server, api_key_env="SERVER_KEY")
     assert "sk-" not in str(caught.value)
 
@@ -399,9 +388,8 @@ def test_an_adapter_that_a_kill_left_loaded_is_used(server: FakeServer, tmp_path
 
 def test_a_server_that_loads_no_adapters_is_told_how(server: FakeServer) -> None:
     server.behaviour = lambda path, body, number: Answer({"detail": "Not Found"}, 404)
-    with pytest.raises(SamplingError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=True") as caught:
+    with refused("--max-lora-rank 32", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", by=SamplingError):
         load(server, lora_rank=20)
-    assert "--enable-lora --max-lora-rank 32" in str(caught.value)
 
 
 def test_an_adapter_that_the_server_cannot_read_is_named(
@@ -411,7 +399,7 @@ def test_an_adapter_that_the_server_cannot_read_is_named(
     loaded = load(server, lora_rank=4)
     folder = adapter(tmp_path / "1", b"1")
     server.behaviour = lambda path, body, number: failure(404, "No adapter found for …")
-    with pytest.raises(SamplingError, match=f"must see the adapter under this path: {folder}"):
+    with pytest.raises(SamplingError, match=str(folder)):
         loaded.adapt(folder)
 
 

@@ -10,6 +10,7 @@ import pytest
 from data import data
 from pools import pool_hash
 from processes import loaded_libraries, output_of
+from remedies import refused
 
 import tasks.sources.hub
 from tasks import Prompt, TaskError, get_task
@@ -139,30 +140,30 @@ def test_strict_marking_does_not_read_answers_that_lenient_marking_reads() -> No
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"objects": [4]}, "a list of 3, 5 or 7"),
-        ({"objects": []}, "a list of 3, 5 or 7"),
+        ({"objects": [4]}, "3, 5 or 7"),
+        ({"objects": []}, "3, 5 or 7"),
         ({"swaps": [3, 2]}, "minimum, maximum"),
         ({"swaps": [0, 2]}, "minimum, maximum"),
         ({"swaps": [2]}, "minimum, maximum"),
         ({"swaps": [2, 9]}, "minimum, maximum"),
-        ({"train": 10_000_000}, "invalid train 10000000: write at most 1,000,000"),
-        ({"seed": 2**32}, "write at most 4,294,967,295"),
-        ({"train": -1}, "write an integer"),
-        ({"test": 1.5}, "write an integer"),
+        ({"train": 10_000_000}, "1,000,000"),
+        ({"seed": 2**32}, "4,294,967,295"),
+        ({"train": -1}, "train -1"),
+        ({"test": 1.5}, "test 1.5"),
         ({"source": "web"}, "generated or bbh"),
         ({"path": "/x"}, "source: bbh"),
         ({"split": "paper"}, "seed or authors"),
-        ({"split": "authors"}, "source: bbh and objects: [7]"),
-        ({"split": "authors", "source": "bbh"}, "source: bbh and objects: [7]"),
+        ({"split": "authors"}, "objects: [7]"),
+        ({"split": "authors", "source": "bbh"}, "objects: [7]"),
         ({"prompt": {"preset": "short"}}, "plain, paper"),
         ({"marking": "kind"}, "strict or lenient"),
-        ({"swap": 3}, "has no option 'swap'"),
+        ({"swap": 3}, "'swap'"),
     ],
 )
 def test_errors_for_invalid_options_say_what_to_write(
     options: dict[str, object], advice: str
 ) -> None:
-    with pytest.raises(TaskError, match=re.escape(advice)):
+    with refused(advice, by=TaskError):
         get_task("shuffled_objects", **options)
 
 
@@ -204,10 +205,11 @@ def test_a_test_set_with_every_question_leaves_no_pool(folder: Path) -> None:
 
 
 def test_missing_and_malformed_files_are_named(folder: Path) -> None:
-    with pytest.raises(TaskError, match=r"no tracking_shuffled_objects_seven_objects as \.jsonl"):
+    with refused("tracking_shuffled_objects_seven_objects", by=TaskError):
         bbh(folder, objects=[7]).test()
-    (folder / "tracking_shuffled_objects_three_objects.json").write_text('{"rows": []}')
-    with pytest.raises(TaskError, match="not of the form"):
+    malformed = folder / "tracking_shuffled_objects_three_objects.json"
+    malformed.write_text('{"rows": []}')
+    with pytest.raises(TaskError, match=str(malformed)):
         bbh(folder).test()
 
 
@@ -219,16 +221,16 @@ def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPat
 
 
 def test_another_repository_has_no_pinned_commit() -> None:
-    with pytest.raises(TaskError, match=r"me/bbh is read at a fixed commit only.*revision: COMMIT"):
+    with refused("me/bbh", "revision: COMMIT", by=TaskError):
         get_task("shuffled_objects", source="bbh", hub="me/bbh").test()
 
 
 def test_a_part_of_the_benchmark_is_read_only_with_partial(folder: Path) -> None:
-    with pytest.raises(TaskError, match="5 rows; the official number is 250: write partial: true"):
+    with refused("5 rows", "250", "partial: true", by=TaskError):
         bbh(folder, partial=False).test()
     task = bbh(folder, test=3)
     task.test()
-    assert [note for note in task.notes if "official number is 250" in note] == task.notes[:2]
+    assert all("5 rows" in note and "250" in note for note in task.notes[:2])
     assert task.notes[2:] == ["bbh: 2 repeated prompts dropped"]
 
 
@@ -262,7 +264,7 @@ def test_the_authors_split_refuses_a_file_in_another_order(tmp_path: Path) -> No
     content = json.loads(gzip.decompress(data("raw", "bbh", f"{name}.gz").read_bytes()))
     content["examples"].sort(key=lambda row: row["input"])
     (tmp_path / name).write_text(json.dumps(content))
-    with pytest.raises(TaskError, match=f"{name}.* is not the official file of seven objects"):
+    with refused(name, "split: seed", by=TaskError):
         authors(tmp_path).test()
     assert len(bbh(tmp_path, objects=[7], partial=False, test=50).train()) == 200
 

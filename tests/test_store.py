@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nfs_locks import nfs_flock
+from remedies import refused
 
-from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import exclusive, is_held
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.schema import LOG
@@ -65,10 +65,7 @@ def test_a_file_that_is_not_used_is_named_once(
         (tmp_path / "sub" / name).write_text('{"decile.sha256": 1}')
     for _ in range(2):
         assert store.open_json("sub", "a.json") is None and store.read_json("sub", "b.json") is None
-    assert caplog.messages == [
-        f"sub/{name} does not match its hash: not used; decile run makes it again"
-        for name in ("a.json", "b.json")
-    ]
+    assert [message.split()[0] for message in caplog.messages] == ["sub/a.json", "sub/b.json"]
 
 
 def test_files_are_copied_in_and_out_and_hashed(tmp_path: Path) -> None:
@@ -118,12 +115,11 @@ def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch) -> 
 
 def test_a_storage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="--storage"):
+    with pytest.raises(StoreError, match="file/runs .*--storage"):
         Store(str(tmp_path / "file" / "runs")).check_writable()
-    with pytest.raises(StoreError, match="s3://"):
-        Store("nowhere://x")
-    with pytest.raises(StoreError, match="the storage is empty"):
-        Store(" ")
+    for uri in ("nowhere://x", " "):
+        with refused("s3://", by=StoreError):
+            Store(uri)
 
 
 def test_a_relative_storage_is_the_same_folder_in_every_process(
@@ -209,7 +205,7 @@ def test_checking_a_storage_in_use_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_regular_file_is_refused_as_storage(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(StoreError, match="a file, not a folder"):
+    with refused(tmp_path / "file", by=StoreError):
         Store(str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -219,11 +215,11 @@ def test_an_address_that_is_none_is_refused() -> None:
         Store("s3://[x/y")
 
 
-@pytest.mark.parametrize("uri", ["s3://KEY:SECRET@bucket/runs", "s3://KEY@bucket", "gs://a:b@c/d"])
+@pytest.mark.parametrize("uri", ["s3://KEY:SECRET@bucket/runs", "s3://KEY@bucket", "gs://me:b@c"])
 def test_credentials_in_the_address_are_refused_and_not_printed(uri: str) -> None:
-    with pytest.raises(StoreError, match="export AWS_ACCESS_KEY_ID") as caught:
+    with refused(uri.partition("://")[0], by=StoreError) as caught:
         Store(uri)
-    assert not any(word in str(caught.value) for word in ("KEY:", "KEY@", "a:b"))
+    assert not any(word in str(caught.value) for word in ("KEY:", "KEY@", "me:b"))
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
@@ -290,7 +286,7 @@ def test_a_folder_that_is_a_link_is_refused_and_nothing_is_written_through_it(
         lambda: store.delete("c/b/j.json"),
         lambda: store.delete_folder("c"),
     ):
-        with pytest.raises(StoreError, match=r"runs: c is a link, and links in a storage are not"):
+        with refused(f"{tmp_path / 'runs'}: c ", by=StoreError):
             use()
     assert [path.relative_to(other).as_posix() for path in other.rglob("*")] == ["b", "b/j.json"]
     assert (other / "b" / "j.json").read_text() == "1"
@@ -325,7 +321,7 @@ def test_a_fifo_is_never_opened(tmp_path: Path) -> None:
     def read() -> None:
         results.extend([store.read_json("a", "f.json"), store.read_table(LOG, "a", "t.parquet")])
         results.extend([store.sizes("a"), is_held(tmp_path / "a")])
-        with pytest.raises(UserError, match="is not a regular file: remove it"):
+        with refused(tmp_path / "a" / ".lock"):
             exclusive(tmp_path / "a").__enter__()
 
     reading = threading.Thread(target=read, daemon=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from pydantic import BaseModel, field_validator
+from remedies import refused
 
 from orchestrator.embedded import embedded_path
 from orchestrator.probing.samples import sample_and_mark
@@ -138,7 +139,7 @@ def test_4_bits_are_vllms_own_and_need_its_plugin(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda n, *a: installed[n] if n in installed else find(n, *a)
     )
-    with pytest.raises(SamplingError, match="needs vllm_bnb_plugin: pip install vllm-bnb-plugin"):
+    with refused("vllm-bnb-plugin", by=SamplingError):
         load_sampler(in_4bit, "vllm")
     installed["vllm_bnb_plugin"] = True
     load_sampler(in_4bit, "vllm")
@@ -150,7 +151,7 @@ def test_engine_args_override_defaults_but_not_what_decile_sets(vllm: ModuleType
     args = {"tensor_parallel_size": 4, "enable_prefix_caching": False, "max_model_len": 64}
     load_sampler(SOURCE, "vllm", engine_args=args)
     assert args.items() <= Recorded.options.items()
-    with pytest.raises(ValueError, match="trust_remote_code is set by Decile: remove it"):
+    with refused("trust_remote_code", by=ValueError):
         load_sampler(SOURCE, "vllm", engine_args={"trust_remote_code": True})
 
 
@@ -171,11 +172,8 @@ def test_the_reason_why_an_engine_does_not_start_is_named(
     vllm: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:
     vllm.LLM = Refusing  # type: ignore[attr-defined]
-    with pytest.raises(SamplingError) as caught:
+    with pytest.raises(SamplingError, match="vllm .*model tiny: ValueError: head_dim=24"):
         load_sampler(SOURCE, "vllm")
-    assert str(caught.value) == (
-        "engine vllm does not start with model tiny: ValueError: head_dim=24 is not supported"
-    )
     assert "head_dim=24" in capfd.readouterr().err, "the output passes on"
 
 
@@ -211,7 +209,7 @@ def test_an_engine_that_dies_is_one_line(sampler: Any, monkeypatch: pytest.Monke
 
 def test_weights_that_are_not_safetensors_are_refused(vllm: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ValueError, match="has no weights as safetensors"):
+    with refused(tmp_path, "safetensors", by=ValueError):
         load_sampler(replace(SOURCE, location=str(tmp_path)), "vllm")
 
 
@@ -231,7 +229,7 @@ def test_an_engine_for_checkpoints_supports_the_largest_adapter(
 
 
 def test_a_lora_rank_that_vllm_does_not_support_is_refused(vllm: None) -> None:
-    with pytest.raises(ValueError, match="LoRA ranks up to 512, not 513"):
+    with pytest.raises(ValueError, match="512, not 513"):
         load_sampler(SOURCE, "vllm", lora_rank=513)
 
 
@@ -285,5 +283,5 @@ def test_a_completion_that_was_never_generated_is_an_error(sampler: Any) -> None
 
 def test_without_vllm_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(ValueError, match="pip install 'decile\\[vllm\\]'"):
+    with refused("'decile[vllm]'", by=ValueError):
         load_sampler(SOURCE, "vllm")
