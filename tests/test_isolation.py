@@ -1,5 +1,6 @@
 """A marker of a user's own may do anything: its answer is an error, and nothing else changes."""
 
+from remedies import place
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from factories import small_plan, trl_columns
 from misbehaving_task import RETURNED, Misbehaving
+from remedies import refused
 
 from orchestrator.cli.main import main
 from orchestrator.evaluation.evaluator import Evaluator
@@ -148,11 +150,8 @@ def test_every_fault_is_an_error_of_its_own_answer(
 @pytest.mark.parametrize("text", list(RETURNED))
 def test_what_is_no_mark_is_named_with_what_to_return(text: str) -> None:
     task = get_task("misbehaving_task:Misbehaving")
-    with pytest.raises(TaskError) as caught:
+    with refused("misbehaving_task:Misbehaving: mark()", repr(text), "tasks.Mark(", by=TaskError):
         mark_completions(task, completions(["4", text]), PROMPTS[:1] * 2)
-    message = str(caught.value)
-    assert message.startswith("task misbehaving_task:Misbehaving: mark() returned ")
-    assert f"for {text!r}: return tasks.Mark(outcome, extracted, rule, score)" in message
 
 
 def test_a_score_of_numpy_is_a_number() -> None:
@@ -226,7 +225,7 @@ def test_a_task_that_no_child_can_build_is_named(
     with pytest.raises(TaskError, match=r"Local is defined in test_isolation, .*: define it at"):
         mark_answers(Local(), answers)
     unsendable: Any = Path
-    with pytest.raises(TaskError, match=r"an option cannot be sent .*: use strings, numbers"):
+    with refused("option", "strings, numbers", by=TaskError):
         mark_answers(Misbehaving(answer=unsendable), answers)
 
     file = tmp_path / "once_only.py"
@@ -235,7 +234,7 @@ def test_a_task_that_no_child_can_build_is_named(
     task = get_task("once_only:Once", answer="7")
     for code, words in (
         ("\n1 / 0\n", rf"cannot start: TaskError: .* ZeroDivisionError: .*\({file}:2\)"),
-        ("import os; os._exit(7)", r"ended while it started \(exit-code-7\)"),
+        ("import os; os._exit(7)", r".*\(exit-code-7\)"),
     ):
         file.write_text(code)
         with pytest.raises(TaskError, match=rf"its marking process {words}"):
@@ -243,7 +242,7 @@ def test_a_task_that_no_child_can_build_is_named(
 
 
 def test_a_child_that_builds_another_marker_is_refused() -> None:
-    with pytest.raises(TaskError, match=f"in place of '{os.getpid()}': derive marker_id from"):
+    with pytest.raises(TaskError, match=f"'{os.getpid()}': .*marker_id"):
         mark_answers(Other(), [Answer("4", "4")])
 
 

@@ -65,4 +65,4 @@ def test_a_stopped_job_is_resumed_by_the_next_and_keeps_its_results(
     assert {run.info.run_id for run in resumed} == {run.info.run_id for run in killed}
     [cell] = plan_of(file).cells
     assert store.exists("cells", cell.cell_id, "result.json"), text
-    assert "export RAY_AUTH_MODE=token" in refused(tmp_path, cluster["HEAD"])
+    assert "RAY_AUTH_MODE=token" in refused(tmp_path, cluster["HEAD"])

@@ -79,7 +79,7 @@ def test_a_waiting_driver_says_so_and_starts_after_the_first(
     thread = threading.Thread(target=second)
     thread.start()
     assert waits.wait(60)
-    assert len(messages) == 1 and "waiting until it ends" in messages[0]
+    assert len(messages) == 1 and "waiting" in messages[0]
     first.close()
     thread.join(60)
     assert messages[1:] == ["runs"]
@@ -156,7 +156,7 @@ def test_a_driver_whose_claim_was_taken_over_ends(
     store.delete("sweeps", "small.lease", claim)
     assert ended.wait(60)
     claimed.release()
-    assert messages[0].startswith("1 the lease ") and "another driver has taken it" in messages[0]
+    assert messages[0].startswith("1 the lease ") and "another driver" in messages[0]
 
 
 def aged(store: Store, seconds: float, **claim: object) -> None:

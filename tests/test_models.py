@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, get_peft_model
+from remedies import refused
 from transformers import AutoTokenizer
 
 from orchestrator.config.catalog import load_config
@@ -73,9 +74,7 @@ def test_lora_adapts_the_layers_of_the_model_family_unless_configured(tmp_path: 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:8], COMMIT.upper()])
 def test_a_revision_that_is_not_a_commit_is_refused(tmp_path: Path, revision: str) -> None:
-    with pytest.raises(
-        UserError, match=r"models\.m\.revision.* is not a full commit hash.* 40 hex digits"
-    ):
+    with refused("models.m.revision", revision, "40 hex"):
         plan_of(tmp_path, {"hub": "org/name", "revision": revision})
     [cell] = plan_of(tmp_path, {"hub": "org/name", "revision": COMMIT}).cells
     assert cell.probe.model.identity == f"org/name@{COMMIT}"
@@ -86,9 +85,9 @@ def test_a_hub_id_never_means_a_local_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(FOLDER, tmp_path / "org" / "name")
-    with pytest.raises(UserError, match=r"hub: org/name would load the local .*org/name.*path:"):
+    with refused("hub: org/name ", tmp_path / "org" / "name", "path:"):
         plan_of(tmp_path, {"hub": "org/name", "revision": COMMIT})
-    with pytest.raises(ValueError, match="hub: org/name would load the local"):
+    with pytest.raises(ValueError, match="hub: org/name "):
         load_model(ModelSource("far", "org/name", f"org/name@{COMMIT}", revision=COMMIT))
 
 
@@ -101,7 +100,7 @@ def test_4bit_models_have_one_quantization(tmp_path: Path) -> None:
 
 
 def test_loading_errors_say_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"there is no folder .*gone; write"):
+    with refused(tmp_path / "gone", by=ValueError):
         load_model(ModelSource("gone", str(tmp_path / "gone"), "folder:none"))
     for file in FOLDER.iterdir():
         if file.is_file() and file.suffix != ".safetensors":
@@ -141,10 +140,10 @@ def test_missing_flash_attention_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 def test_4bit_models_require_bitsandbytes_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(SOURCE, load_in_4bit=True)
     monkeypatch.setattr(importlib.util, "find_spec", _without("bitsandbytes"))
-    with pytest.raises(ValueError, match=r"model tiny: .*pip install 'decile\[4bit\]'"):
+    with refused("model tiny: ", "'decile[4bit]'", by=ValueError):
         load_model(small, "cpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: object())
-    with pytest.raises(ValueError, match=r"load_in_4bit needs a GPU.*resources: \{gpus: 1\}"):
+    with refused("load_in_4bit", "resources: {gpus: 1}", by=ValueError):
         load_model(small, "cpu")
 
 

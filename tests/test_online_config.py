@@ -34,12 +34,12 @@ def loaded(folder: Path, policy: dict[str, Any], **changes: Any) -> Plan:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rollouts": "trl"}, "leave out rollouts: trl"),
-        ({"grpo": {"min_p": 0.1}}, "leave out grpo.min_p"),
-        ({"grpo": {"num_iterations": 2}}, "leave out grpo.steps_per_generation"),
-        ({"grpo": {"steps_per_generation": 4}}, "needs a generation per update"),
-        ({"grpo": {"generation_batch_size": 32}}, "needs a generation per update"),
-        ({"resources": {"workers": 8}}, "a multiple of resources.workers (8)"),
+        ({"rollouts": "trl"}, "rollouts: trl"),
+        ({"grpo": {"min_p": 0.1}}, "grpo.min_p"),
+        ({"grpo": {"num_iterations": 2}}, "num_iterations"),
+        ({"grpo": {"steps_per_generation": 4}}, "steps_per_generation"),
+        ({"grpo": {"generation_batch_size": 32}}, "generation_batch_size"),
+        ({"resources": {"workers": 8}}, "resources.workers (8)"),
     ],
 )
 def test_settings_that_a_discarding_policy_cannot_have(
@@ -115,7 +115,7 @@ class KeepsOne:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Unknown", "prompt_id 'other0', which is none of the 64"),
+        ("Unknown", "'other0', .* 64"),
         ("Raises", r"raised AttributeError: .*'prompts' \(.*test_online_config.py:\d+\)"),
         ("KeepsOne", r"keep returned bool of shape \(1,\) for 5 groups"),
     ],

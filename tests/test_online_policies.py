@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from remedies import refused
 
 from orchestrator.config.entries import PolicyEntry
 from policies import (
@@ -262,24 +263,24 @@ def test_old_counts_lose_their_weight() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("dynamic", {"max_draws": 0}, "max_draws is 0: write a whole number of at least 1"),
+        ("dynamic", {"max_draws": 0}, "max_draws is 0"),
         ("dynamic", {"max_draws": 2.5}, "max_draws is 2.5"),
         ("dynamic", {"max_draws": True}, "max_draws is True"),
-        ("dynamic", {"cap": 3}, "no option 'cap': it takes max_draws"),
-        ("balanced", {"low": 0.9, "high": 0.1}, "low 0.9 is above high 0.1: swap them"),
-        ("balanced", {"low": "a"}, "low is 'a': write a pass rate from 0 to 1"),
-        ("balanced", {"high": 80}, "high is 80: write a pass rate from 0 to 1"),
-        ("curriculum", {"first": "middle"}, "first is 'middle': write easy or hard"),
-        ("pools", {"easy": 0.5}, "sum to 1.4: write shares of 1"),
+        ("dynamic", {"cap": 3}, "'cap': it takes max_draws"),
+        ("balanced", {"low": 0.9, "high": 0.1}, "low 0.9 is above high 0.1"),
+        ("balanced", {"low": "a"}, "low is 'a'"),
+        ("balanced", {"high": 80}, "high is 80"),
+        ("curriculum", {"first": "middle"}, "first is 'middle': write easy"),
+        ("pools", {"easy": 0.5}, "1.4"),
         ("pools", {"retire": 0}, "retire is 0"),
-        ("pools", {"low": 2}, "low is 2: write a pass rate from 0 to 1"),
-        ("predicted", {"discount": 0}, "discount is 0: write a number above 0"),
+        ("pools", {"low": 2}, "low is 2"),
+        ("predicted", {"discount": 0}, "discount is 0"),
         ("predicted", {"discount": "x"}, "discount is 'x'"),
         ("dynamic", {"of": "harder"}, "of: unknown policy 'harder'"),
-        ("dynamic", {"of": "predicted"}, "of: policy 'predicted' chooses prompts during training"),
-        ("dynamic", {"of": 3}, "of is 3: write a static policy such as hard"),
+        ("dynamic", {"of": "predicted"}, "of: policy 'predicted'"),
+        ("dynamic", {"of": 3}, "of is 3"),
         ("dynamic", {"of": {"band": {"low": 0.5}}}, "of: policy 'band' needs high"),
-        ("dynamic", {"of": {"hard": None}}, "of is {'hard': None}: write a static policy"),
+        ("dynamic", {"of": {"hard": None}}, "of is {'hard': None}"),
     ],
 )
 def test_wrong_options_are_one_line_errors(
@@ -315,14 +316,14 @@ def test_the_draws_of_a_users_policy_are_checked(
         "    def keep(self, correct, marked): return correct > 0\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(PolicyError, match="^own_online:Own: max_draws is 0: write a whole number"):
+    with refused("own_online:Own: max_draws is 0:", by=PolicyError):
         get_online_policy("own_online:Own")
 
 
 def test_static_and_online_policies_are_not_confused() -> None:
-    with pytest.raises(PolicyError, match="chooses prompts during training"):
+    with pytest.raises(PolicyError, match="'dynamic'"):
         get_policy("dynamic", of="hard")
-    with pytest.raises(PolicyError, match="has no method next"):
+    with pytest.raises(PolicyError, match="'hard'.* next"):
         get_online_policy("hard")
     built = {name: BuiltOnlinePolicy(name, get_online_policy(name)) for name in ONLINE}
     discarding = {name for name, policy in built.items() if policy.discards}
@@ -336,11 +337,11 @@ def test_static_and_online_policies_are_not_confused() -> None:
     ("ids", "message"),
     [
         (["a", "a"], r"2 prompt_ids \(1 distinct\)"),
-        ({"a", "b"}, "returned a set, whose order"),
+        ({"a", "b"}, "a set"),
         (["a"], r"1 prompt_ids"),
         (["a", "b", "c"], r"3 prompt_ids"),
-        ([1.5, None], r"returned 2 prompt_ids|instead of prompt_ids"),
-        (None, "NoneType instead of prompt_ids"),
+        ([1.5, None], "prompt_ids"),
+        (None, "NoneType"),
         (["a", None], "2 prompt_ids"),
     ],
 )
@@ -353,6 +354,6 @@ def test_what_a_policy_returns_is_checked(ids: Any, message: str) -> None:
 
 def test_what_keep_returns_is_checked() -> None:
     for wrong in ([True], [1, 0], None, "ab", [[True], [False]]):
-        with pytest.raises(PolicyError, match="one boolean per group"):
+        with pytest.raises(PolicyError, match="'mine'.* boolean"):
             checked_keep(wrong, "mine", 2)
     assert checked_keep([True, False], "mine", 2).tolist() == [True, False]

@@ -135,11 +135,9 @@ def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> Non
     assert cells_by_claim["hard gains more than random"][1].startswith(f"{verdict} (")
     assert cells_by_claim["hard gains more than random"][0] == "holds in 6 of 7, inconclusive in 1"
     assert cells_by_claim["hard leads easy early on"][1].endswith(" after 2")
-    assert (
-        cells_by_claim["learnable % explains gain, R²"][0]
-        == "0.670 of 24 points and 0.641 of 28 points"
-    )
-    assert cells_by_claim["learnable % explains gain, R²"][1] == "–", "four policies are too few"
+    (fit,) = (cells for claim, cells in cells_by_claim.items() if claim.endswith("R²"))
+    assert fit[0] == "0.670 of 24 points and 0.641 of 28 points"
+    assert fit[1] == "–", "four policies are too few"
 
 
 def test_one_seed_compares_learnable_by_updates_and_has_no_early_verdict(rows: list[Row]) -> None:
@@ -147,7 +145,8 @@ def test_one_seed_compares_learnable_by_updates_and_has_no_early_verdict(rows: l
     ends = [dataclasses.replace(r, counts={"": {u: r.counts[""][u] for u in (0, 4)}}) for r in one]
     cells_by_claim = {line[0]: line[2] for line in paper.orderings(families(ends)).body}
     assert not cells_by_claim["hard gains more than easy"].endswith("one seed)")
-    assert cells_by_claim["hard is more learnable than easy"].endswith("; 4 updates of one seed)")
+    learnable = [text for claim, text in cells_by_claim.items() if "more learnable" in claim]
+    assert learnable[0].endswith("; 4 updates of one seed)")
     assert cells_by_claim["hard leads easy early on"] == "–"
 
 
@@ -179,7 +178,8 @@ def test_data_without_published_numbers_gives_no_comparison(rows: list[Row]) -> 
         dataset = dataclasses.replace(row.cell.probe.dataset, task="arithmetic")
         probe = row.cell.probe.model_copy(update={"dataset": dataset})
         other.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"probe": probe})))
-    assert [t.title for t in paper.tables(families(other))] == ["Which orderings of paper A hold"]
+    (table,) = paper.tables(families(other))
+    assert table.title == paper.orderings(families(other)).title
     single = families([row for row in other if row.cell.policy == "hard"])
     assert paper.tables(single) == []
     about, text = page.paper_a(single).blocks
@@ -195,6 +195,5 @@ def test_the_command_puts_the_paper_on_the_page_and_in_the_terminal(
     assert main(arguments) == 0
     assert "paper A" not in capsys.readouterr().out and 'id="paper"' not in page.read_text()
     assert main([*arguments, "--paper", "A"]) == 0
-    assert "Which orderings of paper A hold" in capsys.readouterr().out
-    assert '<section id="paper"><h2>Comparison with paper A</h2>' in page.read_text()
+    assert "paper A" in capsys.readouterr().out and 'id="paper"' in page.read_text()
     assert main([*arguments, "--paper", "C"]) == 2

@@ -1,5 +1,6 @@
 """Chains of additions and subtractions: what the pool holds, and its gold answers."""
 
+from remedies import refused
 import re
 from collections import Counter
 from typing import Any
@@ -47,5 +48,5 @@ def test_the_default_pool_has_the_pinned_hash() -> None:
 
 @pytest.mark.parametrize("rare", [-0.1, 1.1, True, "0.1", float("nan")])
 def test_an_invalid_share_is_refused(rare: Any) -> None:
-    with pytest.raises(TaskError, match="write a share of the pool from 0 to 1"):
+    with refused(f"rare {rare!r}", "from 0 to 1", by=TaskError):
         get_task("plus_minus", rare=rare)

@@ -1,5 +1,6 @@
 """Properties of all policies, and custom policies."""
 
+from remedies import refused
 import json
 import sys
 from pathlib import Path
@@ -259,14 +260,14 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
         BuiltPolicy("", own).eligible(rates_table([0.1])).tolist(),
     ) == (1, [True])
     assert BuiltPolicy("", own).eligible(rates_table([0.1])).dtype == bool
-    with pytest.raises(PolicyError, match="no option 'jump': it takes skip"):
+    with refused("'jump'", "skip", by=PolicyError):
         get_policy("mine:first", jump=1)
     sys.modules.pop("mine")
     for wrong, why in (
-        ("mine:second", "AttributeError: module 'mine' has no attribute 'second'; correct the"),
-        ("absent:first", "ModuleNotFoundError: No module named 'absent'; run the command in the"),
+        ("mine:second", "AttributeError: .*'second'; correct"),
+        ("absent:first", "ModuleNotFoundError: .*'absent'; run"),
     ):
-        with pytest.raises(PolicyError, match=f"{wrong}' cannot be imported: {why}"):
+        with pytest.raises(PolicyError, match=f"{wrong}' .*{why}"):
             get_policy(wrong)
     with pytest.raises(PolicyError, match="hard, easy, middle, random"):
         get_policy("harder")

@@ -113,9 +113,7 @@ def test_parts_have_options_and_the_mixture_may_require() -> None:
 
 def test_a_part_without_enough_rows_is_named() -> None:
     policy = mixture({"random": 0.5, "band": {"share": 0.5, "low": 0, "high": 0.2}})
-    with pytest.raises(
-        PolicyError, match=r"mixture: band has \d of 2 prompts .* among the remaining ones"
-    ):
+    with pytest.raises(PolicyError, match=r"mixture: band has \d of 2 "):
         policy(rates_table([0.1, 0.9, 0.9, 0.9]), 4, np.random.default_rng(0))
 
 
@@ -150,17 +148,17 @@ def test_mixtures_can_contain_mixtures_and_custom_policies(
 @pytest.mark.parametrize(
     ("shares", "words"),
     [
-        (3, "shares is 3: write policies with their shares, such as"),
+        (3, "shares is 3:"),
         (["hard"], "shares is "),
-        ({}, "the shares sum to 0, not 1"),
-        ({"hard": 0.5, "easy": 0.4}, "the shares sum to 0.9, not 1"),
-        ({"hard": 0, "easy": 1}, "the share of hard is 0: write a number above 0, at most 1"),
-        ({"hard": "half", "easy": 1}, "the share of hard is 'half'"),
-        ({"band": {"low": 0.2, "high": 0.3}}, "the share of band is None"),
-        ({"hard": True}, "the share of hard is True"),
-        ({"hrad": 1}, "mixture: unknown policy 'hrad'"),
-        ({"hard": {"share": 1, "lo": 2}}, "mixture: policy 'hard' has no option 'lo'"),
-        ({"band": 1}, "mixture: policy 'band' needs low and high"),
+        ({}, "sum to 0, not 1"),
+        ({"hard": 0.5, "easy": 0.4}, "sum to 0.9, not 1"),
+        ({"hard": 0, "easy": 1}, "hard is 0:"),
+        ({"hard": "half", "easy": 1}, "hard is 'half'"),
+        ({"band": {"low": 0.2, "high": 0.3}}, "band is None"),
+        ({"hard": True}, "hard is True"),
+        ({"hrad": 1}, "'hrad'.*did you mean 'hard'"),
+        ({"hard": {"share": 1, "lo": 2}}, "'hard' .*'lo'"),
+        ({"band": 1}, "'band' needs low and high"),
     ],
 )
 def test_invalid_shares_are_refused(shares: Any, words: str) -> None:

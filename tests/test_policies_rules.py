@@ -8,6 +8,7 @@ import pytest
 from difficulty_tables import RATES, full_table, rates_table, selected_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from remedies import refused
 
 from policies import BuiltPolicy, PolicyError, get_policy, settled_options
 
@@ -56,13 +57,9 @@ def test_band_and_hardest_nonzero_never_select_rows_outside_or_unknown() -> None
     rates: list[float | None] = [0.0, None, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0]
     assert sorted(selected_rows(rates_table(rates), "band", 3, low=0.2, high=0.8)) == [3, 4, 5]
     assert selected_rows(rates_table(rates), "hardest_nonzero", 6) == [2, 3, 4, 5, 6, 7]
-    with pytest.raises(
-        PolicyError,
-        match=r"band has 3 of 4 prompts with a pass rate from 0.2 to 0.8: "
-        r"write a smaller budget or a wider band$",
-    ):
+    with refused("band has 3 of 4", "0.2 to 0.8", "wider band", by=PolicyError):
         selected_rows(rates_table(rates), "band", 4, low=0.2, high=0.8)
-    with pytest.raises(PolicyError, match="hardest_nonzero has 6 of 7 .* or more samples per"):
+    with refused("hardest_nonzero has 6 of 7", "more samples", by=PolicyError):
         selected_rows(rates_table(rates), "hardest_nonzero", 7)
 
 
@@ -84,9 +81,7 @@ def test_base_wrong_and_base_right_use_the_first_sample() -> None:
             for n in ("base_wrong", "base_right")
         ]
         assert sizes == [3, 2]
-    with pytest.raises(
-        PolicyError, match="base_right has 2 of 3 .* whose first sample was correct"
-    ):
+    with refused("base_right has 2 of 3", "first sample", by=PolicyError):
         selected_rows(difficulty, "base_right", 3)
 
 
@@ -171,10 +166,10 @@ def test_suspected_and_unsolved_prompts_are_excluded_where_the_options_say_so() 
     with pytest.raises(PolicyError, match="has 1 of 2 .*leave out exclude: suspected, unsolved"):
         selected_rows(difficulty, "hard", 2, exclude=["unsolved", "suspected"])
     unread = difficulty.set_column(1, "suspected", pa.nulls(5, pa.bool_()))
-    with pytest.raises(PolicyError, match="suspected needs the samples' answers"):
+    with refused("suspected", "answers", by=PolicyError):
         selected_rows(unread, "hard", 1, exclude="suspected")
     numbers = difficulty.set_column(1, "suspected", pa.array([0, 1, 0, 1, 0]))
-    with pytest.raises(PolicyError, match="needs booleans in the column suspected"):
+    with pytest.raises(PolicyError, match="hard needs booleans .*suspected"):
         selected_rows(numbers, "hard", 1, exclude="suspected")
 
 
@@ -207,39 +202,35 @@ def test_a_missing_column_is_named_with_its_origin(
 
 
 def test_a_column_of_another_type_is_refused() -> None:
-    with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate"):
+    with pytest.raises(PolicyError, match="hard needs numbers .*pass_rate"):
         selected_rows(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
-    with pytest.raises(PolicyError, match="base_wrong needs text in the column first, which"):
+    with pytest.raises(PolicyError, match="base_wrong needs text .*first"):
         selected_rows(pa.table({"first": [[1]]}), "base_wrong", 1)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        (
-            "hard",
-            {"requires": "parsed"},
-            "'hard' has no option 'requires': it takes require",
-        ),
-        ("band", {"lo": 1}, "'band' has no option 'lo': it takes .*low, high"),
-        ("band", {}, "'band' needs low and high: write its options, such as low: 0.2, high: 0.8"),
+        ("hard", {"requires": "parsed"}, "'hard' .*'requires': it takes .*require"),
+        ("band", {"lo": 1}, "'band' .*'lo': it takes .*low, high"),
+        ("band", {}, "'band' needs low and high: .*low: 0.2, high: 0.8"),
         ("band", {"low": 0.1}, "'band' needs high"),
-        ("band", {"low": "x", "high": 1}, "low is 'x': write a pass rate from 0 to 1"),
-        ("band", {"low": 0, "high": 80}, "high is 80: write a pass rate from 0 to 1"),
-        ("band", {"low": 0, "high": 1.5}, "high is 1.5: write a pass rate from 0 to 1"),
-        ("band", {"low": -0.1, "high": 1}, "low is -0.1: write a pass rate from 0 to 1"),
+        ("band", {"low": "x", "high": 1}, "low is 'x'"),
+        ("band", {"low": 0, "high": 80}, "high is 80"),
+        ("band", {"low": 0, "high": 1.5}, "high is 1.5"),
+        ("band", {"low": -0.1, "high": 1}, "low is -0.1"),
         ("band", {"low": True, "high": 1}, "low is True"),
         ("band", {"low": float("nan"), "high": 1}, "low is nan"),
-        ("band", {"low": 0.8, "high": 0.2}, "low 0.8 is above high 0.2: swap them"),
-        ("tiers", {}, "needs levels: write its options, such as levels: 1-3"),
-        ("tiers", {"levels": []}, r"levels is \[\]: write 1-3, or a list"),
+        ("band", {"low": 0.8, "high": 0.2}, "low 0.8 is above high 0.2"),
+        ("tiers", {}, "needs levels: .*levels: 1-3"),
+        ("tiers", {"levels": []}, r"levels is \[\]: .*1-3"),
         ("tiers", {"levels": "3-1"}, "levels is '3-1'"),
         ("tiers", {"levels": [1.5]}, r"levels is \[1.5\]"),
         ("tiers", {"levels": True}, "levels is True"),
-        ("easy", {"require": "answers"}, "unknown require: 'answers': write parsed"),
-        ("easy", {"exclude": "wrong"}, "unknown exclude: 'wrong': write suspected, unsolved"),
-        ("easy", {"exclude": 1}, "unknown exclude: 1: write suspected"),
-        ("easy", {"exclude": [{"suspected": True}]}, "unknown exclude: .*: write suspected"),
+        ("easy", {"require": "answers"}, "require: 'answers': write parsed"),
+        ("easy", {"exclude": "wrong"}, "exclude: 'wrong': write suspected, unsolved"),
+        ("easy", {"exclude": 1}, "exclude: 1: write suspected"),
+        ("easy", {"exclude": [{"suspected": True}]}, "exclude: .*: write suspected"),
     ],
 )
 def test_invalid_options_are_refused_with_what_to_write(

@@ -69,13 +69,8 @@ def test_the_detectable_difference_is_detected_in_80_of_100() -> None:
 
 
 def test_aime_resolves_little() -> None:
-    assert resolution("AIME-15", 15) == (
-        "smallest detectable difference on AIME-15: 48 points (1 seed × 15 questions); "
-        "one seed cannot decide between policies"
-    )
-    assert resolution("AIME-15", 15, 3) == (
-        "smallest detectable difference on AIME-15: 36 points (3 seeds × 15 questions)"
-    )
+    assert "on AIME-15: 48 points (1 seed × 15 questions); one seed" in resolution("AIME-15", 15)
+    assert resolution("AIME-15", 15, 3).endswith("AIME-15: 36 points (3 seeds × 15 questions)")
     assert "no difference on one is detectable" in resolution("one", 1)
 
 
@@ -88,16 +83,12 @@ def test_many_comparisons_resolve_less() -> None:
 def test_the_line_of_the_plan_states_seeds_questions_and_comparisons() -> None:
     one, two = (minimum_detectable(1319, 3, 4, level=level) for level in (0.05, 0.025))
     assert one < two < 10, "under ten points with a decimal"
-    assert resolution("GSM8K", 1319, 3, 4, comparisons=2) == (
-        f"smallest detectable difference on GSM8K: {one:.1f} points (3 seeds × 1,319 questions; "
-        f"{two:.1f} after Holm's correction for 2 comparisons)"
-    )
+    line = resolution("GSM8K", 1319, 3, 4, comparisons=2)
+    assert f"GSM8K: {one:.1f} points (3 seeds × 1,319 questions; {two:.1f} after" in line
+    assert line.endswith("2 comparisons)")
     few = minimum_detectable(210)
     assert 10 < few < 11
-    assert resolution("x", 210) == (
-        f"smallest detectable difference on x: {few:.0f} points (1 seed × 210 questions); "
-        "one seed cannot decide between policies"
-    )
+    assert f"on x: {few:.0f} points (1 seed × 210 questions); one seed" in resolution("x", 210)
     assert resolution("x", 2, 2).endswith("(2 seeds × 2 questions)")
     assert resolution("x", 1).endswith("(1 seed × 1 question)")
 
@@ -200,7 +191,6 @@ def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: P
 
 
 def test_the_plan_states_how_many_seeds_show_a_collapse() -> None:
-    few = "a policy that ends below the base model in a third of its seeds: seen with a probability"
-    assert collapse_seen(1) == f"{few} of 33 % (1 seed; 80 % needs 4)"
-    assert collapse_seen(3) == f"{few} of 70 % (3 seeds; 80 % needs 4)"
-    assert collapse_seen(4) == f"{few} of 80 % (4 seeds)"
+    assert collapse_seen(1).endswith(" 33 % (1 seed; 80 % needs 4)")
+    assert collapse_seen(3).endswith(" 70 % (3 seeds; 80 % needs 4)")
+    assert collapse_seen(4).endswith(" 80 % (4 seeds)")

@@ -103,7 +103,7 @@ def test_bars_follow_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.Mon
         *_, row, _ = filter(None, screen.shown)
         assert "evaluations " in row and "1/2 checkpoints, ETA 0:00" in row
         display.evaluated(1, 2, completions=7)
-        display.say("a part of the last")
+        display.say("evaluating the last")
         *_, row, _ = filter(None, screen.shown)
         assert "1/2 checkpoints, 7 completions of the next, ETA 0:00" in row
         display.evaluated(2, 2)
@@ -115,7 +115,7 @@ def test_bars_follow_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.Mon
         f"{first.name}: trained; its checkpoints are evaluated after all cells are",
         "  trained",
         "evaluating",
-        "a part of the last",
+        "evaluating the last",
         f"[2/3] {second.name}: done (ETA ?)",
     ]
 

@@ -1,5 +1,6 @@
 """Pools as Arrow columns: the same prompts as a list, without an object per prompt."""
 
+import errno
 import json
 import tempfile
 from collections.abc import Sequence
@@ -98,7 +99,7 @@ def test_a_sequence_is_hashed_part_by_part(parts: list[list[str]]) -> None:
 
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:
-    with pytest.raises(TaskError, match="half of a surrogate pair"):
+    with pytest.raises(TaskError, match="surrogate"):
         PromptTable.of([Prompt("a", "\ud800", "1", "")])
 
 
@@ -206,9 +207,7 @@ def test_what_neither_reader_can_read_is_refused_by_both(tmp_path: Path) -> None
         assert message in both[0] and both[0] == both[1]
     lines = tmp_path / "a.jsonl"
     lines.write_text(json.dumps({"question": "a", "answer": "1"})[:-1] + ', "x": ' + "[" * 99_999)
-    assert "a.jsonl:1: invalid JSON: its values are nested too deep" in read(
-        QuestionFile(train=str(lines))
-    )
+    assert "a.jsonl:1: invalid JSON: " in read(QuestionFile(train=str(lines)))
 
 
 def test_a_split_by_content_is_the_same_by_columns_and_by_rows(tmp_path: Path) -> None:
@@ -272,10 +271,10 @@ def test_a_pool_stays_in_memory_where_no_file_can_be_written(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails() -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(prompt_table, "LEAST", 1)
     monkeypatch.setattr(tempfile, "TemporaryFile", fails)
     prompts = [make_prompt("t", f"question {i}", str(i), "all") for i in range(3)]
     assert PromptTable.of(prompts) == prompts
-    assert "No space left on device" in caplog.text and "TMPDIR" in caplog.text
+    assert "full" in caplog.text and "TMPDIR" in caplog.text

@@ -142,7 +142,7 @@ def test_a_refresh_whose_marker_fails_stops_the_cell(
     """As rollouts do, and nothing of it is recorded: the next execution draws it again."""
     mark_in_this_process(monkeypatch)
     probe = refresher(refreshed_cell(tmp_path, share=1.0), ["error"] * 4)
-    with pytest.raises(MarkingError, match="12 of 12 answers could not be marked"):
+    with pytest.raises(MarkingError, match="12 of 12"):
         probe(2)
     assert probe.groups.refreshed == []
 
@@ -235,19 +235,19 @@ def test_plans_count_refreshes_and_compare_at_equal_rollouts(tmp_path: Path) -> 
         ({"share": 1.5}, {}, r"share is 1\.5"),
         ({"samples": 0}, {}, "samples is 0"),
         ({"evry": 2}, {}, "unknown setting 'evry'"),
-        ({"every": 4}, {}, "there are 4 updates, so that nothing is refreshed .* at most 3, or 0"),
-        ({"every": 2}, {"rollouts": "trl"}, "Decile's decoder: leave out rollouts: trl, or"),
+        ({"every": 4}, {}, "4 updates, .* at most 3, or 0"),
+        ({"every": 2}, {"rollouts": "trl"}, "leave out rollouts: trl, or"),
         (
             {"every": 1},
             {"grpo": {"num_generations": 4, "per_device_train_batch_size": 8, "max_steps": 4}
              | {"num_iterations": 2}},
-            "in the middle of a generation, which serves 2 updates: write a multiple of 2",
+            "2 updates: .*multiple of 2",
         ),
         (
             {"every": 2},
             {"grpo": {"num_generations": 4, "per_device_train_batch_size": 8, "max_steps": 4}
              | {"min_p": 0.1}},
-            "leave out grpo.min_p, or write every: 0",
+            "leave out grpo.min_p, .*every: 0",
         ),
     ],
 )  # fmt: skip

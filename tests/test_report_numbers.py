@@ -173,17 +173,13 @@ def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> No
     for compare_at in ("updates", "tokens"):
         [flag] = budget_mismatches(one, compare_at)
         assert flag == BudgetMismatch("prompts", {"hard": (1,)}, 0.5)
-    assert (
-        mismatch_text(flag) == "not comparable on prompts: hard (seed 1); they differ by up to 50 %"
-    )
+    assert re.fullmatch(r".* on prompts: hard \(seed 1\); .* 50 %", mismatch_text(flag))
     tokens = rows[0].result.ledger.generated_tokens
     longer = changed(("easy", "hard"), 0, generated_tokens=4 * tokens)
     [flag] = budget_mismatches(longer, "updates")
     assert (flag.axis, {*flag.policies}, flag.difference) == ("generated_tokens", {*POLICIES}, 0.75)
-    assert mismatch_text(flag).endswith(
-        "they differ by up to 75 %; set compare_at: tokens to compare at equal tokens"
-    )
-    assert budget_mismatches(longer, "tokens") == [], "they are compared at equal tokens"
+    assert re.search(" 75 %; .*compare_at: tokens", mismatch_text(flag))
+    assert budget_mismatches(longer, "tokens") == []
     both = [
         with_ledger(row, prompts=prompts * (3 + row.cell.seed) / 4)
         if row.cell.policy == "hard"
@@ -237,9 +233,7 @@ def test_missing_evaluations_for_steps_to_match_are_a_caveat(rows: list[Row]) ->
     with_full = [with_policy(r, "full") if r.cell.policy == "random" else r for r in ends]
     (family,) = families(with_full)
     assert not family.matches
-    assert family_verdict(family).caveats[-1] == (
-        "steps to match need evaluations during training: set evaluate.every"
-    )
+    assert "evaluate.every" in family_verdict(family).caveats[-1]
     caveats = family_verdict(families(ends)[0]).caveats
     assert not any("evaluate.every" in text for text in caveats)
 

@@ -71,7 +71,7 @@ def test_a_sampler_may_take_several_gpus() -> None:
     assert probe_share({"CPU": 4}, 100, 1).gpus == 0.0
     assert probe_share({"CPU": 16}, 100, 1, most_on_cpus=1).actors == 1
     assert probe_share({"CPU": 16, "GPU": 4}, 100, 1, most_on_cpus=1).actors == 4
-    with pytest.raises(ResourceError, match="needs 8 GPUs, but the cluster has 4"):
+    with pytest.raises(ResourceError, match="8 GPUs, .* 4"):
         probe_share({"CPU": 16, "GPU": 4}, 100, 8)
 
 

@@ -97,4 +97,4 @@ def test_a_cell_with_a_proven_result_of_another_form_is_not_finished(
     del value["ledger"]
     store.write_json(value, "cells", cell.cell_id, "result.json")
     assert cell_state(store, cell) is CellState.RUNNING
-    assert "is not a result (ledger is missing or not valid)" in caplog.text
+    assert f"cells/{cell.cell_id}/result.json " in caplog.text and "(ledger " in caplog.text

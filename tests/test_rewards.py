@@ -34,14 +34,14 @@ def test_the_score_is_the_default_and_other_rewards_are_other_cells(tmp_path: Pa
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"reward": "scores"}, "reward: unknown reward 'scores': write .*did you mean 'score'"),
-        ({"reward": {"brevity": 1.0}}, "unknown reward 'brevity': write one of score, "),
-        ({"reward": {"random": 0.0}}, "every weight is 0"),
-        ({"reward": {"random": float("nan")}}, "the weight of random is .*: write a number"),
-        ({"reward": {"random": 1e308}}, r"is .*308: write a number of at most 1e.06"),
-        ({"reward": {"random": True}}, "the weight of random is .*: write a number"),
-        ({"reward": ["random"]}, r"invalid reward .*: write one of score, "),
-        ({"grid": GRID | {"reward": ["score", "non"]}}, r"reward\.1: unknown reward 'non'"),
+        ({"reward": "scores"}, "reward: .*'scores': .*did you mean 'score'"),
+        ({"reward": {"brevity": 1.0}}, "'brevity': .*one of score, "),
+        ({"reward": {"random": 0.0}}, "weight is 0"),
+        ({"reward": {"random": float("nan")}}, "weight of random is nan"),
+        ({"reward": {"random": 1e308}}, r"weight of random is .*308: .* 1e.06"),
+        ({"reward": {"random": True}}, "weight of random is [Tt]rue"),
+        ({"reward": ["random"]}, r"\['random'\].*one of score, "),
+        ({"grid": GRID | {"reward": ["score", "non"]}}, r"reward\.1: .*'non'"),
     ],
 )
 def test_an_invalid_reward_is_refused(tmp_path: Path, settings: dict, words: str) -> None:
@@ -68,7 +68,7 @@ def test_the_report_compares_the_score_with_each_control(tmp_path: Path) -> None
         assert min(gains) <= arm.gain / 100 <= max(gains)
     analysis = analyse(plan, store)
     for text in (terminal_report(analysis), page_html(sweep_page(analysis))):
-        assert "points more than the reward random [" in text
+        assert "the reward random [" in text
         assert "policies differ by" in text
     assert not control_arms(families([row for row in rows if row.cell.reward]))
 

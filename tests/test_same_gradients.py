@@ -110,7 +110,8 @@ def test_why_prompts_are_not_shared_is_reported_once(
     monkeypatch.setattr("orchestrator.training.trl_internals.why_not", lambda _: "it has dropout")
     for _ in range(2):
         gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
-    assert trainer.notes == ["prompts are read once per completion: it has dropout"]
+    [note] = trainer.notes
+    assert note.endswith(": it has dropout")
 
 
 def test_noise_in_embeddings_is_not_shared(
@@ -132,7 +133,7 @@ def test_two_rows_that_disagree_keep_the_way_of_trl(
     original = trainer._packed
     monkeypatch.setattr(trainer, "_packed", lambda *args: [p + 0.01 for p in original(*args)])
     ours = gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
-    assert "log-probabilities differ by 0.01" in trainer.why_padded
+    assert "by 0.01" in trainer.why_padded
     assert difference(ours, trls) < ROUNDING
 
 

@@ -71,8 +71,7 @@ def test_a_cell_is_finished_with_the_files_of_another(tmp_path: Path) -> None:
         each.problem for each in CellFolder(store, random.cell_id).check() if each.problem
     ] == []
     text = terminal_report(analyse(plan, store))
-    assert "all policies chose the same prompts" in text
-    assert "hard and random chose the same prompts with seed 0: trained once and compared" in text
+    assert re.search(r"hard and random .* seed 0: trained once", text)
 
 
 def test_policies_with_the_same_prompts_count_once_in_holms_correction(tmp_path: Path) -> None:
@@ -96,8 +95,8 @@ def test_policies_with_the_same_prompts_count_once_in_holms_correction(tmp_path:
 @pytest.mark.parametrize(
     ("successes", "size", "words"),
     [
-        ([0, 0, 0, 4, 1], 2, "only 1 of 5 prompts .* fewer than a subset's 2: use a stronger"),
-        ([4, 4, 4, 0, 1], 2, "only 1 of 5 .*: use harder data"),
+        ([0, 0, 0, 4, 1], 2, "only 1 of 5 .* 2: .*stronger"),
+        ([4, 4, 4, 0, 1], 2, "only 1 of 5 .*harder"),
         ([0, 0, 2, 1, 1], 3, None),
         ([0, 0, 2, 1, 1], 4, "only 3 of 5"),
     ],
@@ -115,7 +114,7 @@ def test_one_sample_cannot_show_which_prompts_teach_something() -> None:
     mixed = {"correct": 3, "wrong": 2}
     assert pool_warning(np.array([0, 1, 1, 0, 1]), one, 2, mixed) == ""
     assert pool_warning(0 * one, one, 2, {"wrong": 5}).startswith("only 0 of 5 prompts")
-    assert pool_warning(one, one, 2, {"correct": 5}).endswith("use harder data or more samples")
+    assert "harder" in pool_warning(one, one, 2, {"correct": 5})
 
 
 @pytest.mark.parametrize(
@@ -154,14 +153,14 @@ def test_a_pool_that_is_never_solved_is_trained_on_once_and_said_to_teach_nothin
         tmp_path, grid=grid, probe=short, grpo=training, evaluate={"samples": 2}, lora={"r": 4}
     )
     text = run(file, here=True)
-    assert "middle/s0: the same prompts as tiny/few/hard/s0, trained once" in text
-    assert "only 0 of 64 prompts can give a signal" in text
+    assert re.search("middle/s0: .* tiny/few/hard/s0, trained once", text)
+    assert "only 0 of 64 prompts" in text
     plan, store = plan_of(file), store_of(file)
     one, two = (cell.cell_id for cell in plan.cells)
     assert set(groups(store, one)["update"].to_pylist()) == {1, 2}
     assert groups(store, one) == groups(store, two)
     assert evaluations(store, one) == evaluations(store, two)
-    assert "nothing to do" in run(file, here=True), "the same command again"
+    assert "nothing to do" in run(file, here=True)
     monkeypatch.chdir(tmp_path)
     assert main(["plan", str(file), "-e", "small"]) == 0
-    assert "only 0 of 64 prompts can give a signal" in capsys.readouterr().out
+    assert "only 0 of 64 prompts" in capsys.readouterr().out

@@ -40,7 +40,7 @@ def test_too_many_errors_in_a_batch_stop_it_with_the_reason() -> None:
     few, many = texts("fail", "fail", "x", "y"), texts(*["fail"] * 3, *["x"] * 7)
     assert len(mark_completions(Moody(), few, golds("1") * 4, max_errors=0.1)) == 4
     assert len(mark_completions(Moody(), many, golds("1") * 10, max_errors=0.3)) == 10
-    with pytest.raises(MarkingError, match=r"3 of 10 answers could not be marked \(3 × moody\)"):
+    with pytest.raises(MarkingError, match=r"3 of 10 .*\(3 × moody\)"):
         mark_completions(Moody(), many, golds("1") * 10, max_errors=0.2)
 
 

@@ -153,7 +153,7 @@ def sdpa_attention() -> Iterator[None]:
 
 @pytest.mark.usefixtures("sdpa_attention")
 def test_attention_without_prefix_sharing_is_refused(short_sampler: TransformersSampler) -> None:
-    with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has layers that do not"):
+    with pytest.raises(RuntimeError, match="Qwen3ForCausalLM"):
         short_sampler.sample(requests_of(range(2)), FORTY)
     assert short_sampler.base.config._attn_implementation == "sdpa"
 

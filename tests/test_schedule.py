@@ -146,7 +146,7 @@ def test_shares_fill_one_device_before_the_next() -> None:
 
 
 def test_a_job_that_never_fits_is_an_error() -> None:
-    with pytest.raises(ValueError, match="wide does not fit the cluster"):
+    with pytest.raises(ValueError, match="wide"):
         pack([Job("wide", 1, workers=3)], Capacity((1.0, 1.0), 2))
 
 

@@ -1,5 +1,6 @@
 """The engine_args of `engine: server`: what is refused and hashed, and that no key is shown."""
 
+from remedies import refused
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +24,29 @@ def probe(**engine_args: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("engine_args", "message"),
     [
-        ({"base_url": "127.0.0.1:8000"}, "base_url is not an address: write http://HOST:PORT/v1"),
-        ({"base_url": "http://"}, "base_url is not an address"),
-        ({"base_url": "http://h:99999/v1"}, "base_url is not an address"),
-        ({"base_url": "http://[::1/v1"}, "base_url is not an address"),
-        ({"base_url": "http://h/v1\n"}, "base_url is not an address"),
-        ({"base_url": "http://me:sk-hidden@h/v1"}, "base_url holds more than an address"),
-        ({"base_url": "http://sk-hidden@h/v1"}, "base_url holds more than an address"),
-        ({"base_url": "http://h/v1?api_key=sk-hidden"}, "and a key as api_key_env: NAME"),
-        ({"api_key_env": "sk-hidden"}, "api_key_env is not the name of an environment variable"),
-        ({"api_key_env": "hf_hidden"}, "never the key itself"),
-        ({"api_key": "sk-hidden"}, "api_key is not for engine_args: remove it (write api_key_env"),
-        ({"headers": {"Authorization": "sk-hidden"}}, "headers is not for engine_args"),
+        ({"base_url": "127.0.0.1:8000"}, "http://HOST:PORT/v1"),
+        ({"base_url": "http://"}, "http://HOST:PORT/v1"),
+        ({"base_url": "http://h:99999/v1"}, "http://HOST:PORT/v1"),
+        ({"base_url": "http://[::1/v1"}, "http://HOST:PORT/v1"),
+        ({"base_url": "http://h/v1\n"}, "http://HOST:PORT/v1"),
+        ({"base_url": "http://me:sk-hidden@h/v1"}, "api_key_env: NAME"),
+        ({"base_url": "http://sk-hidden@h/v1"}, "api_key_env: NAME"),
+        ({"base_url": "http://h/v1?api_key=sk-hidden"}, "api_key_env: NAME"),
+        ({"api_key_env": "sk-hidden"}, "api_key_env is not"),
+        ({"api_key_env": "hf_hidden"}, "api_key_env is not"),
+        ({"api_key": "sk-hidden"}, "api_key_env"),
+        ({"headers": {"Authorization": "sk-hidden"}}, "headers is not"),
         ({"api": "responses"}, "api is 'responses': write completions or chat"),
         ({"model": ""}, "model is empty"),
         ({"base_url": None}, "base_url is null"),
         ({"api_key_env": None}, "api_key_env is null"),
         ({"timeout": None}, "timeout is "),
-        ({"max_concurrency": 0}, "max_concurrency is 0: write a number from 1 to 1,000"),
-        ({"max_concurrency": 1.5}, "max_concurrency is 1.5: write a whole number"),
-        ({"timeout": 0}, "timeout is 0: write a number from 1 to 86,400"),
-        ({"temperature": 1.0}, "temperature is not for engine_args: remove it (set it beside"),
+        ({"max_concurrency": 0}, "max_concurrency is 0:"),
+        ({"max_concurrency": 1.5}, "max_concurrency is 1.5:"),
+        ({"timeout": 0}, "timeout is 0:"),
+        ({"temperature": 1.0}, "temperature is not"),
         ({"max_concurency": 4}, "did you mean 'max_concurrency'?"),
-        ({"gpu_memory_utilization": 0.5}, "or write engine: vllm, which takes it"),
+        ({"gpu_memory_utilization": 0.5}, "engine: vllm"),
     ],
 )
 def test_what_is_wrong_is_refused_without_the_key(
@@ -78,7 +79,7 @@ def test_one_served_name_cannot_stand_for_two_models(tmp_path: Path) -> None:
     }
     file = tmp_path / "experiments.yaml"
     file.write_text(yaml.safe_dump(content))
-    with pytest.raises(UserError, match="'served' is one model, and the grid has 2: leave model"):
+    with refused("'served'", "the grid has 2"):
         load_config(file)
 
 

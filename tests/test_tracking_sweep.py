@@ -304,5 +304,5 @@ def test_a_long_description_is_cut_between_lines(store: Store, plan: Plan) -> No
     fill(store, plan)
     (family,) = families(read_rows(store, plan.cells))
     text = description([family_verdict(family)] * 40)
-    assert text.endswith("… see report.html for the rest")
+    assert "report.html" in text.splitlines()[-1]
     assert len(text) < 6100

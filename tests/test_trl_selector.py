@@ -21,6 +21,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from grpo import Killed, one_thread, rated_pool, trained_cell  # noqa: F401 (fixture)
 from peft import LoraConfig
+from remedies import refused
 from transformers import IntervalStrategy, PrinterCallback, set_seed
 from trl import GRPOTrainer
 from two_workers import two_workers
@@ -309,8 +310,7 @@ def test_a_bound_that_no_reward_reaches_is_said(
     selector.attach(trainer)
     trainer.train()
     errors = capsys.readouterr().err
-    assert errors.count("is 0.6, and correct_from is 0.7") == warned
-    assert errors.count("correct_from") == warned, "once"
+    assert errors.count("0.6,") == errors.count("correct_from is 0.7") == warned
 
 
 @pytest.mark.slow
@@ -459,10 +459,10 @@ def test_a_state_that_cannot_be_used_is_refused(
 @pytest.mark.parametrize(
     ("policy", "changes", "message"),
     [
-        ("predicted", {"seed": 4}, "of another run: its seed is 3, here it is 4"),
-        ("dynamic", {}, "its policy is 'predicted', here it is 'dynamic'"),
-        ("predicted", {"options": {"of": "hard"}}, "its options is {'discount': 0.98}"),
-        ("predicted", {"correct_from": 0.5}, "its correct_from is 1.0, here it is 0.5"),
+        ("predicted", {"seed": 4}, "seed is 3, .* 4"),
+        ("dynamic", {}, "policy is 'predicted', .* 'dynamic'"),
+        ("predicted", {"options": {"of": "hard"}}, "options is {'discount': 0.98}"),
+        ("predicted", {"correct_from": 0.5}, "correct_from is 1.0, .* 0.5"),
     ],
 )
 def test_a_state_of_another_selector_is_refused(
@@ -479,12 +479,12 @@ def test_a_state_of_another_selector_is_refused(
 @pytest.mark.parametrize(
     ("policy", "changes", "message"),
     [
-        ("predicted", {"budget": 0}, "budget 0: write a share"),
-        ("predicted", {"budget": 1.5}, "budget 1.5: write a share"),
+        ("predicted", {"budget": 0}, "budget 0:"),
+        ("predicted", {"budget": 1.5}, "budget 1.5:"),
         ("predicted", {"budget": True}, "budget True"),
         ("predicted", {"budget": "0.1"}, "budget '0.1'"),
-        ("random", {"budget": 0.001}, "budget 0.001 selects none of 64 prompts"),
-        ("random", {"budget": 65}, "a subset of 65 prompts exceeds the pool of 64"),
+        ("random", {"budget": 0.001}, "budget 0.001 .*64 prompts"),
+        ("random", {"budget": 65}, "65 prompts .*64"),
         ("predicted", {"seed": -1}, "seed -1"),
         ("predicted", {"seed": 1.0}, "seed 1.0"),
         ("predicted", {"options": ["of"]}, "options .* write a dict"),
@@ -493,35 +493,35 @@ def test_a_state_of_another_selector_is_refused(
         (
             "hard",
             {"table": rates([0.5]).append_column("n", pa.array(["x"])), "budget": 1},
-            "table: .*'x'.*: write numbers in pass_rate, n, successes",
+            "table: .*'x'.*: .*pass_rate, n, successes",
         ),
         ("predicted", {"correct_from": float("nan")}, "correct_from nan"),
         ("predicted", {"correct_by": 3}, "correct_by 3"),
         ("predikted", {}, "predikted"),
-        (None, {}, "policy None: write its name"),
-        ("predicted", {"table": None}, "'predicted' needs the pass rates of a probe"),
-        ("hard", {"table": None}, "'hard' needs the pass rates of a probe"),
-        ("dynamic", {"table": None, "options": {"of": "hard"}}, "needs the pass rates of a probe"),
-        ("hard", {"table": {"prompt_id": ["a"]}}, "table is dict: write a pyarrow.Table"),
+        (None, {}, "policy None"),
+        ("predicted", {"table": None}, "'predicted' needs .*probe"),
+        ("hard", {"table": None}, "'hard' needs .*probe"),
+        ("dynamic", {"table": None, "options": {"of": "hard"}}, "'dynamic' needs .*probe"),
+        ("hard", {"table": {"prompt_id": ["a"]}}, "table is dict: .*pyarrow.Table"),
         ("hard", {"table": pa.table({"prompt_id": ["a"]})}, "no column pass_rate"),
         (
             "predicted",
             {"table": pa.table({"prompt_id": ["a"], "pass_rate": [0.5]})},
-            "no column n: policy 'predicted' needs prompt_id, pass_rate, n, successes",
+            "column n: .*'predicted' needs prompt_id, pass_rate, n, successes",
         ),
         ("hard", {"table": rates([0.5, 1.5])}, "pass_rate of prompt 'p1' is 1.5"),
         ("hard", {"table": rates([])}, "table: has no rows"),
         ("hard", {"table": rates([0.5]), "budget": 1}, "1 of 1 prompt has no row, such as 'p0'"),
         ("hard", {"table": "nowhere.parquet"}, "table nowhere.parquet: .*No such file"),
-        ("hard", {"table": __file__}, "write a Parquet file that decile probe writes"),
+        ("hard", {"table": __file__}, "decile probe"),
         ("hard", {"probe": SimpleNamespace(table=rates([0.5]))}, "probe and table: write one"),
-        ("hard", {"dataset": [{"prompt_id": "p0"}]}, "dataset is list: write a datasets.Dataset"),
+        ("hard", {"dataset": [{"prompt_id": "p0"}]}, "dataset is list: .*datasets.Dataset"),
         ("hard", {"dataset": Dataset.from_dict({"prompt": ["a"]})}, "has no column prompt_id"),
         ("hard", {"dataset": Dataset.from_dict({"prompt_id": ["a"]})}, "has no column prompt"),
         (
             "hard",
             {"dataset": Dataset.from_dict({"prompt_id": ["a", None], "prompt": ["x", "y"]})},
-            "dataset has a row without prompt_id",
+            "dataset .*without prompt_id",
         ),
         (
             "hard",
@@ -548,14 +548,14 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
     trainer = trainer_of(cell, tmp_path, selector)
     wrong: list[tuple[PromptSelector, Any, str, Any, str]] = [
         (selector, trainer.args, "gradient_accumulation_steps", 2, "serves 0.5 updates"),
-        (selector, trainer.args, "num_iterations", 3, r"save_steps \(2\) as a multiple of 3"),
+        (selector, trainer.args, "num_iterations", 3, r"save_steps \(2\) .*3"),
         (selector, trainer.args, "remove_unused_columns", True, "drops prompt_id"),
         (selector, trainer.args, "generation_batch_size", 65 * G, "takes 65 prompts, and .* 64"),
         (selector, trainer, "train_dataset", selector.dataset.select([1, 0]), "other prompts"),
-        (few, trainer, "reward_func_names", ["reward"], "train_dataset has other prompts"),
+        (few, trainer, "reward_func_names", ["reward"], "other prompts"),
         (selector, trainer, "train_dataset", None, "other prompts"),
-        (selector, trainer, "reward_func_names", ["a", "b"], "several reward functions: write"),
-        (wide, trainer, "tools", [print], "'dynamic' discards groups, .* leave out tools"),
+        (selector, trainer, "reward_func_names", ["a", "b"], "several reward functions"),
+        (wide, trainer, "tools", [print], "'dynamic' .*leave out tools"),
         (wide, trainer, "rollout_func", print, "leave out rollout_func"),
         (
             *(wide, trainer, "train_dataset"),
@@ -570,23 +570,23 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
                 own.attach(trainer)
     with monkeypatch.context() as patch:
         patch.setattr(type(trainer.accelerator), "num_processes", 3)
-        with pytest.raises(UserError, match="write a num_generations that is a multiple of 3"):
+        with refused("num_generations", "multiple of 3"):
             wide.attach(trainer)
     few_rows = trainer_of(cell, tmp_path, few)
     few_rows.args.generation_batch_size = 9 * G
-    with pytest.raises(UserError, match="takes 9 prompts, and policy 'hard' selects 8: write a"):
+    with refused("9 prompts", "'hard' selects 8"):
         few.attach(few_rows)
-    with pytest.raises(UserError, match="correct_by 'none': no such reward functions: .*'reward'"):
+    with refused("correct_by 'none'", "'reward'"):
         selector_of(cell, "predicted", correct_by="none").attach(trainer)
-    with pytest.raises(UserError, match="this object is no trl.GRPOTrainer"):
+    with pytest.raises(UserError, match="trl.GRPOTrainer"):
         selector.attach(object())
-    with pytest.raises(UserError, match="returned the prompt_id 'other'"):
+    with pytest.raises(UserError, match="'other'"):
         selector_of(cell, f"{__name__}:Elsewhere").attach(trainer)
     selector.attach(trainer)
     assert trainer.callback_handler.callbacks.count(selector) == 1
-    with pytest.raises(UserError, match="this GRPOTrainer has a selector: pass a new"):
+    with pytest.raises(UserError, match="GRPOTrainer has a selector"):
         selector.attach(trainer)
-    with pytest.raises(UserError, match="this selector has a trainer already: make a new selector"):
+    with pytest.raises(UserError, match="selector has a trainer"):
         selector.attach(trainer_of(cell, tmp_path / "other", selector))
 
 
@@ -626,7 +626,7 @@ def test_a_probe_a_file_and_a_table_give_the_same_subset(tmp_path: Path, cell: C
     assert len(free.dataset) == 8
     data = table_bytes(table, "a.parquet")
     (tmp_path / "torn.parquet").write_bytes(data[:200] + b"x" + data[201:])
-    with pytest.raises(UserError, match="does not match its hash"):
+    with refused(tmp_path / "torn.parquet"):
         PromptSelector("hard", table=tmp_path / "torn.parquet", dataset=rows_of(cell))
 
 

@@ -201,7 +201,7 @@ GOOD = Completion("x", 1, "stop")
     ("results", "words"),
     [
         (None, "sample() raised ZeroDivisionError: division by zero ({file}:{line})"),
-        ("text", "sample() returned str for 2 requests: return one list per request"),
+        ("text", "sample() returned str for 2 requests"),
         ([[GOOD, GOOD]], "sample() returned 1 value for 2 requests"),
         ([[GOOD], [GOOD]], "sample() returned 1 value for 2 samples of a request"),
         ([[GOOD, "x"], [GOOD]], "sample() returned 'x' as a completion"),

