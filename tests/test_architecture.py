@@ -457,13 +457,19 @@ def test_ray_accepts_the_cluster_file() -> None:
 
 
 def packed(tree: ast.AST) -> Iterator[ast.AST]:
-    """A text times a condition, and arguments in a tuple that is unpacked at once."""
+    """A text or a sequence times a condition, and arguments in a tuple that is unpacked at once."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = node.left, node.right
             texts = [isinstance(side, ast.JoinedStr | ast.Constant) for side in sides]
             conditions = [isinstance(side, ast.Compare | ast.BoolOp) for side in sides]
-            if any(texts) and any(conditions):
+            lists = [isinstance(side, ast.List | ast.Tuple) for side in sides]
+            if (any(texts) or any(lists)) and any(conditions):
+                yield node
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.BinOp):
+            left, right = node.value.left, node.value.right
+            flag = isinstance(right, ast.Name | ast.Attribute)  # counts are written `len(…)`
+            if isinstance(left, ast.List | ast.Tuple) and flag:
                 yield node
         if isinstance(node, ast.Call):
             starred = [each.value for each in node.args if isinstance(each, ast.Starred)]
@@ -477,7 +483,8 @@ def test_nothing_is_packed_to_fit() -> None:
 
 
 def test_a_packed_line_is_noticed() -> None:
-    assert [*packed(ast.parse("f(*(a, b), c=1)"))] and [*packed(ast.parse("'s' * (n > 1)"))]
+    for code in ("f(*(a, b), c=1)", "'s' * (n > 1)", "[a] * (n > 1)", "f(*[a] * shown)"):
+        assert [*packed(ast.parse(code))], code
 
 
 def exceptions() -> Iterator[type[BaseException]]:
