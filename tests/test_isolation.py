@@ -1,6 +1,5 @@
 """A marker of a user's own may do anything: its answer is an error, and nothing else changes."""
 
-from remedies import place
 import json
 import os
 import re

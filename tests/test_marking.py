@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import hang_limit
 
-from tasks import OUTCOMES, TaskError, get_task
+from tasks import OUTCOMES, get_task
 from tasks.marking.marks import Mark, mark_letter, mark_number
 from tasks.marking.numbers import only_number
 from tasks.marking.reading import (
@@ -416,5 +416,3 @@ def test_a_number_that_is_correct_in_strict_is_correct_in_lenient(
 ) -> None:
     if mark_number(text, "18", "strict", truncated).outcome == "correct":
         assert mark_number(text, "18", "lenient", truncated).outcome == "correct"
-
-

@@ -1,12 +1,12 @@
 """Chains of additions and subtractions: what the pool holds, and its gold answers."""
 
-from remedies import refused
 import re
 from collections import Counter
 from typing import Any
 
 import pytest
 from pools import pool_hash
+from remedies import refused
 
 from tasks import TaskError, get_task
 from tasks.base import in_test_split

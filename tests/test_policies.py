@@ -1,6 +1,5 @@
 """Properties of all policies, and custom policies."""
 
-from remedies import refused
 import json
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from difficulty_tables import RATES, full_table, rates_table, selected_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from remedies import refused
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason

@@ -1,8 +1,6 @@
 """Published selection rules choose what a few plain lines of each rule choose."""
 
-from remedies import refused
 import math
-import re
 import signal
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from grpo import rated_pool
+from remedies import refused
 from safetensors.numpy import load_file
 from sweeps import evaluations, plan_of, probed, store_of
 

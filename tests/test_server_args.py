@@ -1,6 +1,5 @@
 """The engine_args of `engine: server`: what is refused and hashed, and that no key is shown."""
 
-from remedies import refused
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import yaml
 from factories import small_plan
 from hypothesis import given
 from hypothesis import strategies as st
+from remedies import refused
 
 from orchestrator.config.catalog import load_config
 from orchestrator.sampling.engine_args import check_server_arg

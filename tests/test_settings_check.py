@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from remedies import problems
 
 from orchestrator.cli.doctor import setting_checks
 from orchestrator.cli.main import main

@@ -1,6 +1,5 @@
 """Whole sweeps with Ray, TRL, MLflow and the embedded model, also with killed processes."""
 
-from remedies import refused
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from mlflow import MlflowClient
+from remedies import refused
 from sweeps import (
     NAME,
     evaluations,

@@ -1,6 +1,5 @@
 """The store in a real MLflow: SQLite files, a server on loopback, and unavailable ones."""
 
-from remedies import refused
 import contextlib
 import dataclasses
 import json
@@ -23,6 +22,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow_server import serving
 from processes import free_port, hang_limit, used_port
+from remedies import refused
 from sweeps import NAME, experiments
 
 from cluster.redaction import redact

@@ -143,14 +143,10 @@ def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     notes: dict[YamlPath, str] = {}
     if not isinstance(content, dict):
         return notes
-    visited = set()  # an alias of YAML is the same mapping again
 
     def visit(block: Any, path: YamlPath, *names: str) -> None:
         for name in names if isinstance(block, dict) else ():
             text = block.get(name)
-            if (id(block), name) in visited:
-                continue
-            visited.add((id(block), name))
             if not isinstance(text, str) or not text or "\0" in text or "://" in text:
                 continue
             if text.startswith("~") or Path(text) == folder / text:  # absolute, or the folder is .
