@@ -233,11 +233,11 @@ class Misbehaving:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["p00", "p99"], "returned the prompt_id 'p99', which is none of the 12"),
+        (["p00", "p99"], "'p99', .* 12"),
         (["p00", "p00"], r"returned 2 prompt_ids \(1 distinct\)"),
         (["p00"], "returned 1 prompt_ids"),
         (RuntimeError("no idea"), r"'mine' raised RuntimeError: no idea \(.*test_online.py:\d+\)"),
-        (7, "returned int instead of prompt_ids"),
+        (7, "returned int "),
     ],
 )
 def test_a_policy_that_misbehaves_is_named(tmp_path: Path, ids: Any, message: str) -> None:

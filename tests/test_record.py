@@ -182,7 +182,7 @@ def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
     finish(store, cell, record, {"torch": "1"})
     readme = store.read_bytes("cells", cell.cell_id, "README.md").decode()
     assert readme.startswith("# stub/small/hard/s0\n")
-    assert "A LoRA adapter for `stub`" in readme and "`hard` selected (training seed 0" in readme
+    assert "`stub`" in readme and "`hard` selected (training seed 0" in readme
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert f"{result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}" in readme
     assert cell.cell_id in readme and "None" not in readme

@@ -71,14 +71,14 @@ def test_adapters_are_swapped_and_answer_as_in_our_sampler(
 def test_what_the_server_refuses_is_one_sentence(
     engine: Any, source: ModelSource, base_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(SamplingError, match="it does not serve other but served"):
+    with pytest.raises(SamplingError, match="other but served"):
         connect(source, base_url, model="other")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SamplingError, match="must see the adapter under this path"):
+    with pytest.raises(SamplingError, match=str(tmp_path / "empty")):
         engine.adapt(tmp_path / "empty")
     monkeypatch.setenv("SERVER_KEY", "sk-Wrong0123456789")
     with pytest.raises(
-        SamplingError, match=r"it refuses the key \(401: .*set SERVER_KEY"
+        SamplingError, match=r"\(401: .*SERVER_KEY"
     ) as caught:
         connect(source, base_url)
     assert "sk-" not in str(caught.value)
