@@ -12,7 +12,8 @@ from orchestrator.storage.errors import UserError
 # An instruction starts the message's clause, or the valid values are listed.
 VERBS = (
     "write|use|remove|put|set|add|leave|rename|correct|define|export|install|pip install|run|pass|"
-    "choose|give|return|close|name|indent|probe|start|copy|make|check|import|change|raise|free|delete|wait|rerun"
+    "choose|give|return|close|name|indent|probe|start|copy|make|check|import|"
+    "change|compress|raise|free|delete|wait|rerun"
 )
 REMEDY = re.compile(
     rf"(?:[:;,.(] |\b(?:or|and|to continue,) )(?:{VERBS})\b|did you mean '|\bone of \S|"

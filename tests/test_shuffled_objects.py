@@ -209,7 +209,7 @@ def test_missing_and_malformed_files_are_named(folder: Path) -> None:
         bbh(folder, objects=[7]).test()
     malformed = folder / "tracking_shuffled_objects_three_objects.json"
     malformed.write_text('{"rows": []}')
-    with pytest.raises(TaskError, match=str(malformed)):
+    with refused(malformed, by=TaskError):
         bbh(folder).test()
 
 

@@ -153,9 +153,7 @@ def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
         ("a.csv", b"", ".jsonl, .json, .parquet, .jsonl.gz or .json.gz"),
     ],
 )
-def test_an_unreadable_file_is_named(
-    tmp_path: Path, name: str, content: bytes, value: str
-) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, value: str) -> None:
     (tmp_path / name).write_bytes(content)
     with refused(name, value):
         read_file(tmp_path / name, ["question"])

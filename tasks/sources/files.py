@@ -334,7 +334,7 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     if records is not None and isinstance(content, dict):
         content = content.get(records)
     if not isinstance(content, list):
-        raise TaskError(f"{file} is not of the form {form}")
+        raise TaskError(f"{file} is not of the form {form}: write it so")
     return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
 
 

@@ -77,8 +77,6 @@ def test_what_the_server_refuses_is_one_sentence(
     with pytest.raises(SamplingError, match=str(tmp_path / "empty")):
         engine.adapt(tmp_path / "empty")
     monkeypatch.setenv("SERVER_KEY", "sk-Wrong0123456789")
-    with pytest.raises(
-        SamplingError, match=r"\(401: .*SERVER_KEY"
-    ) as caught:
+    with pytest.raises(SamplingError, match=r"\(401: .*SERVER_KEY") as caught:
         connect(source, base_url)
     assert "sk-" not in str(caught.value)
