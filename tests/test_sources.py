@@ -103,7 +103,7 @@ def test_a_clone_of_the_hubs_folder_is_read_config_by_config(tmp_path: Path) -> 
 def test_only_a_single_split_source_can_be_given_as_a_file(tmp_path: Path) -> None:
     file = write(tmp_path / "some.jsonl", ROWS)
     assert read_rows(replace(SOURCE, alone=True), str(file)).rows == ROWS
-    with refused(f"{file} is not a folder", SOURCE.advice):
+    with refused(file, SOURCE.advice):
         read_rows(SOURCE, str(file))
 
 
@@ -160,7 +160,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, 
 
 
 def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) -> None:
-    with refused(f"{tmp_path}/no is not a folder", SOURCE.advice):
+    with refused(tmp_path / "no", SOURCE.advice):
         read_rows(SOURCE, str(tmp_path / "no"))
     write(tmp_path / "test.jsonl", ROWS)
     with refused(f"{tmp_path} holds no train", ".jsonl, .json, .parquet, .jsonl.gz or .json.gz"):
