@@ -172,6 +172,12 @@ class Cell(Spec):
         return fields | {"workers": self.resources.workers}
 
     @property
+    def treatment_settings(self) -> dict[str, Any]:
+        """The treatment by the names of the experiment file, for people; also in MLflow."""
+        names = {"rollouts_by": "rollouts", "workers": "resources.workers"}
+        return {names.get(name, name): value for name, value in self.treatment.items()}
+
+    @property
     def evaluation_identity(self) -> list[Any]:
         """What determines the scores of the cell's own test set, given the trained model."""
         return [self.baseline.key, self.baseline.settings.samples, self.test_hash]
