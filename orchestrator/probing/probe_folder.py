@@ -278,6 +278,7 @@ class ProbeFolder:
         Rows of a difficulty table are in the order of the prompts' ids.
         """
         folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
+        # [prompts]: the row of the difficulty table, which is sorted by id.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
         rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
@@ -286,7 +287,7 @@ class ProbeFolder:
             wrong = pc.and_(
                 pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
             )
-            kept = new & wrong.to_numpy()
+            kept = new & wrong.to_numpy()  # a sample stored twice counts once
             samples = part.samples.filter(pa.array(kept))
             places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
             rows.append(np.stack(places, axis=1).astype(np.int32))
