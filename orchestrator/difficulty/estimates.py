@@ -165,9 +165,8 @@ def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
     # Binomial chances of s successes at each pass rate of the grid: [samples + 1, grid].
     log = gammaln(samples + 1) - gammaln(s + 1) - gammaln(samples - s + 1)
     log = log[:, None] + xlogy(s[:, None], GRID) + xlog1py((samples - s)[:, None], -GRID)
-    chance = (
-        np.exp(log) @ fit_prior(of_prompt, np.full(len(of_prompt), samples)).weights
-    )  # [samples + 1], under the prior
+    # Under the prior, [samples + 1].
+    chance = np.exp(log) @ fit_prior(of_prompt, np.full(len(of_prompt), samples)).weights
     chance = chance / chance.sum()
     seen = np.bincount(of_prompt, minlength=samples + 1)
     drawn = np.random.default_rng(0).multinomial(len(of_prompt), chance, SIMULATED)

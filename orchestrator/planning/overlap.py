@@ -185,9 +185,8 @@ def _hashed_words(questions: pa.Array) -> tuple[Hashes, Ints]:
     values = _BYTE_HASH[position * 256 + text[at]]
     if not len(first):
         return np.empty(0, np.uint64), counts
-    return np.add.reduceat(
-        values, np.searchsorted(at, first)
-    ), counts  # the sum of its bytes' hashes
+    # A word's hash is the sum of those of its bytes.
+    return np.add.reduceat(values, np.searchsorted(at, first)), counts
 
 
 def _kinds_of(text: Octets) -> tuple[Octets, npt.NDArray[np.bool_]]:

@@ -73,10 +73,8 @@ def steps_to_match(
     shapes = {curve[u].shape for u in updates}
     if len(shapes) != 1 or shapes.pop()[1:] != target.shape[1:] or target.ndim != 2:
         raise ValueError("curve and target need the same questions, after at least one update")
-    stacked, at = (
-        np.array([curve[u] for u in updates]),
-        np.array(updates, float),
-    )  # [updates, seeds, items]
+    at = np.array(updates, float)
+    stacked = np.array([curve[u] for u in updates])  # [updates, seeds, items]
     # The order of questions does not decide which are drawn.
     order = np.lexsort(np.concatenate([target, stacked.reshape(-1, target.shape[1])]))
     stacked, target = stacked[:, :, order], target[:, order]
@@ -107,9 +105,8 @@ def _resampled(
         means = []
         for scores in (curve, target[None]):  # [updates, seeds, items]
             updates, seeds, _ = scores.shape
-            each = (weights @ scores.reshape(-1, items).T).reshape(
-                -1, updates, seeds
-            )  # [count, updates, seeds]
+            # [count, updates, seeds]
+            each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
             # The same seeds after every update of a resample.
             of_seeds = rng.integers(0, seeds, (count, 1, seeds))
             means.append(np.take_along_axis(each, of_seeds, axis=2).mean(axis=2))

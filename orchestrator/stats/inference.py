@@ -190,9 +190,8 @@ def by_group(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     if groups is None:
         return values
     order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(
-        np.diff(groups[order], prepend=-1)
-    )  # where each group begins in `order`
+    # Where each group begins in `order`.
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     mean = values.mean(axis=1, keepdims=True)
     sums = np.add.reduceat((values - mean)[:, order], starts, axis=1)  # [runs, groups]
     share, equal = np.bincount(groups) / len(groups), 1 / len(starts)
@@ -346,9 +345,8 @@ def permutation_p(
     # Less a hair, so that the observed pattern counts as extreme whatever the order of summation.
     observed, values = abs(values.sum()) - 1e-9 * sizes.sum(), sizes
     if len(values) <= EXACT:
-        patterns = (
-            np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
-        )  # [patterns, items] of 0 and 1
+        # [patterns, items] of 0 and 1: every number's binary digits.
+        patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))
     rng, block, hits = rng or np.random.default_rng(0), max(1, BLOCK // len(values)), 0
     for start in range(0, resamples, block):
