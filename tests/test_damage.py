@@ -42,7 +42,7 @@ def is_used(example: Example, store: Store, kind: Kind) -> bool:
         case [_, "part"]:
             return path.split("/")[2] in {part.name for part in parts(store, path.split("/")[1])}
         case [_, "marks"]:
-            return store.read_table(MARKED, path, needs_proof=True) is not None
+            return store.read_table(MARKED, path) is not None
         case ["subset"]:
             cell = next(c for c in example.plan.cells if c.subset_key in path)
             return read_subset(store, cell) is not None

@@ -53,7 +53,8 @@ REMEDIES = (
 class Audit:
     """The files of a storage: numbers of sound ones by kind, and the paths of all others.
 
-    unverified: without a proof, of an older version; temporary: of runs that were killed, or run;
+    unverified: can hold no proof, and no manifest lists them; temporary: of runs that were killed,
+    or run;
     in_training: cells that were not checked, because a trial is writing them; ignored: with the
     reason, links among them.
     """

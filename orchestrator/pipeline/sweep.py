@@ -31,7 +31,6 @@ from orchestrator.selection.stored import same_training
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
-from orchestrator.storage.schema import SweepManifest
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
@@ -151,7 +150,7 @@ def probe_experiment(
                 run_probes(run)
             finally:  # later runs' caps count what the probes have used
                 file = ("sweeps", f"{plan.name}.json")
-                manifest = store.read_json(*file, kind=SweepManifest) or write_manifest(plan, store)
+                manifest = store.read_json(*file) or write_manifest(plan, store)
                 store.write_json(manifest | {"spent": meter.as_json()}, *file)
 
 

@@ -20,7 +20,6 @@ from orchestrator.report.probe_analysis import (
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import SweepManifest
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 
@@ -57,7 +56,7 @@ class SweepAnalysis:
     @property
     def last_result(self) -> str:
         """When the newest result was written; empty without any."""
-        newest = max((row.finished for row in self.rows if row.finished), default=None)
+        newest = max((row.result.finished_at for row in self.rows), default=None)
         return f"{newest:%Y-%m-%d %H:%M} UTC" if newest else ""
 
 
@@ -73,7 +72,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         for swept in plan.shared.get(row.cell.cell_id, ())
     )
     compared = families([*rows, *again], plan.compare_at, spreads)
-    manifest = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     tiers = {}
     if any(claim.tier for claim in plan.claims):
         tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}

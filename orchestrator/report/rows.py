@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from math import isfinite
 from types import MappingProxyType
@@ -53,11 +52,11 @@ class Row:
     kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some
     cell of its policy was stopped early, so comparing the others would favour the policy. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
-    after training. finished: when the result was written, in UTC. mislabeled: prompts of the subset
-    whose gold answer label noise has replaced; None without label noise. groups: test set ->
-    question -> the group of related questions that it belongs to, if it does. drift: what groups
-    and refreshes say about it. turns: of the own test set's episodes before and after training, by
-    question; both are empty where completions are no episodes.
+    after training. mislabeled: prompts of the subset whose gold answer label noise has replaced;
+    None without label noise. groups: test set -> question -> the group of related questions that
+    it belongs to, if it does. drift: what groups and refreshes say about it. turns: of the own test
+    set's episodes before and after training, by question; both are empty where completions are no
+    episodes.
     """
 
     cell: Cell
@@ -73,7 +72,6 @@ class Row:
     policy_stopped: bool = False
     log: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     answers: Mapping[str, tuple[AnswerText, AnswerText]] = field(default_factory=dict)
-    finished: datetime | None = None
     mislabeled: int | None = None
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     drift: Drift = Drift()
@@ -195,7 +193,6 @@ def _read_row(
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,
         answers=before_and_after(evaluations, len(of_tiers) or SHOWN_QUESTIONS, of_tiers or None),
-        finished=folder.finished_at(result),
         mislabeled=None
         if mislabeled is None or subset is None
         else len(mislabeled & {*subset["prompt_id"].to_pylist()}),

@@ -215,8 +215,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         for update, metrics in drift_of(known, drawn, again).metrics.items():
             points.setdefault(update, {}).update(metrics)
     points.setdefault(0, {}).update(summary(result))  # with one step, MLflow draws bars
-    written = folder.finished_at(result)
-    end = round(1000 * written.timestamp()) if written else 0
+    end = round(1000 * result.finished_at.timestamp())
     started = end - round(1000 * result.ledger.seconds)
     questions = {p.prompt_id: p for p in test}
     samples = [
