@@ -165,7 +165,6 @@ def test_a_table_of_another_run_of_a_cell_is_used_by_no_reader(
     other = file.read_bytes()
     finished_cell(store, plan, cell, seed=9)
     assert repair_plan(plan, store) == [] and len(read_rows(store, plan.cells)) == 1
-    assert CellFolder(store, cell.cell_id).scores_at(2) is not None
     test = plan.pool(cell.baseline).test
     assert read_view(store, cell, test).points
 
@@ -173,7 +172,6 @@ def test_a_table_of_another_run_of_a_cell_is_used_by_no_reader(
     assert read_rows(store, plan.cells) == []
     assert f"{name}.parquet " in caplog.text
     assert CellFolder(store, cell.cell_id).finished() is None
-    assert CellFolder(store, cell.cell_id).scores_at(2) is None
     with pytest.raises(StoreError, match=f"{cell.cell_id} is missing or fails verification"):
         read_view(store, cell, test)
     unsound = [each.path for each in audit(store, lambda *_: None).unsound]

@@ -45,8 +45,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
     plan, store = run.plan, run.store
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
-    settled = [cell for cell in plan.cells if states[cell.cell_id].settled]
-    unsettled = [cell for cell in plan.cells if not states[cell.cell_id].settled]
+    settled = [cell for cell in plan.cells if states[cell.cell_id] is CellState.FINISHED]
+    unsettled = [cell for cell in plan.cells if states[cell.cell_id] is not CellState.FINISHED]
     same = same_training(store, [*settled, *unsettled])
     untrained = [c for c in unsettled if states[c.cell_id].needs_training and c.cell_id not in same]
     started = [each for each, state in states.items() if state is CellState.RUNNING]
@@ -73,7 +73,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
             ),
         ],
         "cells": [_cell(cell, states[cell.cell_id], updates, same) for cell in plan.cells],
-        "cells_owed": sum(not state.settled for state in states.values()),
+        "cells_owed": sum(state is not CellState.FINISHED for state in states.values()),
         "changed": changed_settings(plan, store, untrained),
         "probes": _probes(run),
         "updates_owed": sum(left.values()),
@@ -111,7 +111,6 @@ def _cell(
         "rollouts": cell.rollouts,
         "rollouts_at_most": cell.max_rollouts,
         "done": state is CellState.FINISHED,
-        "stopped": state is CellState.STOPPED,
         "trained": state is CellState.TRAINED,
         "resumes_after": updates.get(cell.cell_id, 0),
         "same_as": same[cell.cell_id].name if cell.cell_id in same else None,
@@ -281,7 +280,7 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     lines += [*view["notes"], ""]
     states = []
     for cell in view["cells"]:
-        words = {"done": "finished", "stopped": "stopped", "trained": "trained"}
+        words = {"done": "finished", "trained": "trained"}
         state = next((text for name, text in words.items() if cell[name]), "to run")
         if update := cell["resumes_after"]:
             state = f"at update {update} of {cell['updates']}"

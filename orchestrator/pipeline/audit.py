@@ -38,7 +38,7 @@ REMEDIES = (
     (rf"{CELLS}/\w+/checkpoint-", RESUMED),
     (rf"{CELLS}/\w+/adapters/", RESUMED_IF_NEEDED),
     (rf"{CELLS}/\w+/evaluated/", "the checkpoint is evaluated again"),
-    (rf"{CELLS}/\w+/(scores/|micro_batch|censored)", "the cell goes on without it"),
+    (rf"{CELLS}/\w+/micro_batch", "the cell goes on without it"),
     (rf"{CELLS}/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
     (r"sweeps/", "it is written again, without the hours used and the dates of its claims"),
     (

@@ -107,13 +107,13 @@ def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
     """cell_id -> the earlier cell that trains on the same prompts with the same settings.
 
     Policies may choose the same prompts, for instance from a pool that is hardly ever solved. What
-    an online policy knows of its prompts, and what a cell may be stopped by, is not compared.
+    an online policy knows of its prompts is not compared.
     """
     chosen: dict[str, str | None] = {}  # subset_key -> hash of the prompts
     first: dict[str, Cell] = {}
     same: dict[str, Cell] = {}
     for cell in cells:
-        if cell.online or cell.allocation or cell.rivals:
+        if cell.online or cell.allocation:
             continue
         if cell.subset_key not in chosen:
             subset = read_subset(store, cell)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from pydantic import ValidationError
 
-from orchestrator.evaluation.metrics import by_update, main, scores
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.result import Result
 from orchestrator.storage.locks import is_held
@@ -27,7 +26,6 @@ logger = logging.getLogger(__name__)
 CELLS = "cells"  # in a store, the folder of all cells
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
-STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
 RESULT = "result.json"  # written last of all; the manifest of the cell
 LEDGER = "ledger.json"  # what the cell consumed; of a finished cell, a copy of a part of RESULT
 README = "README.md"  # of a finished cell, for those who load the adapter
@@ -38,7 +36,6 @@ REFRESHED = "refreshed"  # prompts probed again during training, schema GROUPS
 ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 FINAL_ADAPTER = "adapter"  # after the last update
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
-SCORES = "scores"  # of intermediate evaluations, by update, for early stopping
 
 
 class CellState(StrEnum):
@@ -52,18 +49,11 @@ class CellState(StrEnum):
     """All updates are done; only evaluations of its checkpoints may be missing."""
     FINISHED = "finished"
     """Its result is stored."""
-    STOPPED = "stopped"
-    """Stopped early, which its experiment still asks for; otherwise it counts as running."""
 
     @property
     def needs_training(self) -> bool:
         """Whether updates are missing."""
         return self in (CellState.PENDING, CellState.RUNNING)
-
-    @property
-    def settled(self) -> bool:
-        """Whether a run has nothing left to do for the cell."""
-        return self in (CellState.FINISHED, CellState.STOPPED)
 
 
 class Checkpoint(NamedTuple):
@@ -82,21 +72,6 @@ class Finished(NamedTuple):
 
     result: Result
     tables: dict[str, pa.Table]
-
-
-class StopDecision(NamedTuple):
-    """Why a cell stops: the rival's cell_id, mean difference and its upper bound, as shares."""
-
-    rival: str
-    difference: FiniteFloat
-    upper: FiniteFloat
-
-
-class Stopped(BaseModel):
-    """Why a cell was stopped, and after how many updates."""
-
-    updates: int
-    why: StopDecision
 
 
 class CellFolder:
@@ -128,23 +103,8 @@ class CellFolder:
             return CellState.FINISHED
         if self.checkpoint(cell.updates) is not None:
             return CellState.TRAINED
-        if cell.rivals and self.stopped() is not None:
-            return CellState.STOPPED
         started = self.store.exists(self.place, STARTED)
         return CellState.RUNNING if started else CellState.PENDING
-
-    def stopped(self) -> Stopped | None:
-        """What `save_stopped` stored, if the cell was stopped."""
-        stored = self.store.read_json(self.place, STOPPED_EARLY)
-        return None if stored is None else Stopped.model_validate(stored)
-
-    def save_stopped(self, status: dict[str, Any]) -> None:
-        """Store how far a stopped cell has come, and why it stopped."""
-        self.store.write_json(status, self.place, STOPPED_EARLY)
-
-    def is_stopped(self, cell: Cell) -> bool:
-        """Whether the cell is STOPPED; reads nothing of a cell that cannot be."""
-        return bool(cell.rivals) and self.state(cell) is CellState.STOPPED
 
     def is_training(self) -> bool:
         """Whether a trial holds the cell's lock, which only local stores have."""
@@ -206,8 +166,6 @@ class CellFolder:
     def save_result(self, result: Result, files: Mapping[str, FileProof]) -> None:
         """Finish the cell by its result, which lists `files`, and drop what only training needs."""
         self.store.write_json(result.as_json(), self.place, RESULT, files=files)
-        self.store.delete(self.place, STOPPED_EARLY)
-        self.store.delete_folder(self.place, SCORES)  # evaluations.parquet holds them, too
         self.drop_checkpoints()
 
     @staticmethod
@@ -368,20 +326,6 @@ class CellFolder:
         evaluated = {*in_training, *self.evaluations()}
         due = [u for u in range(1, checkpoint.update + 1) if cell.evaluates_after(u)]
         return [u for u in due if u not in evaluated and self.adapter_problems(u)]
-
-    def scores_at(self, update: int) -> dict[str, float] | None:
-        """The scores of an evaluation by question; None where there are none, or not yet."""
-        stored: dict[str, float] | None
-        stored = self.store.read_json(self.place, SCORES, f"{update}.json")
-        if stored is not None:
-            return stored
-        finished = self.finished()
-        steps = by_update(finished.tables["evaluations"]) if finished else {}
-        return scores(main(steps[update])) if update in steps else None
-
-    def save_scores(self, update: int, own: Mapping[str, float]) -> None:
-        """Store the scores of an intermediate evaluation."""
-        self.store.write_json(own, self.place, SCORES, f"{update}.json")
 
     def check(self, unread: str | None = None) -> Iterator[Checked]:
         """Check every file; `unread` as in `check_folder`.
