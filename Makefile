@@ -99,7 +99,7 @@ gpu-kit: install
 	$(BIN)/python -m benchmarks.gpu_kit $(KIT)
 
 schema: install
-	$(BIN)/python -c 'import json; from orchestrator.config.catalog import json_schema; \
+	$(BIN)/python -c 'import json; from orchestrator.config.schema import json_schema; \
 		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
 
 clean:

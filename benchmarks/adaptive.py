@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.probing.adaptive import Target, simulate
 from policies import ScorePolicy
 
@@ -91,7 +91,7 @@ def drawn(pools: list[np.ndarray], names: list[str], share: float, batch: int) -
 
 def score_policy(name: str) -> ScorePolicy:
     """A built-in policy with scores."""
-    policy = build_policy(PolicyEntry(policy=name))
+    policy = PolicyEntry(policy=name).build()
     assert isinstance(policy, ScorePolicy)
     return policy
 

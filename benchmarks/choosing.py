@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.selection.candidates import next_ids
-from policies import History, find_policy, get_online_policy, policy_names
+from policies import BuiltOnlinePolicy, History, find_policy, get_online_policy, policy_names
 from policies.online import is_online
 from tasks.prompt_table import SCHEMA, PromptTable, hex_ids
 
@@ -82,7 +81,7 @@ def measure(
             correct = generator.binomial(REFRESH_SAMPLES, rates[rows])
             history.add_refresh(update, rows, correct, np.full(len(rows), REFRESH_SAMPLES))
         start = time.process_time()
-        rows = pool.rows_of(next_ids(policy, name, history, update, size))
+        rows = pool.rows_of(BuiltOnlinePolicy(name, policy).next_ids(history, update, size))
         pool.take(rows)
         for row, correct in zip(rows, generator.binomial(GROUP, rates[rows]), strict=True):
             history.add(update, int(row), int(correct), GROUP)

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.config.catalog import Config, load_config
+from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.schema import Config
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import (
     Capacity,
@@ -82,7 +83,7 @@ def grid(config: Config, machine: Device) -> list[Cell]:
         Cell(
             {"model": m, "dataset": d, "policy": p, "seed": s, "probe_seed": 0},
             seconds(experiment, str(config.models[m].hub), TASKS[d], LONGER.get(p, 1.0), machine),
-            experiment.full_grpo()["max_steps"] // experiment.full_grpo()["save_steps"],
+            experiment.grpo_settings.max_steps // experiment.grpo_settings.save_steps,
         )
         for experiment in (config.experiments[name] for name in EXPERIMENTS)
         for m in experiment.grid.model
@@ -96,11 +97,11 @@ def seconds(
     experiment: Experiment, model: str, task: Task, longer: float, machine: Device
 ) -> float:
     """Estimated seconds of one cell on one GPU."""
-    grpo, evaluate = experiment.full_grpo(), experiment.evaluate
-    counts = generation_counts(experiment.batch, grpo.get("beta", 0.0))
-    longest = min(longer * task.longest, grpo["max_completion_length"])
-    times = grpo["max_steps"] // evaluate.every
-    limit, samples = grpo["max_completion_length"], evaluate.samples
+    grpo, evaluate = experiment.grpo_settings, experiment.evaluate
+    counts = generation_counts(experiment.batch, grpo.beta)
+    longest = min(longer * task.longest, grpo.max_completion_length)
+    times = grpo.max_steps // evaluate.every
+    limit, samples = grpo.max_completion_length, evaluate.samples
     count = (samples + evaluate.greedy) * task.questions
     answers = Draws(count, task.mean, limit, task.prompt, samples)
     mean = min(longer * task.mean, limit)

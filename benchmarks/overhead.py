@@ -41,7 +41,7 @@ POLICIES = ["hard", "easy", "middle", "random", "learnable"]
 def stub_cell(cell: Cell, storage: str, report: Report) -> None:
     """Write the result of a cell at once: every group is live, and the model never changes."""
     store, pool = Store(storage), load_pool(cell.probe.dataset)
-    record, group = CellRecord(seconds=1.0), int(cell.grpo["num_generations"])
+    record, group = CellRecord(seconds=1.0), cell.batch.group_size
     row = {"other_outcome": "correct", "tokens": 1, "components": {}}
     kinds = [
         {"outcome": outcome, "reward": score, "score": score}

@@ -53,8 +53,12 @@ def main() -> None:
     kinds = [("bare", 1), ("cell", 1)] * arguments.repeats + [("cell", n) for n in counts]
     with tempfile.TemporaryDirectory() as folder:
         file = write_experiments(Path(folder), arguments)
-        process_options = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
-        process_options += ["--live"] * (arguments.shape != "tiny")
+        process_options = [
+            f"--warm={arguments.warm}",
+            *(["--cpu-time"] if arguments.cpu_time else []),
+        ]
+        if arguments.shape != "tiny":
+            process_options.append("--live")
         runs = [
             Run(kind, n, run_processes(kind, n, file, process_options, folder)) for kind, n in kinds
         ]
@@ -69,7 +73,7 @@ def compare_cells(arguments: argparse.Namespace) -> None:
     """
     file = ROOT / "experiments.yaml"
     cells = make_plan(load_config(file), arguments.experiment).cells
-    shared = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
+    shared = [f"--warm={arguments.warm}", *(["--cpu-time"] if arguments.cpu_time else [])]
     shared += [f"--experiment={arguments.experiment}", f"--storage={arguments.storage}"]
     shared += [f"--updates={arguments.updates}"]
     if arguments.between:

@@ -25,8 +25,8 @@ from transformers import TrainerCallback
 
 from cluster.terminal import echo
 from decile.errors import as_user_error
-from orchestrator.config.entries import PolicyEntry, build_online_policy, build_policy
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.plugins.counts import counted
 from orchestrator.selection.candidates import check_choices, probed_history
 from orchestrator.selection.from_file import rated_table
@@ -39,7 +39,7 @@ from orchestrator.training.online import Chooser, TrainingRow
 from orchestrator.training.trainer import training_row
 from orchestrator.training.trl_internals import SelectedTrainer
 from orchestrator.training.workers import Workers
-from policies import History, discards, needs_of, policy_parts, reads_questions
+from policies import History, policy_parts
 from tasks import TaskError
 from tasks.prompt_table import SCHEMA, PromptTable
 from tasks.sources.user_files import read_bytes
@@ -107,13 +107,13 @@ class PromptSelector(TrainerCallback):
         policy_parts(policy, dict(options or {}))  # its errors are single sentences
         self.policy, self.seed = PolicyEntry(policy=policy, options=dict(options or {})), seed
         static, self._online = self.policy.parts
-        chooses = build_online_policy(self._online) if self._online else None
-        self._discards = discards(chooses)
+        chooses = self._online.build_online() if self._online else None
+        self._discards = chooses is not None and chooses.discards
         self._correct_by, self._correct_from = correct_by, correct_from
-        self._learns = chooses is not None and needs_of(chooses) != "nothing"
-        needed = self._learns or needs_of(build_policy(static)) != "nothing"
+        self._learns = chooses is not None and chooses.needs != "nothing"
+        needed = self._learns or static.build().needs != "nothing"
         rated = self._rated(probe, table, dataset, needed)
-        if probe is not None and reads_questions(build_policy(static)):
+        if probe is not None and static.build().reads_questions:
             prompts = PromptTable.of(probe.prompts)
             questions = prompts.take(prompts.rows_of(rated["prompt_id"])).column("question")
             rated = rated.append_column("question", questions)
@@ -366,7 +366,7 @@ class PromptSelector(TrainerCallback):
         rows: Sequence[TrainingRow],
         rewards: Sequence[Sequence[float]],
         ids: Sequence[Sequence[int]],
-    ) -> list[dict[str, Any]]:
+    ) -> list[Marked]:
         """Marks of rollouts for the record, by their rewards per function (nan: None)."""
         names = self._trainer.reward_func_names
         weights = self._trainer.reward_weights.tolist()
@@ -379,16 +379,16 @@ class PromptSelector(TrainerCallback):
                 outcome = "correct" if score >= self._correct_from - _NEAR else "wrong"
             parts = [w * v for w, v in zip(weights, known, strict=True) if v is not None]
             marks.append(
-                {
-                    "prompt_id": str(row["prompt_id"]),
-                    "tier": str(row.get("tier") or ""),
-                    "tokens": len(tokens),
-                    "outcome": outcome,
-                    "other_outcome": outcome,
-                    "score": score,
-                    "reward": sum(parts) if parts else None,
-                    "components": dict(zip(names, known, strict=True)),
-                }
+                Marked(
+                    prompt_id=str(row["prompt_id"]),
+                    tier=str(row.get("tier") or ""),
+                    tokens=len(tokens),
+                    outcome=outcome,
+                    other_outcome=outcome,
+                    score=score,
+                    reward=sum(parts) if parts else None,
+                    components=dict(zip(names, known, strict=True)),
+                )
             )
         return marks
 

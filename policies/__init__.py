@@ -1,14 +1,6 @@
 """Policies: which prompts of a pool to train on. `get_policy` is the entry point."""
 
-from policies.allocation import (
-    UNIFORM,
-    Allocation,
-    Groups,
-    checked_kept,
-    groups_of,
-    more_of,
-    times_of,
-)
+from policies.allocation import UNIFORM, Allocation, Groups, groups_of
 from policies.base import (
     End,
     Needs,
@@ -19,42 +11,27 @@ from policies.base import (
     checked_rows,
     tie_breakers,
 )
-from policies.online import (
-    WHOLE_POOL,
-    History,
-    OnlinePolicy,
-    at_once_of,
-    checked_ids,
-    checked_keep,
-    discards,
-    max_draws_of,
-)
+from policies.built import BuiltAllocation, BuiltOnlinePolicy, BuiltPolicy
+from policies.online import WHOLE_POOL, History, OnlinePolicy
 from policies.registry import (
-    capacity_of,
-    capacity_text,
-    change_towards,
-    eligible_of,
     find_policy,
     get_allocation,
     get_online_policy,
     get_policy,
-    is_whole,
-    needs_of,
     policy_cost,
-    policy_errors,
     policy_line,
     policy_names,
     policy_parts,
-    reads_answers,
-    reads_questions,
     settled_options,
-    ties_of,
 )
 
 __all__ = [
     "UNIFORM",
     "WHOLE_POOL",
     "Allocation",
+    "BuiltAllocation",
+    "BuiltOnlinePolicy",
+    "BuiltPolicy",
     "End",
     "Groups",
     "History",
@@ -64,34 +41,16 @@ __all__ = [
     "PolicyError",
     "ScorePolicy",
     "Ties",
-    "at_once_of",
-    "capacity_of",
-    "capacity_text",
-    "change_towards",
-    "checked_ids",
-    "checked_keep",
-    "checked_kept",
     "checked_rows",
-    "discards",
-    "eligible_of",
     "find_policy",
     "get_allocation",
     "get_online_policy",
     "get_policy",
     "groups_of",
-    "is_whole",
-    "max_draws_of",
-    "more_of",
-    "needs_of",
     "policy_cost",
-    "policy_errors",
     "policy_line",
     "policy_names",
     "policy_parts",
-    "reads_answers",
-    "reads_questions",
     "settled_options",
     "tie_breakers",
-    "ties_of",
-    "times_of",
 ]

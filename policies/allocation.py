@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.user_code import user_errors
 from policies.base import (
     Bools,
     Floats,
@@ -65,14 +64,9 @@ def groups_of(history: History, rows: Rows, left: int) -> Groups:
     return Groups((1 + right) / (2 + total), last, none, none, left, history.group_size)
 
 
-def more_of(allocation: Allocation, name: str, groups: Groups) -> Rows:
-    """The further completions of each prompt [P] that an allocation hands out.
-
-    Raises PolicyError where it fails, with its place, where it hands out none or more than are
-    left, and where a prompt has fewer than two in the end.
-    """
-    with user_errors(f"allocation {name!r}", PolicyError, allocation):
-        values, count = np.asarray(allocation(groups)), len(groups.drawn)
+def checked_more(values: np.ndarray, name: str, groups: Groups) -> Rows:
+    """What an allocation returned. PolicyError unless the groups can get it."""
+    count = len(groups.drawn)
     how = f"return a NumPy array with one whole number per prompt that sum to at most {groups.left}"
     if values.shape != (count,) or not np.issubdtype(values.dtype, np.integer):
         raise PolicyError(
@@ -93,11 +87,6 @@ def more_of(allocation: Allocation, name: str, groups: Groups) -> Rows:
             f"hand out at least {LEAST} to each prompt"
         )
     return np.asarray(values, np.int64)
-
-
-def times_of(allocation: Any) -> int:
-    """How many times the completions that an update trains on are drawn for it."""
-    return int(allocation.times) if callable(getattr(allocation, "keep", None)) else 1
 
 
 def checked_kept(kept: Any, name: str, drawn: int, size: int) -> Bools:

@@ -12,22 +12,14 @@ from policies.base import (
     SLACK,
     Bools,
     Needs,
-    Policy,
     PolicyError,
     Requiring,
     Rows,
     SubsetPolicy,
-    checked_rows,
     largest_remainder,
 )
-from policies.registry import (
-    eligible_of,
-    get_policy,
-    needs_of,
-    reads_answers,
-    reads_questions,
-    settled_options,
-)
+from policies.built import BuiltPolicy
+from policies.registry import get_policy, settled_options
 
 _HOW = (
     "write policies with their shares, such as {hard: 0.5, random: 0.5}, or with options, "
@@ -40,7 +32,7 @@ class MixturePart(NamedTuple):
 
     name: str
     share: float
-    policy: Policy
+    policy: BuiltPolicy
     written: float
     options: dict[str, Any]
 
@@ -75,24 +67,24 @@ class Mixture(Requiring, SubsetPolicy):
     @property
     def needs(self) -> Needs:
         """Nothing if no part needs samples; otherwise all, because parts depend on each other."""
-        kinds = {needs_of(part.policy) for part in self.parts}
+        kinds = {part.policy.needs for part in self.parts}
         return "nothing" if kinds == {"nothing"} and not self.restrictions else "all"
 
     @property
     def reads_answers(self) -> bool:
         """Whether it, or one of its parts, leaves out suspected prompts."""
-        return super().reads_answers or any(reads_answers(part.policy) for part in self.parts)
+        return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
 
     @property
     def reads_questions(self) -> bool:
         """Whether one of its parts does."""
-        return any(reads_questions(part.policy) for part in self.parts)
+        return any(part.policy.reads_questions for part in self.parts)
 
     def eligible(self, difficulty: pa.Table) -> Bools:
         """Rows that any part may select."""
         rows = np.zeros(difficulty.num_rows, dtype=bool)
         for part in self.parts:
-            rows |= eligible_of(part.policy, difficulty)
+            rows |= part.policy.eligible(difficulty)
         return rows & self.required(difficulty, self.name)
 
     def counts(self, size: int) -> list[int]:
@@ -119,8 +111,8 @@ def _pick(
 ) -> Rows:
     """The part's rows, selected from the remaining ones."""
     try:
-        if isinstance(part.policy, SubsetPolicy):
-            return part.policy.pick(difficulty, count, rng, left)
+        if isinstance(part.policy.rule, SubsetPolicy):
+            return part.policy.rule.pick(difficulty, count, rng, left)
         rows = np.flatnonzero(left)  # for a custom function without scores
         if len(rows) < count:
             raise PolicyError(
@@ -128,8 +120,7 @@ def _pick(
                 "remaining ones: "
                 "write a smaller budget"
             )
-        chosen = part.policy(difficulty.take(pa.array(rows)), count, rng)
-        return rows[checked_rows(chosen, part.name, count, len(rows))]
+        return rows[part.policy(difficulty.take(pa.array(rows)), count, rng)]
     except PolicyError as error:
         raise PolicyError(f"mixture: {error}") from error
 
@@ -158,9 +149,9 @@ def _parts(given: Any) -> list[MixturePart]:
     for (name, options), share in zip(written, shares, strict=True):
         own = {option: value for option, value in options.items() if option != "share"}
         try:
-            policy = get_policy(name, **own)
+            policy = BuiltPolicy(name, get_policy(name, **own))
         except PolicyError as error:
             raise PolicyError(f"mixture: {error}") from error
-        settled = settled_options(policy, own)
+        settled = settled_options(policy.rule, own)
         parts.append(MixturePart(name, share / sum(shares), policy, share, settled))
     return parts

@@ -7,7 +7,7 @@ far, which a cell records: a resumed cell chooses what an undisturbed one choose
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -176,7 +176,11 @@ MAX_DRAWS = 4
 class OnlinePolicy(ABC):
     """Chooses the prompts of each update, from a pool or from the subset of another policy.
 
-    A policy that discards groups also has `keep` (see `Discards`).
+    A policy that draws further groups in place of some also has
+    `keep(correct, marked)`, which says by the correct and the marked completions of each group
+    [groups] which ones to train on. `max_draws`, an optional attribute: at most so many times the
+    prompts of an update are drawn for it. `at_once`, another: so many times the prompts that it
+    lacks are drawn before `keep` is called.
     """
 
     needs: ClassVar[Needs] = "all"
@@ -190,35 +194,6 @@ class OnlinePolicy(ABC):
     @abstractmethod
     def next(self, update: int, history: History) -> pa.Array:
         """`history.size` distinct prompt_ids for an update (counted from 1)."""
-
-
-@runtime_checkable
-class Discards(Protocol):
-    """An online policy that draws further groups in place of those that it does not keep.
-
-    `max_draws`: at most so many times the prompts of an update are drawn for it. `at_once`, an
-    optional attribute: so many times the prompts that it lacks are drawn before `keep` is called.
-    """
-
-    max_draws: int
-
-    def keep(self, correct: Rows, marked: Rows) -> Bools:
-        """Which groups to train on, by their correct and marked completions."""
-
-
-def discards(policy: Any) -> TypeGuard[Discards]:
-    """Whether an online policy may discard groups that were drawn."""
-    return callable(getattr(policy, "keep", None))
-
-
-def max_draws_of(policy: Any) -> int:
-    """How many times the prompts of an update are drawn at most."""
-    return int(getattr(policy, "max_draws", MAX_DRAWS)) if discards(policy) else 1
-
-
-def at_once_of(policy: Any) -> int:
-    """How many times the prompts that an update lacks are drawn at once."""
-    return int(getattr(policy, "at_once", 1)) if discards(policy) else 1
 
 
 def is_online(policy: Any) -> bool:

@@ -1,94 +1,23 @@
-"""Policies by name, built with their options, and properties of any policy, functions included."""
+"""Policies and allocations by name, built with their options."""
 
 import inspect
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import Registry
-from orchestrator.plugins.user_code import describe, is_own, user_errors
+from orchestrator.plugins.user_code import describe, is_own
 from policies.allocation import Allocation, SizeRule
-from policies.base import (
-    Bools,
-    End,
-    Needs,
-    Policy,
-    PolicyError,
-    Requiring,
-    ScorePolicy,
-    Ties,
-    check_count,
-)
+from policies.base import Policy, PolicyError, Requiring, check_count
 from policies.online import (
     MAX_DRAWS,
     WHOLE_POOL,
     OnlinePolicy,
     Parts,
-    discards,
     is_online,
     static_part,
 )
-
-
-def needs_of(policy: Policy | OnlinePolicy | Allocation) -> Needs:
-    """What a row's rank depends on; `all` if the policy does not declare it."""
-    return cast(Needs, getattr(policy, "needs", "all"))
-
-
-def is_whole(policy: Policy) -> bool:
-    """Whether it selects every eligible row, whatever the size."""
-    return bool(getattr(policy, "whole", False))
-
-
-def change_towards(policy: Policy | OnlinePolicy, end: End) -> str:
-    """What to change in a policy's options for prompts nearer to this end; empty: its name."""
-    attribute = "easier" if end == "easy" else "harder"
-    default = getattr(OnlinePolicy, attribute) if is_online(policy) else ""
-    return str(getattr(policy, attribute, default))
-
-
-def reads_answers(policy: Policy) -> bool:
-    """Whether it uses the column `suspected`, for which the samples' answers are read."""
-    return bool(getattr(policy, "reads_answers", False))
-
-
-def reads_questions(policy: Policy) -> bool:
-    """Whether it uses the column `question`, the prompts' texts."""
-    return bool(getattr(policy, "reads_questions", False))
-
-
-def eligible_of(policy: Policy, difficulty: pa.Table) -> Bools:
-    """One boolean per row: whether it may be selected. By default, every row."""
-    eligible = getattr(policy, "eligible", None)
-    if eligible is None:
-        return np.ones(difficulty.num_rows, dtype=bool)
-    return np.asarray(eligible(difficulty))
-
-
-def capacity_of(policy: Policy, difficulty: pa.Table) -> int:
-    """The number of eligible rows."""
-    return int(np.count_nonzero(eligible_of(policy, difficulty)))
-
-
-def capacity_text(policy: Policy, name: str, difficulty: pa.Table) -> str:
-    """The number of eligible rows in words: `band has 3 of 40 prompts with a pass rate from …`."""
-    holds = policy.holds(difficulty) if isinstance(policy, ScorePolicy) else "that it may select"
-    return (
-        f"{name} has {capacity_of(policy, difficulty)} of "
-        f"{counted(difficulty.num_rows, 'prompt')} {holds}"
-    )
-
-
-def ties_of(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> Ties | None:
-    """The ties at the cutoff; None for policies without scores and for `random`."""
-    ties = getattr(policy, "ties", None)
-    return None if ties is None else cast(Ties | None, ties(difficulty, chosen))
 
 
 def settled_options(
@@ -125,13 +54,13 @@ BUILTIN = {
     "curriculum": "policies.scheduled:Curriculum",
     "pools": "policies.scheduled:Pools",
     "predicted": "policies.scheduled:Predicted",
-    "adarft": "policies.published:Adarft",
-    "e2h": "policies.published:E2h",
-    "sec": "policies.published:Sec",
-    "mopps": "policies.published:Mopps",
+    "adarft": "orchestrator.optional.published_policies:Adarft",
+    "e2h": "orchestrator.optional.published_policies:E2h",
+    "sec": "orchestrator.optional.published_policies:Sec",
+    "mopps": "orchestrator.optional.published_policies:Mopps",
     "greso": "policies.discarding:Greso",
     "lilo": "policies.discarding:Lilo",
-    "pairs": "policies.published:Pairs",
+    "pairs": "orchestrator.optional.published_policies:Pairs",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 ALLOCATIONS = Registry(
@@ -158,14 +87,6 @@ def policy_names() -> list[str]:
 def find_policy(name: str) -> Any:
     """The class, function or object of a name or a `package.module:attribute`."""
     return POLICIES.find(name)
-
-
-def policy_errors(policy: object, name: str) -> AbstractContextManager[None]:
-    """Turn what a policy of the user's own raises into a PolicyError with the place.
-
-    A bug of a built-in policy keeps its traceback.
-    """
-    return user_errors(f"policy {name!r}", PolicyError, policy)
 
 
 def policy_line(name: str) -> str:
@@ -207,7 +128,7 @@ def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
     policy = _build(name, options)
     if not is_online(policy):
         raise PolicyError(f"policy {name!r} has no method next(update, history): add one")
-    if discards(policy):
+    if callable(getattr(policy, "keep", None)):
         check_count(name, "max_draws", getattr(policy, "max_draws", MAX_DRAWS))
     return policy  # type: ignore[no-any-return]
 

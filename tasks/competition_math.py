@@ -143,7 +143,7 @@ class CompetitionMath(ReadTask):
     def downloads(self) -> list[Repository]:
         """MATH, and MATH-500 where it is the test set, unless there is a path to it."""
         tested = self.test_set == "math500" and self.math500_path is None
-        return [*super().downloads, *[MATH500.repository()] * tested]
+        return [*super().downloads, *([MATH500.repository()] if tested else [])]
 
     def read_answer(self, text: str) -> str | None:
         """An expression, alone or in the last box of a worked solution."""

@@ -9,7 +9,7 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing import probe
 from orchestrator.probing.adaptive import (
@@ -23,7 +23,7 @@ from orchestrator.probing.adaptive import (
 from orchestrator.probing.outcomes import NONE, Outcomes
 from orchestrator.probing.probe import Frontier
 from orchestrator.selection.subsets import SubsetRequest, select
-from policies import ScorePolicy
+from policies import get_policy
 from tasks import OUTCOMES, make_prompt
 from tasks.prompt_table import PromptTable
 
@@ -36,8 +36,8 @@ EARLY = [
 
 
 def target(rule: PolicyEntry, size: int, seed: int) -> Target:
-    policy = build_policy(rule)
-    assert isinstance(policy, ScorePolicy)
+    policy = rule.build().scored
+    assert policy
     return Target(policy, size, seed)
 
 
@@ -150,7 +150,7 @@ def test_errors_count_as_neither_correct_nor_wrong() -> None:
     none = np.zeros(3, dtype=np.int64)
     first = np.array(["error", None, "correct"], dtype=object)
     counts = Counts(np.array([0, 0, 1]), np.array([1, 0, 0]), np.array([1, 0, 1]), first)
-    bounds = score_bounds(build_policy(PolicyEntry(policy="hard")), counts, [""] * 3, 2)  # type: ignore
+    bounds = score_bounds(get_policy("hard"), counts, [""] * 3, 2)  # type: ignore[arg-type]
     assert bounds.low.tolist() == [0.0, 0.0, 0.5]
     assert bounds.high.tolist() == [1e300, 1e300, 1.0], "all errors: no pass rate, chosen last"
     assert undecided_rows([], counts._replace(drawn=none), [""] * 3, 2).size == 0

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 import sweeps
 import yaml
-from factories import small_plan
+from factories import marked_rollout, small_plan
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, learnable_pct
+from orchestrator.evaluation.groups import GroupRecorder, Marked, learnable_drawn_pct, learnable_pct
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.errors import UserError
 from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import ledger as ledger_of
 from orchestrator.training.rollouts import with_rewards
-from policies import Groups, History, PolicyError, get_allocation, groups_of, more_of
+from policies import BuiltAllocation, Groups, History, PolicyError, get_allocation, groups_of
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -141,7 +141,7 @@ def test_until_correct_draws_until_one_is_right(seed: int, first: int, most: int
     rule, groups = get_allocation("until_correct", first=first, most=most), groups_with([0.5] * 6)
     rounds = 0
     while groups.left:
-        more = more_of(rule, "until_correct", groups)
+        more = BuiltAllocation("until_correct", rule).more(groups)
         drawn = groups.drawn + more
         right = ((first_right > 0) & (first_right <= drawn)).astype(int)
         left = groups.left - int(more.sum())
@@ -202,7 +202,7 @@ def test_an_allocation_that_misbehaves_is_named(returned: Any, message: str) -> 
         return np.array(returned)
 
     with pytest.raises(PolicyError, match=message):
-        more_of(mine, "mine", groups_with([0.5, 0.5]))
+        BuiltAllocation("mine", mine).more(groups_with([0.5, 0.5]))
 
 
 def loaded(folder: Path, allocation: Any, policy: str = "random", **changes: Any) -> Plan:
@@ -312,16 +312,13 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
         [Prompt(f"p{i:02}", f"q {i}", answer, "") for i, answer in enumerate(answers)]
     )
 
-    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[Marked]:
         marks = []
         for row in rows:
             words = row["answer"].split()
             outcome = words[row["number"] % len(words)]
             score = None if outcome == "error" else float(outcome == "correct")
-            kinds = {"outcome": outcome, "other_outcome": outcome, "score": score}
-            marks.append(
-                {"prompt_id": row["prompt_id"], "tier": "", "tokens": 3, "components": {}, **kinds}
-            )
+            marks.append(marked_rollout(outcome, score, row["prompt_id"]))
         return marks
 
     ids = prompts.column("prompt_id").combine_chunks()

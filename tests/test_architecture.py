@@ -24,14 +24,14 @@ from import_graph import (
 )
 from processes import loaded_libraries
 
-from orchestrator.config.catalog import json_schema
+from orchestrator.config.schema import json_schema
 from orchestrator.plugins.counts import counted_label
 
 # A package imports only packages further down (docs: the package layout).
 ORDER = (
     "__main__",
     "cli",
-    "exchange",
+    "optional",
     "pipeline",
     "tracking",
     "report",
@@ -68,7 +68,7 @@ LIBRARY_MODULES = {
         "orchestrator.tracking.runs",
     },
     "vllm": {"orchestrator.sampling.vllm"},
-    "reasoning_gym": {"tasks.sources.gym"},
+    "reasoning_gym": {"orchestrator.optional.gym.library"},
     "peft": {
         "orchestrator.sampling.transformers",
         "orchestrator.training.settings_check",
@@ -184,7 +184,7 @@ STREAMS = {
 DESCRIPTORS = {  # that write to descriptors: a terminal (printable text), a lock, a pipe
     "cluster.ending",
     "orchestrator.storage.lease",
-    "tasks.marking.sandbox_guest",
+    "orchestrator.optional.code.sandbox_guest",
 }
 
 
@@ -272,11 +272,11 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
     "cluster.ray_internals": {"used[1] runs"},
     "cluster.session": {"limit files"},
     "decile.trl": {"self._shared updates"},
-    "orchestrator.config.catalog": {"needs rollouts"},
+    "orchestrator.config.references": {"needs rollouts"},
     "orchestrator.config.probe": {"k samples"},
-    "orchestrator.exchange.exports": {"len(rows) prompts"},
-    "orchestrator.exchange.imports": {"most samples"},
-    "orchestrator.exchange.item_files": {"file steps"},
+    "orchestrator.optional.exchange.exports": {"len(rows) prompts"},
+    "orchestrator.optional.exchange.imports": {"most samples"},
+    "orchestrator.optional.exchange.item_files": {"file steps"},
     "orchestrator.pipeline.long_prompts": {"contexts[name] tokens"},
     "orchestrator.planning.pools": {"len(train) answers", "total prompts"},
     "orchestrator.report.sections.items": {"len(analysis.differing) questions"},
@@ -287,11 +287,11 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
         "span updates",
         "span_text(match) updates",
     },
-    "orchestrator.sampling.server": {"name characters"},
+    "orchestrator.optional.server": {"name characters"},
     "orchestrator.selection.plan_probe": {"expected samples"},
     "orchestrator.stats.sentences": {"range_text(least.seeds, most.seeds, most_seeds) seeds"},
     "orchestrator.training.trial": {"self.cell.name prompts"},
-    "tasks.code": {"len(prompts) rows"},
+    "orchestrator.optional.code.task": {"len(prompts) rows"},
 }
 
 
@@ -348,7 +348,7 @@ OWN_FILES = {
     "orchestrator.pipeline.own_data",  # a reference in the hub's cache
     "orchestrator.tracking.client",  # the lock of a database
     "orchestrator.training.tune_runner",  # Ray's own log
-    "tasks.marking.sandbox",  # the source of the guest
+    "orchestrator.optional.code.sandbox",  # the source of the guest
     "tasks.shuffled_objects",  # a file of the package
     "tasks.sources.cached_rows",  # files of this user's cache, proven
     "cluster.ray_internals",  # logs of Ray
@@ -392,7 +392,7 @@ def test_one_module_opens_the_files_that_users_name() -> None:
     ],
 )
 def test_a_module_that_opens_a_file_is_noticed(code: str) -> None:
-    assert [*openings("orchestrator.exchange.mark", ast.parse(code))]
+    assert [*openings("orchestrator.optional.exchange.mark", ast.parse(code))]
 
 
 def cell_paths(tree: ast.AST) -> Iterator[str]:
@@ -456,13 +456,19 @@ def test_ray_accepts_the_cluster_file() -> None:
 
 
 def packed(tree: ast.AST) -> Iterator[ast.AST]:
-    """A text times a condition, and arguments in a tuple that is unpacked at once."""
+    """A text or a sequence times a condition, and arguments in a tuple that is unpacked at once."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = node.left, node.right
             texts = [isinstance(side, ast.JoinedStr | ast.Constant) for side in sides]
             conditions = [isinstance(side, ast.Compare | ast.BoolOp) for side in sides]
-            if any(texts) and any(conditions):
+            lists = [isinstance(side, ast.List | ast.Tuple) for side in sides]
+            if (any(texts) or any(lists)) and any(conditions):
+                yield node
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.BinOp):
+            left, right = node.value.left, node.value.right
+            flag = isinstance(right, ast.Name | ast.Attribute)  # counts are written `len(…)`
+            if isinstance(left, ast.List | ast.Tuple) and flag:
                 yield node
         if isinstance(node, ast.Call):
             starred = [each.value for each in node.args if isinstance(each, ast.Starred)]
@@ -476,7 +482,8 @@ def test_nothing_is_packed_to_fit() -> None:
 
 
 def test_a_packed_line_is_noticed() -> None:
-    assert [*packed(ast.parse("f(*(a, b), c=1)"))] and [*packed(ast.parse("'s' * (n > 1)"))]
+    for code in ("f(*(a, b), c=1)", "'s' * (n > 1)", "[a] * (n > 1)", "f(*[a] * shown)"):
+        assert [*packed(ast.parse(code))], code
 
 
 def exceptions() -> Iterator[type[BaseException]]:

@@ -238,7 +238,7 @@ def test_a_cap_names_the_axes_of_what_it_leaves_out(tmp_path: Path) -> None:
     plan = planned(tmp_path, {"grpo.beta": [0, 0.1]})
     manifest = write_manifest(plan, Store(str(tmp_path / "runs")))
     dropped = {"cap": "max_hours 1", "cells": [cell.cell_id for cell in plan.cells[2:]]}
-    text = dropped_summary(manifest | {"dropped": dropped})
+    text = dropped_summary(dropped, manifest["cells"])
     assert "leaves out seed 0 of stub/small/grpo.beta=0.1: 2 of 4 cells" in text
 
 

@@ -11,8 +11,8 @@ from data import data
 
 from orchestrator.cli.main import main
 from orchestrator.cli.plan_summary import plan_summary
-from orchestrator.config.catalog import Config, load_config
-from orchestrator.config.entries import build_policy
+from orchestrator.config.catalog import load_config
+from orchestrator.config.schema import Config
 from orchestrator.config.yaml_lines import load
 from orchestrator.cost.memory import (
     DECODER_ROWS,
@@ -25,7 +25,6 @@ from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.store import Store
-from policies import is_whole
 
 pytestmark = pytest.mark.slow
 
@@ -110,9 +109,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
 
 def test_the_papers_sweeps_can_be_planned_with_local_data(plans: dict[str, Plan]) -> None:
     sizes = {
-        name: {
-            c.probe.dataset.name: c.size for c in plan.cells if not is_whole(build_policy(c.rule))
-        }
+        name: {c.probe.dataset.name: c.size for c in plan.cells if not c.rule.build().whole}
         for name, plan in plans.items()
     }
     assert sizes["paper_a"] == {"gsm8k": 747, "shuffled-seven": 100}
@@ -126,7 +123,7 @@ def test_the_papers_sweeps_can_be_planned_with_local_data(plans: dict[str, Plan]
 def test_documented_hours_match_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
     site = Site.from_options({"GPU": 8, "CPU": 64}, "h100", None)
     for name, plan in plans.items():
-        hours = plan_summary(Run.of(plan, Store(str(tmp_path))), site)["gpu_hours"]
+        hours = plan_summary(Run.of(plan, Store(str(tmp_path))), site).gpu_hours
         assert f" {float(f'{hours:.2g}'):.0f} GPU-hours." in plan.experiment.about, name
 
 

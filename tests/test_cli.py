@@ -30,10 +30,10 @@ def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
     assert "2 cells, 2 to run" in capsys.readouterr().out
     assert main(["plan", str(file), "-e", "small", "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
-    assert view["cells_owed"] == 2
+    assert view["cells_to_run"] == 2
     assert [cell["policy"] for cell in view["cells"]] == ["hard", "random"]
-    assert view["rollouts_owed"] == 2 * 4 * 2 * 4
-    assert {probe["samples_owed"] for probe in view["probes"]} == {40 * 4, 12 * 8}
+    assert view["rollouts_to_run"] == 2 * 4 * 2 * 4
+    assert {probe["missing_samples"] for probe in view["probes"]} == {40 * 4, 12 * 8}
     assert not (file.parent / "runs").exists()
 
 
@@ -108,11 +108,11 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 ROOT = Path(__file__).parents[1]
-VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
+VIEW = {"experiment", "about", "storage", "cells", "cells_to_run", "probes", "updates_to_run"}
 VIEW |= {
-    "rollouts_owed",
-    "refresh_rollouts_owed",
-    "rollouts_owed_at_most",
+    "rollouts_to_run",
+    "refresh_rollouts_to_run",
+    "rollouts_to_run_at_most",
     "eta_seconds",
     "gpu_hours",
     "detectable_points",
@@ -124,8 +124,8 @@ VIEW |= {"problem", "not_downloaded", "fetch_command", "notes", "changed"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "rollouts_at_most", "done", "trained", "probe_seed", "name", "axes"}
 CELL |= {"resumes_after", "same_as"}
-PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
-PROBE |= {"samples_owed_at_most", "samples_shared", "label", "weak_signal"}
+PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "missing_samples"}
+PROBE |= {"missing_at_most", "shared_samples", "label", "weak_signal"}
 
 
 def test_plan_json_has_the_documented_keys(file: Path, capsys) -> None:
@@ -151,7 +151,7 @@ def test_a_finished_cell_is_not_run_again_and_gives_an_eta(file: Path, capsys) -
     assert main(["plan", str(file), "-e", "small", "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert [cell["done"] for cell in view["cells"]] == [True, False]
-    assert (view["cells_owed"], view["updates_owed"]) == (1, 4)
+    assert (view["cells_to_run"], view["updates_to_run"]) == (1, 4)
     assert view["eta_seconds"] > 0
     assert view["gpu_hours"] == 0
 
@@ -195,7 +195,7 @@ def test_a_cell_stopped_in_training_is_at_its_last_checkpoint(tmp_path: Path, ca
     assert states["middle"].startswith("finished  ")
     assert main([*place, "-e", "small", "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
-    assert (view["updates_owed"], view["rollouts_owed"]) == (1 + 4 + 4, (1 + 4 + 4) * 8)
+    assert (view["updates_to_run"], view["rollouts_to_run"]) == (1 + 4 + 4, (1 + 4 + 4) * 8)
     store.set_aside("cells", plan.cells[0].cell_id, "checkpoint-3", "groups.parquet")
     assert main([*place, "-e", "small"]) == 0
     assert "at update 1 of 4  " in capsys.readouterr().out, "the one before it is used"

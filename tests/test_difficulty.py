@@ -12,6 +12,7 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty import table as difficulty_table
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import (
@@ -26,8 +27,12 @@ from orchestrator.difficulty.table import (
 from orchestrator.report.content import svg_of
 from orchestrator.report.sections.figures import failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
-from policies import PolicyError, Ties
+from policies import BuiltPolicy, PolicyError, Ties
 from tasks import OUTCOMES
+
+
+def built(name: str) -> BuiltPolicy:
+    return PolicyEntry(policy=name).build()
 
 
 def samples(outcomes: dict[str, list[str]]) -> pa.Table:
@@ -275,8 +280,8 @@ def pool_of(successes: list[int], failures: list[str], samples_each: int) -> pa.
 
 def test_the_summary_predicts_a_second_probe() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
-    summary = summarise(table, 10, "hard", 0, 4)
-    assert summary == summarise(table, 10, "hard", 0, 4)
+    summary = summarise(table, 10, built("hard"), 0, 4)
+    assert summary == summarise(table, 10, built("hard"), 0, 4)
     assert (summary.policy, summary.size, summary.samples) == ("hard", 10, 4)
     assert summary.ties == (30, 10)
     assert np.sum(summary.histogram, axis=1).tolist() == [30, 0, 10, 0, 20, 0]
@@ -293,9 +298,9 @@ def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
 ) -> None:
     counts = np.random.default_rng(0).permutation([0] * 300 + [2] * 300 + [4] * 300)
     large = pool_of(counts.tolist(), ["wrong"], 4)
-    whole = summarise(large, 150, "hard", 0, 4)
+    whole = summarise(large, 150, built("hard"), 0, 4)
     monkeypatch.setattr(difficulty_table, "SIMULATED", 300)
-    share = summarise(large, 150, "hard", 0, 4)
+    share = summarise(large, 150, built("hard"), 0, 4)
     assert 0 < abs(share.overlap - whole.overlap) < 0.1
     assert 0 < abs(share.overlap_same_ties - whole.overlap_same_ties) < 0.1
     assert replace(share, overlap=0, overlap_same_ties=0) == replace(
@@ -305,7 +310,7 @@ def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
 
 def test_summary_lines() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
-    lines = summary_lines(summarise(table, 10, "hard", 0, 4))
+    lines = summary_lines(summarise(table, 10, built("hard"), 0, 4))
     assert lines[0] == "prompts by correct samples, 0 to 4: 30 0 10 0 20"
     assert lines[1].startswith("outcomes: 41.7 % correct, 29.2 % wrong, ")
     assert "reliability 0." in lines[2] and lines[2].endswith("at 4 samples")
@@ -313,9 +318,9 @@ def test_summary_lines() -> None:
     assert lines[3] == f"subset of policy hard: 10 prompts; {ties}"
     assert lines[4].startswith("  failures: ")
     assert lines[6].startswith("  expected share of live groups before training: ")
-    some = summary_lines(summarise(table, 35, "hard", 0, 4))
+    some = summary_lines(summarise(table, 35, built("hard"), 0, 4))
     assert some[3].endswith("35 prompts; 5 of them chosen at random among 10 tied at the cutoff")
-    plain = summary_lines(summarise(table, 10, "random", 0, 4))
+    plain = summary_lines(summarise(table, 10, built("random"), 0, 4))
     assert plain[3] == "subset of policy random: 10 prompts"
     assert plain[5].endswith(" % (100 % with the same tie-breaking)")
 
@@ -323,7 +328,7 @@ def test_summary_lines() -> None:
 def test_the_summary_describes_the_subset() -> None:
     """Hard takes the 30 prompts without a success, and the ten with two of four."""
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
-    summary = summarise(table, 40, "hard", 0, 4, repeats=2)
+    summary = summarise(table, 40, built("hard"), 0, 4, repeats=2)
     assert summary.outcomes == {
         **{"correct": 20, "wrong": 70, "unparsed": 0, "truncated": 70, "error": 0}
     }
@@ -334,7 +339,7 @@ def test_the_summary_describes_the_subset() -> None:
     chance = np.sort(table["learnability"].to_numpy())
     assert summary.learnable == pytest.approx(table["learnability"].to_numpy()[:40].mean())
     assert chance[0] < summary.learnable < chance[-1]
-    solved = summarise(table, 20, "easy", 0, 4, repeats=2)
+    solved = summarise(table, 20, built("easy"), 0, 4, repeats=2)
     assert solved.pass_rate is not None and 0.9 < solved.pass_rate < 1 and solved.unsolved == 0
     assert not any(solved.failures.values())
 
@@ -391,7 +396,7 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
 
 def test_a_pool_without_scorable_samples_has_a_summary() -> None:
     table = difficulty(samples({"a": ["error"], "b": ["error"]}))
-    summary = summarise(table, 1, "hard", 0, 1)
+    summary = summarise(table, 1, built("hard"), 0, 1)
     assert summary.learnable is None
     text = "\n".join(summary_lines(summary))
     assert "2 without a scorable sample" in text and "flat prior" in text
@@ -400,7 +405,7 @@ def test_a_pool_without_scorable_samples_has_a_summary() -> None:
 
 def test_the_summary_of_a_subset_that_cannot_be_filled_is_refused() -> None:
     with pytest.raises(PolicyError):
-        summarise(pool_of([0, 1], ["wrong"], 4), 3, "hard", 0, 4)
+        summarise(pool_of([0, 1], ["wrong"], 4), 3, built("hard"), 0, 4)
 
 
 def test_the_summary_has_the_size_that_the_policy_selected() -> None:
@@ -408,6 +413,8 @@ def test_the_summary_has_the_size_that_the_policy_selected() -> None:
         return np.arange(3)
 
     three.whole = True  # type: ignore[attr-defined]
-    summary = summarise(pool_of([0, 1, 2, 3], ["wrong"], 4), 2, three, 0, 4, repeats=2)
+    summary = summarise(
+        pool_of([0, 1, 2, 3], ["wrong"], 4), 2, BuiltPolicy("three", three), 0, 4, repeats=2
+    )
     assert (summary.policy, summary.size, summary.ties) == ("three", 3, None)
     assert summary.overlap == summary.overlap_same_ties == 1

@@ -18,7 +18,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.probing.probe import targets_of
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
-from policies import PolicyError, get_policy, needs_of, reads_questions
+from policies import BuiltPolicy, PolicyError, get_policy
 
 KINDS = {
     "sum": "Add {a} and {b}, and write the sum.",
@@ -84,7 +84,7 @@ def test_a_mixture_takes_equal_shares_of_what_its_first_part_left() -> None:
     table = pool_of(sum=200, name=30, word=12)
     shares = {"random": 0.5, "diverse": {"share": 0.5, "clusters": 3}}
     mixture = get_policy("mixture", shares=shares)
-    assert reads_questions(mixture) and needs_of(mixture) == "nothing"
+    assert BuiltPolicy("", mixture).reads_questions and BuiltPolicy("", mixture).needs == "nothing"
     rows = [int(row) for row in mixture(table, 40, np.random.default_rng(0))]
     assert len({*rows}) == 40
     assert sorted(kinds_of(table, rows[20:]).values()) == [6, 7, 7]

@@ -41,7 +41,7 @@ CONFIGS = {
 CACHED = (
     library_settings.declared,
     library_settings.accepted_words,
-    library_settings._literal_aliases,
+    library_settings._named_words,
     library_settings._tree,
 )
 OWN_ENGINE = """
@@ -85,7 +85,7 @@ def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (package / "engine").mkdir()
     (package / "__init__.py").write_text("raise AssertionError('imported')")
     (package / "engine" / "arg_utils.py").write_text(ARG_UTILS)
-    for _, file in library_settings._ALIAS_FILES:
+    for _, file in library_settings._WORD_FILES["vllm"]:
         (package / file).write_text(CONFIGS.get(Path(file).stem, ""))
     for function in CACHED:
         function.cache_clear()
@@ -188,7 +188,7 @@ def test_names_are_those_of_the_engines_own_environment(tmp_path: Path) -> None:
     (site / "engine").mkdir()
     (site / "__init__.py").touch()
     (site / "engine" / "arg_utils.py").write_text(ARG_UTILS)
-    for _, file in library_settings._ALIAS_FILES:
+    for _, file in library_settings._WORD_FILES["vllm"]:
         (site / file).write_text(CONFIGS.get(Path(file).stem, ""))
     block = {"engine": "vllm", "engine_python": str(tmp_path / ".venv" / "bin" / "python")}
     load_config(written(tmp_path, "probe", **block, engine_args={"kv_cache_dtype": "fp8"}))

@@ -14,7 +14,8 @@ from sweeps import decile, decile_here
 from orchestrator.probing.checks import check_marker
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.storage.schema import DIFFICULTY
-from policies import Groups, History, checked_ids, get_allocation, get_online_policy, more_of
+from policies import BuiltAllocation, Groups, History, get_allocation, get_online_policy
+from policies.online import checked_ids
 from tasks import Answer, get_task
 from tasks.reward_functions import reward_values
 
@@ -65,7 +66,7 @@ def test_the_example_of_an_allocation_divides(
     monkeypatch.syspath_prepend(str(folder))
     rule, none = get_allocation("my_allocation:half_and_half", least=3), np.zeros(5, np.int64)
     groups = Groups(np.array([0.1, 0.9, 0.2, 0.5, 0.8]), none * np.nan, none, none, 40, 8)
-    assert more_of(rule, "mine", groups).tolist() == [12, 3, 11, 11, 3]
+    assert BuiltAllocation("mine", rule).more(groups).tolist() == [12, 3, 11, 11, 3]
     section = TEXT[TEXT.index("| `groups.`") : TEXT.index("A class with a method `__call__")]
     cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)[1:]
     assert [n for cell in cells for n in re.findall(r"`(\w+)`", cell)] == [*Groups._fields]

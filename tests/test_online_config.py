@@ -12,10 +12,10 @@ import yaml
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.selection.candidates import check_candidates, history_of, kept_groups
+from orchestrator.selection.candidates import check_candidates, history_of
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SUBSET
-from policies import PolicyError, discards, get_online_policy
+from policies import BuiltOnlinePolicy, PolicyError, get_online_policy
 
 GRID = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "mine"]}
 
@@ -155,6 +155,6 @@ def test_before_training_a_prompt_is_known_by_the_samples_that_could_be_scored(
 
 def test_a_policy_judges_groups_by_their_correct_and_marked_completions() -> None:
     policy = get_online_policy("dynamic")
-    assert discards(policy)
-    kept = kept_groups(policy, "dynamic", np.array([0, 1, 4]), np.array([4, 4, 4]))
+    assert BuiltOnlinePolicy("", policy).discards
+    kept = BuiltOnlinePolicy("dynamic", policy).keep(np.array([0, 1, 4]), np.array([4, 4, 4]))
     assert kept.tolist() == [False, True, False]

@@ -12,19 +12,16 @@ from hypothesis import strategies as st
 
 from orchestrator.config.entries import PolicyEntry
 from policies import (
+    BuiltOnlinePolicy,
     History,
     PolicyError,
-    checked_ids,
-    checked_keep,
-    discards,
     find_policy,
     get_online_policy,
     get_policy,
-    max_draws_of,
     policy_cost,
     policy_names,
 )
-from policies.online import is_online
+from policies.online import checked_ids, checked_keep, is_online
 
 ONLINE = [name for name in policy_names() if is_online(find_policy(name))]
 GROUP = 8
@@ -144,16 +141,16 @@ def test_a_prompt_that_the_update_has_is_left_out_even_if_it_was_drawn_least(nam
 def test_groups_whose_rewards_are_equal_are_discarded_by_whole_groups() -> None:
     correct, marked = np.array([0, 1, 7, 8, 3, 0]), np.array([8, 8, 8, 8, 3, 0])
     dynamic = get_online_policy("dynamic")
-    assert discards(dynamic)
+    assert BuiltOnlinePolicy("", dynamic).discards
     assert dynamic.keep(correct, marked).tolist() == [False, True, True, False, False, False]
     balanced = get_online_policy("balanced", low=0.0, high=1.0)
-    assert discards(balanced)
+    assert BuiltOnlinePolicy("", balanced).discards
     assert np.array_equal(balanced.keep(correct, marked), dynamic.keep(correct, marked))
 
 
 def test_balanced_keeps_the_ends_of_its_band() -> None:
     balanced = get_online_policy("balanced", low=0.2, high=0.8)
-    assert discards(balanced)
+    assert BuiltOnlinePolicy("", balanced).discards
     kept = balanced.keep(np.array([1, 2, 5, 8, 9]), np.full(5, 10))
     assert kept.tolist() == [False, True, True, True, False]
 
@@ -327,9 +324,10 @@ def test_static_and_online_policies_are_not_confused() -> None:
         get_policy("dynamic", of="hard")
     with pytest.raises(PolicyError, match="has no method next"):
         get_online_policy("hard")
-    discarding = {name for name in ONLINE if discards(get_online_policy(name))}
+    built = {name: BuiltOnlinePolicy(name, get_online_policy(name)) for name in ONLINE}
+    discarding = {name for name, policy in built.items() if policy.discards}
     assert discarding == {"dynamic", "balanced", "greso", "lilo"}
-    assert max_draws_of(get_online_policy("predicted")) == 1
+    assert built["predicted"].max_draws == 1
     assert policy_cost("random") == "nothing" and policy_cost("hard") == "a probe"
     assert "discarded" in policy_cost("dynamic") and "a probe" in policy_cost("predicted")
 

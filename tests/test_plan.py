@@ -664,5 +664,5 @@ def test_updates_that_do_not_use_up_a_budget_are_said(
     assert all("6 of the 8" in note and "max_steps: 4" in note for note in notes)
     summary = plan_summary(Run.of(plan, Store(plan.source.config.storage)), Site({"CPU": 1}))
     assert [f"warning: {note}" for note in notes] == [
-        note for note in summary["notes"] if "epochs" in note
+        note for note in summary.notes if "epochs" in note
     ]

@@ -15,17 +15,14 @@ from hypothesis import strategies as st
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from policies import (
+    BuiltPolicy,
     PolicyError,
     ScorePolicy,
-    capacity_of,
-    eligible_of,
     find_policy,
     get_policy,
-    needs_of,
     policy_line,
     policy_names,
     tie_breakers,
-    ties_of,
 )
 from policies.online import is_online
 
@@ -64,7 +61,8 @@ def selected(rates: list[float | None], policy: str, size: int, seed: int = 0) -
 
 def ties(rates: list[float | None], policy: str, size: int) -> Any:
     rule, difficulty = policy_of(policy), rates_table(rates)
-    counts = ties_of(rule, difficulty, rule(difficulty, size, np.random.default_rng(0)))
+    chosen = rule(difficulty, size, np.random.default_rng(0))
+    counts = BuiltPolicy(policy, rule).ties(difficulty, chosen)
     return counts and tuple(counts)
 
 
@@ -151,7 +149,7 @@ def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
 
 
 def test_each_policy_declares_the_samples_it_needs() -> None:
-    needs = {name: needs_of(policy_of(name)) for name in STATIC}
+    needs = {name: BuiltPolicy("", policy_of(name)).needs for name in STATIC}
     assert needs == {
         **dict.fromkeys(("random", "full", "tiers", "diverse"), "nothing"),
         **dict.fromkeys(("base_wrong", "base_right"), "first"),
@@ -159,8 +157,8 @@ def test_each_policy_declares_the_samples_it_needs() -> None:
         "middle": "pass_rates",
         **dict.fromkeys(("learnable", "mixture"), "all"),
     }
-    assert {needs_of(policy_of(name, require="parsed")) for name in STATIC} == {"all"}
-    assert needs_of(lambda table, size, rng: np.arange(size)) == "all"
+    assert {BuiltPolicy("", policy_of(name, require="parsed")).needs for name in STATIC} == {"all"}
+    assert BuiltPolicy("", lambda table, size, rng: np.arange(size)).needs == "all"
 
 
 @settings(max_examples=50)
@@ -207,7 +205,7 @@ def test_ties_count_eligible_rows_only() -> None:
     difficulty = pa.table({"pass_rate": [0.5] * 3 + [0.1] * 4, "tier": ["1"] * 7})
     rule = get_policy("band", low=0.4, high=0.6)
     subset = rule(difficulty, 2, np.random.default_rng(0))
-    assert ties_of(rule, difficulty, subset) == (3, 2)
+    assert BuiltPolicy("", rule).ties(difficulty, subset) == (3, 2)
 
 
 def test_all_rows_tie_without_known_pass_rates() -> None:
@@ -257,10 +255,10 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
     assert own(rates_table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
     assert policy_line("mine:first") == "The first."
     assert (
-        capacity_of(own, rates_table([0.1])),
-        eligible_of(own, rates_table([0.1])).tolist(),
+        BuiltPolicy("", own).capacity(rates_table([0.1])),
+        BuiltPolicy("", own).eligible(rates_table([0.1])).tolist(),
     ) == (1, [True])
-    assert eligible_of(own, rates_table([0.1])).dtype == bool
+    assert BuiltPolicy("", own).eligible(rates_table([0.1])).dtype == bool
     with pytest.raises(PolicyError, match="no option 'jump': it takes skip"):
         get_policy("mine:first", jump=1)
     sys.modules.pop("mine")

@@ -11,7 +11,7 @@ from difficulty_tables import RATES, rates_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies import PolicyError, capacity_of, get_policy, needs_of, settled_options
+from policies import PolicyError, get_policy, settled_options
 from policies.mixture import Mixture
 
 NAMES = st.lists(
@@ -106,8 +106,9 @@ def test_parts_have_options_and_the_mixture_may_require() -> None:
     assert mixture(shares, require="parsed")(difficulty, 2, rng(0)).tolist() == [1, 2]
     parsed = {"hard": {"share": 0.5, "require": "parsed"}, "random": 0.5}
     assert mixture(parsed)(difficulty, 2, rng(0))[0] == 1
-    assert capacity_of(mixture(shares, require="parsed"), difficulty) == 3
-    assert capacity_of(mixture({"band": {"share": 1, "low": 0.4, "high": 0.7}}), difficulty) == 2
+    assert mixture(shares, require="parsed").eligible(difficulty).sum() == 3
+    band = mixture({"band": {"share": 1, "low": 0.4, "high": 0.7}})
+    assert band.eligible(difficulty).sum() == 2
 
 
 def test_a_part_without_enough_rows_is_named() -> None:
@@ -120,9 +121,9 @@ def test_a_part_without_enough_rows_is_named() -> None:
 
 def test_a_mixture_needs_no_samples_when_no_part_does() -> None:
     levels = {"share": 0.5, "levels": "1-3"}
-    assert needs_of(mixture({"random": 0.5, "tiers": levels})) == "nothing"
-    assert needs_of(mixture({"random": 0.5, "tiers": levels}, require="parsed")) == "all"
-    assert needs_of(mixture({"random": 0.5, "base_wrong": 0.5})) == "all"
+    assert mixture({"random": 0.5, "tiers": levels}).needs == "nothing"
+    assert mixture({"random": 0.5, "tiers": levels}, require="parsed").needs == "all"
+    assert mixture({"random": 0.5, "base_wrong": 0.5}).needs == "all"
 
 
 def test_mixtures_can_contain_mixtures_and_custom_policies(

@@ -9,7 +9,7 @@ from difficulty_tables import RATES, full_table, rates_table, selected_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies import PolicyError, capacity_of, get_policy, settled_options
+from policies import BuiltPolicy, PolicyError, get_policy, settled_options
 
 FAILURES = st.fixed_dictionaries(
     dict.fromkeys(("wrong", "unparsed", "truncated"), st.integers(0, 4))
@@ -79,7 +79,10 @@ def test_base_wrong_and_base_right_use_the_first_sample() -> None:
         difficulty = pa.table({"first": pa.array(first).cast(kind)})
         assert sorted(selected_rows(difficulty, "base_wrong", 3)) == [1, 2, 3]
         assert sorted(selected_rows(difficulty, "base_right", 2)) == [0, 6]
-        sizes = [capacity_of(get_policy(n), difficulty) for n in ("base_wrong", "base_right")]
+        sizes = [
+            BuiltPolicy("", get_policy(n)).capacity(difficulty)
+            for n in ("base_wrong", "base_right")
+        ]
         assert sizes == [3, 2]
     with pytest.raises(
         PolicyError, match="base_right has 2 of 3 .* whose first sample was correct"

@@ -10,7 +10,7 @@ from factories import small_plan
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.plan_summary import plan_summary, summary_text
+from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
 from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
@@ -192,11 +192,11 @@ def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: P
     plan = small_plan(tmp_path, policies=("hard", "easy", "middle"), seeds=(0, 1, 2))
     store = Store(str(tmp_path / "runs"))
     view = plan_summary(Run.of(plan, store), Site({"CPU": 2.0}))
-    (line,) = (dataset["resolution"] for dataset in view["datasets"])
+    (line,) = (dataset.resolution for dataset in view.datasets)
     assert line == resolution("small", 12, 3, 8, comparisons=3, arms=3)
-    assert summary_text(view).count(line) == 1
-    assert view["detectable_points"] == {"small": round(minimum_detectable(12, 3, 8, arms=3), 1)}
-    assert summary_text(view).count(collapse_seen(3)) == 1
+    assert view.text().count(line) == 1
+    assert view.detectable_points == {"small": round(minimum_detectable(12, 3, 8, arms=3), 1)}
+    assert view.text().count(collapse_seen(3)) == 1
 
 
 def test_the_plan_states_how_many_seeds_show_a_collapse() -> None:

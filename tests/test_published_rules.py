@@ -23,15 +23,14 @@ from orchestrator.storage.schema import GROUPS
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.trial import run_cell
 from policies import (
+    BuiltOnlinePolicy,
+    BuiltPolicy,
     History,
     PolicyError,
-    at_once_of,
-    checked_ids,
-    discards,
     get_online_policy,
-    needs_of,
     policy_cost,
 )
+from policies.online import checked_ids
 
 GROUP, UPDATES, SIZE, POOL = 8, 12, 6, 40
 
@@ -62,7 +61,7 @@ def choices(
     for update in updates:
         rows: list[int] = []
         missing, left = SIZE, SIZE * getattr(policy, "max_draws", 1)
-        while count := min(missing * at_once_of(policy), left):
+        while count := min(missing * BuiltOnlinePolicy("", policy).at_once, left):
             history.start(update, count, missing)
             ids = checked_ids(policy.next(update, history), "policy", count)
             new = [int(prompt_id[1:]) for prompt_id in ids.to_pylist()]
@@ -71,7 +70,9 @@ def choices(
                 history.add(update, row, correct, marked)
             rows, left = rows + new, left - count
             correct, marked = np.array(groups).T
-            kept = policy.keep(correct, marked) if discards(policy) else np.ones(count, bool)
+            kept = np.ones(count, bool)
+            if BuiltOnlinePolicy("", policy).discards:
+                kept = policy.keep(correct, marked)
             missing -= int(np.count_nonzero(kept))
         chosen.append(rows)
     return chosen
@@ -221,8 +222,8 @@ def test_mopps_is_closest_to_half_in_draws_from_posteriors(options: dict[str, An
 
 
 def test_mopps_reads_the_probe_only_for_a_warm_start() -> None:
-    assert needs_of(get_online_policy("mopps")) == "nothing"
-    assert needs_of(get_online_policy("mopps", warm_start=1)) == "all"
+    assert BuiltPolicy("", get_online_policy("mopps")).needs == "nothing"
+    assert BuiltPolicy("", get_online_policy("mopps", warm_start=1)).needs == "all"
     assert policy_cost("mopps") == "no further rollouts"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
-from factories import cell_record, small_plan
+from factories import cell_record, marked_rollout, small_plan
 from safetensors.torch import save_file
 from transformers import TrainerState
 
@@ -298,15 +298,7 @@ def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     record.save(store, cell.cell_id, 4)
     saved = CellRecord.of(latest(store, cell))
     groups = len(record.groups.rows)
-    row = {
-        "prompt_id": "p",
-        "tier": "3",
-        **{"reward": 1.0, "score": 1.0, "components": {}},
-        "outcome": "correct",
-        "other_outcome": "correct",
-        "tokens": 9,
-    }
-    saved.groups.add(5, [row, row], 2)
+    saved.groups.add(5, [marked_rollout("correct", 1.0)] * 2, 2)
     assert len(saved.groups.rows) == groups + 1
     assert saved.has_evaluation(4)
     assert not saved.has_evaluation(5)

@@ -200,7 +200,7 @@ def test_the_order_of_a_run_is_the_one_that_the_plan_shows(tmp_path: Path) -> No
     plan, store, cluster = plan_of(file), store_of(file), {"CPU": 1.0}
 
     def shown() -> list[str]:
-        [chart] = plan_summary(Run.of(plan, store, cluster), Site(cluster))["packing"]
+        [chart] = plan_summary(Run.of(plan, store, cluster), Site(cluster)).packing
         return re.findall(r"(\w+)/s0", chart)
 
     before, tracker = shown(), SimpleNamespace()

@@ -6,12 +6,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import small_plan
+from factories import marked_rollout, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.difficulty.table import difficulty, difficulty_of_codes
-from orchestrator.evaluation.groups import GroupRecorder, learnable_pct, tally, training_metrics
+from orchestrator.evaluation.groups import (
+    GroupRecorder,
+    Marked,
+    learnable_pct,
+    tally,
+    training_metrics,
+)
 from orchestrator.evaluation.metrics import as_evaluation, evaluation_metrics
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.training.record import ledger
@@ -98,9 +104,8 @@ def test_policies_rank_by_mean_score_where_they_are_told_to() -> None:
         get_policy("hard", by="score")(table.drop_columns("score"), 1, rng(0))
 
 
-def mark(outcome: str, score: float | None, **components: Any) -> dict[str, Any]:
-    own = {"prompt_id": "p", "tier": "", "outcome": outcome, "other_outcome": outcome, "tokens": 2}
-    return own | {"score": score, "components": components}
+def mark(outcome: str, score: float | None, **components: Any) -> Marked:
+    return marked_rollout(outcome, score, components=components, reward=None)
 
 
 def test_rewards_are_weighted_sums_of_what_applies(tmp_path: Path) -> None:
@@ -111,11 +116,11 @@ def test_rewards_are_weighted_sums_of_what_applies(tmp_path: Path) -> None:
         mark("wrong", 0.25, **{"m:f": FAILED}),
         mark("error", None, **{"m:f": 1.0}),
     ]
-    assert [m["reward"] for m in with_rewards(cell, 1, marks, 4)] == [1.0, 0.25, 0.25, None]
+    assert [m.reward for m in with_rewards(cell, 1, marks, 4)] == [1.0, 0.25, 0.25, None]
     shaped = cell.model_copy(update={"reward": {"m:f": 2.0, "score": 1.0}})
     rewarded = with_rewards(shaped, 1, marks, 4)
-    assert [m["reward"] for m in rewarded] == [2.0, 0.25, None, None]
-    assert [m["components"]["m:f"] for m in rewarded] == [0.5, None, None, 1.0]
+    assert [m.reward for m in rewarded] == [2.0, 0.25, None, None]
+    assert [m.components["m:f"] for m in rewarded] == [0.5, None, None, 1.0]
     recorder = GroupRecorder()
     recorder.add(1, rewarded, 4)
     stored = recorder.table()

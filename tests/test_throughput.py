@@ -10,8 +10,8 @@ from factories import finished_cell, result_json, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.experiment import Resources
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
 from orchestrator.cost.memory import SHAPES
@@ -242,7 +242,7 @@ def test_the_measured_cost_is_that_of_the_result() -> None:
 def test_dead_groups_are_skipped_where_that_is_exact(
     grpo: dict[str, float], masked: bool, skips: bool
 ) -> None:
-    assert skips_dead_groups(GRPO_DEFAULTS | grpo, masked=masked) is skips
+    assert skips_dead_groups(GrpoSettings.of(GRPO_DEFAULTS | grpo), masked=masked) is skips
 
 
 def test_the_live_share_follows_the_pools_pass_rates() -> None:
@@ -285,7 +285,7 @@ def test_generations_and_rows_follow_from_trls_settings(
     grpo: dict[str, float], workers: int, expected: tuple[int, ...]
 ) -> None:
     grpo = GRPO_DEFAULTS | grpo
-    assert generation_counts(GrpoBatch.of(grpo, workers), grpo["beta"]) == expected
+    assert generation_counts(GrpoBatch.of(GrpoSettings.of(grpo), workers), grpo["beta"]) == expected
 
 
 def test_measured_cells_calibrate_nominal_costs() -> None:
@@ -342,7 +342,7 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
 def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, workers: int) -> None:
     """10 updates of 4 rollouts a worker, of which an online policy drew 1.5 times as many."""
     [cell, *_] = small_plan(tmp_path).cells
-    settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+    settings = cell.grpo | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
     settings |= {"max_steps": 10, "num_generations": 4, "max_completion_length": 100, "beta": 0.0}
     resources = Resources(cpus=1, gpus=1, workers=workers)
     stored = cell.model_copy(update={"grpo": settings, "resources": resources})

@@ -32,12 +32,12 @@ from orchestrator.embedded import embedded_path
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.sampling.loading import load_model
-from orchestrator.selection.candidates import next_ids, probed_history
+from orchestrator.selection.candidates import probed_history
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import table_bytes
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.trainer import grpo_config, training_row
-from policies import History
+from policies import BuiltOnlinePolicy, History
 from policies.scheduled import Predicted
 from tasks.marking.marks import Mark
 
@@ -209,7 +209,7 @@ def replayed(cell: Cell, selector: PromptSelector, size: int, updates: int) -> l
                 marked = G - row["outcomes"].count("error")
                 correct = row["outcomes"].count("correct")
                 history.add(row["update"], place[row["prompt_id"]], correct, marked)
-        ids = next_ids(policy, "predicted", history, update, size)
+        ids = BuiltOnlinePolicy("predicted", policy).next_ids(history, update, size)
         chosen.append(ids.to_pylist())
     return chosen
 

@@ -30,9 +30,15 @@ from orchestrator.sampling.base import (
     listening,
 )
 from orchestrator.sampling.model import ModelSource
-from orchestrator.selection.candidates import kept_groups, next_ids
 from orchestrator.selection.subsets import SubsetRequest, narrowest, select
-from policies import History, PolicyError, discards, get_online_policy, get_policy, policy_errors
+from policies import (
+    BuiltOnlinePolicy,
+    BuiltPolicy,
+    History,
+    PolicyError,
+    get_online_policy,
+    get_policy,
+)
 from policies.discarding import Dynamic
 from policies.pass_rate import Band, Easy, Hard
 from tasks import TaskError, find_task, get_task
@@ -147,7 +153,7 @@ def test_a_policy_that_fails_in_an_adaptive_probe_is_named(mine: Path) -> None:
 
 def test_a_bug_of_a_policy_of_ours_keeps_its_traceback(mine: Path) -> None:
     def fail(policy: Any, name: str) -> None:
-        with policy_errors(policy, name):
+        with BuiltPolicy(name, policy).errors():
             raise KeyError(name)
 
     with pytest.raises(KeyError):
@@ -172,13 +178,13 @@ def test_a_bug_of_a_policy_of_ours_is_no_users_error_wherever_policies_are_calle
     table, counts = pa.table({"prompt_id": ["a"], "pass_rate": [0.1]}), np.array([1])
     band = PolicyEntry(policy="band", options={"low": 0, "high": 1})
     dynamic = get_online_policy("dynamic")
-    assert discards(dynamic)
+    assert BuiltOnlinePolicy("", dynamic).discards
     history = History(pa.array(["a"]), [1], [1], seed=0, updates=1, group_size=2)
     calls: list[Callable[[], Any]] = [
         lambda: select(table, SubsetRequest(PolicyEntry(policy="hard"), 1)),
         lambda: narrowest(table, [band]),
-        lambda: next_ids(dynamic, "dynamic", history, 1, 1),
-        lambda: kept_groups(dynamic, "dynamic", counts, counts),
+        lambda: BuiltOnlinePolicy("dynamic", dynamic).next_ids(history, 1, 1),
+        lambda: BuiltOnlinePolicy("dynamic", dynamic).keep(counts, counts),
     ]
     monkeypatch.setattr(Easy, "__post_init__", bug)
     calls.append(lambda: get_policy("easy"))

@@ -276,8 +276,10 @@ def setting_checks(
     """For one experiment of the file, or all: constructs what its settings describe."""
 
     def check(name: str) -> str:
-        models = [model_source(loaded, model) for model in loaded.experiment(name).grid.model]
-        settings = settings_of(loaded.experiment(name), models)
+        experiment = loaded.experiment(name)
+        with loaded.located():
+            models = [model_source(loaded.config, model) for model in experiment.grid.model]
+        settings = settings_of(experiment, models)
         check_in_worker(loaded, name, settings)
         accepted = dict.fromkeys(one.model.name for one in settings)
         return f"TRL and PEFT accept them for {', '.join(accepted)}"

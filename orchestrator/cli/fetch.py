@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.terminal import echo, unfiltered
 from orchestrator.config.catalog import LoadedConfig, load_config
+from orchestrator.config.problems import Problem
 from orchestrator.planning.load import fetch_advice, repositories
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.resolve import resolve
@@ -42,13 +43,15 @@ def fetch(arguments: argparse.Namespace) -> int:
     """Download and check the files of every repository, then load the data sets."""
     loaded = load_config(arguments.file)
     name = loaded.only_experiment(arguments.experiment)
-    resolved = resolve(loaded, loaded.experiment(name))
+    with loaded.located():
+        resolved = resolve(loaded.config, loaded.experiment(name))
     tasks: dict[str, Task] = {}
     for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
         try:
             tasks[dataset_name] = dataset.build()  # reads no data yet
         except TaskError as error:
-            raise loaded.error(str(error), "datasets", dataset_name) from error
+            problem = Problem("invalid-dataset", str(error), "datasets", dataset_name)
+            raise loaded.error(problem) from error
     users = repositories(resolved.models.values(), tasks)
     folder = cache_folder()
     try:
@@ -91,7 +94,7 @@ def _at_entry(loaded: LoadedConfig, repository: Repository, name: str) -> Iterat
         raise
     except TaskError as error:
         block = "models" if repository.kind == "model" else "datasets"
-        raise loaded.error(str(error), block, name) from error
+        raise loaded.error(Problem("refused-by-hub", str(error), block, name)) from error
 
 
 def _check_space(files: Files) -> None:

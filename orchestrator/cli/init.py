@@ -33,7 +33,7 @@ from orchestrator.pipeline.own_data import (
     test_in,
 )
 from orchestrator.pipeline.run import Run
-from orchestrator.pipeline.timetable import Site, time_lines
+from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.open_plan import open_plan
 from orchestrator.planning.plan import Plan, make_plan, unused_budgets
 from orchestrator.plugins.counts import counted, counted_label
@@ -152,7 +152,7 @@ def forecast_lines(file: Path, experiment: str, machine: Mapping[str, float]) ->
     """How long `decile plan` expects the experiment to take on this machine."""
     run = Run.of(*open_plan(file, experiment, None), machine)
     summary = plan_summary(run, Site(machine, gpu_type(machine) or DEFAULT_GPU))
-    return [_line("forecast", time_lines(summary)[0].removeprefix("ETA: "))]
+    return [_line("forecast", summary.time_lines()[0].removeprefix("ETA: "))]
 
 
 def next_lines(file: Path, plan: Plan) -> list[str]:

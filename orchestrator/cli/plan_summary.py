@@ -1,7 +1,8 @@
 """What an experiment would run, from the plan and the store; runs nothing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import comb
 from typing import Any
 
@@ -16,7 +17,7 @@ from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import crowded_prompts
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
-from orchestrator.pipeline.timetable import Site, time_lines, timetable
+from orchestrator.pipeline.timetable import Site, Timetable, timetable
 from orchestrator.planning.cells import Cell, axes_without, cells_of
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
@@ -37,8 +38,168 @@ SCORED = ("correct", "error")
 HASH = re.compile(r"[0-9a-f]{16}")
 
 
-def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, Any]:
-    """Cells, probes, remaining work, timetable and datasets: what `decile plan --json` prints.
+@dataclass(frozen=True, kw_only=True)
+class CellSummary:
+    """A cell and how far it has come."""
+
+    cell_id: str
+    name: str
+    model: str
+    dataset: str
+    policy: str
+    seed: int
+    probe_seed: int
+    axes: Mapping[str, Any]
+    size: int
+    updates: int
+    prompts_per_update: int
+    rollouts: int
+    rollouts_at_most: int
+    done: bool
+    trained: bool
+    resumes_after: int
+    """Updates of its checkpoint."""
+    same_as: str | None
+    """The cell of the same prompts, which is trained in its place."""
+
+    @property
+    def state(self) -> str:
+        """How far it is, in words."""
+        if self.resumes_after:
+            return f"at update {self.resumes_after} of {self.updates}"
+        if self.done:
+            return "finished"
+        return "trained" if self.trained else "to run"
+
+    def line(self, column: int) -> str:
+        """As text, with a state of so many columns."""
+        draws, copies = self.rollouts_at_most // self.rollouts, self.prompts_per_update // self.size
+        parts = [
+            f"  {self.cell_id}  {self.state:<{column}}  {self.name}: "
+            f"{counted(self.size, 'prompt')}, {counted(self.updates, 'update')} × "
+            f"{counted(self.prompts_per_update, 'prompt')}"
+        ]
+        if copies > 1:
+            parts.append(f", each {copies} times")
+        if draws > 1:
+            parts.append(f", up to {draws} times as many drawn")
+        if self.same_as:
+            parts.append(f"; the same prompts as {self.same_as}, trained once")
+        return "".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSummary:
+    """A probe, and what it is missing."""
+
+    probe_key: str
+    label: str
+    model: str
+    dataset: str
+    split: str
+    prompts: int
+    samples: int
+    missing_samples: int
+    missing_at_most: bool
+    """Whether an adaptive probe may stop before all of them."""
+    shared_samples: int
+    """Missing ones that another probe of this plan draws."""
+    weak_signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSummary:
+    """A dataset's sizes and provenance, its overlap with test sets, and its resolution."""
+
+    dataset: str
+    train: int
+    test: int
+    provenance: Mapping[str, str]
+    notes: Sequence[str]
+    overlap: Mapping[str, Sequence[Mapping[str, Any]]]
+    resolution: str
+    overlap_text: Sequence[str]
+
+    @property
+    def lines(self) -> list[str]:
+        """As text."""
+        sizes = f"{counted(self.train, 'training prompt')}, {counted(self.test, 'test question')}"
+        origin = "; ".join(f"{split}: {text}" for split, text in self.provenance.items())
+        details = [origin, *self.notes, *self.overlap_text, self.resolution]
+        return [f"{self.dataset}: {sizes}", *(f"  {line}" for line in details if line)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSummary(Timetable):
+    """What `decile plan` prints, as text or as JSON."""
+
+    experiment: str
+    about: str
+    storage: str
+    notes: Sequence[str]
+    cells: Sequence[CellSummary]
+    cells_to_run: int
+    changed: Mapping[str, Mapping[str, tuple[Any, Any]]]
+    """Settings in which cells that run again differ from stored ones: (then, now), by cell_id."""
+    probes: Sequence[ProbeSummary]
+    updates_to_run: int
+    rollouts_to_run: int
+    refresh_rollouts_to_run: int
+    rollouts_to_run_at_most: int
+    datasets: Sequence[DatasetSummary]
+    not_downloaded: Sequence[Mapping[str, Any]]
+    fetch_command: str
+    detectable_points: Mapping[str, float]
+    collapse_seen: str
+
+    def text(self, width: int | None = None) -> str:
+        """In lines of at most `width` columns."""
+        title = f"{self.experiment}: {self.about}" if self.about else self.experiment
+        column = max((len(cell.state) for cell in self.cells), default=0)
+        lines = [title, f"storage: {self.storage}", *self.notes, ""]
+        lines += [cell.line(column) for cell in self.cells]
+        lines += ["", f"{counted(len(self.cells), 'cell')}, {self.cells_to_run} to run"]
+        lines += _changed_lines(self.changed)
+        for probe in self.probes:
+            samples = samples_text(
+                probe.samples,
+                probe.missing_samples,
+                at_most=probe.missing_at_most,
+                shared=probe.shared_samples,
+            )
+            lines.append(f"probe {probe.label}: {samples}")
+            if probe.weak_signal:
+                lines.append(f"  warning: {probe.weak_signal}")
+        if self.updates_to_run:
+            lines.append(self._work())
+        lines += self.time_lines()
+        lines += [line for dataset in self.datasets for line in dataset.lines]
+        lines.append(self.collapse_seen)
+        for each in self.not_downloaded:
+            names = ", ".join(each["names"])
+            lines.append(f"not downloaded: {names} ({each['hub']}@{each['revision']})")
+        if self.not_downloaded:
+            lines.append(f"for machines without internet access, first run {self.fetch_command}")
+        return wrapped("\n".join(lines), width, indent=4)
+
+    def _work(self) -> str:
+        most, refreshes = self.rollouts_to_run_at_most, self.refresh_rollouts_to_run
+        rollouts = counted(self.rollouts_to_run, "rollout")
+        if most > self.rollouts_to_run:
+            rollouts += f" (up to {most:,} with discarded ones)"
+        if refreshes:
+            rollouts += f" ({refreshes:,} in refreshes)"
+        return f"{counted(self.updates_to_run, 'update')}, {rollouts} to run"
+
+    def time_lines(self) -> list[str]:
+        """When the cells would run, as text."""
+        if not self.cells_to_run:
+            return ["ETA: nothing to run"]
+        return self.lines([vars(cell) for cell in self.cells])
+
+
+def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
+    """Cells, probes, remaining work, timetable and datasets.
 
     The chart of the schedule fits `width` columns.
     """
@@ -54,67 +215,72 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
     updates = {cell_id: update for cell_id, update in last.items() if update}
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
     tasks = {name: pool.task for name, pool in plan.pools.items()}
-    return {
-        "experiment": plan.name,
-        "about": plan.experiment.about,
-        "storage": store.uri,
-        "notes": [
-            *plan.source.warnings(plan.name),
-            *_engine_notes(plan),
-            *crowded_prompts(run),
-            *(f"warning: {note}" for note in unused_budgets(plan)),
-            *_budget_notes(plan),
-            *_place_notes(run, site),
-            *(
-                f"{title}: {note}"
-                for title, pool in plan.noisy_pools.items()
-                for note in pool.notes
-                if note not in plan.pools[pool.dataset.name].notes
-            ),
-        ],
-        "cells": [_cell(cell, states[cell.cell_id], updates, same) for cell in plan.cells],
-        "cells_owed": sum(state is not CellState.FINISHED for state in states.values()),
-        "changed": changed_settings(plan, store, untrained),
-        "probes": _probes(run),
-        "updates_owed": sum(left.values()),
-        "rollouts_owed": sum(_part(c.rollouts + c.refresh_rollouts, c, left) for c in untrained),
-        "refresh_rollouts_owed": sum(_part(c.refresh_rollouts, c, left) for c in untrained),
-        "rollouts_owed_at_most": sum(_part(c.max_rollouts, c, left) for c in untrained),
-        **timetable(run, untrained, site, chart_columns, updates),
-        "datasets": [_dataset(plan, name) for name in plan.pools],
-        "not_downloaded": [
+    return PlanSummary(
+        **vars(timetable(run, untrained, site, chart_columns, updates)),
+        experiment=plan.name,
+        about=plan.experiment.about,
+        storage=store.uri,
+        notes=_notes(run, site),
+        cells=[_cell(cell, states[cell.cell_id], updates, same) for cell in plan.cells],
+        cells_to_run=sum(state is not CellState.FINISHED for state in states.values()),
+        changed=changed_settings(plan, store, untrained),
+        probes=_probes(run),
+        updates_to_run=sum(left.values()),
+        rollouts_to_run=sum(_part(c.rollouts + c.refresh_rollouts, c, left) for c in untrained),
+        refresh_rollouts_to_run=sum(_part(c.refresh_rollouts, c, left) for c in untrained),
+        rollouts_to_run_at_most=sum(_part(c.max_rollouts, c, left) for c in untrained),
+        datasets=[_dataset(plan, name) for name in plan.pools],
+        not_downloaded=[
             {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
             for each, names in repositories([c.probe.model for c in plan.cells], tasks).items()
             if cached_folder(each) is None
         ],
-        "fetch_command": fetch_command(plan.source, plan.name),
-        "detectable_points": {
+        fetch_command=fetch_command(plan.source, plan.name),
+        detectable_points={
             name: round(minimum_detectable(*_test_size(plan, name), arms=_arms(plan)), 1)
             for name in plan.pools
         },
-        "collapse_seen": collapse_seen(len(plan.experiment.grid.seed)),
-    }
+        collapse_seen=collapse_seen(len(plan.experiment.grid.seed)),
+    )
+
+
+def _notes(run: Run, site: Site) -> list[str]:
+    """What a user should know before the experiment runs."""
+    plan = run.plan
+    return [
+        *plan.source.warnings(plan.name),
+        *_engine_notes(plan),
+        *crowded_prompts(run),
+        *(f"warning: {note}" for note in unused_budgets(plan)),
+        *_budget_notes(plan),
+        *_place_notes(run, site),
+        *(
+            f"{title}: {note}"
+            for title, pool in plan.noisy_pools.items()
+            for note in pool.notes
+            if note not in plan.pools[pool.dataset.name].notes
+        ),
+    ]
 
 
 def _cell(
     cell: Cell, state: CellState, updates: Mapping[str, int], same: Mapping[str, Cell]
-) -> dict[str, Any]:
-    """A cell and how far it has come."""
-    return {
-        "cell_id": cell.cell_id,
-        "name": cell.name,
+) -> CellSummary:
+    return CellSummary(
+        cell_id=cell.cell_id,
+        name=cell.name,
         **cell.fixed_axes,
-        "axes": cell.swept,
-        "size": cell.size,
-        "updates": cell.updates,
-        "prompts_per_update": cell.prompts_per_update,
-        "rollouts": cell.rollouts,
-        "rollouts_at_most": cell.max_rollouts,
-        "done": state is CellState.FINISHED,
-        "trained": state is CellState.TRAINED,
-        "resumes_after": updates.get(cell.cell_id, 0),
-        "same_as": same[cell.cell_id].name if cell.cell_id in same else None,
-    }
+        axes=cell.swept,
+        size=cell.size,
+        updates=cell.updates,
+        prompts_per_update=cell.prompts_per_update,
+        rollouts=cell.rollouts,
+        rollouts_at_most=cell.max_rollouts,
+        done=state is CellState.FINISHED,
+        trained=state is CellState.TRAINED,
+        resumes_after=updates.get(cell.cell_id, 0),
+        same_as=same[cell.cell_id].name if cell.cell_id in same else None,
+    )
 
 
 def _engine_notes(plan: Plan) -> list[str]:
@@ -188,8 +354,7 @@ def _place_notes(run: Run, site: Site) -> list[str]:
     return notes
 
 
-def _dataset(plan: Plan, name: str) -> dict[str, Any]:
-    """A dataset's sizes and provenance, its overlap with test sets, and its resolution."""
+def _dataset(plan: Plan, name: str) -> DatasetSummary:
     pool, grid = plan.pools[name], plan.experiment.grid
     comparisons = 1  # of policies, in the report; a further test set has none of its own
     if name in grid.dataset:
@@ -198,20 +363,20 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
     trained = {cell.probe.dataset.name for cell in plan.cells}
     test_sets = plan.pools if name in trained else {}
     overlaps = {other: pool.overlap(test_set) for other, test_set in test_sets.items()}
-    return {
-        "dataset": name,
-        "train": len(pool.train),
-        "test": len(pool.test),
-        "provenance": pool.task.provenance,
-        "notes": list(pool.notes),
-        "overlap": {other: [o._asdict() for o in items] for other, items in overlaps.items()},
-        "resolution": resolution(name, *_test_size(plan, name), comparisons, _arms(plan)),
-        "overlap_text": [
+    return DatasetSummary(
+        dataset=name,
+        train=len(pool.train),
+        test=len(pool.test),
+        provenance=pool.task.provenance,
+        notes=list(pool.notes),
+        overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
+        resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan)),
+        overlap_text=[
             describe(items, len(pool.train), f"the test set of {other}")
             for other, items in overlaps.items()
             if items or other == name
         ],
-    }
+    )
 
 
 def _part(rollouts: int, cell: Cell, left: Mapping[str, int]) -> int:
@@ -219,8 +384,7 @@ def _part(rollouts: int, cell: Cell, left: Mapping[str, int]) -> int:
     return -(-rollouts * left[cell.cell_id] // cell.updates)
 
 
-def _probes(run: Run) -> list[dict[str, Any]]:
-    """Every probe, and what it is missing."""
+def _probes(run: Run) -> list[ProbeSummary]:
     labels = probe_labels(run.plan.probes)
     probes = []
     for spec in run.plan.probes:
@@ -238,19 +402,19 @@ def _probes(run: Run) -> list[dict[str, Any]]:
                 limit=spec.settings.limit_text,
             )
         probes.append(
-            {
-                "probe_key": spec.key,
-                "label": labels[probe_id(spec)],
-                "model": spec.model.name,
-                "dataset": spec.dataset.name,
-                "split": spec.split,
-                "prompts": len(prompts),
-                "samples": len(prompts) * spec.settings.samples,
-                "samples_owed": pending.samples,
-                "samples_owed_at_most": pending.at_most,
-                "samples_shared": pending.shared,
-                "weak_signal": weak,
-            }
+            ProbeSummary(
+                probe_key=spec.key,
+                label=labels[probe_id(spec)],
+                model=spec.model.name,
+                dataset=spec.dataset.name,
+                split=spec.split,
+                prompts=len(prompts),
+                samples=len(prompts) * spec.settings.samples,
+                missing_samples=pending.samples,
+                missing_at_most=pending.at_most,
+                shared_samples=pending.shared,
+                weak_signal=weak,
+            )
         )
     return probes
 
@@ -273,66 +437,7 @@ def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:
     return len(plan.pools[dataset].test), len(plan.experiment.grid.seed), samples
 
 
-def summary_text(view: dict[str, Any], width: int | None = None) -> str:
-    """The summary as text, in lines of at most `width` columns."""
-    title = f"{view['experiment']}: {view['about']}" if view["about"] else view["experiment"]
-    lines = [title, f"storage: {view['storage']}"]
-    lines += [*view["notes"], ""]
-    states = []
-    for cell in view["cells"]:
-        words = {"done": "finished", "trained": "trained"}
-        state = next((text for name, text in words.items() if cell[name]), "to run")
-        if update := cell["resumes_after"]:
-            state = f"at update {update} of {cell['updates']}"
-        states.append(state)
-    column = max(map(len, states), default=0)
-    for cell, state in zip(view["cells"], states, strict=True):
-        draws = cell["rollouts_at_most"] // cell["rollouts"]
-        copies = cell["prompts_per_update"] // cell["size"]
-        lines.append(
-            f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: "
-            f"{counted(cell['size'], 'prompt')}, {counted(cell['updates'], 'update')} × "
-            f"{counted(cell['prompts_per_update'], 'prompt')}"
-            + (f", each {copies} times" if copies > 1 else "")
-            + (f", up to {draws} times as many drawn" if draws > 1 else "")
-            + (f"; the same prompts as {cell['same_as']}, trained once" if cell["same_as"] else "")
-        )
-    lines += ["", f"{counted(len(view['cells']), 'cell')}, {view['cells_owed']} to run"]
-    lines += _changed_lines(view["changed"])
-    for probe in view["probes"]:
-        counts = probe["samples"], probe["samples_owed"]
-        at_most, shared = probe["samples_owed_at_most"], probe["samples_shared"]
-        text = samples_text(*counts, at_most=at_most, shared=shared)
-        lines.append(f"probe {probe['label']}: {text}")
-        if probe["weak_signal"]:
-            lines.append(f"  warning: {probe['weak_signal']}")
-    most = view["rollouts_owed_at_most"]
-    discarded = f" (up to {most:,} with discarded ones)" if most > view["rollouts_owed"] else ""
-    refreshes = view["refresh_rollouts_owed"]
-    of_these = f" ({refreshes:,} in refreshes)" if refreshes else ""
-    rollouts = f"{counted(view['rollouts_owed'], 'rollout')}{discarded}{of_these}"
-    if view["updates_owed"]:
-        lines.append(f"{counted(view['updates_owed'], 'update')}, {rollouts} to run")
-    lines += time_lines(view)
-    for dataset in view["datasets"]:
-        sizes = (
-            f"{counted(dataset['train'], 'training prompt')}, "
-            f"{counted(dataset['test'], 'test question')}"
-        )
-        lines.append(f"{dataset['dataset']}: {sizes}")
-        origin = "; ".join(f"{split}: {text}" for split, text in dataset["provenance"].items())
-        details = [origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
-        lines += [f"  {line}" for line in details if line]
-    lines.append(view["collapse_seen"])
-    for each in view["not_downloaded"]:
-        names = ", ".join(each["names"])
-        lines.append(f"not downloaded: {names} ({each['hub']}@{each['revision']})")
-    if view["not_downloaded"]:
-        lines.append(f"for machines without internet access, first run {view['fetch_command']}")
-    return wrapped("\n".join(lines), width, indent=4)
-
-
-def _changed_lines(changed: Mapping[str, dict[str, tuple[Any, Any]]]) -> list[str]:
+def _changed_lines(changed: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> list[str]:
     """Why cells run again: the settings in which they differ from stored ones."""
     cells: dict[str, int] = {}
     for settings in changed.values():

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from orchestrator.config.corrections import one_of
 from orchestrator.config.experiment import Experiment, value_text
+from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
 
@@ -64,15 +65,12 @@ _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
 _MIRRORED: dict[str, Sign] = {"<": ">", "<=": ">="}
 
 
-class ClaimError(ValueError):
+class ClaimError(Problem):
     """A claim that does not parse, or that cannot be judged; says what to write instead."""
 
     def __init__(self, text: str, reason: str) -> None:
-        super().__init__(text, reason)
-        self.text, self.reason = text, reason
-
-    def __str__(self) -> str:
-        return f"claim {shortened(self.text, 200)}: {self.reason}"
+        super().__init__("invalid-claim", f"claim {shortened(text, 200)}: {reason}")
+        self.args = text, reason  # what a copy is constructed from
 
 
 class Reading(NamedTuple):
@@ -405,7 +403,7 @@ def _check_clauses(claim: Claim) -> None:
 
 def _check_measured(claim: Claim, dataset: str, experiment: Experiment) -> None:
     """The cells of one training set measure what a claim needs."""
-    evaluate, updates = experiment.evaluate, experiment.full_grpo()["max_steps"]
+    evaluate, updates = experiment.evaluate, experiment.grpo_settings.max_steps
     if claim.metric in ("learnable", CORRELATION):
         own, test_set = False, ""
     else:

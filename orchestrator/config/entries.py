@@ -7,16 +7,16 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from orchestrator.config.corrections import one_of
+from orchestrator.config.problems import Problem
 from orchestrator.embedded import IN_WHEELS, NAMES
 from orchestrator.storage.errors import shortened
 from policies import (
     UNIFORM,
-    Allocation,
-    OnlinePolicy,
-    Policy,
+    BuiltAllocation,
+    BuiltOnlinePolicy,
+    BuiltPolicy,
     PolicyError,
     get_allocation,
     get_online_policy,
@@ -56,17 +56,13 @@ class Settings(BaseModel):
             return value
         for key in value:
             if key not in cls.model_fields:
-                raise setting_error(
+                raise Problem(
+                    "unknown-setting",
                     f"unknown setting {shortened(str(key))}: "
                     f"write {one_of([*cls.model_fields], str(key))}",
                     str(key),
                 )
         return value
-
-
-def setting_error(message: str, *below: str | int) -> PydanticCustomError:
-    """A validation error at the path `below` the block whose validator raises it."""
-    return PydanticCustomError("decile", "{message}", {"message": message, "below": below})
 
 
 class ModelEntry(Settings):
@@ -105,20 +101,25 @@ class ModelEntry(Settings):
     def _one_source(self) -> Self:
         sources = (self.embedded, self.hub, self.path, self.gguf, self.recorded)
         if sum(v is not None for v in sources) != 1:
-            raise setting_error(
+            raise Problem(
+                "one-model-source",
                 "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, gguf: FILE, "
-                "recorded: FILE"
+                "recorded: FILE",
             )
         if self.revision and not self.hub:
-            raise setting_error(
-                "revision belongs to hub: remove it, or write hub: ID instead", "revision"
+            raise Problem(
+                "revision-without-hub",
+                "revision belongs to hub: remove it, or write hub: ID instead",
+                "revision",
             )
         if self.hub and not self.revision:
-            raise setting_error(
-                f"hub: {self.hub} may change: write revision: COMMIT beside it (40 hex digits)"
+            raise Problem(
+                "no-revision",
+                f"hub: {self.hub} may change: write revision: COMMIT beside it (40 hex digits)",
             )
         if self.hub and not _COMMIT.fullmatch(str(self.revision)):
-            raise setting_error(
+            raise Problem(
+                "not-a-commit",
                 f"revision {self.revision!r} is not a full commit hash, so it could move: "
                 "write the commit's 40 hex digits",
                 "revision",
@@ -158,18 +159,22 @@ class DatasetEntry(Settings):
         try:
             find_task(name)
         except TaskError as error:
-            raise setting_error(str(error)) from error
+            raise Problem("unknown-task", str(error)) from error
         return name
 
     @field_validator("options")
     @classmethod
     def _task_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         if "marking" in options:
-            raise setting_error(
-                "marking is not a dataset option: set it on the experiment", "marking"
+            raise Problem(
+                "marking-of-a-dataset",
+                "marking is not a dataset option: set it on the experiment",
+                "marking",
             )
         if "prompt" in options:
-            raise setting_error("prompt belongs next to options, not inside it", "prompt")
+            raise Problem(
+                "prompt-in-options", "prompt belongs next to options, not inside it", "prompt"
+            )
         return options
 
     @model_validator(mode="after")
@@ -177,7 +182,7 @@ class DatasetEntry(Settings):
         try:
             PromptSettings.parse(self.prompt, find_task(self.task).templates)
         except ValueError as error:
-            raise setting_error(str(error), "prompt") from error
+            raise Problem("invalid-prompt", str(error), "prompt") from error
         return self
 
 
@@ -194,7 +199,7 @@ class PolicyEntry(Settings):
         try:
             (static, of_static), online = policy_parts(self.policy, self.options)
         except PolicyError as error:
-            raise setting_error(str(error)) from error
+            raise Problem("invalid-policy", str(error)) from error
         settled = of_static  # equal meaning, equal hash
         if online:
             of = {static: of_static} if of_static else static
@@ -211,6 +216,14 @@ class PolicyEntry(Settings):
             return self, None
         chooses = PolicyEntry(policy=online[0], options=online[1])
         return PolicyEntry(policy=static, options=of_static), chooses
+
+    def build(self) -> BuiltPolicy:
+        """The static policy, anew each time: a user's own may keep a state."""
+        return BuiltPolicy(self.policy, get_policy(self.policy, **self.options))
+
+    def build_online(self) -> BuiltOnlinePolicy:
+        """The online policy, anew each time."""
+        return BuiltOnlinePolicy(self.policy, get_online_policy(self.policy, **self.options))
 
 
 class AllocationEntry(Settings):
@@ -240,17 +253,6 @@ class AllocationEntry(Settings):
             return None
         return cls(rule=name, options=settled_options(get_allocation(name, **options), options))
 
-
-def build_allocation(entry: AllocationEntry) -> Allocation:
-    """The allocation with its options."""
-    return get_allocation(entry.rule, **entry.options)
-
-
-def build_policy(rule: PolicyEntry) -> Policy:
-    """The static policy with its options."""
-    return get_policy(rule.policy, **rule.options)
-
-
-def build_online_policy(rule: PolicyEntry) -> OnlinePolicy:
-    """The online policy with its options."""
-    return get_online_policy(rule.policy, **rule.options)
+    def build(self) -> BuiltAllocation:
+        """The allocation, anew each time."""
+        return BuiltAllocation(self.rule, get_allocation(self.rule, **self.options))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self
 
 from pydantic import (
     ConfigDict,
@@ -23,8 +23,7 @@ from pydantic import (
 )
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.batch import GrpoBatch
-from orchestrator.config.corrections import correction, shown
+from orchestrator.config.corrections import shown
 from orchestrator.config.entries import (
     MAX_LISTED,
     MAX_RESOURCES,
@@ -33,10 +32,11 @@ from orchestrator.config.entries import (
     AllocationEntry,
     Seed,
     Settings,
-    setting_error,
 )
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
@@ -188,7 +188,7 @@ class Grid(Settings):
     def _known_keys(cls, value: Any) -> Any:
         for name in value if isinstance(value, dict) else ():
             if name not in cls.model_fields and (problem := check_axis(str(name))):
-                raise setting_error(problem, str(name))
+                raise Problem("invalid-axis", problem, str(name))
         return value
 
     @model_validator(mode="after")
@@ -196,7 +196,9 @@ class Grid(Settings):
         for name, values in self.model_dump().items():
             for index, value in enumerate(values):
                 if value in values[:index]:
-                    raise setting_error(f"{shown(value)} is listed twice: remove one", name, index)
+                    raise Problem(
+                        "listed-twice", f"{shown(value)} is listed twice: remove one", name, index
+                    )
         return self
 
     @model_validator(mode="after")
@@ -205,9 +207,10 @@ class Grid(Settings):
         axes += [self.probe_seed or [0], *self.swept.values()]
         cells = prod(len(axis) for axis in axes)
         if cells > _MAX_CELLS:
-            raise setting_error(
+            raise Problem(
+                "too-many-cells",
                 f"the grid has {counted(cells, 'cell')}: write at most {_MAX_CELLS:,}, "
-                "or several experiments"
+                "or several experiments",
             )
         return self
 
@@ -254,7 +257,8 @@ class Resources(Settings):
     @model_validator(mode="after")
     def _one_gpu_per_worker(self) -> Self:
         if self.gpus > 1:
-            raise setting_error(
+            raise Problem(
+                "gpus-per-worker",
                 f"gpus is {self.gpus:g} per worker: write gpus: 1 and workers: {round(self.gpus)}",
                 "gpus",
             )
@@ -267,7 +271,7 @@ class Experiment(Settings):
     Where settings are axes of the grid, the experiment itself has the first value of each.
     """
 
-    _variants: tuple[tuple[dict[str, Any], "Experiment"], ...] = PrivateAttr(default=())
+    _variants: tuple["Variant", ...] = PrivateAttr(default=())
 
     about: str = ""
     """A one-line description."""
@@ -336,7 +340,7 @@ class Experiment(Settings):
             return handler(value)
         content = value | {"grid": Grid(**{n: getattr(grid, n) for n in Grid.model_fields})}
         blocks: dict[tuple[str, str], Any] = {}  # valid ones, so that each is validated once
-        variants: list[tuple[dict[str, Any], Self]] = []
+        variants: list[Variant] = []
         for axes in combinations(grid.swept):
             changed = with_values(content, axes)
             keys = {
@@ -349,39 +353,42 @@ class Experiment(Settings):
             except ValidationError as error:
                 cls._raise_at_axis(error, grid, axes, first=not variants)
             blocks |= {key: getattr(variant, block) for block, key in keys.items()}
-            variants.append((axes, variant))
-        experiment = handler(with_values(value, variants[0][0]) | {"grid": grid})
-        return experiment.with_variants(variants)
+            variants.append(Variant(axes, variant))
+        experiment = handler(with_values(value, variants[0].axes) | {"grid": grid})
+        experiment._variants = tuple(variants)
+        return experiment
 
     @classmethod
     def _raise_at_axis(
         cls, error: ValidationError, grid: Grid, axes: dict[str, Any], *, first: bool
     ) -> NoReturn:
         """Raise the first error of a combination at the axis that has caused it."""
-        problem = error.errors(include_url=False)[0]
-        path = (*problem["loc"], *problem.get("ctx", {}).get("below", ()))
-        message = problem["msg"]
-        if problem["type"] != "decile":
-            message = correction(cls.model_json_schema(), path, problem["type"], problem["input"])
-        axis = next((a for a in axes if path[: len(path_of(a))] == path_of(a)), None)
+        problem = Problem.first_of(error, cls)
+        axis = next((a for a in axes if problem.path[: len(path_of(a))] == path_of(a)), None)
         if axis is None:
             if first:  # with any value of the axes, as far as is known
                 raise error
             axis = next(reversed([a for a, v in axes.items() if v != grid.swept[a][0]]))
-            message = f"{message} (with {axes_text(axes)})"
-        raise setting_error(message, "grid", axis, grid.swept[axis].index(axes[axis]))
+            problem.message = f"{problem.message} (with {axes_text(axes)})"
+        place = grid.swept[axis].index(axes[axis])
+        raise Problem(problem.code, problem.message, "grid", axis, place)
 
     @field_validator("budget", mode="before")
     @classmethod
     def _budget(cls, budget: Any) -> Any:
         if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
-            raise setting_error(
-                f"invalid budget {shown(budget)}: write a share (0.10) or a count (80)"
+            raise Problem(
+                "invalid-budget",
+                f"invalid budget {shown(budget)}: write a share (0.10) or a count (80)",
             )
         if isinstance(budget, float) and budget > 1:
-            raise setting_error(f"budget {budget} exceeds the pool: write a share up to 1.0")
+            raise Problem(
+                "budget-above-one", f"budget {budget} exceeds the pool: write a share up to 1.0"
+            )
         if budget > _MAX_BUDGET:
-            raise setting_error(f"budget {shortened(budget)}: write at most {_MAX_BUDGET:,}")
+            raise Problem(
+                "budget-too-large", f"budget {shortened(budget)}: write at most {_MAX_BUDGET:,}"
+            )
         return budget
 
     @field_validator("reward", mode="before")
@@ -389,24 +396,25 @@ class Experiment(Settings):
     def _known_rewards(cls, reward: Any) -> Any:
         weights = {reward: 1.0} if isinstance(reward, str) else reward
         if not isinstance(weights, dict) or not weights:
-            raise setting_error(f"invalid reward {shown(reward)}: {_REWARD}")
+            raise Problem("invalid-reward", f"invalid reward {shown(reward)}: {_REWARD}")
         for name, weight in weights.items():
             if name not in REWARDS and ":" not in str(name):
                 near = suggest(str(name), REWARDS)
-                raise setting_error(f"unknown reward {shown(name)}: {_REWARD}{near}")
+                raise Problem("unknown-reward", f"unknown reward {shown(name)}: {_REWARD}{near}")
             if name not in REWARDS:
                 try:
                     reward_function(name)
                 except TaskError as error:
-                    raise setting_error(str(error)) from error
+                    raise Problem("invalid-reward-function", str(error)) from error
             number = isinstance(weight, int | float) and not isinstance(weight, bool)
             if not number or not abs(weight) <= MOST_WEIGHT:
-                raise setting_error(
+                raise Problem(
+                    "invalid-reward-weight",
                     f"the weight of {name} is {shown(weight)}: write a number of at most "
-                    f"{MOST_WEIGHT:g}"
+                    f"{MOST_WEIGHT:g}",
                 )
         if not any(weights.values()):
-            raise setting_error(f"every weight is 0: {_REWARD}")
+            raise Problem("no-reward", f"every weight is 0: {_REWARD}")
         return reward
 
     @field_validator("allocation", mode="before")
@@ -415,7 +423,7 @@ class Experiment(Settings):
         try:
             AllocationEntry.of(allocation)
         except PolicyError as error:
-            raise setting_error(str(error)) from error
+            raise Problem("invalid-allocation", str(error)) from error
         return allocation
 
     @field_validator("grpo", "lora")
@@ -423,13 +431,13 @@ class Experiment(Settings):
     def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
         for name, value in values.items():
             if message := settings.check_setting(info.field_name, name, value):
-                raise setting_error(message, name)
+                raise Problem("invalid-library-setting", message, name)
         return values
 
     @model_validator(mode="after")
     def _batch_fits(self) -> Self:
         if message := self.batch.group_problem():
-            raise setting_error(message, "grpo", "num_generations")
+            raise Problem("group-size", message, "grpo", "num_generations")
         return self
 
     @model_validator(mode="after")
@@ -438,7 +446,8 @@ class Experiment(Settings):
         for name, block in blocks.items():
             served = block.engine_args.get("model") if block.engine == "server" else None
             if served and len(self.grid.model) > 1:
-                raise setting_error(
+                raise Problem(
+                    "one-served-model",
                     f"{served!r:.80} is one model, and the grid has {len(self.grid.model)}: leave "
                     "model out (each is then served under its Hub id), or write an experiment "
                     "for each",
@@ -451,7 +460,8 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _vllm_receives_weights_on_a_gpu(self) -> Self:
         if self.grpo.get("use_vllm") and not self.resources.gpus:
-            raise setting_error(
+            raise Problem(
+                "vllm-without-gpu",
                 "true: TRL gives vLLM the weights of every update on a GPU: write resources: "
                 "{gpus: 1}, or use_vllm: false",
                 "grpo",
@@ -461,26 +471,29 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _refresh_is_possible(self) -> Self:
-        every, grpo = self.refresh.every, self.full_grpo()
-        shared, updates = self.batch.updates_per_generation, grpo["max_steps"]
+        every, updates = self.refresh.every, self.grpo_settings.max_steps
+        shared = self.batch.updates_per_generation
         if not every:
             return self
-        if by_trl := settings.why_trl_draws(grpo, self.rollouts, self.probe.stop):
-            raise setting_error(
+        if by_trl := self.why_trl_draws:
+            raise Problem(
+                "refresh-needs-decoder",
                 f"every is {every}, and a refresh needs Decile's decoder: leave out {by_trl}, or "
                 "write every: 0",
                 "refresh",
                 "every",
             )
         if every % max(1, shared):
-            raise setting_error(
+            raise Problem(
+                "refresh-in-a-generation",
                 f"every is {every}, in the middle of a generation, which serves {shared:g} "
                 f"updates: write a multiple of {shared:g}",
                 "refresh",
                 "every",
             )
         if every >= updates:
-            raise setting_error(
+            raise Problem(
+                "nothing-is-refreshed",
                 f"every is {every}, and there are {counted(updates, 'update')}, so "
                 "that nothing is refreshed "
                 f"before the last: write at most {max(1, updates - 1)}, or 0",
@@ -489,20 +502,17 @@ class Experiment(Settings):
             )
         return self
 
-    def with_variants(self, variants: Sequence[tuple[dict[str, Any], "Experiment"]]) -> Self:
-        """Set what `variants` returns."""
-        self._variants = tuple(variants)
-        return self
-
     @property
-    def variants(self) -> tuple[tuple[dict[str, Any], "Experiment"], ...]:
-        """Every combination of the settings that are axes, and the experiment with these values."""
-        return self._variants or (({}, self),)
+    def variants(self) -> "tuple[Variant, ...]":
+        """Every combination of the settings that are axes."""
+        return self._variants or (Variant({}, self),)
 
     @property
     def ood_sets(self) -> list[str]:
         """Every out-of-distribution test set of any cell."""
-        return list(dict.fromkeys(name for _, each in self.variants for name in each.evaluate.ood))
+        return list(
+            dict.fromkeys(name for each in self.variants for name in each.settings.evaluate.ood)
+        )
 
     def shared_settings(self) -> dict[str, Any]:
         """All settings that are no axes, with Decile's defaults filled in, as JSON."""
@@ -540,7 +550,17 @@ class Experiment(Settings):
     @property
     def batch(self) -> GrpoBatch:
         """How TRL divides the rollouts of its cells."""
-        return GrpoBatch.of(self.full_grpo(), self.resources.workers)
+        return GrpoBatch.of(self.grpo_settings, self.resources.workers)
+
+    @property
+    def grpo_settings(self) -> GrpoSettings:
+        """What Decile reads of the GRPO settings."""
+        return GrpoSettings.of(self.full_grpo())
+
+    @property
+    def why_trl_draws(self) -> str:
+        """The setting because of which TRL draws the rollouts; empty where Decile does."""
+        return settings.why_trl_draws(self.full_grpo(), self.rollouts, self.probe.stop)
 
     def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:
         """LoRA settings, with Decile's defaults and the model's target modules filled in."""
@@ -550,3 +570,10 @@ class Experiment(Settings):
     def subset_size(self, pool: int) -> int:
         """Prompts per subset: floor(share × pool), or the count (paper A: floor(p·N))."""
         return self.budget if isinstance(self.budget, int) else int(self.budget * pool + 1e-9)
+
+
+class Variant(NamedTuple):
+    """One combination of the settings that are axes: their values, and all settings with them."""
+
+    axes: Mapping[str, Any]
+    settings: Experiment

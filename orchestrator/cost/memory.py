@@ -171,22 +171,22 @@ class Memory(NamedTuple):
 
 def training_load(cell: Cell, prompt: int) -> TrainingLoad:
     """The memory load of one process of a cell, for prompts of at most `prompt` tokens."""
-    grpo, model, batch = cell.grpo, cell.probe.model, cell.batch
+    grpo, model, batch = cell.grpo_settings, cell.probe.model, cell.batch
     generated = DECODER_ROWS
     if cell.why_trl_draws:
         generated = max(int(batch.micro * batch.per_generation), DECODER_ROWS)
-    longest = max(grpo["max_completion_length"], cell.baseline.settings.max_completion_length)
+    longest = max(grpo.max_completion_length, cell.baseline.settings.max_completion_length)
     return TrainingLoad(
         generated=generated,
         updated=batch.micro,
         prompt=prompt,
-        completion=int(longest),
+        completion=longest,
         r=int(cell.lora["r"]),
         target_modules=cell.lora["target_modules"],
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
-        recompute=bool(grpo.get("gradient_checkpointing", True)),
-        optim=str(grpo.get("optim", "adamw_torch_fused")),
+        recompute=grpo.gradient_checkpointing is not False,
+        optim=grpo.optim,
         workers=cell.resources.workers,
         in_one_batch=bool(cell.why_trl_draws),
     )

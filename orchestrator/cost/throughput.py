@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.experiment import Resources
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.cost.memory import (
     BYTES,
     CPU_ROWS,
@@ -39,7 +39,7 @@ from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.result import Result
 from orchestrator.plugins.counts import counted
-from policies import OnlinePolicy, at_once_of, discards, max_draws_of
+from policies import BuiltOnlinePolicy
 from tasks.prompt_table import PromptTable
 
 
@@ -158,13 +158,13 @@ def generation_counts(batch: GrpoBatch, beta: float) -> GenerationCounts:
     )
 
 
-def skips_dead_groups(grpo: Mapping[str, Any], *, masked: bool = False) -> bool:
+def skips_dead_groups(grpo: GrpoSettings, *, masked: bool = False) -> bool:
     """Whether updates compute live groups only: they do where the result is the same.
 
     `masked`: dead groups do not count in the loss at all. See `training.trl_internals`.
     """
-    connected = grpo.get("top_entropy_quantile", 1.0) < 1 or grpo.get("entropy_coef", 0.0) > 0
-    return not connected and (masked or not grpo.get("beta", 0.0))
+    connected = grpo.top_entropy_quantile < 1 or grpo.entropy_coef > 0
+    return not connected and (masked or not grpo.beta)
 
 
 class Draws(NamedTuple):
@@ -382,8 +382,8 @@ def measured_cost(result: Result) -> Cost:
 
 def finished_workload(cell: Cell, result: Result) -> Workload:
     """What a finished cell computed."""
-    grpo, batch, ledger, timing = cell.grpo, cell.batch, result.ledger, result.timing
-    counts = generation_counts(batch, grpo.get("beta", 0.0))
+    grpo, batch, ledger, timing = cell.grpo_settings, cell.batch, result.ledger, result.timing
+    counts = generation_counts(batch, grpo.beta)
     counts = _with_draws(counts, ledger.rollouts / max(1, batch.rollouts))
     steps = timing.decode_steps / max(1, counts.generations)
     lost = ledger.get("discarded_rollouts", ledger.get("discarded", 0) * batch.group_size)
@@ -395,7 +395,7 @@ def finished_workload(cell: Cell, result: Result) -> Workload:
     evaluated = cell.baseline.settings
     return Workload(
         counts=counts,
-        steps=steps or grpo["max_completion_length"],
+        steps=steps or grpo.max_completion_length,
         tokens=ledger.generated_tokens / max(1, ledger.rollouts),
         prompt=prompt,
         evaluations=timing.evaluations,
@@ -410,7 +410,7 @@ def finished_workload(cell: Cell, result: Result) -> Workload:
         recompute=_recomputes(grpo, cell.resources),
         trl_draws=drawn_by != "decile",
         padded=drawn_by is None,
-        vllm=bool(grpo.get("use_vllm")),
+        vllm=grpo.use_vllm,
     )
 
 
@@ -437,10 +437,11 @@ def _with_draws(counts: GenerationCounts, draws: float) -> GenerationCounts:
 
 def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
     """What a cell will compute if its completions are as expected."""
-    counts = generation_counts(cell.batch, cell.grpo.get("beta", 0.0))
+    grpo = cell.grpo_settings
+    counts = generation_counts(cell.batch, grpo.beta)
     refreshes = cell.refresh_rollouts / max(1, cell.rollouts)
     counts = _with_draws(counts, expected.draws + refreshes)
-    limit = int(cell.grpo["max_completion_length"])
+    limit = grpo.max_completion_length
     subset, pool = (
         lengths._replace(completions=np.minimum(lengths.completions, limit))
         for lengths in (expected.subset, expected.pool)
@@ -464,17 +465,18 @@ def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
             settings.samples,
         ),
         live=expected.live
-        if skips_dead_groups(cell.grpo, masked=cell.mask_dead_groups)
+        if skips_dead_groups(grpo, masked=cell.mask_dead_groups)
         and (cell.mask_dead_groups or not cell.reward)
         else 1.0,
-        recompute=_recomputes(cell.grpo, cell.resources),
+        recompute=_recomputes(grpo, cell.resources),
         trl_draws=bool(cell.why_trl_draws),
-        vllm=bool(cell.grpo.get("use_vllm")),
+        vllm=grpo.use_vllm,
     )
 
 
-def _recomputes(grpo: Mapping[str, Any], resources: Resources) -> bool:
-    return bool(grpo.get("gradient_checkpointing", resources.gpus > 0))
+def _recomputes(grpo: GrpoSettings, resources: Resources) -> bool:
+    written = grpo.gradient_checkpointing
+    return resources.gpus > 0 if written is None else written
 
 
 def evaluations_until(cell: Cell, update: int) -> int:
@@ -488,23 +490,23 @@ UNKNOWN = 2.0  # before anything is known of the pass rates
 
 
 def expected_draws(
-    policy: OnlinePolicy, rates: npt.NDArray[np.float64] | None, group_size: int
+    policy: BuiltOnlinePolicy, rates: npt.NDArray[np.float64] | None, group_size: int
 ) -> float:
     """Rollouts drawn per rollout that is trained on; 1 for a policy that discards none.
 
     `rates`: pass rates of the prompts (nan: unknown), or None without a probe. Training changes
     them, so this is a rough estimate.
     """
-    if not discards(policy):
+    if not policy.discards:
         return 1.0
-    most = max_draws_of(policy)
-    if (at_once := at_once_of(policy)) > 1:
-        return min(at_once, most)
+    most = policy.max_draws
+    if policy.at_once > 1:
+        return min(policy.at_once, most)
     known = np.empty(0) if rates is None else rates[~np.isnan(rates)]
     if not len(known):
         return min(UNKNOWN, most)
     correct = np.arange(group_size + 1)
-    kept = np.asarray(policy.keep(correct, np.full(group_size + 1, group_size)))
+    kept = policy.keep(correct, np.full(group_size + 1, group_size))
     values, counts = np.unique(known, return_counts=True)
     ways = np.array([comb(group_size, c) for c in correct])
     chances = ways * values[:, None] ** correct * (1 - values[:, None]) ** (group_size - correct)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.config.entries import build_policy
 from orchestrator.difficulty.agreement import agreement_of_rows, with_suspected
 from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
@@ -13,7 +12,6 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
 from orchestrator.storage.proof import canonical_hash
-from policies import reads_answers, reads_questions
 
 
 def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
@@ -55,10 +53,10 @@ class CellTables:
         Its column `suspected` is filled with `answers`, and where the cell's subset depends on it.
         A further column, `question`, is added where the subset depends on that.
         """
-        answers |= reads_answers(build_policy(cell.rule))
-        answers |= any(reads_answers(build_policy(rule)) for rule in cell.match)
+        answers |= cell.rule.build().reads_answers
+        answers |= any(rule.build().reads_answers for rule in cell.match)
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
-        if reads_questions(build_policy(cell.rule)):
+        if cell.rule.build().reads_questions:
             prompts = self._outcomes.prompts
             questions = prompts.take(prompts.order).column("question")  # a file, if they are large
             table = table.append_column("question", questions)

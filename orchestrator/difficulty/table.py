@@ -23,7 +23,7 @@ from orchestrator.difficulty.estimates import (
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
-from policies import Policy, PolicyError, Ties, checked_rows, get_policy, is_whole, ties_of
+from policies import BuiltPolicy, Policy, PolicyError, Ties
 from tasks import OUTCOMES
 
 __all__ = [
@@ -222,7 +222,7 @@ class Summary:
 def summarise(
     table: pa.Table,
     size: int,
-    policy: Policy | str,
+    policy: BuiltPolicy,
     seed: int,
     samples: int,
     *,
@@ -236,16 +236,13 @@ def summarise(
     early, give the table of `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot
     be filled.
     """
-    rule = get_policy(policy) if isinstance(policy, str) else policy
-    name = str(getattr(rule, "title", None) or getattr(rule, "__name__", policy))
-    rows = rule(table, size, np.random.default_rng(seed))
-    chosen = checked_rows(rows, name, len(rows) if is_whole(rule) else size, table.num_rows)
-    pool, members = _simulated(table, chosen, rule, seed)
+    chosen = policy(table, size, np.random.default_rng(seed))
+    pool, members = _simulated(table, chosen, policy, seed)
     again = partial(
         in_subset_probability,
         pool,
         size if pool is table else len(members),
-        rule,
+        policy,
         seed,
         samples,
         repeats=repeats,
@@ -256,7 +253,7 @@ def summarise(
     outcomes = outcome_counts(subset)
     failed = {o: outcomes[o] for o in FAILURES}
     return Summary(
-        policy=name,
+        policy=policy.name,
         size=len(chosen),
         samples=samples,
         ends=prior.ends,
@@ -270,7 +267,7 @@ def summarise(
         unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
-        ties=ties_of(rule, table, chosen),
+        ties=policy.ties(table, chosen),
         overlap=expected_overlap(again(same_ties=False), members),
         overlap_same_ties=expected_overlap(again(same_ties=True), members),
     )

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.entries import build_online_policy, build_policy
 from orchestrator.difficulty.remedies import reading_remedies
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import GROUPS
-from policies import End, change_towards
+from policies import End
 
 Rewards = Sequence[float | None]
 
@@ -43,6 +42,24 @@ def kind_of(correct: Rewards) -> str:
     if is_live(known):
         return "live"
     return "all_right" if known[0] > 0 else "all_wrong"
+
+
+class Marked(NamedTuple):
+    """A rollout with its mark, and what training rewards it with.
+
+    `score` and `reward` are None where they are unknown. `components` are those of the reward by
+    name, `episode` is what a group's row holds of a task of several turns (`group_row`).
+    """
+
+    prompt_id: str
+    tier: str
+    tokens: int
+    outcome: str
+    other_outcome: str
+    score: float | None
+    components: Mapping[str, Any]
+    reward: float | None = None
+    episode: Mapping[str, Any] | None = None
 
 
 class Tally(NamedTuple):
@@ -343,34 +360,32 @@ class GroupRecorder:
     def add(
         self,
         update: int,
-        completions: Sequence[Mapping[str, Any]],
+        rollouts: Sequence[Marked],
         group_size: int,
         *,
         discarded: bool = False,
         refreshed: bool = False,
     ) -> None:
-        """Record some groups: completions in order, each prompt's group contiguous.
-
-        Each mapping holds prompt_id, tier, reward (None where it is unknown), score, outcome,
-        other_outcome, tokens, and by name the components of the reward.
-        """
-        for start in range(0, len(completions), group_size):
-            group = completions[start : start + group_size]
-            ids = {c["prompt_id"] for c in group}
+        """Record some groups: each prompt's rollouts contiguous."""
+        for start in range(0, len(rollouts), group_size):
+            group = rollouts[start : start + group_size]
+            ids = {each.prompt_id for each in group}
             if len(ids) != 1:
                 raise RuntimeError(f"update {update}: one group holds the prompts {sorted(ids)}")
-            names = group[0]["components"]
             row = {
                 "update": update,
-                "prompt_id": group[0]["prompt_id"],
-                "rewards": [c["reward"] for c in group],
-                "tier": group[0]["tier"],
-                "outcomes": [c["outcome"] for c in group],
-                "other_outcomes": [c["other_outcome"] for c in group],
-                "tokens": [c["tokens"] for c in group],
-                "scores": [c["score"] for c in group],
-                "components": [(n, [c["components"][n] for c in group]) for n in names],
-                "episodes": [c["episode"] for c in group] if group[0].get("episode") else None,
+                "prompt_id": group[0].prompt_id,
+                "rewards": [each.reward for each in group],
+                "tier": group[0].tier,
+                "outcomes": [each.outcome for each in group],
+                "other_outcomes": [each.other_outcome for each in group],
+                "tokens": [each.tokens for each in group],
+                "scores": [each.score for each in group],
+                "components": [
+                    (name, [each.components[name] for each in group])
+                    for name in group[0].components
+                ],
+                "episodes": [each.episode for each in group] if group[0].episode else None,
             }
             (self._refresh if refreshed else self._discard if discarded else self._keep)(row)
 
@@ -458,33 +473,35 @@ def explain_dead_groups(
 def _advice(
     cell: Cell, tally: Tally, kind: str, rate_change: RateChange, pass_rate: Callable[[], float]
 ) -> str:
-    temperature, limit = float(cell.grpo["temperature"]), cell.grpo["max_completion_length"]
+    grpo = cell.grpo_settings
     if kind == "unmarked":
         return "the marker fails, run decile doctor"
-    unread = reading_remedies(tally.failures, f"grpo.max_completion_length ({limit})")
+    unread = reading_remedies(
+        tally.failures, f"grpo.max_completion_length ({grpo.max_completion_length})"
+    )
     if kind == "all wrong" and unread:
         return ", or ".join(unread)
     end: End = "easy" if kind == "all wrong" else "hard"
     changes = _other_prompts(cell, rate_change, end)
-    if kind == "all wrong" and temperature > 1:
-        changes.append(f"lower grpo.temperature ({temperature:g})")
-    elif kind == "all correct" and temperature < 1:
-        changes.append(f"raise grpo.temperature ({temperature:g})")
+    if kind == "all wrong" and grpo.temperature > 1:
+        changes.append(f"lower grpo.temperature ({grpo.temperature:g})")
+    elif kind == "all correct" and grpo.temperature < 1:
+        changes.append(f"raise grpo.temperature ({grpo.temperature:g})")
     rate = pass_rate()
     if kind == "all wrong" and rate == 0:
         changes.append("use a stronger model or easier data (the probe solved none of the prompts)")
     elif kind == "all correct" and rate == 1:
         changes.append("use harder data (the probe solved each of the prompts every time)")
     else:
-        changes.append(f"raise grpo.num_generations ({cell.grpo['num_generations']})")
+        changes.append(f"raise grpo.num_generations ({grpo.num_generations})")
     return ", or ".join(changes)
 
 
 def _other_prompts(cell: Cell, rate_change: RateChange, end: End) -> list[str]:
     """The change to prompts nearer to this end; none where there are no such prompts."""
-    policy = build_online_policy(cell.online) if cell.online else build_policy(cell.rule)
+    policy = cell.online.build_online() if cell.online else cell.rule.build()
     sign = 1 if end == "easy" else -1
-    if change := change_towards(policy, end):
+    if change := policy.change_towards(end):
         return [change] if sign * rate_change(end) > 0 else []
     names = [name for name in ("middle", end) if sign * rate_change(name) > 0]
     return [f"use policy {' or '.join(names)}"] if names else []

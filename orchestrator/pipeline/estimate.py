@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster.resources import Share, probe_share
-from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.memory import shape_of
@@ -54,7 +53,6 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
-from policies import policy_errors
 from tasks import OUTCOMES
 
 Results = Mapping[str, Result]  # by cell_id
@@ -205,9 +203,7 @@ class _Estimator:
         subset, lengths, draws = read_subset(self.store, cell), pool, 1.0
         if cell.online:
             rates = None if subset is None else subset["pass_rate"].to_numpy()
-            policy = build_online_policy(cell.online)
-            with policy_errors(policy, cell.online.policy):
-                draws = expected_draws(policy, rates, group_size)
+            draws = expected_draws(cell.online.build_online(), rates, group_size)
         if subset is not None:
             rows = folder.prompts.rows_of(subset["prompt_id"])
             rows = rows[rows >= 0]

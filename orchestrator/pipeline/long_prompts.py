@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 import pyarrow.compute as pc
 
+from orchestrator.config.problems import Problem
 from orchestrator.cost.memory import longest_prompt, shape_of
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.run import Run
@@ -60,7 +61,8 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
                 f"{counted(first.tokens, 'token')}, and {limit.reason}: shorten or remove "
                 f"{noun_for(len(prompts), kind)} {listed}{more}"
             )
-            raise plan.source.error(message, "datasets", spec.dataset.name)
+            problem = Problem("long-prompts", message, "datasets", spec.dataset.name)
+            raise plan.source.error(problem)
 
 
 def _check_token_limits(run: Run) -> None:
@@ -80,7 +82,7 @@ def _check_token_limits(run: Run) -> None:
         limits = {"probe": variant.probe.max_completion_length}
         if plan.trains:
             limits["evaluate"] = variant.evaluate.max_completion_length or 0
-            limits["grpo"] = variant.full_grpo()["max_completion_length"]
+            limits["grpo"] = variant.grpo_settings.max_completion_length
         for block, limit in limits.items():
             if limit >= contexts[name]:
                 message = (
@@ -89,7 +91,7 @@ def _check_token_limits(run: Run) -> None:
                     "write a smaller one"
                 )
                 path = ("experiments", plan.name, block, "max_completion_length")
-                raise plan.source.error(message, *path, axes=axes)
+                raise plan.source.error(Problem("limit-above-context", message, *path, axes=axes))
 
 
 def crowded_prompts(run: Run) -> list[str]:

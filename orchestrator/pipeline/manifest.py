@@ -76,18 +76,19 @@ def id_settings(cell: Cell) -> dict[str, Any]:
     sampling["count_truncated"] = cell.probe.settings.count_truncated
     evaluation = {**cell.baseline.identity["sampling"], "samples": cell.baseline.settings.samples}
     evaluation |= {"every": cell.evaluate_every}
-    policy = {"select": cell.rule.model_dump(), "online": cell.online and cell.online.model_dump()}
     blocks = {
         f"models.{model.name}": model.key(),
         "probe": sampling,
         "evaluate": evaluation,
-        f"policies.{cell.policy}": policy,
-        "refresh": cell.refresh.model_dump() if cell.refresh else {"every": 0},
-        "grpo": cell.grpo,
-        "lora": cell.lora,
+        **cell.treatment_settings,
     }
-    settings = {f"{block}.{name}": v for block, vs in blocks.items() for name, v in vs.items()}
+    settings = {
+        (f"{block}.{name}" if name else block): value
+        for block, values in blocks.items()
+        for name, value in (values if isinstance(values, dict) else {"": values}).items()
+    }
     settings |= {
+        f"policies.{cell.policy}": cell.rule.model_dump(),
         f"prompt of {dataset}": cell.probe.template,
         f"marking of {dataset}": cell.probe.marker,
         f"training prompts of {dataset}": cell.train_hash,
@@ -96,11 +97,6 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         "other evaluations": [extra.identity for extra in cell.extra_evals],
         "budget": cell.size,
         "match_sizes": [rule.model_dump() for rule in cell.match],
-        "mask_dead_groups": cell.mask_dead_groups,
-        "reward": cell.reward,
-        "allocation": cell.allocation and cell.allocation.model_dump(),
-        "rollouts": cell.rollouts_by,
-        "resources.workers": cell.resources.workers,
     }
     as_json: dict[str, Any] = json.loads(json.dumps(settings))  # as stored
     return as_json

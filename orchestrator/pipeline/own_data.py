@@ -432,7 +432,7 @@ def planned_probe(
         of_test = held_out.survey(survey.question, survey.answer, survey.marker)
         own = own._replace(test=held_out.path, test_survey=of_test)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = parsed(starter.render())
+    content, _ = parsed(starter.render())
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
-from orchestrator.config.entries import build_policy
+from orchestrator.config.problems import Problem
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
 from orchestrator.difficulty.agreement import no_suspects
@@ -41,7 +41,7 @@ from orchestrator.selection.stored import (
     store_subset,
     subset_size,
 )
-from policies import PolicyError, policy_errors, reads_answers
+from policies import PolicyError
 
 
 def check_markers(run: Run) -> None:
@@ -89,9 +89,10 @@ def check_engines(run: Run) -> None:
         try:
             version = check_engine(settings, min(1.0, floor(run.cluster.get("GPU", 0.0))))
         except EngineFails as error:
-            path = ("experiments", plan.name, block)
             setting = "engine_python" if settings.engine_python else "engine"
-            raise plan.source.error(f"{error}; nothing was run", *path, setting) from error
+            path = ("experiments", plan.name, block, setting)
+            problem = Problem("engine-fails", f"{error}; nothing was run", *path)
+            raise plan.source.error(problem) from error
         run.progress.say(f"engine of {block}: {version}")
 
 
@@ -174,16 +175,15 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
                 f"{share}; sampling stopped early for {counted(stopped, 'prompt')}, so no estimates"
             )
             continue
-        group, policy = cell.batch.group_size, build_policy(cell.rule)
-        with policy_errors(policy, cell.rule.policy):
-            size = subset_size(run.store, cell)
-            summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
+        group, size = cell.batch.group_size, subset_size(run.store, cell)
+        policy = cell.rule.build()
+        summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
         yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
         for name, own in {cell.policy: cell for cell in cells_of(run.plan.cells, spec)}.items():
-            if reads_answers(build_policy(own.rule)) and (text := no_suspects(tables.of(own))):
+            if own.rule.build().reads_answers and (text := no_suspects(tables.of(own))):
                 yield f"warning: {name}: {text}"
         remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
         yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)

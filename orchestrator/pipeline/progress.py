@@ -246,8 +246,9 @@ class ProgressDisplay:
             about = f" ({', '.join(shown)})" if shown else ""
             now = f", {activity}" if activity else ""
             cells.append(f"{cell.name} {update or 0}/{cell.updates}{now}{about}")
-        more = [f"+ {len(running) - PLAIN_CELLS} more"] * (len(running) > PLAIN_CELLS)
-        return " | ".join([head, *cells, *more])
+        if len(running) > PLAIN_CELLS:
+            cells.append(f"+ {len(running) - PLAIN_CELLS} more")
+        return " | ".join([head, *cells])
 
     def _frame(self, columns: int, lines: int) -> RenderableType:
         """Called by the thread that redraws, while events change the state."""
@@ -375,7 +376,10 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
     table.add_column("cell", no_wrap=True, overflow="ellipsis", ratio=None if bars else 1)
     if bars:
         table.add_column("", ratio=1, min_width=8)
-    for heading in ["update", *["learnable %"] * learnable, "accuracy", "ETA"]:
+    headings = ["update", "learnable %", "accuracy", "ETA"]
+    if not learnable:
+        headings.remove("learnable %")
+    for heading in headings:
         table.add_column(heading, no_wrap=True, overflow="ellipsis", justify="right")
     for cell in cells:
         bar = _bar(cell.updates, cell.update or 0)
@@ -386,6 +390,8 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
             update = "starting"
         shown = UNKNOWN if cell.learnable_pct is None else f"{cell.learnable_pct:.1f}"
         accuracy = UNKNOWN if cell.accuracy is None else f"{cell.accuracy:.3f}"
-        numbers = [update, *[shown] * learnable, accuracy, time_left(cell.left)]
-        table.add_row(styled(cell.name), *[bar] * bars, *map(styled, numbers))
+        numbers = [update, shown, accuracy, time_left(cell.left)]
+        if not learnable:
+            numbers.remove(shown)
+        table.add_row(styled(cell.name), *([bar] if bars else []), *map(styled, numbers))
     return table

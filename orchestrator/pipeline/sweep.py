@@ -216,7 +216,7 @@ class Sweep:
             elif reason := self.outcome.failed.get(other.cell_id):
                 self.outcome.failed[cell.cell_id] = f"as {other.name}: {reason}"
         self._save()
-        self.outcome.dropped = dropped_summary(self.manifest)
+        self.outcome.dropped = dropped_summary(self.manifest.get("dropped"), self.manifest["cells"])
 
     def _same_training(self, cells: list[Cell]) -> dict[str, Cell]:
         """cell_id -> a cell on the same prompts, for those of `cells` that need no training."""

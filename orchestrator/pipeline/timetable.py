@@ -1,7 +1,7 @@
 """When the cells of a plan would run, at what cost, and where the figures come from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -70,38 +70,64 @@ def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
     return {**cluster, "CPU": cpus, "GPU": float(gpus)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Timetable:
+    """Numbers are None if a model's speed is unknown, or if no trial fits (`problem` says why)."""
+
+    eta_seconds: float | None = None
+    probe_seconds: float | None = None
+    gpu_hours: float | None = None
+    cost: float | None = None
+    room: str = ""
+    """What the cells run on, and how many at a time."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where the speed of each model comes from."""
+    packing: Sequence[str] = ()
+    """The chart of the schedule, a row for each device."""
+    memory: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """By model: see `memory_fit`."""
+    dropped: Mapping[str, Any] = field(default_factory=dict)
+    """What a cap leaves out: see `CellQueue.dropped_json`."""
+    problem: str = ""
+
+    def lines(self, cells: Sequence[Mapping[str, Any]]) -> list[str]:
+        """As text; `cells` are those of the plan, with their axes."""
+        sources = [f"  speed of {model}: {source}" for model, source in self.sources.items()]
+        if self.eta_seconds is None:
+            problem = ": no trial fits this cluster" if self.problem else ""
+            return [f"ETA: unknown{problem}", *sources]
+        probes = f", of which probes {duration(self.probe_seconds)}" if self.probe_seconds else ""
+        lines = [f"ETA: {duration(self.eta_seconds)}{probes} ({self.room})", *sources]
+        if self.gpu_hours:
+            price = "" if self.cost is None else f", cost {self.cost:,.2f}"
+            lines.append(f"GPU-hours: {self.gpu_hours:,.1f}{price}")
+        if self.packing:
+            lines += ["schedule:", *(f"  {row}" for row in self.packing)]
+        lines += memory_lines(self.memory)
+        if dropped := dropped_summary(self.dropped, cells):
+            lines.append(f"capped: {dropped}")
+        return lines
+
+
 def timetable(
     run: Run,
     cells: Sequence[Cell],
     site: Site,
     chart_columns: int = CHART_COLUMNS,
     updates: Mapping[str, int] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """ETA in seconds, GPU-hours, cost, sources of the figures, and a chart of the schedule.
-
-    `updates`: those that cells have done, by cell_id. Numbers are None if a model's speed is
-    unknown, or if no trial fits (`problem` says why).
-    """
-    view: dict[str, Any] = {
-        **dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost")),
-        "room": "",
-        "sources": {},
-        "packing": [],
-        "memory": {},
-        "dropped": {},
-        "problem": "",
-    }
+) -> Timetable:
+    """When the cells would run. `updates`: those that cells have done, by cell_id."""
     plan, results = run.plan, finished_results(run.plan, run.store)
     try:
         site, capacity = site.for_trials(plan.experiment)
         run = replace(run, cluster=site.cluster)
         estimates = estimate_costs(run, cells, site.gpu, results)
     except ResourceError as error:
-        return view | {"problem": str(error)}
-    view["sources"] = {name: speed.source for name, speed in estimates.speeds.items()}
+        return Timetable(problem=str(error))
+    sources = {name: speed.source for name, speed in estimates.speeds.items()}
     costs, meter = estimates.cells, usage_meter(plan.name, run.store)
     if any(cell.cell_id not in costs for cell in cells):
-        return view
+        return Timetable(sources=sources)
     queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter, updates)
     admitted = list(iter(queue.next, None))
     names = short_names(plan)
@@ -113,34 +139,14 @@ def timetable(
         gpu_seconds = device_seconds(jobs) + probe_seconds * site.cluster.get("GPU", 0.0)
         gpu_hours = gpu_seconds / 3600
     at_once = f"{counted(capacity.at_once, 'cell')}"
-    return view | {
-        "eta_seconds": probe_seconds + makespan(placements),
-        "probe_seconds": probe_seconds,
-        "gpu_hours": gpu_hours,
-        "cost": None if site.price is None else gpu_hours * site.price,
-        "room": f"{counted(count, capacity.unit)}, {at_once} at a time",
-        "packing": gantt(placements, capacity, chart_columns),
-        "memory": memory_fit(plan, DEVICES[site.gpu], results),
-        "dropped": queue.dropped_json(),
-    }
-
-
-def time_lines(view: Mapping[str, Any]) -> list[str]:
-    """A timetable as text."""
-    if view["cells_owed"] == 0:
-        return ["ETA: nothing to run"]
-    sources = [f"  speed of {model}: {source}" for model, source in view["sources"].items()]
-    if view["eta_seconds"] is None:
-        problem = ": no trial fits this cluster" if view["problem"] else ""
-        return [f"ETA: unknown{problem}", *sources]
-    probes = f", of which probes {duration(view['probe_seconds'])}" if view["probe_seconds"] else ""
-    lines = [f"ETA: {duration(view['eta_seconds'])}{probes} ({view['room']})", *sources]
-    if view["gpu_hours"]:
-        price = "" if view["cost"] is None else f", cost {view['cost']:,.2f}"
-        lines.append(f"GPU-hours: {view['gpu_hours']:,.1f}{price}")
-    if view["packing"]:
-        lines += ["schedule:", *(f"  {row}" for row in view["packing"])]
-    lines += memory_lines(view["memory"])
-    if dropped := dropped_summary(view):
-        lines.append(f"capped: {dropped}")
-    return lines
+    return Timetable(
+        eta_seconds=probe_seconds + makespan(placements),
+        probe_seconds=probe_seconds,
+        gpu_hours=gpu_hours,
+        cost=None if site.price is None else gpu_hours * site.price,
+        room=f"{counted(count, capacity.unit)}, {at_once} at a time",
+        sources=sources,
+        packing=gantt(placements, capacity, chart_columns),
+        memory=memory_fit(plan, DEVICES[site.gpu], results),
+        dropped=queue.dropped_json(),
+    )

@@ -8,20 +8,14 @@ from typing import Any, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.batch import GrpoBatch
-from orchestrator.config.entries import (
-    AllocationEntry,
-    PolicyEntry,
-    build_allocation,
-    build_online_policy,
-)
+from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.config.experiment import Refresh, Resources, value_text
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.proof import canonical_hash
-from policies import discards, max_draws_of, times_of
 
 
 class Spec(BaseModel):
@@ -183,6 +177,12 @@ class Cell(Spec):
         return fields | {"workers": self.resources.workers}
 
     @property
+    def treatment_settings(self) -> dict[str, Any]:
+        """The treatment by the names of the experiment file, for people; also in MLflow."""
+        names = {"rollouts_by": "rollouts", "workers": "resources.workers"}
+        return {names.get(name, name): value for name, value in self.treatment.items()}
+
+    @property
     def evaluation_identity(self) -> list[Any]:
         """What determines the scores of the cell's own test set, given the trained model."""
         return [self.baseline.key, self.baseline.settings.samples, self.test_hash]
@@ -228,7 +228,12 @@ class Cell(Spec):
     @property
     def batch(self) -> GrpoBatch:
         """How TRL divides its rollouts."""
-        return GrpoBatch.of(self.grpo, self.resources.workers)
+        return GrpoBatch.of(self.grpo_settings, self.resources.workers)
+
+    @property
+    def grpo_settings(self) -> GrpoSettings:
+        """What Decile reads of the GRPO settings."""
+        return GrpoSettings.of(self.grpo)
 
     @property
     def updates(self) -> int:
@@ -253,13 +258,13 @@ class Cell(Spec):
     @property
     def times_drawn(self) -> int:
         """Completions drawn of a prompt for each that is trained on."""
-        return times_of(build_allocation(self.allocation)) if self.allocation else 1
+        return self.allocation.build().times if self.allocation else 1
 
     @property
     def discards(self) -> bool:
         """Whether some of the completions drawn may not be trained on."""
         return self.times_drawn > 1 or (
-            self.online is not None and discards(build_online_policy(self.online))
+            self.online is not None and self.online.build_online().discards
         )
 
     @property
@@ -270,7 +275,7 @@ class Cell(Spec):
     @property
     def max_rollouts(self) -> int:
         """Completions that the trial generates for training, at most, with those of refreshes."""
-        draws = max_draws_of(build_online_policy(self.online)) if self.online else 1
+        draws = self.online.build_online().max_draws if self.online else 1
         return self.min_rollouts * draws + self.refresh_rollouts
 
     @property

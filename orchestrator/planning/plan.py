@@ -4,7 +4,6 @@ The last pass is here: every combination of the axes becomes a cell, and the nam
 looked up among the cells. Nothing runs.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,9 +20,10 @@ from orchestrator.config.claims import (
     resolved_claim,
 )
 from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.config.problems import Problem, below
 from orchestrator.planning.cells import (
     Cell,
     ExtraEval,
@@ -36,20 +36,17 @@ from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, wit
 from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
-from policies import is_whole
 from tasks import TaskError
-from tasks.reward_functions import reward_function
 
 
 def load_claims(
-    loaded: LoadedConfig, name: str, pools: Mapping[str, Pool], cells: Sequence[Cell]
+    experiment: Experiment, pools: Mapping[str, Pool], cells: Sequence[Cell]
 ) -> list[Claim]:
     """The claims of an experiment.
 
-    Raises UserError at the line of one that stands twice, has an unknown tier, or is read where no
-    cell is evaluated.
+    Raises ClaimError for one that stands twice, has an unknown tier, or is read where no cell is
+    evaluated.
     """
-    experiment = loaded.experiment(name)
     claims: list[Claim] = []
     for index, text in enumerate(experiment.claims):
         claim = resolved_claim(text, experiment)
@@ -61,8 +58,8 @@ def load_claims(
         ]
         twice = "it is stated twice: remove one" if claim in claims else ""
         if problem := twice or _unreadable(claim, about, pools):
-            error = ClaimError(text, problem)
-            raise loaded.error(str(error), "experiments", name, "claims", index)
+            with below("claims", index):
+                raise ClaimError(text, problem)
         claims.append(claim)
     return claims
 
@@ -89,7 +86,9 @@ def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) 
         return ""
     cost, amount = claim.at
     for cell in cells:
-        most = cell.max_rollouts * (cell.grpo["max_completion_length"] if cost == "tokens" else 1)
+        most = cell.max_rollouts
+        if cost == "tokens":
+            most *= cell.grpo_settings.max_completion_length
         if amount > most:
             return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
         first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates
@@ -136,7 +135,7 @@ def _cells(
     match = []
     if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
         match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
-    takes_whole_pool = {name: is_whole(build_policy(rule)) for name, (rule, _) in parts.items()}
+    takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
@@ -291,39 +290,21 @@ class Plan:
 def make_plan(loaded: LoadedConfig, name: str) -> Plan:
     """Plan an experiment. Raises UserError at the line of what cannot work."""
     experiment = loaded.experiment(name)
-    path = ("experiments", name)
-    resolved = resolve(loaded, experiment)
-    pools = load_pools(loaded, experiment, resolved, (*path, "budget"))
-    _check_rewards(loaded, path, pools)
-    noisy = _noisy_pools(loaded, path, pools)
-    cells = expand(experiment, resolved, {**pools, **noisy})
-    cells, shared = _distinct(loaded, path, cells)
-    claims = load_claims(loaded, name, pools, cells)
+    with loaded.located():
+        resolved = resolve(loaded.config, experiment)
+        pools = load_pools(loaded, name, experiment, resolved)
+        with below("experiments", name):
+            noisy = _noisy_pools(experiment, pools)
+            cells = expand(experiment, resolved, {**pools, **noisy})
+            cells, shared = _distinct(experiment, cells)
+            claims = load_claims(experiment, pools, cells)
     return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy)
 
 
-def _check_rewards(loaded: LoadedConfig, path: tuple[str, ...], pools: Mapping[str, Pool]) -> None:
-    """Raise UserError where a reward function needs a column that a pool's prompts lack."""
-    for axes, variant in loaded.experiment(path[-1]).variants:
-        for name in variant.reward_functions:
-            for dataset in variant.grid.dataset:
-                first = pools[dataset].train[:1]
-                columns = json.loads(first[0].info or "{}") if len(first) else {}
-                try:
-                    reward_function(name).check_columns(
-                        (*columns, pools[dataset].task.answer_name), f"dataset {dataset}"
-                    )
-                except TaskError as error:
-                    message = f"{error}: name others in the dataset's option columns"
-                    raise loaded.error(message, *path, "reward", axes=axes) from error
-
-
-def _noisy_pools(
-    loaded: LoadedConfig, path: tuple[str, ...], pools: Mapping[str, Pool]
-) -> dict[str, Pool]:
+def _noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str, Pool]:
     """The pools with label noise, by title."""
     added: dict[str, Pool] = {}
-    for axes, variant in loaded.experiment(path[-1]).variants:
+    for axes, variant in experiment.variants:
         for name in variant.grid.dataset:
             title = _trained_on(pools[name].dataset, variant).title
             if title not in pools and title not in added:
@@ -333,17 +314,17 @@ def _noisy_pools(
                     )
                 except TaskError as error:
                     message = f"{error} (dataset {name})"
-                    raise loaded.error(message, *path, "label_noise", axes=axes) from error
+                    raise Problem("no-label-noise", message, "label_noise", axes=axes) from error
     return added
 
 
 def _distinct(
-    loaded: LoadedConfig, path: tuple[str, ...], cells: list[Cell]
+    experiment: Experiment, cells: list[Cell]
 ) -> tuple[list[Cell], dict[str, list[dict[str, Any]]]]:
     """Every cell once, and by its id the other combinations of axes of which it is the cell, too.
 
-    Raises UserError where two names give the same cell, and where two values of an axis give the
-    same cells.
+    Raises Problem where two names give the same cell, and where two values of an axis give the same
+    cells.
     """
     by_id: dict[str, Cell] = {}
     shared: dict[str, list[dict[str, Any]]] = {}
@@ -352,19 +333,19 @@ def _distinct(
         same = by_id.setdefault(cell.cell_id, cell)
         if same.fixed_axes != cell.fixed_axes:
             message = f"{cell.name} and {same.name} are the same cell: remove one of the names"
-            raise loaded.error(message, *path, "grid")
+            raise Problem("same-cell", message, "grid")
         if same is not cell:
             shared.setdefault(cell.cell_id, []).append(cell.swept)
         for axis, value in cell.swept.items():
             ids.setdefault((axis, repr(value)), set()).add(cell.cell_id)
-    for axis, values in loaded.experiment(path[-1]).grid.swept.items() if shared else ():
+    for axis, values in experiment.grid.swept.items() if shared else ():
         first: dict[frozenset[str], Any] = {}
         for value in values:
             same_as = first.setdefault(frozenset(ids[axis, repr(value)]), value)
             if same_as != value:
                 names = f"{axis} {value_text(value)} and {value_text(same_as)}"
                 message = f"{names} give the same cells: remove one of the values, or the axis"
-                raise loaded.error(message, *path, *path_of(axis), axes={axis: value})
+                raise Problem("same-cells", message, *path_of(axis), axes={axis: value})
     return [*by_id.values()], shared
 
 

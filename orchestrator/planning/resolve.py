@@ -7,6 +7,8 @@ from pathlib import Path
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.entries import ModelEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.problems import Problem
+from orchestrator.config.schema import Config
 from orchestrator.embedded import IN_WHEELS, embedded_path
 from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.gguf_models import converted_model, wheel_model
@@ -25,15 +27,15 @@ class Resolved:
     policies: Mapping[str, PolicyEntry]
 
 
-def resolve(loaded: LoadedConfig, experiment: Experiment) -> Resolved:
-    """Look up every name. Raises UserError at the line of a model that cannot be found."""
+def resolve(config: Config, experiment: Experiment) -> Resolved:
+    """Look up every name. Raises Problem at a model that cannot be found."""
     grid = experiment.grid
     others = [name for name in experiment.ood_sets if name not in grid.dataset]
     return Resolved(
-        datasets={d: _dataset(loaded, experiment, d, training=True) for d in grid.dataset},
-        test_sets={d: _dataset(loaded, experiment, d, training=False) for d in others},
-        models={m: model_source(loaded, m) for m in grid.model},
-        policies={p: loaded.config.policy(p) for p in grid.policy},
+        datasets={d: _dataset(config, experiment, d, training=True) for d in grid.dataset},
+        test_sets={d: _dataset(config, experiment, d, training=False) for d in others},
+        models={m: model_source(config, m) for m in grid.model},
+        policies={p: config.policy(p) for p in grid.policy},
     )
 
 
@@ -46,15 +48,15 @@ def datasets_of(loaded: LoadedConfig, name: str | None = None) -> dict[str, Data
     datasets: dict[str, Dataset] = {}
     for experiment_name, experiment in experiments.items():
         for dataset_name in experiment.grid.dataset:
-            dataset = _dataset(loaded, experiment, dataset_name, training=True)
+            dataset = _dataset(loaded.config, experiment, dataset_name, training=True)
             if dataset not in datasets.values():
                 datasets[f"{experiment_name}/{dataset_name}"] = dataset
     return datasets
 
 
-def _dataset(loaded: LoadedConfig, experiment: Experiment, name: str, *, training: bool) -> Dataset:
+def _dataset(config: Config, experiment: Experiment, name: str, *, training: bool) -> Dataset:
     """A dataset; overlap with test sets matters only where its training prompts are used."""
-    entry = loaded.config.dataset(name)
+    entry = config.dataset(name)
     drop_overlap = training and entry.drop_overlap
     others = [other for other in experiment.ood_sets if drop_overlap and other != name]
     return Dataset(
@@ -65,18 +67,18 @@ def _dataset(loaded: LoadedConfig, experiment: Experiment, name: str, *, trainin
         entry.prompt,
         experiment.max_marking_errors,
         drop_overlap,
-        tuple(_dataset(loaded, experiment, other, training=False) for other in others),
+        tuple(_dataset(config, experiment, other, training=False) for other in others),
         without=entry.without if training else "",
     )
 
 
-def model_source(loaded: LoadedConfig, name: str) -> ModelSource:
-    """A model of the file. Raises UserError at its line where it cannot be found."""
-    entry = loaded.config.models[name]
+def model_source(config: Config, name: str) -> ModelSource:
+    """A model of the file. Raises Problem where it cannot be found."""
+    entry = config.models[name]
     try:
         location, identity = _locate(entry)
     except (OSError, ValueError) as error:
-        raise loaded.error(str(error), "models", name) from error
+        raise Problem("model-not-found", str(error), "models", name) from error
     return ModelSource(
         name,
         location,

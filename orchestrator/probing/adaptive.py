@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from policies import ScorePolicy, needs_of, policy_errors, tie_breakers
+from orchestrator.plugins.user_code import user_errors
+from policies import PolicyError, ScorePolicy, tie_breakers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -76,7 +77,7 @@ def _undecided(
     """Which rows may still be chosen or left out, and all rows by their best possible key."""
     rows = len(counts.drawn)
     chance = tie_breakers(rows, np.random.default_rng(target.seed))
-    needs = needs_of(target.policy)
+    needs = target.policy.needs
     if needs == "nothing":
         return np.zeros(rows, dtype=bool), np.argsort(chance)
     if needs == "all":
@@ -84,7 +85,7 @@ def _undecided(
     if needs == "first":
         return np.array([first is None for first in counts.first]), np.argsort(chance)
     of_pool = needs == "pass_rates"
-    with policy_errors(target.policy, target.policy.title):
+    with user_errors(f"policy {target.policy.title!r}", PolicyError, target.policy):
         if of_pool:
             bounds = pool_bounds(target.policy, counts, samples)
         else:

@@ -24,7 +24,6 @@ import pyarrow as pa
 from cluster.actors import RESTARTS, map_over_actors, worker_options
 from cluster.part_progress import PartReporter, following
 from cluster.resources import probe_share
-from orchestrator.config.entries import build_allocation, build_online_policy, build_policy
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
@@ -35,7 +34,6 @@ from orchestrator.probing.samples import MarkingError, ProbeError, draw, mark_sa
 from orchestrator.sampling.base import Completion, Interrupted, Listener, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
-from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES, Prompt, Task, TaskError
 
 Ints = npt.NDArray[np.int64]
@@ -475,11 +473,11 @@ def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
     cells, names = cells_of(plan.cells, spec), set[str]()
     matched = any(cell.match for cell in cells)
     for cell in cells:
-        needs = {needs_of(build_policy(cell.rule))}
+        needs = {cell.rule.build().needs}
         if cell.online:
-            needs.add(needs_of(build_online_policy(cell.online)))
+            needs.add(cell.online.build_online().needs)
         if cell.allocation:
-            needs.add(needs_of(build_allocation(cell.allocation)))
+            needs.add(cell.allocation.build().needs)
         if matched or "all" in needs:
             names.add(cell.policy)
     return sorted(names)
@@ -491,11 +489,11 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
         return None
     targets: dict[str, Target] = {}
     for cell in cells_of(plan.cells, spec):
-        policy = build_policy(cell.rule)
-        if needs_of(policy) == "nothing":
+        policy = cell.rule.build()
+        if policy.needs == "nothing":
             continue
-        assert isinstance(policy, ScorePolicy), "a policy that needs some of the samples has scores"
-        targets[cell.subset_key] = Target(policy, cell.size, cell.seed)
+        assert policy.scored, "a policy that needs some of the samples has scores"
+        targets[cell.subset_key] = Target(policy.scored, cell.size, cell.seed)
     return list(targets.values())
 
 

@@ -93,7 +93,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         tuple(compared),
         tuple(control_arms(compared)),
         tuple(claim_results(plan.claims, compared, declared, tiers, spreads)),
-        dropped_summary(manifest),
+        dropped_summary(manifest.get("dropped"), manifest.get("cells", ())),
         tuple(pools),
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),
         digest=canonical_hash(inputs),

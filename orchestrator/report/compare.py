@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.config.entries import build_policy
 from orchestrator.config.experiment import CONTROLS, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.report.rows import OWN, Row
@@ -38,7 +37,6 @@ from orchestrator.stats.inference import (
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
-from policies import is_whole
 
 BLOCK = 250  # resamples at once
 
@@ -175,7 +173,7 @@ def whole_pool_policy(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
     """The policy that trains on every prompt of the pool."""
     cells = {policy: rows[0].cell for policy, rows in by_policy.items()}
     static = {policy: cell.rule for policy, cell in cells.items() if cell.online is None}
-    return next((name for name, rule in static.items() if is_whole(build_policy(rule))), None)
+    return next((name for name, rule in static.items() if rule.build().whole), None)
 
 
 class Spreads(NamedTuple):

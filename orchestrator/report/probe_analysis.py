@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import build_policy
 from orchestrator.config.experiment import axes_text
 from orchestrator.difficulty.agreement import (
     Agreement,
@@ -41,7 +40,7 @@ from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from policies import PolicyError, reads_answers
+from policies import PolicyError
 from tasks import OUTCOMES, Prompt
 from tasks.prompt_table import PromptTable
 
@@ -258,7 +257,7 @@ def _policies(
             summary = summarise(
                 table,
                 size,
-                build_policy(cell.rule),
+                cell.rule.build(),
                 cell.seed,
                 cell.probe.settings.samples,
                 # A large pool averages over more prompts.
@@ -269,7 +268,7 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
             continue
         command, note = "", ""
-        if reads_answers(build_policy(cell.rule)):
+        if cell.rule.build().reads_answers:
             note = no_suspects(table)
         if cell.online:
             online = "chooses the prompts of each update among these, during training"

@@ -4,19 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import PolicyEntry, build_online_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from policies import (
     History,
-    OnlinePolicy,
     PolicyError,
-    checked_ids,
-    checked_keep,
-    discards,
-    policy_errors,
 )
-from policies.base import Bools, Rows
-from policies.online import Discards
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:
@@ -45,35 +38,6 @@ def probed_history(subset: pa.Table, *, seed: int, updates: int, group_size: int
     )
 
 
-def next_ids(
-    policy: OnlinePolicy,
-    name: str,
-    history: History,
-    update: int,
-    size: int,
-    missing: int | None = None,
-) -> pa.Array:
-    """The prompt_ids that a policy chooses for an update, or further ones for it.
-
-    `missing`: the number of groups that the update lacks, if that is not `size`.
-    Raises PolicyError where it fails, with its place, and where they are not `size` distinct ids.
-    """
-    history.start(update, size, missing)
-    with policy_errors(policy, name):
-        chosen = policy.next(update, history)
-    return checked_ids(chosen, name, size)
-
-
-def kept_groups(policy: Discards, name: str, correct: Rows, marked: Rows) -> Bools:
-    """Which groups a policy keeps, by their correct and their marked completions, each [groups].
-
-    Raises PolicyError where it fails, with its place, and where it returns anything else.
-    """
-    with policy_errors(policy, name):
-        kept = policy.keep(correct, marked)
-    return checked_keep(kept, name, len(correct))
-
-
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
     """As `check_choices`, of a cell's online policy if it has one."""
     if cell.online is not None:
@@ -86,14 +50,14 @@ def check_choices(online: PolicyEntry, history: History, size: int) -> None:
 
     Raises PolicyError where it cannot.
     """
-    name, policy = online.policy, build_online_policy(online)
-    ids = next_ids(policy, name, history, 1, size)
+    policy = online.build_online()
+    ids = policy.next_ids(history, update=1, size=size)
     unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
     if len(unknown):
-        raise PolicyError(unknown_id(name, str(unknown[0]), len(history.prompt_ids)))
-    if discards(policy):
+        raise PolicyError(unknown_id(policy.name, str(unknown[0]), len(history.prompt_ids)))
+    if policy.discards:
         correct = np.arange(history.group_size + 1)
-        kept_groups(policy, name, correct, np.full(len(correct), history.group_size))
+        policy.keep(correct, np.full(len(correct), history.group_size))
 
 
 def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
+from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
 from orchestrator.difficulty.remedies import few_signals_of
 from orchestrator.difficulty.table import difficulty
 from orchestrator.plugins.counts import counted
@@ -20,7 +20,6 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
-from policies import ScorePolicy, is_whole, needs_of
 from tasks import OUTCOMES
 
 _OWN_TABLE = (
@@ -69,7 +68,7 @@ def select_file(
     if rows is not None and pc.any(rated["short"]).as_py():
         _check_certain(paths[0], rows, rated, request)
     chosen, why = select(rated, request)
-    size = 1 if is_whole(build_policy(rule)) else why["size"]
+    size = 1 if rule.build().whole else why["size"]
     if warning := few_signals_of(rated, size):
         why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
@@ -250,15 +249,15 @@ def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
 
 def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: SubsetRequest) -> None:
     """Refuse a subset that missing samples could still change: the probe stopped early."""
-    policy, samples = build_policy(request.rule), request.samples or 0
+    policy, samples = request.rule.build(), request.samples or 0
     ids = rated["prompt_id"].to_pylist()
     undecided = len(ids)
-    if needs_of(policy) != "all" and isinstance(policy, ScorePolicy):
+    if policy.needs != "all" and policy.scored:
         outcomes: dict[str, dict[int, str]] = {}
         for row in rows.to_pylist():
             outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
         counts = count_outcomes(outcomes, ids, frozenset({"error"}))
-        target = Target(policy, request.size, request.seed)
+        target = Target(policy.scored, request.size, request.seed)
         undecided = len(undecided_rows([target], counts, [""] * len(ids), samples))
     if undecided:
         raise UserError(

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import build_policy
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan, pool_title, training_probes
@@ -22,7 +21,7 @@ from orchestrator.selection.stored import select_for
 from orchestrator.selection.subsets import policy_entry
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store
-from policies import WHOLE_POOL, PolicyError, is_whole
+from policies import WHOLE_POOL, PolicyError
 
 
 def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = None) -> ProbeSpec:
@@ -131,7 +130,7 @@ class PlanProbe:
                 f"subset, such as hard{of}; in your own trainer, use decile.trl.PromptSelector"
             )
         total = len(self.plan.pool(self.spec).train)
-        if is_whole(build_policy(rule)):
+        if rule.build().whole:
             size = total
         elif budget is None:
             variants = self.plan.experiment.variants

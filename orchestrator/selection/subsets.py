@@ -7,26 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.agreement import no_suspects
 from orchestrator.difficulty.remedies import outcomes_of, unread_answers
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from policies import (
-    Policy,
-    PolicyError,
-    Ties,
-    capacity_of,
-    capacity_text,
-    checked_rows,
-    get_policy,
-    is_whole,
-    needs_of,
-    policy_errors,
-    reads_answers,
-    ties_of,
-)
+from policies import BuiltPolicy, PolicyError, Ties, get_policy
 
 _ROWS = 65_536  # read at once
 
@@ -63,33 +50,29 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
     """
     if request.samples is not None:
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
-    policy = build_policy(request.rule)
-    with policy_errors(policy, request.rule.policy):
-        size = request.size
-        if is_whole(policy):
-            size = capacity_of(policy, difficulty)
-        elif bound := narrowest(difficulty, request.match):
-            size = min(size, bound[0])
-            if not size:
-                raise PolicyError(
-                    f"{bound[1]}, so match_sizes leaves no prompt: change this policy"
-                )
-        rows = policy(difficulty, size, np.random.default_rng(request.seed))
-        chosen = checked_rows(rows, request.rule.policy, size, difficulty.num_rows)
-        ties = ties_of(policy, difficulty, chosen)
-        why = {
-            **request.rule.model_dump(),
-            "size": size,
-            "seed": request.seed,
-            "asked": request.size,
-            "ties": ties._asdict() if ties else None,
-        }
-        notes = [no_suspects(difficulty)] if reads_answers(policy) else []
-        if unread := unread_answers(outcomes_of(difficulty.take(pa.array(chosen)))):
-            notes.append(f"of the chosen prompts, {unread}")
-        if notes := [*filter(None, notes)]:
-            why["notes"] = notes
-        return _subset_table(policy, difficulty, chosen, ties), why
+    policy = request.rule.build()
+    size = request.size
+    if policy.whole:
+        size = policy.capacity(difficulty)
+    elif bound := narrowest(difficulty, request.match):
+        size = min(size, bound[0])
+        if not size:
+            raise PolicyError(f"{bound[1]}, so match_sizes leaves no prompt: change this policy")
+    chosen = policy(difficulty, size, np.random.default_rng(request.seed))
+    ties = policy.ties(difficulty, chosen)
+    why = {
+        **request.rule.model_dump(),
+        "size": size,
+        "seed": request.seed,
+        "asked": request.size,
+        "ties": ties._asdict() if ties else None,
+    }
+    notes = [no_suspects(difficulty)] if policy.reads_answers else []
+    if unread := unread_answers(outcomes_of(difficulty.take(pa.array(chosen)))):
+        notes.append(f"of the chosen prompts, {unread}")
+    if notes := [*filter(None, notes)]:
+        why["notes"] = notes
+    return _subset_table(policy, difficulty, chosen, ties), why
 
 
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:
@@ -99,21 +82,19 @@ def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, 
     """
     capacities = []
     for rule in match:
-        policy = build_policy(rule)
-        if not is_whole(policy):
-            with policy_errors(policy, rule.policy):
-                capacity = capacity_of(policy, difficulty)
-                capacities.append((capacity, capacity_text(policy, rule.policy, difficulty)))
+        policy = rule.build()
+        if not policy.whole:
+            capacities.append((policy.capacity(difficulty), policy.capacity_text(difficulty)))
     return min(capacities, default=None)
 
 
 def _subset_table(
-    policy: Policy, difficulty: pa.Table, chosen: np.ndarray, ties: Ties | None
+    policy: BuiltPolicy, difficulty: pa.Table, chosen: np.ndarray, ties: Ties | None
 ) -> pa.Table:
     """The chosen prompts with the reason for each."""
     rows = difficulty.take(pa.array(chosen))
     if ties is None:  # a random policy, or one without scores
-        tied = [needs_of(policy) == "nothing" and not is_whole(policy)] * len(chosen)
+        tied = [policy.at_random] * len(chosen)
     else:
         first = len(chosen) - ties.chosen if ties.pool > ties.chosen else len(chosen)
         tied = [rank >= first for rank in range(len(chosen))]

@@ -189,26 +189,22 @@ def _p(value: float) -> str:
     return "= 1" if round(value, 3) == 1 else "= " + f"{value:.3f}".lstrip("0")
 
 
-def dropped_summary(manifest: Mapping[str, Any]) -> str:
+def dropped_summary(dropped: Mapping[str, Any] | None, cells: Sequence[Mapping[str, Any]]) -> str:
     """One sentence on what a cap left out of a sweep; empty if nothing.
 
-    `manifest` has the sweep's `cells`, each with its axes, and `dropped` from
-    `CellQueue.dropped_json`.
+    `dropped` comes from `CellQueue.dropped_json`; the sweep's cells have their axes.
     """
-    dropped = manifest.get("dropped")
     if not dropped:
         return ""
     ids = set(dropped["cells"])
-    cells = [cell for cell in manifest["cells"] if cell["cell_id"] in ids]
+    left_out = [cell for cell in cells if cell["cell_id"] in ids]
     seeds: dict[str, list[int]] = {}
-    for cell in cells:
+    for cell in left_out:
         name = "/".join([cell["model"], cell["dataset"], *axis_names(cell.get("axes", {}))])
         seeds.setdefault(name, []).append(cell["seed"])
     names = []
     for name, values in seeds.items():
         unique = list(dict.fromkeys(values))
         names.append(f"{noun_for(len(unique), 'seed')} {', '.join(map(str, unique))} of {name}")
-    total = len(manifest["cells"])
-    return (
-        f"{dropped['cap']} leaves out {'; '.join(names)}: {len(cells)} of {counted(total, 'cell')}"
-    )
+    share = f"{len(left_out)} of {counted(len(cells), 'cell')}"
+    return f"{dropped['cap']} leaves out {'; '.join(names)}: {share}"

@@ -12,7 +12,17 @@ MAX_WORD = 200  # characters; a path may be long
 
 
 class UserError(PlainError):
-    """Invalid input: the message says what is wrong, where, and what to write instead."""
+    """Invalid input: the message says what is wrong, where, and what to write instead.
+
+    `code` names the kind of mistake for programs, where it has one.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def shortened(value: Any, limit: int = 80) -> str:

@@ -97,13 +97,9 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "test_hash": cell.test_hash,
             "probe": {**cell.probe.settings.model_dump(mode="json"), "key": cell.probe.key},
             "evaluate": {**baseline, "every": cell.evaluate_every},
-            "grpo": cell.grpo,
-            "lora": cell.lora,
-            "workers": cell.resources.workers,
+            **cell.treatment_settings,
         }
-        | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
-        | ({"refresh": cell.refresh.model_dump()} if cell.refresh else {})
-        | ({"allocation": cell.allocation.model_dump()} if cell.allocation else {})
+        | ({"of": cell.rule.policy} if cell.online else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
 

@@ -18,7 +18,7 @@ class SmallerBatch(RuntimeError):
 
 def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's GRPO settings with the micro-batch that fitted this machine's memory so far."""
-    whole = int(cell.grpo["per_device_train_batch_size"])
+    whole = cell.batch.micro
     size = CellFolder(store, cell.cell_id).micro_batch() or whole
     if size >= whole or whole % size:
         return cell.grpo

@@ -17,24 +17,15 @@ from accelerate.utils import gather_object
 from orchestrator.config.entries import (
     AllocationEntry,
     PolicyEntry,
-    build_allocation,
-    build_online_policy,
 )
-from orchestrator.evaluation.groups import GroupRecorder
-from orchestrator.plugins.user_code import user_errors
-from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
+from orchestrator.evaluation.groups import GroupRecorder, Marked
+from orchestrator.selection.candidates import unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import (
     History,
     PolicyError,
-    at_once_of,
-    checked_kept,
-    discards,
     groups_of,
-    max_draws_of,
-    more_of,
-    times_of,
 )
 from tasks.prompt_table import PromptTable
 
@@ -59,12 +50,12 @@ class Drawn(NamedTuple):
 
     row: TrainingRow
     rollout: Rollout
-    mark: dict[str, Any]
+    mark: Marked
 
 
 Generate = Callable[[Sequence[TrainingRow]], list[Rollout]]  # one rollout for each row
 # An update, the marks of its rollouts, groups contiguous, and G -> the marks with their `reward`.
-Reward = Callable[[int, Sequence[dict[str, Any]], int], list[dict[str, Any]]]
+Reward = Callable[[int, Sequence[Marked], int], list[Marked]]
 
 
 class Generation(NamedTuple):
@@ -101,8 +92,7 @@ class Chooser:
     allocation: AllocationEntry | None = None
 
     def __post_init__(self) -> None:
-        self.name = self.online.policy if self.online else ""
-        self.policy: Any = build_online_policy(self.online) if self.online else None
+        self.policy = self.online.build_online() if self.online else None
         self._known = [0, 0, 0]  # rows of the record that the history has
 
     def batch(
@@ -118,12 +108,12 @@ class Chooser:
             at = self.prompts.rows_of(pa.array(ids, pa.string()))
             prompts = self.choose(update, size) if self.policy else self.prompts.take(at)
             return self._allocated(self.allocation, update, prompts, generate)
-        if not discards(self.policy):
+        if not self.policy or not self.policy.discards:
             return Generation(self._own(self._rows(self.choose(update, size))))
         kept: list[Drawn] = []
         rest: list[Drawn] = []
-        left, g = size * max_draws_of(self.policy), self.history.group_size
-        at_once = at_once_of(self.policy)
+        left, g = size * self.policy.max_draws, self.history.group_size
+        at_once = self.policy.at_once
         while missing := size - len(kept) // g:
             self._learn()
             fresh = int(np.count_nonzero(self.history.fresh(update)))  # not drawn for this update
@@ -135,7 +125,7 @@ class Chooser:
             left -= count
         # TRL's batches have one size: groups that are not trained on fill it, and are masked.
         batch = [*kept, *rest][: size * g]
-        rewards = fill_unmarked([each.mark["reward"] for each in batch], g)
+        rewards = fill_unmarked([each.mark.reward for each in batch], g)
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
         flags = [number < len(kept) // g for number in range(size)]
         return Generation(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
@@ -145,13 +135,13 @@ class Chooser:
     ) -> Generation:
         """A generation of these prompts, among which the allocation divides its rollouts."""
         self._learn()
-        allocation, name, g = build_allocation(entry), entry.rule, self.history.group_size
-        total = len(prompts) * g * times_of(allocation)
+        allocation, g = entry.build(), self.history.group_size
+        total = len(prompts) * g * allocation.times
         rows = self.prompts.rows_of(prompts.column("prompt_id"))
         groups = groups_of(self.history, rows, total)
         drawn: list[list[Drawn]] = [[] for _ in prompts]
         while groups.left:
-            more = more_of(allocation, name, groups)
+            more = allocation.more(groups)
             new = [
                 self.row(prompt) | {"number": number}
                 for prompt, own, count in zip(prompts, drawn, more.tolist(), strict=True)
@@ -162,7 +152,7 @@ class Chooser:
             each = map(Drawn, new, rollouts, marks)
             for own, count in zip(drawn, more.tolist(), strict=True):
                 own += islice(each, count)
-            correct = [sum(d.mark["outcome"] == "correct" for d in own) for own in drawn]
+            correct = [sum(d.mark.outcome == "correct" for d in own) for own in drawn]
             groups = groups._replace(
                 drawn=groups.drawn + more,
                 correct=np.array(correct),
@@ -173,37 +163,36 @@ class Chooser:
         sizes = []
         for own in drawn:
             marks = self.reward(update, [each.mark for each in own], len(own))
-            filled = fill_unmarked([mark["reward"] for mark in marks], len(own))
-            kept = np.ones(len(own), dtype=bool)
-            if keep := getattr(allocation, "keep", None):
-                with user_errors(f"allocation {name!r}", PolicyError, allocation):
-                    kept = checked_kept(keep(np.array(filled), g), name, len(own), g)
+            filled = fill_unmarked([mark.reward for mark in marks], len(own))
+            kept = allocation.keep(np.array(filled), g)
             trained, rest = (list(compress(marks, part)) for part in (kept, ~kept))
             self.groups.add(update, trained, len(trained))
             if rest:
                 self.groups.add(update, rest, len(rest), discarded=True)
             batch += compress(own, kept)
-            rewards += fill_unmarked([mark["reward"] for mark in trained], len(trained))
+            rewards += fill_unmarked([mark.reward for mark in trained], len(trained))
             sizes.append(len(trained))
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
         return Generation(rows_of_all, [d.rollout for d in batch], None, sizes)
 
     def choose(self, update: int, size: int, missing: int | None = None) -> PromptTable:
         """`size` prompts for an update, or further ones for it, which lacks `missing` (or size)."""
+        assert self.policy, "without an online policy, TRL's loader chooses"
+        policy = self.policy
         self._learn()
 
         def decide() -> list[str]:  # by one worker: a user's policy may not be deterministic
-            ids = next_ids(self.policy, self.name, self.history, update, size, missing)
+            ids = policy.next_ids(self.history, update, size, missing)
             return [str(prompt_id) for prompt_id in ids.to_pylist()]
 
         ids = self.workers.from_first(decide)
         rows = self.prompts.rows_of(pa.array(ids, pa.string()))
         for prompt_id, row in zip(ids, rows.tolist(), strict=True):
             if row < 0:
-                raise PolicyError(unknown_id(self.name, prompt_id, len(self.prompts)))
+                raise PolicyError(unknown_id(policy.name, prompt_id, len(self.prompts)))
             if self.history.last_update[row] == update:
                 raise PolicyError(
-                    f"policy {self.name!r} returned prompt {prompt_id!r:.80} twice for update "
+                    f"policy {policy.name!r} returned prompt {prompt_id!r:.80} twice for update "
                     f"{update}: leave out those with history.last_update == update"
                 )
         return self.prompts.take(rows)
@@ -246,14 +235,13 @@ class Chooser:
         rewarded = self.reward(update, [each.mark for each in drawn], g)
         drawn = [each._replace(mark=mark) for each, mark in zip(drawn, rewarded, strict=True)]
         groups = [drawn[start : start + g] for start in range(0, len(drawn), g)]
-        outcomes = [[each.mark["outcome"] for each in group] for group in groups]
+        outcomes = [[each.mark.outcome for each in group] for group in groups]
         marked = np.array([g - each.count("error") for each in outcomes])
         correct = np.array([each.count("correct") for each in outcomes])
 
         def decide() -> list[bool]:
-            assert discards(self.policy)
-            kept = kept_groups(self.policy, self.name, correct, marked)
-            return [bool(keep) for keep in kept]
+            assert self.policy, "only online policies discard groups"
+            return [bool(keep) for keep in self.policy.keep(correct, marked)]
 
         flags = self.workers.from_first(decide)
         for group, keep in zip(groups, flags, strict=True):

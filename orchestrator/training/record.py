@@ -142,7 +142,7 @@ def _optional_entries(cell: Cell, groups: GroupRecorder) -> dict[str, float]:
 
 def pulls_to_base(cell: Cell) -> bool:
     """Whether a dead group still moves the weights, by the KL term (TRL issue 5588)."""
-    return float(cell.grpo.get("beta", 0.0)) > 0 and not cell.mask_dead_groups
+    return cell.grpo_settings.beta > 0 and not cell.mask_dead_groups
 
 
 def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:

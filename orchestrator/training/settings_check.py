@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from cluster.actors import run_in_worker
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment, Resources
+from orchestrator.config.problems import Problem
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage import user_cache
 from orchestrator.storage.errors import UserError
@@ -24,6 +25,7 @@ from orchestrator.storage.proof import canonical_hash
 
 ACCEPTED = "accepted_settings.json"  # hash -> when it was accepted
 MAX_ACCEPTED = 1_000
+LIBRARIES = {"grpo": "trl", "lora": "peft"}
 # What the libraries raise for a setting that they do not accept, or whose package is missing.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)
 
@@ -114,8 +116,9 @@ def setting_error(
     setting = places[min(places)] if places else None
     message = f"{message}: change it, or leave it out"
     if setting == "target_modules" and of_model:
-        return source.error(message, "models", model, setting)
-    return source.error(message, "experiments", name, section, *([setting] if setting else []))
+        return source.error(Problem("refused-by-peft", message, "models", model, setting))
+    path = ("experiments", name, section, *([setting] if setting else []))
+    return source.error(Problem(f"refused-by-{LIBRARIES[section]}", message, *path))
 
 
 def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:

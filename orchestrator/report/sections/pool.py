@@ -147,7 +147,7 @@ def pool_section(pool: PoolOutcomes) -> Section:
     blocks: list[Block] = [Paragraph(pool.missing)]
     if pool.table is not None:
         samples = pool.spec.settings.samples
-        blocks = [Paragraph(ADAPTIVE)] * pool.stops_early
+        blocks = [Paragraph(ADAPTIVE)] if pool.stops_early else []
         blocks.append(pool_figures(pool.title, pool.table, samples, pool.subsets))
     return Section(anchor, f"Difficulty: {pool.title}", tuple(blocks))
 

@@ -414,12 +414,12 @@ def results(rows: Sequence[Row]) -> Table:
     """Every cell by itself."""
     swept = list(dict.fromkeys(axis for row in rows for axis in row.cell.swept))
     discards = any(row.result.learnable_drawn_pct is not None for row in rows)
-    of_drawn = ("of drawn", "rollouts", "discarded %") * discards
+    of_drawn = ("of drawn", "rollouts", "discarded %") if discards else ()
     noisy = any(row.mislabeled is not None for row in rows)
     head = (
         *("model", "dataset", "policy", "seed", *swept, "accuracy", "gain in points [95 %]"),
         *("learnable %", *of_drawn, "updates", "generated tokens", "seconds", "tied at cutoff"),
-        *("wrong golds",) * noisy,
+        *(("wrong golds",) if noisy else ()),
     )
     drawn = (
         " Learnable % is the share of live groups among those trained on; of drawn: among all that "
@@ -464,8 +464,7 @@ def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tupl
         f"{ledger.generated_tokens:,}",
         f"{ledger.seconds:.0f}",
         ties_text(**row.ties) if row.ties else NONE,
-        *((NONE if row.mislabeled is None else str(row.mislabeled),) * noisy),
-    )
+    ) + ((NONE if row.mislabeled is None else str(row.mislabeled),) if noisy else ())
 
 
 def ledgers(rows: Sequence[Row]) -> Table:
@@ -549,8 +548,13 @@ def groups(families: Sequence[Family]) -> Table:
     return Table(
         "Live and dead groups",
         (
-            *("model and data", "policy", *SPLIT, *(("rewards differ", "phantom") * shaped)),
-            *(("live of drawn", "discarded") * discards),
+            *(
+                "model and data",
+                "policy",
+                *SPLIT,
+                *(("rewards differ", "phantom") if shaped else ()),
+            ),
+            *(("live of drawn", "discarded") if discards else ()),
             *("live tokens", "dead updates", "KL only"),
         ),
         body,
@@ -630,11 +634,11 @@ def claims(results: Sequence[ClaimResult], caption: str) -> Claims:
     head = ("claim", "cells", "verdict", "measured [95 %]", "sample")
     return Claims(
         "Claims",
-        (*head, *(("published",) * published), "why"),
+        (*head, *(("published",) if published else ()), "why"),
         [
             (
                 *(r.text, r.cells or NONE, r.verdict, f"{r.value} {r.interval}".strip()),
-                *(r.sample, *((r.paper,) * published), f"{r.limits}; {r.declared}"),
+                *(r.sample, *((r.paper,) if published else ()), f"{r.limits}; {r.declared}"),
             )
             for r in results
         ],

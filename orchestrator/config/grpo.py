@@ -1,4 +1,4 @@
-"""How TRL divides GRPO into generations, micro-batches and updates. Pure."""
+"""What Decile reads of TRL's GRPO settings, and how TRL divides them into updates. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,6 +6,40 @@ from math import ceil
 from typing import Any, Self
 
 from orchestrator.plugins.counts import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpoSettings:
+    """The settings of TRL's GRPOConfig that Decile reads; all others only pass to TRL as written.
+
+    Defaults are TRL's. What has none is among Decile's own (`library_settings.GRPO_DEFAULTS`).
+    """
+
+    max_steps: int
+    save_steps: int
+    num_generations: int
+    per_device_train_batch_size: int
+    gradient_accumulation_steps: int
+    max_completion_length: int
+    temperature: float
+    top_p: float
+    top_k: int | None
+    num_iterations: int = 1
+    steps_per_generation: int | None = None
+    generation_batch_size: int | None = None
+    beta: float = 0.0
+    top_entropy_quantile: float = 1.0
+    entropy_coef: float = 0.0
+    multi_objective_aggregation: str = "sum_then_normalize"
+    gradient_checkpointing: bool | None = None
+    """None: on GPUs, see `training.trainer.grpo_config`."""
+    optim: str = "adamw_torch_fused"
+    use_vllm: bool = False
+
+    @classmethod
+    def of(cls, grpo: Mapping[str, Any]) -> Self:
+        """Of all settings, Decile's defaults filled in."""
+        return cls(**{name: grpo[name] for name in cls.__dataclass_fields__ if name in grpo})
 
 
 @dataclass(frozen=True)
@@ -26,18 +60,21 @@ class GrpoBatch:
     workers: int = 1
 
     @classmethod
-    def of(cls, grpo: Mapping[str, Any], workers: int) -> Self:
-        """The batch of TRL's settings, defaults filled in."""
-        micro, accumulated = (
-            grpo["per_device_train_batch_size"],
-            grpo["gradient_accumulation_steps"],
+    def of(cls, grpo: GrpoSettings, workers: int) -> Self:
+        """The batch of an experiment's or a cell's settings."""
+        micro, accumulated = grpo.per_device_train_batch_size, grpo.gradient_accumulation_steps
+        per_generation: float = grpo.steps_per_generation or accumulated
+        if grpo.generation_batch_size:
+            per_generation = grpo.generation_batch_size / (micro * workers)
+        return cls(
+            micro=micro,
+            accumulated=accumulated,
+            per_generation=per_generation,
+            iterations=grpo.num_iterations,
+            group_size=grpo.num_generations,
+            updates=grpo.max_steps,
+            workers=workers,
         )
-        per_generation = grpo.get("steps_per_generation") or accumulated
-        if size := grpo.get("generation_batch_size"):
-            per_generation = size / (micro * workers)
-        iterations = grpo.get("num_iterations", 1)
-        group_size, updates = grpo["num_generations"], grpo["max_steps"]
-        return cls(micro, accumulated, per_generation, iterations, group_size, updates, workers)
 
     @property
     def completions(self) -> int:

@@ -1,0 +1,171 @@
+"""What an experiment names, and whether it works together: checked when the file is read. Pure.
+
+What depends on the prompts of a pool is checked by `planning.checks`.
+"""
+
+import numpy as np
+
+from orchestrator.config.claims import resolved_claim
+from orchestrator.config.corrections import one_of
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.problems import Problem, below
+from orchestrator.config.schema import Config
+from orchestrator.storage.errors import shortened
+from policies import Groups, PolicyError
+from tasks import TaskError
+
+
+def check_references(config: Config) -> None:
+    """Raise the first Problem of any experiment."""
+    for name, experiment in config.experiments.items():
+        with below("experiments", name):
+            _check_names(config, experiment)
+            for axes, variant in experiment.variants:
+                with below(axes=axes):
+                    for check in VARIANT_CHECKS:
+                        check(config, variant)
+            for index, claim in enumerate(experiment.claims):
+                with below("claims", index):
+                    resolved_claim(claim, experiment)
+
+
+def _check_names(config: Config, experiment: Experiment) -> None:
+    """The models, data sets and policies of the grid exist."""
+    grid = experiment.grid
+    for index, model in enumerate(grid.model):
+        if model not in config.models:
+            known = one_of([*config.models], model)
+            message = f"unknown model {shortened(model)}: write {known}"
+            raise Problem("unknown-model", message, "grid", "model", index)
+    for index, dataset in enumerate(grid.dataset):
+        with below("grid", "dataset", index):
+            _check_dataset(config, dataset)
+    for index, policy in enumerate(grid.policy):
+        try:
+            config.policy(policy)
+        except PolicyError as error:
+            raise Problem("unknown-policy", str(error), "grid", "policy", index) from error
+
+
+def _check_dataset(config: Config, name: str) -> None:
+    try:
+        config.dataset(name)
+    except TaskError as error:
+        raise Problem("unknown-dataset", str(error)) from error
+
+
+def _check_test_sets(config: Config, experiment: Experiment) -> None:
+    """The out-of-distribution test sets exist."""
+    for index, dataset in enumerate(experiment.evaluate.ood):
+        with below("evaluate", "ood", index):
+            _check_dataset(config, dataset)
+
+
+def _check_quantization(config: Config, experiment: Experiment) -> None:
+    """A model that is loaded in 4 bits is not quantized by the engine as well."""
+    for block, engine_args in (
+        ("probe", experiment.probe.engine_args),
+        ("evaluate", experiment.evaluate.engine_args),
+    ):
+        for index, model in enumerate(experiment.grid.model):
+            if config.models[model].load_in_4bit and "quantization" in engine_args:
+                message = (
+                    f"model {model!r} is loaded in 4 bits: remove "
+                    f"{block}.engine_args.quantization, or remove load_in_4bit"
+                )
+                raise Problem("quantized-twice", message, "grid", "model", index)
+
+
+def _check_online_policies(config: Config, experiment: Experiment) -> None:
+    """Policies that choose the prompts of every update can do so."""
+    for index, policy in enumerate(experiment.grid.policy):
+        with below("grid", "policy", index):
+            _check_online_policy(config, experiment, policy)
+
+
+def _check_online_policy(config: Config, experiment: Experiment, policy: str) -> None:
+    online = config.policy(policy).parts[1]
+    if online is None:
+        return
+    workers = experiment.resources.workers
+    if experiment.batch.updates_per_generation != 1:
+        raise Problem(
+            "several-updates-per-choice",
+            f"policy {policy!r} chooses the prompts of every update, which needs a generation per "
+            "update: leave out grpo.steps_per_generation, grpo.generation_batch_size and "
+            "grpo.num_iterations",
+        )
+    if not online.build_online().discards:
+        return
+    if by_trl := experiment.why_trl_draws:
+        raise Problem(
+            "discards-need-decoder",
+            f"policy {policy!r} discards rollouts, which needs those of Decile's decoder: "
+            f"leave out {by_trl}",
+        )
+    if experiment.batch.group_size % workers:
+        raise Problem(
+            "group-among-workers",
+            f"policy {policy!r} shares every group among the workers: write a "
+            f"grpo.num_generations that is a multiple of resources.workers ({workers})",
+        )
+
+
+def _check_allocation(config: Config, experiment: Experiment) -> None:
+    """The completions of an update can be divided under these settings."""
+    with below("allocation"):
+        _check_division(config, experiment)
+
+
+def _check_division(config: Config, experiment: Experiment) -> None:
+    if (rule := experiment.allocation_entry) is None:
+        return
+    batch, allocation = experiment.batch, rule.build()
+    needs = f"allocation {rule.rule!r} needs"
+    if batch.workers > 1:
+        message = f"{needs} one worker: write resources: {{workers: 1}}, or allocation: uniform"
+        raise Problem("allocation-needs-one-worker", message)
+    if by_trl := experiment.why_trl_draws:
+        message = f"{needs} rollouts of Decile's decoder: leave out {by_trl}"
+        raise Problem("allocation-needs-decoder", message)
+    if batch.updates_per_generation != 1:
+        raise Problem(
+            "several-updates-per-division",
+            f"{needs} a generation per update: leave out grpo.steps_per_generation, "
+            "grpo.generation_batch_size and grpo.num_iterations",
+        )
+    if experiment.grpo_settings.multi_objective_aggregation != "sum_then_normalize":
+        message = f"{needs} grpo.multi_objective_aggregation: sum_then_normalize, or leave it out"
+        raise Problem("allocation-needs-sums", message)
+    for policy in experiment.grid.policy:
+        online = config.policy(policy).parts[1]
+        if online and online.build_online().discards:
+            raise Problem(
+                "discards-and-divides",
+                f"policy {policy!r} discards groups, and allocation {rule.rule!r} divides those of "
+                "an update: write one of the two",
+            )
+    # The rule once divides an update of prompts that are unknown, never, half and always solved:
+    # options that cannot share out the rollouts of an update show here.
+    rates = np.resize([np.nan, 0.0, 0.5, 1.0], batch.prompts_per_update)
+    no_counts = np.zeros(len(rates), np.int64)
+    groups = Groups(
+        rate=np.nan_to_num(rates, nan=0.5),
+        last=rates,
+        drawn=no_counts,
+        correct=no_counts,
+        left=batch.completions * allocation.times,
+        size=batch.group_size,
+    )
+    try:
+        allocation.more(groups)
+    except PolicyError as error:
+        raise Problem("invalid-division", str(error)) from error
+
+
+VARIANT_CHECKS = (
+    _check_test_sets,
+    _check_quantization,
+    _check_online_policies,
+    _check_allocation,
+)

@@ -1,0 +1,77 @@
+"""The whole of experiments.yaml: its blocks, and what the names in an experiment stand for.
+
+Every model forbids unknown keys, and every message says what is wrong and what to write instead.
+"""
+
+import re
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.problems import Problem
+from orchestrator.storage.errors import shortened
+from policies import PolicyError, policy_parts
+from tasks import find_task
+
+# Names become file names in the storage, and stand in claims, metrics and figures.
+_NAME = re.compile(r"(?!.*\.\.)\w[\w.+-]{0,79}")
+
+
+class Config(Settings):
+    """experiments.yaml: a catalogue of named sweeps."""
+
+    storage: str = "./runs"
+    """Where results are stored: a folder, or a URI that pyarrow supports (s3://…, gs://…)."""
+    models: dict[str, ModelEntry] = Field(min_length=1)
+    """Base models by name."""
+    datasets: dict[str, DatasetEntry] = Field(default_factory=dict)
+    """Tasks with options, by name; a task with default options needs no entry."""
+    policies: dict[str, PolicyEntry] = Field(default_factory=dict)
+    """Policies with options, by name; a policy with default options needs no entry."""
+    experiments: dict[str, Experiment] = Field(min_length=1)
+    """Sweeps by name."""
+
+    @field_validator("models", "datasets", "policies", "experiments")
+    @classmethod
+    def _valid_names(cls, entries: dict[str, Any]) -> dict[str, Any]:
+        for name in entries:
+            if not _NAME.fullmatch(name):
+                raise Problem(
+                    "invalid-name",
+                    f"{shortened(name)} is not a valid name: write at most 80 characters, letters, "
+                    "digits and . _ - +, with no leading sign and no ..",
+                    name,
+                )
+        return entries
+
+    def policy(self, name: str) -> PolicyEntry:
+        """The entry of that name, or the policy of that name with default options.
+
+        Raises PolicyError.
+        """
+        if name in self.policies:
+            return self.policies[name]
+        try:
+            policy_parts(name, {})
+        except PolicyError as error:
+            if self.policies:
+                raise PolicyError(f"{error} (policies: {', '.join(self.policies)})") from error
+            raise
+        return PolicyEntry(policy=name)
+
+    def dataset(self, name: str) -> DatasetEntry:
+        """The entry of that name, or the task of that name with default options.
+
+        Raises TaskError.
+        """
+        if name not in self.datasets:
+            find_task(name)
+            return DatasetEntry(task=name)
+        return self.datasets[name]
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the file, with which editors complete and check it (kept in docs/)."""
+    return Config.model_json_schema()

@@ -1,0 +1,173 @@
+"""What the prompts of a pool have to allow, before anything is sampled. Pure.
+
+What needs no prompts is checked by `config.references`; what needs a library to construct its
+objects, by `training.settings_check`.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.problems import Problem, below
+from orchestrator.planning.pools import Pool
+from orchestrator.planning.resolve import Resolved
+from orchestrator.plugins.counts import counted
+from orchestrator.sampling.recorded import missing_responses, recorded_rows
+from policies import PolicyError
+from tasks import TaskError
+from tasks.prompt_table import PromptTable
+from tasks.reward_functions import reward_function
+
+
+def check_pool(pool: Pool, *, training: bool) -> None:
+    """Raise Problem for a pool without test questions, or without prompts where it has to train."""
+    with below("datasets", pool.dataset.name):
+        if training and not pool.train:
+            raise Problem("no-training-prompts", _why_empty(pool))
+        if not pool.test:
+            message = "its test set is empty: accuracy cannot be measured"
+            raise Problem("no-test-questions", message)
+
+
+def _why_empty(pool: Pool) -> str:
+    if pool.dropped_prompts:
+        duplicates = " or near duplicates of them" if pool.dataset.drop_overlap else ""
+        return (
+            f"has no training prompts left, because all {pool.dropped_prompts:,} are test "
+            f"questions{duplicates}: use different questions for training and test"
+        )
+    if left_out := [note for note in pool.notes if note.startswith("train: ")]:
+        return f"has no training prompts left: {'; '.join(left_out)}"
+    return "has no training prompts: it is for evaluation only"
+
+
+def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
+    """Raise Problem where no subset of a pool can be trained on as an experiment says."""
+    capacities = _known_capacities(resolved.policies, pool.train)
+    for axes, variant in experiment.variants:
+        with below("datasets", pool.dataset.name, axes=axes):
+            _check_episodes(variant, resolved, pool)
+        with below("experiments", name, axes=axes):
+            _check_budget(variant, resolved, len(pool.train))
+            _check_capacities(variant, len(pool.train), capacities)
+            _check_rewards(variant, pool)
+
+
+def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
+    """A task of several turns can be played under these settings."""
+    if not pool.task.environment:
+        return
+    if any(model.recorded for model in resolved.models.values()):
+        message = "has several turns, and a recorded model has one answer: leave that model out"
+        raise Problem("episodes-of-a-recording", message)
+    if experiment.probe.stop:
+        message = "has several turns, which end with the model's end token: leave probe.stop out"
+        raise Problem("episodes-with-stop", message)
+    for block, engine_args in (
+        ("probe", experiment.probe.engine_args),
+        ("evaluate", experiment.evaluate.engine_args),
+    ):
+        if engine_args.get("api") == "chat":
+            raise Problem(
+                "episodes-by-chat",
+                "has several turns, whose prompts are token ids: write "
+                f"{block}.engine_args: {{api: completions}}",
+            )
+    if by_trl := experiment.why_trl_draws:
+        message = f"has several turns, which Decile plays in training as well: leave out {by_trl}"
+        raise Problem("episodes-need-decoder", message)
+
+
+def _check_budget(experiment: Experiment, resolved: Resolved, total: int) -> None:
+    """The budget fits a pool of `total` prompts.
+
+    No prompt is repeated where an online policy chooses from a subset of this size, or where an
+    allocation divides an update's rollouts among its prompts.
+    """
+    size = experiment.subset_size(total)
+    if not 0 < size <= total:
+        raise Problem(
+            "budget-exceeds-pool",
+            f"budget {experiment.budget} selects {counted(size, 'prompt')} from a pool of {total}: "
+            f"write a share up to 1.0 or a count up to {total}",
+            "budget",
+        )
+    parts = [entry.parts for entry in resolved.policies.values()]
+    chosen = any(online and not rule.build().whole for rule, online in parts)
+    divided = experiment.allocation_entry is not None
+    repeats = isinstance(experiment.budget, int) and not (chosen or divided)
+    if problem := experiment.batch.problem(size, repeats=repeats):
+        message = f"budget {experiment.budget} selects {problem}"
+        raise Problem("budget-does-not-fill-updates", message, "budget")
+
+
+def _known_capacities(
+    policies: Mapping[str, PolicyEntry], train: PromptTable
+) -> list[tuple[int, str]]:
+    """The capacities that need no probe, those of tiers, as numbers and in words."""
+    table = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
+    capacities = []
+    for rule, _ in (entry.parts for entry in policies.values()):
+        policy = rule.build()
+        if policy.at_random:
+            # A policy of the user's own may read other columns: it is checked after the probe.
+            with suppress(PolicyError):
+                capacities.append((policy.capacity(table), policy.capacity_text(table)))
+    return capacities
+
+
+def _check_capacities(
+    experiment: Experiment, total: int, capacities: list[tuple[int, str]]
+) -> None:
+    """Policies can fill the budget, or with match_sizes an update."""
+    size = experiment.subset_size(total)
+    capacity, text = min(capacities, default=(size, ""))
+    if capacity >= size:
+        return
+    if not experiment.match_sizes:
+        raise Problem(
+            "budget-exceeds-policy",
+            f"budget {experiment.budget} selects {counted(size, 'prompt')}, and {text}: write a "
+            "smaller budget, match_sizes: true, or another policy",
+            "budget",
+        )
+    if problem := experiment.batch.problem(capacity):
+        message = f"{text}, so match_sizes selects {problem}"
+        raise Problem("matched-size-does-not-fill-updates", message, "match_sizes")
+
+
+def _check_rewards(experiment: Experiment, pool: Pool) -> None:
+    """The prompts have the columns that reward functions need."""
+    first = pool.train[:1]
+    columns = json.loads(first[0].info or "{}") if len(first) else {}
+    for function in experiment.reward_functions:
+        try:
+            reward_function(function).check_columns(
+                (*columns, pool.task.answer_name), f"dataset {pool.dataset.name}"
+            )
+        except TaskError as error:
+            message = f"{error}: name others in the dataset's option columns"
+            raise Problem("reward-lacks-column", message, "reward") from error
+
+
+def check_recordings(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> None:
+    """Raise Problem where a recorded model lacks responses to the prompts of a pool."""
+    samples = max(variant.settings.probe.samples for variant in experiment.variants)
+    for model in resolved.models.values():
+        if not model.recorded:
+            continue
+        with below("models", model.name):
+            try:
+                rows = recorded_rows(Path(model.location))
+            except TaskError as error:
+                raise Problem("invalid-recording", str(error)) from error
+            for name in resolved.datasets:
+                questions = [prompt.question for prompt in pools[name].train]
+                if missing := missing_responses(rows, questions, samples):
+                    message = f"{model.location} {missing} (dataset {name})"
+                    raise Problem("missing-responses", message)

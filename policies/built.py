@@ -1,0 +1,193 @@
+"""Policies and allocations with their options, as the rest of Decile uses them.
+
+A user's own is a function or an object of any class: what it does not declare has its default here,
+what it raises becomes a PolicyError with its place, and what it returns is checked.
+"""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.plugins.counts import counted
+from orchestrator.plugins.user_code import user_errors
+from policies.allocation import Groups, checked_kept, checked_more
+from policies.base import (
+    Bools,
+    End,
+    Floats,
+    Needs,
+    PolicyError,
+    Rows,
+    ScorePolicy,
+    Ties,
+    checked_rows,
+)
+from policies.online import MAX_DRAWS, History, OnlinePolicy, checked_ids, checked_keep
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was built under a name, which messages give."""
+
+    name: str
+    rule: Any
+    kind: ClassVar[str] = "policy"
+
+    @property
+    def needs(self) -> Needs:
+        """What of the probe it uses; `all` if it does not declare it."""
+        return cast(Needs, getattr(self.rule, "needs", "all"))
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn what a user's code raises into a PolicyError with the place.
+
+        A bug of a built-in policy keeps its traceback.
+        """
+        return user_errors(f"{self.kind} {self.name!r}", PolicyError, self.rule)
+
+    def change_towards(self, end: End) -> str:
+        """What to change in its options for prompts nearer to this end; empty: its name."""
+        return str(getattr(self.rule, "easier" if end == "easy" else "harder", ""))
+
+
+class BuiltPolicy(Built):
+    """A policy that selects a subset before training."""
+
+    @property
+    def scored(self) -> ScorePolicy | None:
+        """The rule if it ranks rows by scores."""
+        return self.rule if isinstance(self.rule, ScorePolicy) else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it selects every eligible row, whatever the size."""
+        return bool(getattr(self.rule, "whole", False))
+
+    @property
+    def at_random(self) -> bool:
+        """Whether only chance decides among eligible rows."""
+        return self.needs == "nothing" and not self.whole
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it uses the column `suspected`, for which the samples' answers are read."""
+        return bool(getattr(self.rule, "reads_answers", False))
+
+    @property
+    def reads_questions(self) -> bool:
+        """Whether it uses the column `question`, the prompts' texts."""
+        return bool(getattr(self.rule, "reads_questions", False))
+
+    def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
+        """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
+        with self.errors():
+            rows = self.rule(difficulty, size, rng)
+            if self.whole:
+                size = np.size(rows)
+            return checked_rows(rows, self.name, size, difficulty.num_rows)
+
+    def eligible(self, difficulty: pa.Table) -> Bools:
+        """One boolean per row: whether it may be selected. By default, every row."""
+        eligible = getattr(self.rule, "eligible", None)
+        if eligible is None:
+            return np.ones(difficulty.num_rows, dtype=bool)
+        with self.errors():
+            return np.asarray(eligible(difficulty))
+
+    def capacity(self, difficulty: pa.Table) -> int:
+        """The number of eligible rows."""
+        return int(np.count_nonzero(self.eligible(difficulty)))
+
+    def capacity_text(self, difficulty: pa.Table) -> str:
+        """The number in words: `band has 3 of 40 prompts with a pass rate from …`."""
+        holds = self.scored.holds(difficulty) if self.scored else "that it may select"
+        return (
+            f"{self.name} has {self.capacity(difficulty)} of "
+            f"{counted(difficulty.num_rows, 'prompt')} {holds}"
+        )
+
+    def ties(self, difficulty: pa.Table, chosen: Rows) -> Ties | None:
+        """The ties at the cutoff; None for policies without scores and for `random`."""
+        ties = getattr(self.rule, "ties", None)
+        if ties is None:
+            return None
+        with self.errors():
+            return cast(Ties | None, ties(difficulty, chosen))
+
+
+class BuiltOnlinePolicy(Built):
+    """A policy that chooses the prompts of every update during training."""
+
+    @property
+    def discards(self) -> bool:
+        """Whether it may discard groups that were drawn."""
+        return callable(getattr(self.rule, "keep", None))
+
+    @property
+    def max_draws(self) -> int:
+        """How many times the prompts of an update are drawn at most."""
+        return int(getattr(self.rule, "max_draws", MAX_DRAWS)) if self.discards else 1
+
+    @property
+    def at_once(self) -> int:
+        """How many times the prompts that an update lacks are drawn at once."""
+        return int(getattr(self.rule, "at_once", 1)) if self.discards else 1
+
+    def next_ids(
+        self, history: History, update: int, size: int, missing: int | None = None
+    ) -> pa.Array:
+        """The distinct prompt_ids that it chooses for an update, or further ones for it.
+
+        `missing`: the number of groups that the update lacks, if that is not `size`.
+        """
+        history.start(update, size, missing)
+        with self.errors():
+            chosen = self.rule.next(update, history)
+        return checked_ids(chosen, self.name, size)
+
+    def keep(self, correct: Rows, marked: Rows) -> Bools:
+        """Which groups it keeps, by their correct and their marked completions, each [groups]."""
+        with self.errors():
+            kept = self.rule.keep(correct, marked)
+        return checked_keep(kept, self.name, len(correct))
+
+    def change_towards(self, end: End) -> str:
+        """As above; by default, to choose from a subset nearer to this end."""
+        attribute = "easier" if end == "easy" else "harder"
+        return str(getattr(self.rule, attribute, getattr(OnlinePolicy, attribute)))
+
+
+class BuiltAllocation(Built):
+    """What divides the completions of an update among its prompts."""
+
+    kind: ClassVar[str] = "allocation"
+
+    @property
+    def discards(self) -> bool:
+        """Whether some of the completions drawn may not be trained on."""
+        return callable(getattr(self.rule, "keep", None))
+
+    @property
+    def times(self) -> int:
+        """How many times the completions that an update trains on are drawn for it."""
+        return int(self.rule.times) if self.discards else 1
+
+    def more(self, groups: Groups) -> Rows:
+        """The further completions of each prompt [P] that it hands out.
+
+        Raises PolicyError where it hands out none or more than are left, and where a prompt has
+        fewer than two in the end.
+        """
+        with self.errors():
+            values = np.asarray(self.rule(groups))
+        return checked_more(values, self.name, groups)
+
+    def keep(self, rewards: Floats, size: int) -> Bools:
+        """Which of a prompt's completions to train on, `size` of them where it discards any."""
+        if not self.discards:
+            return np.ones(len(rewards), dtype=bool)
+        with self.errors():
+            return checked_kept(self.rule.keep(rewards, size), self.name, len(rewards), size)
