@@ -9,14 +9,13 @@ from orchestrator.cost.caps import UsageMeter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import SweepManifest
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
 
 def usage_meter(experiment: str, store: Store) -> UsageMeter:
     """A meter that continues from the earlier runs of an experiment."""
-    manifest = store.read_json("sweeps", f"{experiment}.json", kind=SweepManifest) or {}
+    manifest = store.read_json("sweeps", f"{experiment}.json") or {}
     return UsageMeter(manifest.get("spent"))
 
 
@@ -25,7 +24,7 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
 
     Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
-    previous = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
+    previous = store.read_json("sweeps", f"{plan.name}.json") or {}
     claims = previous.get("claims", {})
     now: dict[str, Any] = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}
     if any(text not in claims for text in plan.experiment.claims):
@@ -50,7 +49,7 @@ def changed_settings(
 
     Compared are cells with the same axes. Cells that no trial has ever started are left out.
     """
-    manifest = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     last = {_axes(entry): entry["cell_id"] for entry in manifest.get("cells", ())}
     changes: dict[str, dict[str, tuple[Any, Any]]] = {}
     for cell in cells:

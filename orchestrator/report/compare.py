@@ -325,15 +325,13 @@ def families(
     """Rows by every axis but policy and seed, compared; in the order in which they first appear.
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
-    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
-    policy with a cell that was stopped early is not compared: its other seeds would favour it. Of
+    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. Of
     policies with the same prompts, one is compared: each comparison makes Holm's correction larger.
     `spreads` (by `settings_key`): how much results vary between seeds.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        if not row.policy_stopped:
-            groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
+        groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
     uncorrected = [
         _family(group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
         for group in groups.values()

@@ -118,11 +118,6 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
     return MeanSquares(seed, item, rest, seeds, items)
 
 
-def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
-    """Half the interval of the mean; with one seed only items count."""
-    return _half_width(_parts(squares, squares.items - 1), level)
-
-
 def _parts(squares: MeanSquares, item_df: float) -> list[VarianceComponent]:
     return [(squares.seed_part, squares.seeds - 1), (squares.item_part, item_df)]
 

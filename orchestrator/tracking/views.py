@@ -129,7 +129,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
     Without the grid, which may grow, and without settings that cannot change a result.
     """
     settings = experiment.shared_settings()
-    for name in ("about", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"):
+    for name in ("about", "resources", "max_gpu_hours", "max_hours"):
         del settings[name]
     for block in ("probe", "evaluate"):
         settings[block].pop("engine_python", None)
@@ -211,8 +211,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         for update, metrics in drift_of(known, drawn, again).metrics.items():
             points.setdefault(update, {}).update(metrics)
     points.setdefault(0, {}).update(summary(result))  # with one step, MLflow draws bars
-    written = folder.finished_at(result)
-    end = round(1000 * written.timestamp()) if written else 0
+    end = round(1000 * result.finished_at.timestamp())
     started = end - round(1000 * result.ledger.seconds)
     questions = {p.prompt_id: p for p in test}
     samples = [
