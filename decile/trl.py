@@ -419,9 +419,7 @@ class PromptSelector(TrainerCallback):
         file, update = folder / STATE, self._trainer.state.global_step
         remedy = "resume from another checkpoint, or train from the start"
         try:
-            table, proven = open_table(read_bytes(file), STATE, _GROUPS)
-            if not proven:
-                raise Unsound("has no hash")
+            table = open_table(read_bytes(file), STATE, _GROUPS)
         except (Unsound, OSError, TaskError) as error:
             problem = "is missing" if isinstance(error, FileNotFoundError) else str(error)
             raise UserError(f"{file} {problem}: {remedy}") from error

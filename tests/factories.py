@@ -159,13 +159,17 @@ def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRe
     return record
 
 
-def result_json(**more: Any) -> dict[str, Any]:
+def result_json(timing: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> dict[str, Any]:
     """What every `result.json` contains; `more` replaces entries, or adds to them."""
+    times = ("start_seconds", "evaluation_seconds", "evaluations", "answers", "answer_tokens")
     amounts = ("prompts", "rollouts", "prompt_tokens", "generated_tokens", "updates", "seconds")
     shares = ("learnable_pct", "accuracy_base", "accuracy_final", "gain")
     return {
         **{"model": "stub", "dataset": "small", "policy": "hard", "seed": 0, "cell_id": "a"},
         **{"updates": 4, "size": 8, "versions": {}, "ledger": dict.fromkeys(amounts, 1)},
+        **{"probe_seed": 0, "base": {}, "final": {}},
+        "finished_at": "2026-01-01T00:00:00.000+00:00",
+        "timing": dict.fromkeys((*times, "decode_steps", "peak_gib"), 0) | timing,
         **dict.fromkeys(shares, 0.5),
         **more,
     }

@@ -176,10 +176,10 @@ def test_functions_stay_short() -> None:
 # a default for a stream that they pass to echo, or another stream in its place.
 STREAMS = {
     "cluster.terminal",
+    "orchestrator.cli.fetch",
     "orchestrator.cli.main",
     "orchestrator.pipeline.live_region",
     "orchestrator.pipeline.progress",
-    "orchestrator.pipeline.transfer",
 }
 DESCRIPTORS = {  # that write to descriptors: a terminal (printable text), a lock, a pipe
     "cluster.ending",
@@ -346,7 +346,6 @@ OWN_FILES = {
     "orchestrator.config.library_settings",  # sources of installed libraries
     "orchestrator.probing.checks",  # Decile's own sources
     "orchestrator.pipeline.own_data",  # a reference in the hub's cache
-    "orchestrator.pipeline.transfer",  # parts of downloads in the hub's cache
     "orchestrator.tracking.client",  # the lock of a database
     "orchestrator.training.tune_runner",  # Ray's own log
     "orchestrator.optional.code.sandbox",  # the source of the guest

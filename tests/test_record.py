@@ -45,17 +45,6 @@ def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path
     assert saved.seconds == record.seconds
 
 
-def test_checkpoints_beyond_the_updates_of_a_cell_are_not_resumed_from(tmp_path: Path) -> None:
-    store, cell, record = one_cell(tmp_path, updates=4)
-    folder = CellFolder(store, cell.cell_id)
-    for update in (2, 4, 5, 6):
-        record.save(store, cell.cell_id, update)
-    places = [line.partition(" ")[0] for line in folder.forget_unusable(cell)]
-    assert places == [folder.checkpoint_place(update) for update in (5, 6)]
-    assert folder.checkpoints() == [2, 4] and latest(store, cell).update == 4
-    assert folder.forget_unusable(cell) == []
-
-
 def test_a_copy_of_a_checkpoint_under_a_name_of_the_users_is_not_one(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 2)

@@ -495,15 +495,6 @@ def test_a_probe_with_a_test_split_alone_or_with_training_prompts_in_it_is_refus
         chosen(both)
 
 
-def test_samples_without_a_split_are_refused_as_a_folder_and_as_a_file(tmp_path: Path) -> None:
-    folder = probe_folder(tmp_path, samples("ab"))
-    write_part(Store(str(tmp_path)), "key", None, samples("cd"))
-    [old] = [f for f in folder.glob("*.parquet") if b"decile.split" not in f.read_bytes()]
-    for path in (folder, old):
-        with refused(path, code="unknown-split"):
-            chosen(path)
-
-
 @pytest.mark.parametrize(
     ("parts", "pools", "code"),
     [
@@ -532,10 +523,8 @@ def test_the_parts_of_one_pool_are_selected_from_under_any_path_in_their_storage
     folder = probe_folder(tmp_path / "runs", samples("ab"), samples("cd"))
     own = tmp_path / "subset.parquet"
     expected = select_file([folder], PolicyEntry(policy="hard"), "3", 0, own)
-    mine = with_reason(
-        SUBSET.empty_table(), expected
-    )  # as older versions wrote it, without a proof
-    pq.write_table(mine, folder.parent.parent / "subsets" / "mine.parquet")
+    mine = with_reason(SUBSET.empty_table(), expected)
+    Store(str(tmp_path / "runs")).write_table(mine, "subsets", "mine.parquet")
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(folder)
     files = [Path(file.name) for file in folder.glob("*.parquet")]

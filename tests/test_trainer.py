@@ -164,7 +164,7 @@ def test_updates_of_dead_groups_move_the_weights_by_kl_unless_masked(
     trainer, record = trainer_of(tmp_path, answers, masked, max_steps=2, loss_type=loss_type)
     updates: list[int] = []
     trainer.add_callback(
-        CellCallback(record, lambda update: (bool(updates.append(update)), False), updates.append)
+        CellCallback(record, lambda update: bool(updates.append(update)), updates.append)
     )
     before = [p.detach().clone() for p in trained(trainer)]
     trainer.train()
