@@ -348,7 +348,7 @@ REMEDIES = {"install", "namespaces", "machine"}
     [
         (None, "install"),
         ("#!/nowhere/sh\n", "install"),
-        ("#!/bin/sh\necho bwrap: No permissions to create >&2\n", "user namespaces"),
+        ("#!/bin/sh\necho bwrap: No permissions to create >&2\n", "namespaces"),
         ("#!/bin/sh\necho bwrap: no filter of system calls >&2\n", "namespaces"),
         ("#!/bin/sh\necho no filter of system calls for riscv64 >&2\n", "machine"),
     ],

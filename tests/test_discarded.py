@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.config.claims import resolved_claim
 from orchestrator.cost.throughput import expected_draws
 from orchestrator.evaluation.groups import (
+    ALL_DISCARDED,
     GroupRecorder,
     explain_dead_groups,
     group_shares,
@@ -176,7 +177,7 @@ def test_an_update_without_a_kept_group_is_not_one_of_the_kl_term(cell: Cell) ->
     recorder = GroupRecorder(kept, lost)
     assert ledger(pulled, cell.size, recorder, [], 1.0)["kl_only_updates"] == 1
     text = explain_dead_groups(cell, recorder.tallies[1], lambda policy: 0.0, lambda: 0.5)
-    assert text is not None and text.startswith("every group drawn was discarded")
+    assert text == ALL_DISCARDED
 
 
 def online_record(plan: Plan, cell: Cell) -> CellRecord:
@@ -284,12 +285,12 @@ def test_a_policy_without_an_evaluation_within_the_common_budget_is_not_compared
     verdict = family_verdict(family)
     claim = resolved_claim("hard > dynamic", plan.experiment)
     [result] = claim_results([claim], [family], tiers={})
-    assert result.reason.startswith("stub/small/dynamic/s0 has no evaluation within the common")
+    assert result.reason.startswith("stub/small/dynamic/s0 has no evaluation")
     assert any("common budget: dynamic; set a smaller" in text for text in verdict.caveats)
     assert verdict.read_at.endswith("after 4 updates")
     [two] = families([row for row in rows if row.cell.policy != "hard"], "rollouts")
     [line] = family_verdict(two).lines
-    assert line == "fewer than two policies have an evaluation within the common budget"
+    assert "fewer than two" in line
 
 
 def test_expected_draws_follow_the_pass_rates() -> None:
