@@ -37,6 +37,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, CellFolder
 from orchestrator.training.record import CellRecord, finish, ledger
 from policies import get_online_policy
+from policies.built import BuiltOnlinePolicy
 
 LIVE, DEAD = ["correct", "wrong"], ["wrong", "wrong"]
 
@@ -294,12 +295,13 @@ def test_a_policy_without_an_evaluation_within_the_common_budget_is_not_compared
 
 
 def test_expected_draws_follow_the_pass_rates() -> None:
-    import numpy as np
+    def built(name: str, **options: int) -> BuiltOnlinePolicy:
+        return BuiltOnlinePolicy(name, get_online_policy(name, **options))
 
-    dynamic, balanced = get_online_policy("dynamic"), get_online_policy("balanced")
-    assert expected_draws(get_online_policy("predicted"), None, 8) == 1
-    assert expected_draws(get_online_policy("lilo", ratio=3), None, 8) == 3
-    assert expected_draws(get_online_policy("lilo", ratio=1), np.array([0.5]), 8) == 1
+    dynamic, balanced = built("dynamic"), built("balanced")
+    assert expected_draws(built("predicted"), None, 8) == 1
+    assert expected_draws(built("lilo", ratio=3), None, 8) == 3
+    assert expected_draws(built("lilo", ratio=1), np.array([0.5]), 8) == 1
     assert expected_draws(dynamic, None, 8) == 2
     assert expected_draws(dynamic, np.array([0.5]), 8) == pytest.approx(1 / (1 - 2 / 2**8))
     assert expected_draws(dynamic, np.array([0.5, 1.0]), 8) == pytest.approx(2, abs=0.02)

@@ -179,18 +179,33 @@ def test_a_reset_that_fails_or_returns_anything_but_text() -> None:
     environments.close()
 
 
+COUNTED = {"marker": f"{MODULE}:counted"}
+
+
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "options", "problem"),
     [
-        ("NoTools", "NoTools has no tools"),
-        ("NoDocstring", "look has no docstring"),
-        ("NoReward", r"get_reward\(\).*answer: COLUMN"),
-        ("NoReset", r"reset\(\)"),
+        ("NoTools", {}, "NoTools has no tools"),
+        ("NoDocstring", {}, "look has no docstring"),
+        ("NoReward", {}, r"get_reward\(\).*answer: COLUMN"),
+        ("NoReset", {}, r"reset\(\)"),
+        ("Draws", {}, r"get_reward\(\)"),
+        ("Draws", COUNTED, "episodes: N"),
+        ("Draws", {**COUNTED, "episodes": 2, "path": "a"}, "episodes"),
+        ("Draws", {**COUNTED, "episodes": 0}, "invalid episodes 0"),
+        ("Guess", {"marker": "number", "answer": "number"}, "leave marker out"),
+        ("Guess", {"turns": 0}, "invalid turns 0"),
+        ("Guess", {"threshold": 2}, "invalid threshold 2"),
+        ("Guess", {"mark_limits": {"second": 1}}, "'second'"),
+        ("Guess", {"test_share": 2}, "invalid test_share 2"),
+        ("Guess", {"path": "a", "train": "b"}, "path "),
     ],
 )
-def test_a_class_that_is_no_environment(name: str, problem: str) -> None:
+def test_a_class_or_options_that_give_no_environment(
+    name: str, options: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(TaskError, match=problem):
-        task_of(name)
+        task_of(name, **options).train()
 
 
 def test_tools_are_described_as_chat_templates_take_them(tmp_path: Path) -> None:
@@ -225,20 +240,6 @@ def test_a_class_that_draws_its_own_task_draws_the_same_for_all_samples_of_an_ep
     environments.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({}, r"get_reward\(\)"),
-        ({"marker": f"{MODULE}:counted"}, "episodes: N"),
-        ({"marker": f"{MODULE}:counted", "episodes": 2, "path": "a"}, "episodes"),
-        ({"marker": f"{MODULE}:counted", "episodes": 0}, "invalid episodes 0"),
-    ],
-)
-def test_a_class_without_rows_or_reward(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(TaskError, match=problem):
-        task_of("Draws", **options).train()
-
-
 def test_rows_with_one_question_are_distinct_by_their_columns(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"prompt": "Play.", "number": n % 20} for n in range(40)]
     task = task_of(path=file_of(tmp_path, rows), test_share=0.3)
@@ -259,22 +260,6 @@ def test_chats_and_rows_without_a_question(tmp_path: Path) -> None:
     assert "1 system message dropped" in " ".join(task.notes)
     assert not task.train(), "test questions"
     assert [p.tier for p in task_of(train=path, tier="number").train()] == ["1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"marker": "number", "answer": "number"}, "leave marker out"),
-        ({"turns": 0}, "invalid turns 0"),
-        ({"threshold": 2}, "invalid threshold 2"),
-        ({"mark_limits": {"second": 1}}, "'second'"),
-        ({"test_share": 2}, "invalid test_share 2"),
-        ({"path": "a", "train": "b"}, "path "),
-    ],
-)
-def test_options_that_do_not_fit(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(TaskError, match=problem):
-        task_of(**options)
 
 
 def test_an_environment_is_found_as_a_task() -> None:
