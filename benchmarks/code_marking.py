@@ -10,10 +10,10 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 from benchmarks.command_line import benchmark_parser
+from orchestrator.optional.code.code_tests import read_tests, run_tests
+from orchestrator.optional.code.sandbox import Limits, executable
+from orchestrator.optional.code.task import Code
 from tasks.base import Answer
-from tasks.code import Code
-from tasks.marking.code_tests import read_tests, run_tests
-from tasks.marking.sandbox import Limits, executable
 
 SQUARE = "def f(x): return x * x"
 LITERALS = read_tests([f"assert f({i}) == {i * i}" for i in range(3)])
@@ -50,7 +50,7 @@ def main() -> None:
         )
     task, answers = Code(), [Answer(f"```python\n{SQUARE}\n```", LITERALS)] * arguments.marks
     for count in (1, 2, 1, 2):
-        with patch("tasks.code._cpus", return_value=count):
+        with patch("orchestrator.optional.code.task._cpus", return_value=count):
             rate = len(answers) / seconds(lambda: task.mark_all(answers))
         print(f"{count} at once: {rate:.1f} marks/s")
 

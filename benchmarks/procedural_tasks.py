@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from orchestrator.optional.gym.task import EXCLUDED
 from orchestrator.probing.checks import MarkerFails, check_marker
 from tasks import Answer, Prompt, Task, get_task
-from tasks.reasoning_gym import EXCLUDED
 
 LEAST = 100
 WRONG = "\\boxed{x}"

@@ -120,7 +120,7 @@ def make_trainer(
         record = CellRecord(GroupRecorder(discarded=[] if cell.discards else None))
         used = history if cell.online or cell.allocation else None
         trainer: Any = build_trainer(cell, folder, pool.task, prompts, record, history=used)
-        trainer.add_callback(CellCallback(record, lambda _: (False, False), lambda _: None))
+        trainer.add_callback(CellCallback(record, lambda _: False, lambda _: None))
         return trainer
     rows = [{"prompt": pool.task.messages(p.question), "answer": p.answer} for p in prompts]
     model, task = cell.probe.model.location, cell.probe.dataset.task

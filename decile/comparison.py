@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
-from orchestrator.exchange.item_files import ItemColumns
-from orchestrator.exchange.item_results import Source, compare_items
+from orchestrator.optional.exchange.item_files import ItemColumns
+from orchestrator.optional.exchange.item_results import Source, compare_items
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
 from orchestrator.report.render import PAGES, section_html, terminal_items, write_page
 from orchestrator.report.sections.items import item_page

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
 from orchestrator.config.corrections import one_of
-from orchestrator.exchange.card import export_selected
-from orchestrator.exchange.exports import exported_table
+from orchestrator.optional.exchange.card import export_selected
+from orchestrator.optional.exchange.exports import exported_table
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure

@@ -26,7 +26,7 @@ from transformers import TrainerCallback
 from cluster.terminal import echo
 from decile.errors import as_user_error
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.plugins.counts import counted
 from orchestrator.selection.candidates import check_choices, probed_history
 from orchestrator.selection.from_file import rated_table
@@ -366,7 +366,7 @@ class PromptSelector(TrainerCallback):
         rows: Sequence[TrainingRow],
         rewards: Sequence[Sequence[float]],
         ids: Sequence[Sequence[int]],
-    ) -> list[dict[str, Any]]:
+    ) -> list[Marked]:
         """Marks of rollouts for the record, by their rewards per function (nan: None)."""
         names = self._trainer.reward_func_names
         weights = self._trainer.reward_weights.tolist()
@@ -379,16 +379,16 @@ class PromptSelector(TrainerCallback):
                 outcome = "correct" if score >= self._correct_from - _NEAR else "wrong"
             parts = [w * v for w, v in zip(weights, known, strict=True) if v is not None]
             marks.append(
-                {
-                    "prompt_id": str(row["prompt_id"]),
-                    "tier": str(row.get("tier") or ""),
-                    "tokens": len(tokens),
-                    "outcome": outcome,
-                    "other_outcome": outcome,
-                    "score": score,
-                    "reward": sum(parts) if parts else None,
-                    "components": dict(zip(names, known, strict=True)),
-                }
+                Marked(
+                    prompt_id=str(row["prompt_id"]),
+                    tier=str(row.get("tier") or ""),
+                    tokens=len(tokens),
+                    outcome=outcome,
+                    other_outcome=outcome,
+                    score=score,
+                    reward=sum(parts) if parts else None,
+                    components=dict(zip(names, known, strict=True)),
+                )
             )
         return marks
 
@@ -419,9 +419,7 @@ class PromptSelector(TrainerCallback):
         file, update = folder / STATE, self._trainer.state.global_step
         remedy = "resume from another checkpoint, or train from the start"
         try:
-            table, proven = open_table(read_bytes(file), STATE, _GROUPS)
-            if not proven:
-                raise Unsound("has no hash")
+            table = open_table(read_bytes(file), STATE, _GROUPS)
         except (Unsound, OSError, TaskError) as error:
             problem = "is missing" if isinstance(error, FileNotFoundError) else str(error)
             raise UserError(f"{file} {problem}: {remedy}") from error

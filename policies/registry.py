@@ -54,13 +54,13 @@ BUILTIN = {
     "curriculum": "policies.scheduled:Curriculum",
     "pools": "policies.scheduled:Pools",
     "predicted": "policies.scheduled:Predicted",
-    "adarft": "policies.published:Adarft",
-    "e2h": "policies.published:E2h",
-    "sec": "policies.published:Sec",
-    "mopps": "policies.published:Mopps",
+    "adarft": "orchestrator.optional.published_policies:Adarft",
+    "e2h": "orchestrator.optional.published_policies:E2h",
+    "sec": "orchestrator.optional.published_policies:Sec",
+    "mopps": "orchestrator.optional.published_policies:Mopps",
     "greso": "policies.discarding:Greso",
     "lilo": "policies.discarding:Lilo",
-    "pairs": "policies.published:Pairs",
+    "pairs": "orchestrator.optional.published_policies:Pairs",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 ALLOCATIONS = Registry(

@@ -14,14 +14,14 @@ from tasks.marking.marks import OUTCOMES, Mark, score_mark
 BUILTIN = {
     "aime2025": "tasks.aime2025:Aime2025",
     "arithmetic": "tasks.arithmetic:Arithmetic",
-    "code": "tasks.code:Code",
+    "code": "orchestrator.optional.code.task:Code",
     "environment": "tasks.environment_task:EnvironmentTask",
     "file": "tasks.question_file:QuestionFile",
     "gsm8k": "tasks.gsm8k:Gsm8k",
     "math": "tasks.competition_math:CompetitionMath",
     "number_guess": "tasks.number_guess:NumberGuessTask",
     "plus_minus": "tasks.plus_minus:PlusMinus",
-    "reasoning_gym": "tasks.reasoning_gym:ReasoningGym",
+    "reasoning_gym": "orchestrator.optional.gym.task:ReasoningGym",
     "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
 }
 TASKS = Registry("task", "decile.tasks", BUILTIN, "package.module:Class", TaskError)

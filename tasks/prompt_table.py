@@ -225,7 +225,7 @@ class PromptTable(Sequence[Prompt]):
     def _taken(self, rows: Ints) -> pa.RecordBatch:
         """Rows of any batches as one batch. `Table.take` would copy whole columns first."""
         chunk = np.searchsorted(self._starts, rows, "right") - 1
-        by_chunk = np.argsort(chunk, kind="stable")
+        by_chunk = np.argsort(chunk, kind="stable")  # rows of one batch together
         chunks, first = np.unique(chunk[by_chunk], return_index=True)
         parts = [
             self.batches[c].take(pa.array(rows[of_chunk] - self._starts[c]))
@@ -272,10 +272,10 @@ def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
     if ids.null_count or not (np.diff(places) == _ID).all():
         return None
     text = np.frombuffer(data, np.uint8)[places[0] : places[-1]]
-    nibbles = _NIBBLES[text].reshape(count, _ID)
+    nibbles = _NIBBLES[text].reshape(count, _ID)  # 255: no hex digit
     if (nibbles == 255).any():
         return None
-    numbers = (nibbles[:, 0::2] << 4 | nibbles[:, 1::2]).view(">u8")
+    numbers = (nibbles[:, 0::2] << 4 | nibbles[:, 1::2]).view(">u8")  # 8 bytes, big-endian
     return numbers.reshape(count).astype(np.uint64)
 
 

@@ -15,8 +15,7 @@ from orchestrator.probing.probe_folder import ProbeFolder, write_key, write_part
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
-from orchestrator.training.cell_folder import CellFolder, StopDecision
-from orchestrator.training.early_stopping import interim_check, save_stop
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.micro_batch import shrink
 from orchestrator.training.record import finish
 from tasks import get_task
@@ -44,7 +43,7 @@ def example(folder: Path) -> Example:
     changes = {"policies": ["hard", "easy", "random"], "seeds": [0, 1], "updates": 6}
     engine = {"every": 2, "samples": 2, "engine": "transformers"}
     deferred = small_plan(folder, **changes, evaluate=engine)
-    plan = small_plan(folder, **changes, evaluate={"every": 2, "samples": 2}, stop_hopeless=True)
+    plan = small_plan(folder, **changes, evaluate={"every": 2, "samples": 2})
     store = Store(str(folder / "runs"))
     _probe(plan, store)
     for number, cell in enumerate(plan.cells):
@@ -105,10 +104,7 @@ def _checkpoint(
 def _in_training(plan: Plan, store: Store, cell: Cell) -> None:
     for update in (2, 4):
         _checkpoint(plan, store, cell, update)
-    record = cell_record(plan, cell)
-    interim_check(cell, store, record, 2)
     shrink(cell, store, 8)
-    save_stop(cell, store, record, 2, StopDecision(cell.rivals[0], -0.3, -0.1))
 
 
 def _trained(plan: Plan, store: Store, cell: Cell) -> None:
@@ -158,8 +154,7 @@ def kinds(example: Example) -> Iterator[Kind]:
     for name in (*TRAINER_FILES, *tables):
         own = cells["easy"][0]
         yield Kind(f"checkpoint {name}", f"{own}/checkpoint-4/{name}", f"{own}/checkpoint-2/{name}")
-    for name in ("micro_batch.json", "censored.json", "scores/2.json"):
-        yield Kind(f"stopped {name}", *(f"{cell}/{name}" for cell in cells["easy"]))
+    yield Kind("running micro_batch.json", *(f"{cell}/micro_batch.json" for cell in cells["easy"]))
     own = cells["random"][0]
     for name in (*TRAINER_FILES[:2], "decile.json"):
         yield Kind(f"kept {name}", f"{own}/adapters/6/{name}", f"{own}/adapters/2/{name}")

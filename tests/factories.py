@@ -10,6 +10,7 @@ import pyarrow as pa
 import yaml
 
 from orchestrator.config.catalog import load_config
+from orchestrator.evaluation.groups import Marked
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
@@ -86,17 +87,21 @@ def cell_record(plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
     return record
 
 
-def _group(cell: Cell, prompt: Prompt, rng: np.random.Generator) -> list[dict[str, object]]:
+def marked_rollout(
+    outcome: str, score: float | None, prompt_id: str = "p", *, tokens: int = 3, **fields: Any
+) -> Marked:
+    """A rollout whose reward is its score."""
+    own: dict[str, Any] = {"tier": "", "other_outcome": outcome, "components": {}, "reward": score}
+    return Marked(prompt_id, outcome=outcome, score=score, tokens=tokens, **own | fields)
+
+
+def _group(cell: Cell, prompt: Prompt, rng: np.random.Generator) -> list[Marked]:
     rewards = rng.integers(0, 2, int(cell.grpo["num_generations"]))
+    of_prompt = {"prompt_id": prompt.prompt_id, "tier": prompt.tier, "tokens": 20}
     return [
-        {
-            "prompt_id": prompt.prompt_id,
-            "tier": prompt.tier,
-            **{"reward": float(reward), "score": float(reward), "components": {}},
-            "outcome": "correct" if reward else "wrong",
-            "other_outcome": "correct" if reward else "unparsed",
-            "tokens": 20,
-        }
+        marked_rollout("correct", 1.0, **of_prompt)
+        if reward
+        else marked_rollout("wrong", 0.0, other_outcome="unparsed", **of_prompt)
         for reward in rewards
     ]
 
@@ -154,13 +159,17 @@ def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRe
     return record
 
 
-def result_json(**more: Any) -> dict[str, Any]:
+def result_json(timing: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> dict[str, Any]:
     """What every `result.json` contains; `more` replaces entries, or adds to them."""
+    times = ("start_seconds", "evaluation_seconds", "evaluations", "answers", "answer_tokens")
     amounts = ("prompts", "rollouts", "prompt_tokens", "generated_tokens", "updates", "seconds")
     shares = ("learnable_pct", "accuracy_base", "accuracy_final", "gain")
     return {
         **{"model": "stub", "dataset": "small", "policy": "hard", "seed": 0, "cell_id": "a"},
         **{"updates": 4, "size": 8, "versions": {}, "ledger": dict.fromkeys(amounts, 1)},
+        **{"probe_seed": 0, "base": {}, "final": {}},
+        "finished_at": "2026-01-01T00:00:00.000+00:00",
+        "timing": dict.fromkeys((*times, "decode_steps", "peak_gib"), 0) | timing,
         **dict.fromkeys(shares, 0.5),
         **more,
     }

@@ -57,7 +57,6 @@ class Hub:
     short: dict[str, int] = field(default_factory=dict)  # path -> bytes of the whole body
     changed: set[str] = field(default_factory=set)  # paths whose body has other bytes
     failing: dict[str, list[int]] = field(default_factory=dict)  # path -> statuses to answer first
-    no_ranges: bool = False
     delay: float = 0.0  # seconds after each chunk of a body
     requests: list[Request] = field(default_factory=list)
     url: str = ""
@@ -191,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def content(self, path: str, content: bytes, headers: dict[str, str]) -> None:
         headers = headers | {"ETag": f'"{etag(path, content)}"', "Accept-Ranges": "bytes"}
-        start = 0 if self.hub.no_ranges else self.request_record.start
+        start = self.request_record.start
         if self.command == "HEAD":
             return self.send(200, content, headers)
         if path in self.hub.changed:

@@ -27,7 +27,7 @@ from orchestrator.probing.probe import ProbeActor
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import is_stored
-from orchestrator.training.cell_folder import STOPPED_EARLY, CellFolder, CellState
+from orchestrator.training.cell_folder import CellFolder, CellState
 from orchestrator.training.deferred_eval import CheckpointActor
 from orchestrator.training.record import finish_as, finish_trained, tidy_finished
 from orchestrator.training.trial import run_cell
@@ -86,7 +86,6 @@ SCENARIOS = (
         steps=("train", "evaluate_and_finish"),
         settings={"evaluate": {"engine": "transformers"}},
     ),
-    Scenario("stopped early", steps=("be_hopeless", "train"), settings={"stop_hopeless": True}),
     Scenario("as another cell", steps=("train", "copy")),
 )
 
@@ -140,18 +139,10 @@ def evaluate_and_finish(cell: Cell, store: Store) -> None:
     assert not problem, problem
 
 
-def be_hopeless(cell: Cell, store: Store) -> None:
-    """Give a rival perfect scores, in place of its trial."""
-    scores = dict.fromkeys((p.prompt_id for p in load_pool(cell.probe.dataset).test), 1.0)
-    place = ("cells", cell.rivals[0], "scores", "2.json")
-    if store.read_json(*place) is None:
-        store.write_json(scores, *place)
-
-
 def copy(cell: Cell, store: Store) -> None:
     """Finish a second cell with the files of the first."""
     other = second(cell)
-    if not CellFolder(store, other.cell_id).state(other).settled:
+    if CellFolder(store, other.cell_id).state(other) is not CellState.FINISHED:
         assert finish_as(store, other, cell)
     tidy_finished(store, other)
 
@@ -174,8 +165,7 @@ class Outcome:
         state, finished = folder.state(cell), folder.finished()
         files = [file for file in store.sizes("cells") if is_stored(file)]
         if finished is None:
-            status = store.read_json(folder.place, STOPPED_EARLY) or {}
-            return cls(state, files, {name: status.get(name) for name in ("updates", "why")}, {})
+            return cls(state, files, {}, {})
         result = {k: v for k, v in finished.result.as_json().items() if k not in VARYING}
         tables = {k: v for k, v in finished.tables.items() if k != "log"}  # it holds seconds
         return cls(state, files, result, tables)

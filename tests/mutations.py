@@ -33,7 +33,6 @@ experiments:
     grid: {model: [tiny], dataset: [sums, mine], policy: [mix, learnable], probe_seed: [1, 2]}
     budget: 8
     match_sizes: true
-    stop_hopeless: true
     grpo: {max_steps: 4, num_generations: 8, beta: 0.1, generation_kwargs: {min_new_tokens: 1}}
     evaluate: {every: 2}
   small:

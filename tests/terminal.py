@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.local_cluster import environment
 
 PARTIAL = re.compile(r"(\x1b\[?[0-9;]*)?$")
-TOKENS = re.compile(r"\x1b\[1A|\x1b\[2K|\x1b\[[0-9;]*m|\r|\n|[^\x00-\x1f\x7f]")
+TOKENS = re.compile(r"\x1b\[1?A|\x1b\[2K|\x1b\[[0-9;]*m|\r|\n|[^\x00-\x1f\x7f]")
 
 
 class Screen:
@@ -81,7 +81,7 @@ class Screen:
             self.column = 0
         elif token == "\n":
             self._down(wrapped=False)
-        elif token == "\x1b[1A":
+        elif token in ("\x1b[1A", "\x1b[A"):
             assert self.row > self.top, "moves above the screen"
             self.row -= 1
         elif token == "\x1b[2K":

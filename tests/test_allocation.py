@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 import sweeps
 import yaml
-from factories import small_plan
+from factories import marked_rollout, small_plan
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, learnable_pct
+from orchestrator.evaluation.groups import GroupRecorder, Marked, learnable_drawn_pct, learnable_pct
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.errors import UserError
@@ -312,16 +312,13 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
         [Prompt(f"p{i:02}", f"q {i}", answer, "") for i, answer in enumerate(answers)]
     )
 
-    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[Marked]:
         marks = []
         for row in rows:
             words = row["answer"].split()
             outcome = words[row["number"] % len(words)]
             score = None if outcome == "error" else float(outcome == "correct")
-            kinds = {"outcome": outcome, "other_outcome": outcome, "score": score}
-            marks.append(
-                {"prompt_id": row["prompt_id"], "tier": "", "tokens": 3, "components": {}, **kinds}
-            )
+            marks.append(marked_rollout(outcome, score, row["prompt_id"]))
         return marks
 
     ids = prompts.column("prompt_id").combine_chunks()

@@ -31,7 +31,7 @@ from orchestrator.plugins.counts import counted_label
 ORDER = (
     "__main__",
     "cli",
-    "exchange",
+    "optional",
     "pipeline",
     "tracking",
     "report",
@@ -68,7 +68,7 @@ LIBRARY_MODULES = {
         "orchestrator.tracking.runs",
     },
     "vllm": {"orchestrator.sampling.vllm"},
-    "reasoning_gym": {"tasks.sources.gym"},
+    "reasoning_gym": {"orchestrator.optional.gym.library"},
     "peft": {
         "orchestrator.sampling.transformers",
         "orchestrator.training.settings_check",
@@ -176,15 +176,15 @@ def test_functions_stay_short() -> None:
 # a default for a stream that they pass to echo, or another stream in its place.
 STREAMS = {
     "cluster.terminal",
+    "orchestrator.cli.fetch",
     "orchestrator.cli.main",
     "orchestrator.pipeline.live_region",
     "orchestrator.pipeline.progress",
-    "orchestrator.pipeline.transfer",
 }
 DESCRIPTORS = {  # that write to descriptors: a terminal (printable text), a lock, a pipe
     "cluster.ending",
     "orchestrator.storage.lease",
-    "tasks.marking.sandbox_guest",
+    "orchestrator.optional.code.sandbox_guest",
 }
 
 
@@ -274,9 +274,9 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
     "decile.trl": {"self._shared updates"},
     "orchestrator.config.references": {"needs rollouts"},
     "orchestrator.config.probe": {"k samples"},
-    "orchestrator.exchange.exports": {"len(rows) prompts"},
-    "orchestrator.exchange.imports": {"most samples"},
-    "orchestrator.exchange.item_files": {"file steps"},
+    "orchestrator.optional.exchange.exports": {"len(rows) prompts"},
+    "orchestrator.optional.exchange.imports": {"most samples"},
+    "orchestrator.optional.exchange.item_files": {"file steps"},
     "orchestrator.pipeline.long_prompts": {"contexts[name] tokens"},
     "orchestrator.planning.pools": {"len(train) answers", "total prompts"},
     "orchestrator.report.sections.items": {"len(analysis.differing) questions"},
@@ -287,11 +287,11 @@ PLURALS = {  # values before a plural that are texts, never 1, or not counts of 
         "span updates",
         "span_text(match) updates",
     },
-    "orchestrator.sampling.server": {"name characters"},
+    "orchestrator.optional.server": {"name characters"},
     "orchestrator.selection.plan_probe": {"expected samples"},
     "orchestrator.stats.sentences": {"range_text(least.seeds, most.seeds, most_seeds) seeds"},
     "orchestrator.training.trial": {"self.cell.name prompts"},
-    "tasks.code": {"len(prompts) rows"},
+    "orchestrator.optional.code.task": {"len(prompts) rows"},
 }
 
 
@@ -343,10 +343,9 @@ OWN_FILES = {
     "orchestrator.config.library_settings",  # sources of installed libraries
     "orchestrator.probing.checks",  # Decile's own sources
     "orchestrator.pipeline.own_data",  # a reference in the hub's cache
-    "orchestrator.pipeline.transfer",  # parts of downloads in the hub's cache
     "orchestrator.tracking.client",  # the lock of a database
     "orchestrator.training.tune_runner",  # Ray's own log
-    "tasks.marking.sandbox",  # the source of the guest
+    "orchestrator.optional.code.sandbox",  # the source of the guest
     "tasks.shuffled_objects",  # a file of the package
     "tasks.sources.cached_rows",  # files of this user's cache, proven
     "cluster.ray_internals",  # logs of Ray
@@ -390,7 +389,7 @@ def test_one_module_opens_the_files_that_users_name() -> None:
     ],
 )
 def test_a_module_that_opens_a_file_is_noticed(code: str) -> None:
-    assert [*openings("orchestrator.exchange.mark", ast.parse(code))]
+    assert [*openings("orchestrator.optional.exchange.mark", ast.parse(code))]
 
 
 def cell_paths(tree: ast.AST) -> Iterator[str]:

@@ -12,8 +12,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
-from orchestrator.training.cell_folder import CellState, StopDecision, cell_state
-from orchestrator.training.early_stopping import save_stop
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.record import finish
 
 
@@ -31,23 +30,17 @@ def test_a_cell_goes_from_pending_over_running_and_trained_to_finished(tmp_path:
     assert cell_state(store, cell) is CellState.FINISHED
 
 
-def test_a_cell_is_stopped_only_while_its_experiment_asks_for_it(tmp_path: Path) -> None:
-    stopping = small_plan(tmp_path, stop_hopeless=True).cells[0]
-    plan = small_plan(tmp_path)
-    cell, store = plan.cells[0], Store(str(tmp_path / "runs"))
-    assert cell.cell_id == stopping.cell_id
-    store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
-    record = cell_record(plan, cell)
-    save_stop(stopping, store, record, 2, StopDecision(stopping.rivals[0], -0.3, -0.1))
-    assert cell_state(store, stopping) is CellState.STOPPED
-    assert cell_state(store, cell) is CellState.RUNNING
-    record.save(store, cell.cell_id, cell.updates)
-    assert cell_state(store, stopping) is CellState.TRAINED, "only its result is missing"
+def test_the_settings_of_a_stored_cell_may_have_rivals(tmp_path: Path) -> None:
+    """As they had while a cell could be stopped early."""
+    [cell] = small_plan(tmp_path, policies=["hard"]).cells
+    store = Store(str(tmp_path / "runs"))
+    stored = cell.model_dump(mode="json") | {"rivals": []}
+    store.write_json(stored, "cells", cell.cell_id, "cell.json")
+    assert CellFolder(store, cell.cell_id).settings() == cell
 
 
 def test_only_pending_and_running_cells_need_training() -> None:
     assert [s for s in CellState if s.needs_training] == [CellState.PENDING, CellState.RUNNING]
-    assert [s for s in CellState if s.settled] == [CellState.FINISHED, CellState.STOPPED]
 
 
 def test_a_run_with_nothing_to_do_reads_every_file_for_one_reason_each(

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import decile
 
-import tasks.code
 from orchestrator.cli.doctor import try_task
 from orchestrator.config.catalog import load_config
+from orchestrator.optional.code import task as code_task
+from orchestrator.optional.code.code_results import _close, same_output
+from orchestrator.optional.code.code_tests import Unreadable, _as_call, called_names, read_tests
+from orchestrator.optional.code.sandbox import _bubblewrap, free_names, problem
+from orchestrator.optional.code.task import Code, _blocks, find_code
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, TaskError, get_task
-from tasks.code import Code, _blocks, find_code
-from tasks.marking.code_results import _close, same_output
-from tasks.marking.code_tests import Unreadable, _as_call, called_names, read_tests
-from tasks.marking.sandbox import _bubblewrap, free_names, problem
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tasks.md").read_text()
 BWRAP = shutil.which("bwrap")
@@ -316,7 +316,7 @@ def test_no_program_is_not_a_wrong_one() -> None:
 
 
 def test_without_bubblewrap_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.code, "problem", lambda: "bubblewrap is missing: install it")
+    monkeypatch.setattr(code_task, "problem", lambda: "bubblewrap is missing: install it")
     file = written(tmp_path, {"question": "f?", "tests": ["assert f(1) == 1"]})
     for call in (Code(path=file).train, lambda: Code().mark("x = 1", "{}")):
         with pytest.raises(TaskError, match="task code: bubblewrap is missing: install it"):

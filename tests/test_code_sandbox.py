@@ -16,12 +16,10 @@ from typing import Any
 
 import pytest
 
-from tasks import Answer
-from tasks.code import Code
-from tasks.marking import sandbox
-from tasks.marking.code_tests import compiled, read_tests, run_tests
-from tasks.marking.sandbox import Limits, problem, run_asserts, run_program
-from tasks.marking.sandbox_guest import (
+from orchestrator.optional.code import sandbox
+from orchestrator.optional.code.code_tests import compiled, read_tests, run_tests
+from orchestrator.optional.code.sandbox import Limits, problem, run_asserts, run_program
+from orchestrator.optional.code.sandbox_guest import (
     _CALLS,
     _MACHINES,
     PASSED,
@@ -29,6 +27,8 @@ from tasks.marking.sandbox_guest import (
     _filter,
     _restriction,
 )
+from orchestrator.optional.code.task import Code
+from tasks import Answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(problem()), reason=problem())]
 

@@ -24,8 +24,8 @@ from benchmarks.compare_null import significant_share
 from orchestrator.cli.main import main
 from orchestrator.evaluation.metrics import by_update
 from orchestrator.evaluation.metrics import main as own_part
-from orchestrator.exchange.item_files import ItemColumns, files_of, seed_in
-from orchestrator.exchange.item_results import compare_items, parse_arms
+from orchestrator.optional.exchange.item_files import ItemColumns, files_of, seed_in
+from orchestrator.optional.exchange.item_results import compare_items, parse_arms
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse

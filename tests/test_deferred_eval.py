@@ -80,10 +80,6 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
             {"evaluate": {"engine": "orchestrator.sampling.recorded:RecordedSampler"}},
             "engine-cannot-adapt",
         ),
-        (
-            {"evaluate": {"every": 6, "engine": "vllm"}, "stop_hopeless": True},
-            "no-evaluations-in-training",
-        ),
     ],
 )
 def test_settings_that_deferred_evaluation_does_not_support_are_refused(

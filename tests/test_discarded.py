@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import cell_record, finished_cell, small_plan
+from factories import cell_record, finished_cell, marked_rollout, small_plan
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -134,15 +134,7 @@ def test_running_means_have_the_bits_of_sums_from_the_start(
         if number == resumed_at:
             recorder = GroupRecorder(recorder.rows, recorder.discarded)
         completions = [
-            {
-                "outcome": o,
-                "other_outcome": o,
-                "reward": r,
-                "score": r,
-                "components": {},
-                "tokens": 3,
-            }
-            | {"prompt_id": row["prompt_id"], "tier": ""}
+            marked_rollout(o, r, row["prompt_id"])
             for o, r in zip(row["outcomes"], row["rewards"], strict=True)
         ]
         recorder.add(row["update"], completions, len(completions), discarded=not kept)

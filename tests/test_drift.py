@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import cell_record, finished_cell, small_plan
+from factories import cell_record, finished_cell, marked_rollout, small_plan
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import spearmanr
@@ -298,8 +298,7 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Store, Ce
             prompts = plan.pool(cell.probe).train[: cell.refresh.prompts(cell.size)]
             for prompt in prompts:
                 marks = [
-                    {"prompt_id": prompt.prompt_id, "tier": "", "components": {}, "tokens": 30}
-                    | {"outcome": o, "other_outcome": o, "score": s, "reward": s}
+                    marked_rollout(o, s, prompt.prompt_id, tokens=30)
                     for o, s in (("correct", 1.0), ("wrong", 0.0))
                 ]
                 record.groups.add(3, marks, 2, refreshed=True)

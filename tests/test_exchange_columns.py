@@ -19,7 +19,7 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.exchange import Hints, import_probe
+from orchestrator.optional.exchange import Hints, import_probe
 from orchestrator.plugins.counts import counted_label
 from tasks import TaskError, get_task
 from tasks.sources.files import INSTRUCTIONS, SYSTEM, TURNS

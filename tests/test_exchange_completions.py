@@ -21,7 +21,7 @@ from exchange_files import (
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM
 from orchestrator.difficulty.table import difficulty
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     export_subset,
     import_file,
     import_probe,

@@ -20,7 +20,7 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     EXPORTS,
     export_subset,
     import_probe,

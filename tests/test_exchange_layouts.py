@@ -18,7 +18,7 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     IMPORTS,
     import_file,
     import_probe,

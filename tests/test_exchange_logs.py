@@ -17,7 +17,7 @@ import pytest
 from exchange_files import TASK, WRONG, noted, outcomes
 
 from orchestrator.cli.main import main
-from orchestrator.exchange import import_probe, readers
+from orchestrator.optional.exchange import import_probe, readers
 from tasks import TaskError, get_task
 from tasks.sources.files import ANSWERS, INSTRUCTIONS, SYSTEM, TURNS
 

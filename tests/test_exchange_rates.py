@@ -20,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.difficulty.estimates import wilson
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     Hints,
     import_file,
     import_probe,
     prompts_of,
     write_import,
 )
-from orchestrator.exchange.columns import counted_successes
+from orchestrator.optional.exchange.columns import counted_successes
 from orchestrator.plugins.counts import counted_label
 from orchestrator.selection.candidates import probed_history
 from orchestrator.selection.from_file import rated_table, select_file

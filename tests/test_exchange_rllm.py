@@ -15,7 +15,7 @@ from exchange_files import (
     rllm_run,
 )
 
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     import_probe,
     prompts_of,
     write_import,

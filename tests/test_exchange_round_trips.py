@@ -11,7 +11,7 @@ from exchange_files import RIGHT, WRONG, rates, subset_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     EXPORTS,
     Imported,
     export_subset,
@@ -19,7 +19,7 @@ from orchestrator.exchange import (
     prompts_of,
     write_import,
 )
-from orchestrator.exchange.exports import LAYOUTS
+from orchestrator.optional.exchange.exports import LAYOUTS
 from tasks import Prompt, get_task, make_prompt
 
 BOX = "Put the final answer within \\boxed{}."

@@ -14,7 +14,7 @@ from exchange_files import (
     written,
 )
 
-from orchestrator.exchange import (
+from orchestrator.optional.exchange import (
     import_probe,
 )
 

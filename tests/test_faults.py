@@ -144,9 +144,9 @@ def test_errors_of_open_files_name_them(
         raise OSError(number, os.strerror(number))
 
     store = Store(str(tmp_path))
-    store.write_json(1, "cells", "a", ".lock")
+    store.write_bytes(b"1", "cells", "a", ".lock")
     uses = {
-        "cells/a/j.json": lambda: store.write_json(1, "cells", "a", "j.json"),
+        "cells/a/j.json": lambda: store.write_json({}, "cells", "a", "j.json"),
         "cells/a/.lock": lambda: exclusive(tmp_path / "cells" / "a").__enter__(),
         "sweeps/.small.lease": lambda: driver_lease(store, "small", print).__enter__(),
     }
@@ -161,10 +161,10 @@ def test_errors_of_open_files_name_them(
 
 def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    store.write_json(1, "cells", "a")
+    store.write_json({}, "cells", "a")
     for use in (
         lambda: store.names("cells", "a"),
-        lambda: store.write_json(1, "cells", "a", "result.json"),
+        lambda: store.write_json({}, "cells", "a", "result.json"),
         lambda: is_held(tmp_path / "cells" / "a"),
     ):
         with pytest.raises((NotADirectoryError, FileExistsError)) as caught:

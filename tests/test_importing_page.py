@@ -9,7 +9,7 @@ import pytest
 from exchange_files import RIGHT, WRONG, subset_of, written
 
 from orchestrator.cli.main import main
-from orchestrator.exchange import EXPORTS, IMPORTS
+from orchestrator.optional.exchange import EXPORTS, IMPORTS
 from tasks import get_task
 from tasks.competition_math import CompetitionMath
 from tasks.prompt_table import PromptTable

@@ -26,8 +26,8 @@ from orchestrator.cost.forecast import duration
 from orchestrator.cost.memory import SHAPES as REAL_SIZE
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
-from orchestrator.exchange import Hints, import_probe
-from orchestrator.exchange.mark import mark_file
+from orchestrator.optional.exchange import Hints, import_probe
+from orchestrator.optional.exchange.mark import mark_file
 from orchestrator.pipeline.own_data import REVISIONS, choose_model, planned_probe, slug
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of

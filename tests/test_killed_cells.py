@@ -4,19 +4,13 @@
 last checkpoint on, where a cell has everything but its result.
 """
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from killed_cells import SCENARIOS, UPDATES, KilledCell, Outcome
+from killed_cells import SCENARIOS, UPDATES, KilledCell
 from s3_server import s3_server
 from write_steps import Host, Kill, available, host
-
-from orchestrator.storage.store import Store
-from orchestrator.storage.verification import local_files
-from orchestrator.training.cell_folder import LEDGER, TABLES, CellFolder
-from orchestrator.training.record import CellRecord
 
 pytestmark = pytest.mark.slow
 
@@ -52,57 +46,20 @@ def kills_from(cell: KilledCell, manifest: str, count: int) -> list[Kill]:
 
 
 @pytest.mark.parametrize(
-    ("name", "update", "count"),
+    ("name", "count"),
     [
-        ("part of an epoch", UPDATES, 5),
-        ("whole epochs", UPDATES, 1),
-        ("part of an epoch, two workers", UPDATES, 2),
-        ("part of an epoch, bucket", UPDATES, 1),
-        ("evaluated after training", UPDATES, 2),
-        ("stopped early", 2, 2),
-        ("as another cell", UPDATES, 2),
+        ("part of an epoch", 5),
+        ("whole epochs", 1),
+        ("part of an epoch, two workers", 2),
+        ("part of an epoch, bucket", 1),
+        ("evaluated after training", 2),
+        ("as another cell", 2),
     ],
 )
 def test_a_rerun_finishes_a_killed_cell_with_the_same_results(
-    processes: Host, bucket_server: str, tmp_path: Path, name: str, update: int, count: int
+    processes: Host, bucket_server: str, tmp_path: Path, name: str, count: int
 ) -> None:
     cell = KilledCell(BY_NAME[name], processes, tmp_path / "cell", bucket_server)
-    kills = kills_from(cell, f"checkpoint-{update}/decile.json", count)
+    kills = kills_from(cell, f"checkpoint-{UPDATES}/decile.json", count)
     assert [problem for kill in kills for problem in cell.problems(kill)] == []
     assert {step.rpartition("/")[2] for step in cell.repeated} <= {".lock"}
-
-
-@pytest.mark.parametrize(("left", "trains"), [((3, 4), False), ((4, 5), True)])
-def test_checkpoints_beyond_the_updates_of_a_cell_are_set_aside(
-    processes: Host, tmp_path: Path, left: tuple[int, int], trains: bool
-) -> None:
-    """Versions that trained on after a kill left them, and deleted those that the cell needs."""
-    cell = KilledCell(BY_NAME["part of an epoch"], processes, tmp_path / "cell")
-    [kill] = kills_from(cell, f"checkpoint-{UPDATES}/decile.json", 1)
-    cell.storage = cell.new_storage()
-    assert cell.run(kill).killed()
-    store = Store(cell.storage)
-    folder = CellFolder(store, cell.cell.cell_id)
-    last = folder.checkpoint(UPDATES)
-    assert last is not None
-    for update in left:
-        if update > UPDATES:
-            add_checkpoint(store, folder, CellRecord.of(last), update)
-    for update in {*folder.checkpoints()} - {*left}:
-        store.delete_folder(folder.checkpoint_place(update))
-    assert folder.checkpoints() == [*left]
-
-    ended = cell.run()
-    assert ended.codes == [0], ended.output
-    assert any("checkpoint-1/" in step for step in ended.steps[0]) is trains
-    assert Outcome.of(store, cell.cell).differences(cell.undisturbed) == []
-
-
-def add_checkpoint(store: Store, folder: CellFolder, record: CellRecord, update: int) -> None:
-    """Copy the last checkpoint as that of a later update."""
-    own = {f"{name}.parquet" for name in TABLES} | {LEDGER, "decile.json"}
-    source, target = (store.local_path(folder.checkpoint_place(u)) for u in (UPDATES, update))
-    for file in source.iterdir():
-        if file.name not in own:
-            shutil.copyfile(file, target / file.name)
-    record.save(store, folder.cell_id, update, {}, local_files(target))

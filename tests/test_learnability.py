@@ -6,6 +6,7 @@ from math import isnan
 import numpy as np
 import pyarrow as pa
 import pytest
+from factories import marked_rollout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,24 +74,14 @@ def test_the_curve_gives_each_update_and_the_mean_so_far() -> None:
     assert [m["train/accuracy"] for m in metrics.values()] == [0.5, 0, 1, 0]
 
 
-def completion(prompt: str, reward: float) -> dict:
-    return {
-        "prompt_id": prompt,
-        "tier": "3",
-        **{"reward": reward, "score": reward, "components": {}},
-        "outcome": "wrong",
-        "other_outcome": "wrong",
-        "tokens": 5,
-    }
-
-
 def test_the_recorder_cuts_generations_into_groups_and_refuses_mixed_ones() -> None:
     recorder = GroupRecorder()
-    recorder.add(1, [completion("a", 0.0), completion("a", 1.0), *[completion("b", 0.0)] * 2], 2)
+    a, b = marked_rollout("wrong", 0.0, "a"), marked_rollout("wrong", 0.0, "b")
+    recorder.add(1, [a, a._replace(reward=1.0), b, b], 2)
     assert recorder.table()["prompt_id"].to_pylist() == ["a", "b"]
     assert GroupRecorder(recorder.table().to_pylist()).table() == recorder.table()
     with pytest.raises(RuntimeError, match="one group holds"):
-        recorder.add(2, [completion("a", 0.0), completion("b", 0.0)], 2)
+        recorder.add(2, [a, b], 2)
 
 
 REWARDS = st.lists(st.sampled_from([0.0, 1.0, None]), min_size=1, max_size=5)
@@ -139,10 +130,10 @@ def test_without_updates_there_is_no_percentage() -> None:
 
 def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
     recorder = GroupRecorder()
-    nothing = {"reward": None, "score": None}
-    failed = completion("a", 0.0) | nothing | {"outcome": "error", "tokens": 7}
-    recorder.add(3, [completion("a", 1.0), failed], 2)
-    recorder.add(4, [completion("a", 0.0), completion("a", 1.0)], 2)
+    wrong, better = (marked_rollout("wrong", s, "a", tier="3", tokens=5) for s in (0.0, 1.0))
+    failed = marked_rollout("error", None, "a", other_outcome="wrong", tokens=7)
+    recorder.add(3, [better, failed], 2)
+    recorder.add(4, [wrong, better], 2)
     first, second = recorder.table().to_pylist()
     assert first == {
         **{"update": 3, "prompt_id": "a", "tier": "3", "rewards": [1.0, None]},
@@ -154,13 +145,7 @@ def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
 
 def test_an_update_without_marks_has_no_accuracy() -> None:
     recorder = GroupRecorder()
-    unmarked = completion("a", 0.0) | {
-        "reward": None,
-        "score": None,
-        "outcome": "error",
-        "tokens": 1,
-    }
-    recorder.add(1, [unmarked, unmarked], 2)
+    recorder.add(1, [marked_rollout("error", None)] * 2, 2)
     assert "train/accuracy" not in training_metrics(recorder.table())[1]
 
 

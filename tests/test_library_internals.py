@@ -68,10 +68,10 @@ OTHER_PRIVATE = {
     ("orchestrator/tracking/__init__.py", "_attempt"),
     ("orchestrator/tracking/__init__.py", "_runs"),
     # Python's own, in an interpreter that must import and close little.
-    ("tasks/marking/sandbox_guest.py", "_collections_abc"),
-    ("tasks/marking/sandbox_guest.py", "_json"),
-    ("tasks/marking/sandbox_guest.py", "_shutdown"),
-    ("tasks/marking/sandbox_guest.py", "_thread"),
+    ("orchestrator/optional/code/sandbox_guest.py", "_collections_abc"),
+    ("orchestrator/optional/code/sandbox_guest.py", "_json"),
+    ("orchestrator/optional/code/sandbox_guest.py", "_shutdown"),
+    ("orchestrator/optional/code/sandbox_guest.py", "_thread"),
 }
 
 

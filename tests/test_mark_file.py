@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.exchange.mark import CHUNK, OUTPUT, mark_file
+from orchestrator.optional.exchange.mark import CHUNK, OUTPUT, mark_file
 from tasks import TaskError
 
 ROWS = [

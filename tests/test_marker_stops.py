@@ -13,8 +13,8 @@ import pytest
 from sweeps import NAME, decile, decile_here, experiments
 
 from orchestrator.cli.doctor import checks
+from orchestrator.optional.code.sandbox import problem
 from orchestrator.storage.store import Store
-from tasks.marking.sandbox import problem
 
 pytestmark = pytest.mark.cluster
 

@@ -199,7 +199,7 @@ def test_subsets_that_are_too_small_for_an_update_end_the_probe_and_others_are_k
 
 
 def test_a_stored_subset_that_is_too_small_is_refused(tmp_path: Path) -> None:
-    """As an older version may have stored it. The batch is not part of a subset's key."""
+    """The batch is not part of a subset's key: another experiment may have stored it."""
     plan = plan_of(tmp_path, ["half"])
     store, table = probed(plan)
     store_subset(store, plan.cells[0], table)

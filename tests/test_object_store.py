@@ -224,7 +224,9 @@ def test_a_killed_sweep_in_a_bucket_resumes_with_the_results_of_a_folder(
     newest = CellFolder(store, killed).latest()
     assert newest is not None
     place = ("cells", killed, f"checkpoint-{newest.update}", "decile.json")
-    store.write_json(store.read_json(*place) | {"seconds": 10_000.0}, *place)
+    opened = store.open_json(*place)
+    assert opened is not None
+    store.write_json(opened.value | {"seconds": 10_000.0}, *place, files=opened.files)
     shutil.rmtree(tmp_path / "scratch")  # the node is lost, too
     (tmp_path / "scratch").mkdir()
 

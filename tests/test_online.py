@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
-from factories import small_plan
+from factories import marked_rollout, small_plan
 from grpo import (  # noqa: F401 (fixtures)
     GROUP,
     LIVE,
@@ -24,7 +24,7 @@ from grpo import (  # noqa: F401 (fixtures)
 from safetensors.torch import load_file
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.evaluation.groups import GroupRecorder, is_live
+from orchestrator.evaluation.groups import GroupRecorder, Marked, is_live
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.candidates import history_of
@@ -35,7 +35,7 @@ from orchestrator.training.record import CellRecord
 from orchestrator.training.rollouts import with_rewards
 from orchestrator.training.trainer import build_trainer
 from orchestrator.training.workers import Workers
-from policies import History, PolicyError
+from policies import BuiltOnlinePolicy, History, PolicyError
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -66,16 +66,13 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
     def row(prompt: Prompt) -> dict[str, Any]:
         return {"prompt": prompt.question, "prompt_id": prompt.prompt_id, "answer": prompt.answer}
 
-    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[Marked]:
         marks = []
         for i, each in enumerate(rows):
             words = each["answer"].split(" or ")
             outcome = words[i % len(words)]
             reward = None if outcome == "error" else float(outcome == "correct")
-            kinds = {"outcome": outcome, "other_outcome": outcome, "score": reward}
-            marks.append(
-                {"prompt_id": each["prompt_id"], "tier": "", "tokens": 3, "components": {}, **kinds}
-            )
+            marks.append(marked_rollout(outcome, reward, each["prompt_id"]))
         return marks
 
     assert cell.online is not None
@@ -100,7 +97,7 @@ def test_an_update_is_filled_with_live_groups(dynamic: Cell) -> None:
     answers = ["correct", LIVE, "wrong"] * 4
     recorder = GroupRecorder(discarded=[])
     chooser = chooser_of(dynamic, answers, recorder)
-    chooser.policy.max_draws = 4  # type: ignore[attr-defined]
+    chooser.policy.rule.max_draws = 4  # type: ignore[union-attr]
     batch = chooser.batch(1, 3 * GROUP, generate)
     assert batch.kept == [True] * 3 and batch.rollouts is not None
     assert [row["answer"] for row in batch.rows] == [LIVE] * (3 * GROUP)
@@ -246,14 +243,14 @@ class Misbehaving:
 def test_a_policy_that_misbehaves_is_named(tmp_path: Path, ids: Any, message: str) -> None:
     cell = online_cell(tmp_path, "predicted", {})
     chooser = chooser_of(cell, ["wrong"] * COUNT, GroupRecorder())
-    chooser.policy, chooser.name = Misbehaving(ids), "mine"  # type: ignore[assignment]
+    chooser.policy = BuiltOnlinePolicy("mine", Misbehaving(ids))
     with pytest.raises(PolicyError, match=message):
         chooser.batch(1, 2 * GROUP, generate)
 
 
 def test_a_prompt_cannot_be_drawn_twice_for_an_update(dynamic: Cell) -> None:
     chooser = chooser_of(dynamic, ["wrong"] * COUNT, GroupRecorder(discarded=[]))
-    chooser.policy.next = lambda *_: ["p00", "p01"]  # type: ignore[method-assign]
+    chooser.policy.rule.next = lambda *_: ["p00", "p01"]  # type: ignore[union-attr]
     with pytest.raises(PolicyError, match="returned prompt 'p00' twice for update 1"):
         chooser.batch(1, 2 * GROUP, generate)
 

@@ -68,13 +68,6 @@ def test_the_comparison_reads_at_equal_rollouts_unless_it_is_set(tmp_path: Path)
         assert loaded(tmp_path, {"policy": "predicted"}, compare_at=axis).compare_at == axis
 
 
-def test_a_policy_that_discards_does_not_stop_one_that_does_not(tmp_path: Path) -> None:
-    hard, dynamic = loaded(tmp_path, {"policy": "dynamic"}, stop_hopeless=True).cells
-    assert (hard.rivals, dynamic.rivals) == ((), (hard.cell_id,))
-    hard, predicted = loaded(tmp_path, {"policy": "predicted"}, stop_hopeless=True).cells
-    assert (hard.rivals, predicted.rivals) == ((predicted.cell_id,), (hard.cell_id,))
-
-
 def test_a_cell_has_two_rules_and_an_id_of_its_own(tmp_path: Path) -> None:
     hard, of_hard = loaded(tmp_path, {"policy": "dynamic", "options": {"of": "hard"}}).cells
     assert hard.online is None and "online" not in hard.model_dump()

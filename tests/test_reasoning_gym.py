@@ -14,13 +14,14 @@ import pytest
 import yaml
 from sweeps import experiments, plan_of, run, store_of
 
-import tasks.reasoning_gym
+import orchestrator.optional.gym.task
 from benchmarks.local_cluster import environment
 from benchmarks.procedural_tasks import LEAST, check_all, names
+from orchestrator.optional.gym import library as gym
+from orchestrator.optional.gym.task import _shares
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, Prompt, Task, TaskError, get_task
-from tasks.reasoning_gym import _shares
-from tasks.sources import cached_rows, gym
+from tasks.sources import cached_rows
 from tasks.sources.cached_rows import load_rows, save_rows
 
 pytestmark = pytest.mark.slow
@@ -139,7 +140,7 @@ def test_another_process_draws_the_same_items(tmp_path: Path) -> None:
 
 
 def test_a_data_set_with_few_questions_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.reasoning_gym, "PATIENCE", 60)
+    monkeypatch.setattr(orchestrator.optional.gym.task, "PATIENCE", 60)
     config = {"min_disks": 3, "max_disks": 3, "min_pegs": 3, "max_pegs": 3}
     with pytest.raises(TaskError, match="write at most train: . and test: . of it") as error:
         get_task(NAME, dataset="tower_of_hanoi", config=config, train=80, test=20).train()
@@ -210,18 +211,18 @@ def test_refused_options_say_what_to_write(options: dict[str, Any], message: str
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
-        raise tasks.reasoning_gym.PackageNotFoundError(name)
+        raise orchestrator.optional.gym.task.PackageNotFoundError(name)
 
-    monkeypatch.setattr(tasks.reasoning_gym, "version", missing)
+    monkeypatch.setattr(orchestrator.optional.gym.task, "version", missing)
     with pytest.raises(TaskError, match=r"pip install 'decile\[reasoning-gym\]'"):
         sums()
-    assert tasks.reasoning_gym.ReasoningGym.marker_variants() == []
+    assert orchestrator.optional.gym.task.ReasoningGym.marker_variants() == []
 
 
 def test_a_config_that_takes_too_long_or_too_much_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks.reasoning_gym._DRAWERS, "limit", 3.0)
+    monkeypatch.setattr(orchestrator.optional.gym.task._DRAWERS, "limit", 3.0)
     huge = {"min_digits": 1, "max_digits": 2, "min_terms": 10**9, "max_terms": 10**9}
     with pytest.raises(TaskError, match="takes more than 3 s|needs too much memory"):
         sums(config=huge).train()
@@ -300,7 +301,7 @@ def test_an_exception_of_the_score_is_a_wrong_answer() -> None:
 def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks.reasoning_gym._SCORERS, "limit", 3.0)
+    monkeypatch.setattr(orchestrator.optional.gym.task._SCORERS, "limit", 3.0)
     task = sums(dataset="polynomial_multiplication", config={}, train=4, test=0)
     [prompt, *_] = task.train()
     answers = [prompt.answer, "9**9**9**9", prompt.answer]
@@ -318,7 +319,7 @@ def test_an_answer_of_a_megabyte_is_wrong() -> None:
 
 
 def test_the_check_of_the_marker_passes_in_both_forms() -> None:
-    for task in tasks.reasoning_gym.ReasoningGym.marker_variants():
+    for task in orchestrator.optional.gym.task.ReasoningGym.marker_variants():
         assert check_marker(task, task.check_prompts()).golds == 30
     assert sums().provenance["test"].startswith("reasoning-gym 0.")
 
@@ -341,7 +342,7 @@ def test_stored_items_are_not_drawn_again(tmp_path: Path, monkeypatch: pytest.Mo
     first = sums().train()
     [file] = stored(tmp_path)
     assert not [*file.parent.glob("*.part")]
-    monkeypatch.delattr(tasks.reasoning_gym._Draws, "_call")
+    monkeypatch.delattr(orchestrator.optional.gym.task._Draws, "_call")
     assert sums().train() == first
     with pytest.raises(AttributeError):
         sums(config={}).train()

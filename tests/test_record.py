@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
-from factories import cell_record, small_plan
+from factories import cell_record, marked_rollout, small_plan
 from safetensors.torch import save_file
 from transformers import TrainerState
 
@@ -43,17 +43,6 @@ def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path
     saved = CellRecord.of(latest(store, cell))
     assert saved.tables() == record.tables()
     assert saved.seconds == record.seconds
-
-
-def test_checkpoints_beyond_the_updates_of_a_cell_are_not_resumed_from(tmp_path: Path) -> None:
-    store, cell, record = one_cell(tmp_path, updates=4)
-    folder = CellFolder(store, cell.cell_id)
-    for update in (2, 4, 5, 6):
-        record.save(store, cell.cell_id, update)
-    places = [line.partition(" ")[0] for line in folder.forget_unusable(cell)]
-    assert places == [folder.checkpoint_place(update) for update in (5, 6)]
-    assert folder.checkpoints() == [2, 4] and latest(store, cell).update == 4
-    assert folder.forget_unusable(cell) == []
 
 
 def test_a_copy_of_a_checkpoint_under_a_name_of_the_users_is_not_one(tmp_path: Path) -> None:
@@ -309,15 +298,7 @@ def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     record.save(store, cell.cell_id, 4)
     saved = CellRecord.of(latest(store, cell))
     groups = len(record.groups.rows)
-    row = {
-        "prompt_id": "p",
-        "tier": "3",
-        **{"reward": 1.0, "score": 1.0, "components": {}},
-        "outcome": "correct",
-        "other_outcome": "correct",
-        "tokens": 9,
-    }
-    saved.groups.add(5, [row, row], 2)
+    saved.groups.add(5, [marked_rollout("correct", 1.0)] * 2, 2)
     assert len(saved.groups.rows) == groups + 1
     assert saved.has_evaluation(4)
     assert not saved.has_evaluation(5)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factories import cell_record, small_plan
+from factories import cell_record, marked_rollout, small_plan
 from grpo import (  # noqa: F401 (a fixture)
     Fixed,
     Killed,
@@ -31,6 +31,7 @@ from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish, ledger, recorded_groups
 from orchestrator.training.refresh import Refresher, refreshed_rows
 from orchestrator.training.workers import Workers
+from policies import BuiltOnlinePolicy
 from tasks import Prompt
 
 
@@ -127,7 +128,7 @@ def test_workers_share_a_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     marks = [gathered[0] + gathered[2], gathered[2] + gathered[0]]
     for each in marks:  # whatever the order of ranks
         again = GroupRecorder(refreshed=[])
-        again.add(2, sorted(each, key=lambda mark: mark["prompt_id"]), 3, refreshed=True)
+        again.add(2, sorted(each, key=lambda mark: mark.prompt_id), 3, refreshed=True)
         ids = [(row["prompt_id"], row["outcomes"]) for row in again.refreshed or []]
         assert [i for i, _ in ids] == ["p0", "p1", "p2"]
         assert (
@@ -153,8 +154,7 @@ def recorded(cell: Cell, folder: Path) -> CellRecord:
     record = cell_record(plan, cell)
     record.groups.refreshed = []
     marks = [
-        {"prompt_id": p.prompt_id, "tier": p.tier, "tokens": 7, "components": {}}
-        | {"outcome": outcome, "other_outcome": outcome, "score": score, "reward": score}
+        marked_rollout(outcome, score, p.prompt_id, tier=p.tier, tokens=7)
         for p, outcome, score in zip(
             [p for p in plan.pool(cell.probe).train[:2] for _ in range(3)],
             ["correct", "truncated", "wrong", *["error"] * 3],
@@ -295,13 +295,13 @@ def test_a_policy_is_told_what_a_refresh_saw(
                 lists = (recorder.rows, None, recorder.refreshed)
                 recorder = GroupRecorder(*(None if part is None else [*part] for part in lists))
                 chooser = chooser_of(cell, answers, recorder)
-                chooser.policy = remembers  # type: ignore[assignment]
+                chooser.policy = BuiltOnlinePolicy("remembers", remembers)
                 probe = refresher(cell, [])
                 probe.groups, probe.prompts = recorder, chooser.prompts
             probe(update)
             rows = chooser.batch(update, 2 * GROUP, generate).rows
             marks = chooser.mark(rows, rows, rows)
-            recorder.add(update, [m | {"reward": m["score"]} for m in marks], GROUP)
+            recorder.add(update, [m._replace(reward=m.score) for m in marks], GROUP)
         runs.append(remembers.seen)
         history = chooser.history
         assert history.last_update.tolist() == [2, 2, 0, 0], "a refresh is no group"

@@ -2,11 +2,10 @@
 
 import csv
 import dataclasses
-import os
 import re
 import time
 import xml.etree.ElementTree as ET
-from datetime import UTC, datetime
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.result import Result
 from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import claim_results
@@ -52,7 +50,6 @@ from orchestrator.stats.sentences import SINGLE_SEED
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import description
-from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -359,23 +356,16 @@ def test_the_page_has_every_section_and_no_external_resources(
     assert "hard vs. random on small" in text or "beats" in text
 
 
-def test_the_page_names_the_version_and_the_date_of_the_last_result(
-    tmp_path: Path,
-) -> None:
+def test_the_page_names_the_version_and_the_date_of_the_last_result(tmp_path: Path) -> None:
     plan, store = finished_sweep(tmp_path, policies=("hard", "random"))
     for cell, day in zip(plan.cells, (3, 2), strict=True):
-        when = datetime(2026, 1, day, 4, 5, tzinfo=UTC).timestamp()
         place = ("cells", cell.cell_id, "result.json")
-        result = store.read_json(*place)
-        folder = CellFolder(store, cell.cell_id)
-        finished = folder.finished_at(Result.model_validate(result))
-        assert finished is not None and abs(finished.timestamp() - time.time()) < 3600
-        if day == 3:
-            store.write_json(result | {"finished_at": "2026-01-03T04:05:00+00:00"}, *place)
-        else:  # of an older version
-            del result["finished_at"]
-            store.write_json(result, *place)
-            os.utime(store.path(*place), (when, when))
+        opened = store.open_json(*place)
+        assert opened is not None
+        written = datetime.fromisoformat(opened.value["finished_at"])
+        assert abs(written.timestamp() - time.time()) < 3600
+        own = {"finished_at": f"2026-01-0{day}T04:05:00+00:00"}
+        store.write_json(opened.value | own, *place, files=opened.files)
     html = page_html(sweep_page(analyse(plan, store)))
     assert f"Decile {__version__}, last result 2026-01-03 04:05 UTC" in html
 

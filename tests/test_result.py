@@ -1,7 +1,6 @@
-"""`result.json` as a value: what is read is what is written, whichever version wrote it."""
+"""`result.json` as a value: what is read is what is written."""
 
 import json
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,7 @@ def text(result: Result) -> str:
     return json.dumps(result.as_json(), sort_keys=True)
 
 
-def test_results_of_an_earlier_version_are_written_as_they_were_read(tmp_path: Path) -> None:
-    zipfile.ZipFile(Path(__file__).parent / "stores" / "before_scores.zip").extractall(tmp_path)
-    store = Store(str(tmp_path / "runs"))
-    for folder in CellFolder.all(store):
-        value, result = stored(store, folder.cell_id)
-        assert text(result) == value and result.cell_id == folder.cell_id
-    assert len(CellFolder.all(store)) == 4
-
-
-def test_results_of_this_version_are_written_as_they_were_read(tmp_path: Path) -> None:
+def test_results_are_written_as_they_were_read(tmp_path: Path) -> None:
     """Also of axes that are settings, and of a cell with the files of another."""
     grid = {"model": ["stub"], "dataset": ["small"], "policy": ["hard"], "grpo.beta": [0, 0.1]}
     plan, store = finished_sweep(tmp_path, grid=grid)
@@ -61,10 +51,9 @@ def test_a_share_without_a_scored_answer_stays_nan() -> None:
     assert text(Result.model_validate(value)) == json.dumps(value, sort_keys=True)
 
 
-def test_what_older_results_lack_has_defaults_and_is_not_written() -> None:
+def test_entries_that_only_some_cells_have() -> None:
     result = Result.model_validate(result_json())
-    assert result.as_json() == result_json()
-    assert (result.timing.peak_gib, result.finished_at, result.same_as) == (0.0, None, None)
+    assert (result.learnable_drawn_pct, result.same_as) == (None, None)
     assert (result.ledger.get("live", 7), result.ledger.get("live")) == (7, None)
     assert Result.model_validate(result_json(more=[1])).as_json()["more"] == [1]
 

@@ -1,37 +1,30 @@
 """Scores of marks: stored, rewarded, and kept apart from correctness."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from factories import small_plan
+from factories import marked_rollout, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.main import main
 from orchestrator.difficulty.table import difficulty, difficulty_of_codes
-from orchestrator.evaluation.groups import GroupRecorder, learnable_pct, tally, training_metrics
+from orchestrator.evaluation.groups import (
+    GroupRecorder,
+    Marked,
+    learnable_pct,
+    tally,
+    training_metrics,
+)
 from orchestrator.evaluation.metrics import as_evaluation, evaluation_metrics
-from orchestrator.probing.probe_folder import ProbeFolder, write_part
-from orchestrator.storage.proof import open_table, table_bytes
-from orchestrator.storage.schema import ADDED, EVALUATIONS, GROUPS, SAMPLES
-from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import CellFolder
+from orchestrator.storage.schema import SAMPLES
 from orchestrator.training.record import ledger
 from orchestrator.training.rollouts import FAILED, with_rewards
 from policies import PolicyError, get_policy
 from tasks import OUTCOMES, Mark, get_task, make_prompt, score_mark
 
-RESULTS = {  # of the cells in stores/before_scores.zip: accuracy, learnable %
-    "00b7c63a508c0006": (0.65625, 75.0),
-    "4bb2f8c4207ac50d": (0.7604166666666666, 100.0),
-    "6d86a50e34aa9fb2": (0.5729166666666666, 37.5),
-    "b5ff35e517c2eab6": (0.7708333333333334, 87.5),
-}
 KINDS = ["correct", "wrong", "unparsed", "truncated", "error"]
 
 
@@ -60,82 +53,6 @@ def test_what_marking_needs_is_part_of_an_id_only_where_the_task_says_so() -> No
     assert make_prompt("t", "q", "a", "", '{"x": 1}').prompt_id == plain.prompt_id
     hashed = make_prompt("t", "q", "a", "", '{"x": 1}', info_in_id=True)
     assert hashed.info == '{"x": 1}' and hashed.prompt_id != plain.prompt_id
-
-
-@pytest.mark.parametrize("schema", [EVALUATIONS, GROUPS])
-def test_tables_of_earlier_versions_get_the_scores_that_they_imply(schema: pa.Schema) -> None:
-    outcomes = ["correct", "wrong", "error"]
-    rewards = [1.0, 0.0, None]
-    rows: list[dict[str, Any]] = [{"outcome": o} for o in outcomes]
-    if schema == GROUPS:
-        rows = [{"outcomes": outcomes, "rewards": rewards}]
-    old = pa.schema([field for field in schema if field.name not in ADDED])
-    data = table_bytes(pa.Table.from_pylist(rows, schema=old), "cells/a/t.parquet")
-    table, proven = open_table(data, "cells/a/t.parquet", schema)
-    assert proven and table.schema.equals(schema)
-    if schema == GROUPS:
-        assert table["scores"].to_pylist() == [rewards]
-        assert table["components"].to_pylist() == [None]
-    else:
-        assert table["score"].to_pylist() == rewards
-
-
-def test_a_part_of_an_earlier_version_is_neither_drawn_nor_marked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = small_plan(tmp_path)
-    [spec] = [probe for probe in plan.probes if probe.split == "train"]
-    store, pool = Store(str(tmp_path / "runs")), plan.pool(spec)
-    outcomes = [KINDS[i % 5] for i in range(len(pool.train))]
-    rows = [
-        sample(prompt.prompt_id, number, outcome, None) | {"marker": spec.marker}
-        for prompt, outcome in zip(pool.train, outcomes, strict=True)
-        for number in range(4)
-    ]
-    old = [field.name for field in SAMPLES if field.name not in ADDED]
-    write_part(store, spec.key, "train", table_of(rows).select(old))
-    [file] = Path(store.path("probes", spec.key)).glob("*.parquet")
-    assert pq.read_schema(file).names == old
-    calls: list[Any] = []
-    monkeypatch.setattr("orchestrator.probing.probe_folder.update_marks", calls.append)
-    folder = ProbeFolder(store, spec, pool.train, pool.task)
-    assert folder.missing().samples == 0 and not calls
-    scores = dict(zip(KINDS, [1.0, 0.0, 0.0, 0.0, None], strict=True))
-    assert folder.samples(("outcome", "score"))["score"].to_pylist() == [
-        scores[outcome] for outcome in folder.samples(("outcome",))["outcome"].to_pylist()
-    ]
-    assert folder.outcomes().scores is None, "they cost no memory where they are correctness"
-
-
-def test_a_store_of_an_earlier_version_is_complete_and_gives_the_same_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The archive was written by version bb1e794, which had no scores, and the first marker."""
-    monkeypatch.setattr("tasks.shuffled_objects.ShuffledObjects.marker_version", "1")
-    plan = small_plan(tmp_path, seeds=(0, 1))
-    zipfile.ZipFile(Path(__file__).parent / "stores" / "before_scores.zip").extractall(tmp_path)
-    # Nothing may be marked again.
-    monkeypatch.setattr("orchestrator.probing.probe_folder.update_marks", None)
-    store = Store(str(tmp_path / "runs"))
-    for spec in plan.probes:
-        pool = plan.pool(spec)
-        folder = ProbeFolder(store, spec, pool.prompts(spec.split), pool.task)
-        assert folder.missing().samples == 0
-        samples = folder.samples()
-        assert samples.schema.equals(SAMPLES) and folder.outcomes(partial=False).scores is None
-        correct = [float(outcome == "correct") for outcome in samples["outcome"].to_pylist()]
-        assert samples["score"].to_pylist() == correct and 0 < sum(correct) < len(correct)
-    for cell in plan.cells:
-        finished = CellFolder(store, cell.cell_id).finished()
-        assert finished is not None
-        accuracy, learnable = RESULTS[cell.cell_id]
-        assert finished.result.accuracy_final == pytest.approx(accuracy)
-        groups = store.read_table(GROUPS, "cells", cell.cell_id, "groups.parquet")
-        assert groups is not None and learnable_pct(groups) == learnable
-    path = str(tmp_path / "experiments.yaml")
-    assert main(["report", path, "-e", "small", "--out", str(tmp_path / "r.html")]) == 0
-    assert "hard" in capsys.readouterr().out
-    assert main(["doctor", "--storage", store.path()]) == 0
 
 
 PROMPT = st.lists(
@@ -187,9 +104,8 @@ def test_policies_rank_by_mean_score_where_they_are_told_to() -> None:
         get_policy("hard", by="score")(table.drop_columns("score"), 1, rng(0))
 
 
-def mark(outcome: str, score: float | None, **components: Any) -> dict[str, Any]:
-    own = {"prompt_id": "p", "tier": "", "outcome": outcome, "other_outcome": outcome, "tokens": 2}
-    return own | {"score": score, "components": components}
+def mark(outcome: str, score: float | None, **components: Any) -> Marked:
+    return marked_rollout(outcome, score, components=components, reward=None)
 
 
 def test_rewards_are_weighted_sums_of_what_applies(tmp_path: Path) -> None:
@@ -200,11 +116,11 @@ def test_rewards_are_weighted_sums_of_what_applies(tmp_path: Path) -> None:
         mark("wrong", 0.25, **{"m:f": FAILED}),
         mark("error", None, **{"m:f": 1.0}),
     ]
-    assert [m["reward"] for m in with_rewards(cell, 1, marks, 4)] == [1.0, 0.25, 0.25, None]
+    assert [m.reward for m in with_rewards(cell, 1, marks, 4)] == [1.0, 0.25, 0.25, None]
     shaped = cell.model_copy(update={"reward": {"m:f": 2.0, "score": 1.0}})
     rewarded = with_rewards(shaped, 1, marks, 4)
-    assert [m["reward"] for m in rewarded] == [2.0, 0.25, None, None]
-    assert [m["components"]["m:f"] for m in rewarded] == [0.5, None, None, 1.0]
+    assert [m.reward for m in rewarded] == [2.0, 0.25, None, None]
+    assert [m.components["m:f"] for m in rewarded] == [0.5, None, None, 1.0]
     recorder = GroupRecorder()
     recorder.add(1, rewarded, 4)
     stored = recorder.table()

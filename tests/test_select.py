@@ -504,15 +504,6 @@ def test_prompts_of_both_splits_are_refused(tmp_path: Path) -> None:
         chosen(folder)
 
 
-def test_samples_without_a_split_are_refused_as_a_folder_and_as_a_file(tmp_path: Path) -> None:
-    folder = probe_folder(tmp_path, samples("ab"))
-    write_part(Store(str(tmp_path)), "key", None, samples("cd"))
-    [old] = [f for f in folder.glob("*.parquet") if b"decile.split" not in f.read_bytes()]
-    for path in (folder, old):
-        with pytest.raises(UserError, match="from test questions: select from the difficulty"):
-            chosen(path)
-
-
 @pytest.mark.parametrize(
     ("parts", "pools", "words"),
     [
@@ -542,10 +533,8 @@ def test_the_parts_of_one_pool_are_selected_from_under_any_path_in_their_storage
     folder = probe_folder(tmp_path / "runs", samples("ab"), samples("cd"))
     own = tmp_path / "subset.parquet"
     expected = select_file([folder], PolicyEntry(policy="hard"), "3", 0, own)
-    mine = with_reason(
-        SUBSET.empty_table(), expected
-    )  # as older versions wrote it, without a proof
-    pq.write_table(mine, folder.parent.parent / "subsets" / "mine.parquet")
+    mine = with_reason(SUBSET.empty_table(), expected)
+    Store(str(tmp_path / "runs")).write_table(mine, "subsets", "mine.parquet")
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(folder)
     files = [Path(file.name) for file in folder.glob("*.parquet")]

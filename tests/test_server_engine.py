@@ -12,12 +12,12 @@ from http_server import Answer, FakeServer, completion, failure, fake_server
 from sweeps import experiments, plan_of
 
 from orchestrator.embedded import embedded_path
+from orchestrator.optional.server import Endpoint, ServerSampler, _window
 from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import Completion, Interrupted, SamplingError, stream_key
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.server import Endpoint, ServerSampler, _window
 from orchestrator.storage.store import Store
 
 pytestmark = pytest.mark.slow

@@ -19,8 +19,9 @@ from benchmarks.interval_coverage import (
 from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
     Interval,
+    _half_width,
+    _parts,
     difference_effect,
-    half_width,
     holm,
     mcnemar_p,
     mean_effect,
@@ -158,9 +159,9 @@ def test_mean_squares_agree_with_least_squares(seeds: int, items: int) -> None:
 @pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 1319)])
 def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> None:
     values = drawn(seeds, items)
-    result = mean_effect(values)
-    assert half_width(mean_squares(values), result.p) == pytest.approx(abs(result.mean), abs=1e-9)
-    assert half_width(mean_squares(values)) == pytest.approx(result.high - result.mean, abs=1e-12)
+    result, parts = mean_effect(values), _parts(mean_squares(values), items - 1)
+    assert _half_width(parts, result.p) == pytest.approx(abs(result.mean), abs=1e-9)
+    assert _half_width(parts) == pytest.approx(result.high - result.mean, abs=1e-12)
 
 
 # Seeds of equal means, and items that the rest hides.

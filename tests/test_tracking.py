@@ -213,7 +213,7 @@ def test_a_run_that_contradicts_the_store_is_rewritten(store: Store, plan: Plan)
 
 
 def test_what_two_drivers_have_left_is_repaired(store: Store, plan: Plan) -> None:
-    """One cell has two runs; of the other, every point was logged twice by an older version."""
+    """One cell has two runs; of the other, every point was logged twice."""
     uri, client = default_tracking_uri(store), MlflowClient(default_tracking_uri(store))
     for cell in plan.cells:
         finished_cell(store, plan, cell)
@@ -225,7 +225,7 @@ def test_what_two_drivers_have_left_is_repaired(store: Store, plan: Plan) -> Non
     client.create_run(first.info.experiment_id, tags=tags)
     for name, step, value in points_of(uri, second):
         client.log_metric(second.info.run_id, name, value, step=step)
-    client.set_tag(second.info.run_id, "decile.synced", "of version 1")
+    client.set_tag(second.info.run_id, "decile.synced", "of another version")
     tracker = opened(store, plan)
     for cell in plan.cells:
         tracker.sync(cell)
@@ -236,12 +236,12 @@ def test_what_two_drivers_have_left_is_repaired(store: Store, plan: Plan) -> Non
     assert len(parents) == 1
 
 
-def test_an_unchanged_run_of_an_older_version_is_kept(store: Store, plan: Plan) -> None:
+def test_an_unchanged_run_of_another_version_is_kept(store: Store, plan: Plan) -> None:
     cell, uri = plan.cells[0], default_tracking_uri(store)
     finished_cell(store, plan, cell)
     opened(store, plan).sync(cell)
     before = runs_of(uri, plan)[1][cell.cell_id]
-    MlflowClient(uri).set_tag(before.info.run_id, "decile.synced", "of version 1")
+    MlflowClient(uri).set_tag(before.info.run_id, "decile.synced", "of another version")
     opened(store, plan).sync(cell)
     after = runs_of(uri, plan)[1][cell.cell_id]
     assert after.info.run_id == before.info.run_id

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from factories import small_plan, trl_columns
+from factories import marked_rollout, small_plan, trl_columns
 from grpo import (  # noqa: F401 (fixtures)
     BY_ROWS,
     BY_TOKENS,
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from orchestrator.evaluation.groups import GroupRecorder, is_live
+from orchestrator.evaluation.groups import GroupRecorder, Marked, is_live
 from orchestrator.training.rollouts import fill_unmarked, marker, reward_function, with_rewards
 from orchestrator.training.trainer import CellCallback
 from orchestrator.training.trl_internals import EpochOrder, LiveGroupsTrainer
@@ -83,10 +83,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     """A masking trainer, one generation of 2 live groups among 5, and which rows are live."""
     answers = ["correct", LIVE, "wrong", LIVE, "correct or error"]
     trainer, record = trainer_of(tmp_path_factory.mktemp("mixed"), answers, masked=True)
-    earlier = {"prompt_id": "p", "tier": "", "other_outcome": "", "tokens": 1, "components": {}}
-    kinds = [{"outcome": ("wrong", "correct")[i % 2], "reward": float(i % 2)} for i in range(GROUP)]
-    marks = [earlier | kind | {"score": kind["reward"]} for kind in kinds]
-    record.groups.add(1, marks, GROUP)
+    earlier = [marked_rollout(("wrong", "correct")[i % 2], float(i % 2)) for i in range(GROUP)]
+    record.groups.add(1, earlier, GROUP)
     output = generation(trainer)
     live = torch.tensor([is_live(row["rewards"]) for row in record.groups.rows[1:]])
     assert live.sum() == 2
@@ -166,7 +164,7 @@ def test_updates_of_dead_groups_move_the_weights_by_kl_unless_masked(
     trainer, record = trainer_of(tmp_path, answers, masked, max_steps=2, loss_type=loss_type)
     updates: list[int] = []
     trainer.add_callback(
-        CellCallback(record, lambda update: (bool(updates.append(update)), False), updates.append)
+        CellCallback(record, lambda update: bool(updates.append(update)), updates.append)
     )
     before = [p.detach().clone() for p in trained(trainer)]
     trainer.train()
@@ -297,18 +295,15 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
     }
     given = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
     every = mark(rows["completions"], ids, given)
-    assert [m["outcome"] for m in every] == ["correct", "truncated"] + ["correct"] * 4
-    assert [m["tokens"] for m in every] == [2, 3, 3, 2, 1, 2]
-    assert every[3] == {
-        **{"prompt_id": "q", "tier": "2", "tokens": 2, "outcome": "correct", "score": 1.0},
-        **{"other_outcome": "correct", "components": {}, "episode": None},
-    }
-    outcomes = [m["outcome"] for m in every]
-    every[0] |= {"score": None, "outcome": "error"}  # as if marking had failed
+    assert [m.outcome for m in every] == ["correct", "truncated"] + ["correct"] * 4
+    assert [m.tokens for m in every] == [2, 3, 3, 2, 1, 2]
+    assert every[3] == marked_rollout("correct", 1.0, "q", tier="2", tokens=2, reward=None)
+    outcomes = [m.outcome for m in every]
+    every[0] = every[0]._replace(score=None, outcome="error")  # as if marking had failed
     own_part = slice(3 * rank, 3 * rank + 3)
 
-    def gather(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        assert [m["outcome"] for m in marks] == outcomes[own_part]
+    def gather(marks: list[Marked]) -> list[Marked]:
+        assert [m.outcome for m in marks] == outcomes[own_part]
         return every
 
     monkeypatch.setattr("orchestrator.training.rollouts.gather_object", gather)
@@ -331,20 +326,18 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
 def test_rewards_that_need_no_gold_answer(tmp_path: Path) -> None:
     [cell, *_] = small_plan(tmp_path).cells
     outcomes = {"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "error": None}
-    marks = [
-        {"prompt_id": "p", "outcome": o, "score": r, "components": {}} for o, r in outcomes.items()
-    ]
+    marks = [marked_rollout(outcome, score) for outcome, score in outcomes.items()]
 
-    def rewards(update: int = 3, rows: list[dict[str, Any]] = marks, **of: float) -> list[float]:
+    def rewards(update: int = 3, rows: list[Marked] = marks, **of: float) -> list[float]:
         marked = with_rewards(cell.model_copy(update={"reward": of}), update, rows, 4)
-        return fill_unmarked([each["reward"] for each in marked], 4)
+        return fill_unmarked([each.reward for each in marked], 4)
 
     assert rewards() == [1.0, 0.0, 0.0, pytest.approx(1 / 3)]
     assert rewards(flipped=1.0)[:3] == [0.0, 1.0, 1.0]
     assert rewards(format=1.0)[:3] == [1.0, 1.0, 0.0]
     assert rewards(score=1.0, format=0.5)[:3] == [1.5, 0.5, 0.0]
     assert rewards(format=1.0)[3] == pytest.approx(2 / 3), "an error has the mean of its group"
-    many = [marks[i % 3] | {"prompt_id": f"p{i // 4}"} for i in range(400)]
+    many = [marks[i % 3]._replace(prompt_id=f"p{i // 4}") for i in range(400)]
     drawn = rewards(rows=many, random=1.0)
     assert drawn == rewards(rows=many, random=1.0), "a resumed cell draws the same"
     assert drawn != rewards(update=4, rows=many, random=1.0)

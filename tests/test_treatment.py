@@ -8,9 +8,11 @@ from factories import small_plan
 
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.config.experiment import Refresh
+from orchestrator.pipeline.manifest import id_settings
 from orchestrator.planning.cells import NO_TREATMENT, Cell
 from orchestrator.report.compare import _without_seed, settings_key
 from orchestrator.storage.proof import canonical_hash
+from orchestrator.tracking.views import cell_params
 
 CHANGES: dict[str, Any] = {
     "online": PolicyEntry(policy="dynamic"),
@@ -22,6 +24,9 @@ CHANGES: dict[str, Any] = {
     "lora": {"r": 3},
     "refresh": Refresh(every=2),
 }
+
+
+NAMES = {"rollouts_by": "rollouts"}  # of the experiment file, where they differ
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +83,11 @@ def test_another_treatment_is_another_cell_and_no_seed_of_the_same_policy(
     other = changed(cell, field)
     assert other.cell_id != cell.cell_id and _without_seed(other) != _without_seed(cell)
     assert (settings_key(other) == settings_key(cell)) == (field == "online")
+    then, now = id_settings(cell), id_settings(other)
+    differing = {name for name in {*then, *now} if then.get(name) != now.get(name)}
+    assert differing and {name.partition(".")[0] for name in differing} == {NAMES.get(field, field)}
+    changed_params = cell_params(other).items() - cell_params(cell).items()
+    assert changed_params, "MLflow tells them apart"
     seed = anew(other, seed=7)
     assert _without_seed(seed) == _without_seed(other) and seed.cell_id != other.cell_id
 

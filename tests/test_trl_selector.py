@@ -416,7 +416,7 @@ STATES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "without a proof": (
         lambda file: pq.write_table(pa.table({"a": [1]}), file),
-        "has another schema",
+        "has no proof",
     ),
     "swapped": (
         lambda file: shutil.copy(file.parents[1] / "checkpoint-2" / STATE, file),

@@ -154,7 +154,7 @@ def select(arguments: argparse.Namespace) -> int:
 def mark(arguments: argparse.Namespace) -> int:
     """Mark stored completions and count the outcomes."""
     from orchestrator.config.yaml_lines import named_values
-    from orchestrator.exchange.mark import mark_file
+    from orchestrator.optional.exchange.mark import mark_file
 
     options = named_values(arguments.option) | {"marking": arguments.marking}
     notes: list[str] = []
@@ -175,7 +175,7 @@ def mark(arguments: argparse.Namespace) -> int:
 
 def import_(arguments: argparse.Namespace) -> int:
     """Import external completions or solve rates as a probe or difficulty table."""
-    from orchestrator.exchange import Hints, import_file
+    from orchestrator.optional.exchange import Hints, import_file
     from orchestrator.planning.pools import load_prompts
     from orchestrator.plugins.counts import counted
 
@@ -204,8 +204,8 @@ def import_(arguments: argparse.Namespace) -> int:
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
     from orchestrator.config.yaml_lines import named_values
-    from orchestrator.exchange import export_layout, export_subset, prompts_of, summary_of
-    from orchestrator.exchange.card import data_card, export_selected
+    from orchestrator.optional.exchange import export_layout, export_subset, prompts_of, summary_of
+    from orchestrator.optional.exchange.card import data_card, export_selected
     from orchestrator.planning.pools import load_prompts
     from orchestrator.storage.store import check_output
 
@@ -231,8 +231,8 @@ def export(arguments: argparse.Namespace) -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Compare item-level results, and write a page where one is named."""
-    from orchestrator.exchange.item_files import ItemColumns
-    from orchestrator.exchange.item_results import compare_items, parse_arms
+    from orchestrator.optional.exchange.item_files import ItemColumns
+    from orchestrator.optional.exchange.item_results import compare_items, parse_arms
     from orchestrator.report.render import PAGES, terminal_items, write_page
     from orchestrator.report.sections.items import item_page
     from orchestrator.storage.store import check_output

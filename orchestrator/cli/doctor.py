@@ -162,9 +162,9 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
     lines = []
     for kind in KINDS:
         files = [path for path in result.unverified if path.startswith(f"{kind}/")]
-        old = f", {len(files):,} of an older version without a proof ({_paths(files)})"
+        other = f", {len(files):,} that nothing proves ({_paths(files)})" if files else ""
         sound = counted(result.sound[kind], "file")
-        lines.append(f"ok    {kind}: {sound} verified{old if files else ''}")
+        lines.append(f"ok    {kind}: {sound} verified{other}")
     lines += [f"FAIL  {line}" for line in unsound]
     if result.in_training:
         lines.append(f"note  not checked, in training: {_paths(result.in_training)}")

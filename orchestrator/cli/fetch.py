@@ -1,27 +1,18 @@
 """`decile fetch`: downloads what an experiment reads from the hub, for machines without network."""
 
 import argparse
-import glob
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from cluster.terminal import echo
-from orchestrator.config.catalog import load_config
+from cluster.terminal import echo, unfiltered
+from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.problems import Problem
-from orchestrator.pipeline.transfer import (
-    HubFile,
-    TransferProgress,
-    absent_files,
-    download,
-    list_files,
-    one_at_a_time,
-    received,
-    size_text,
-)
 from orchestrator.planning.load import fetch_advice, repositories
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.resolve import resolve
@@ -35,14 +26,21 @@ from tasks.sources.hub import (
     cache_folder,
     cached_folder,
     fetch_snapshot,
+    list_snapshot,
     unreachable,
+    verify_snapshot,
 )
+from tasks.sources.user_files import size_text
+
+if TYPE_CHECKING:
+    from huggingface_hub import DryRunFileInfo
 
 Users = Mapping[Repository, Sequence[str]]  # the names in the file that need a repository
+Files = dict[Repository, list["DryRunFileInfo"]]  # what is read of each
 
 
 def fetch(arguments: argparse.Namespace) -> int:
-    """Download, check and link the files of every repository, then load the data sets."""
+    """Download and check the files of every repository, then load the data sets."""
     loaded = load_config(arguments.file)
     name = loaded.only_experiment(arguments.experiment)
     with loaded.located():
@@ -64,8 +62,7 @@ def fetch(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{folder} cannot be written ({reason}): set HF_HOME to a folder on a disk with space"
         ) from error
-    files: dict[Repository, list[HubFile]] = {}
-    absent: list[HubFile] = []
+    files: Files = {}
     if users and (reason := unreachable()):
         needed = [each for each in users if cached_folder(each) is None]
         if needed:
@@ -75,58 +72,65 @@ def fetch(arguments: argparse.Namespace) -> int:
             )
         _say(f"{reason}: the hashes of the files are not checked")
     else:
-        with one_at_a_time(lambda process: _say(f"waits until process {process} ends")):
-            for each, names in users.items():
-                try:
-                    files[each] = list_files(each)
-                except HubFails:
-                    raise
-                except TaskError as error:  # refused: at the line of its entry
-                    block = "models" if each.kind == "model" else "datasets"
-                    problem = Problem("refused-by-hub", str(error), block, names[0])
-                    raise loaded.error(problem) from error
-            absent = _transfer(users, files)
+        for each, names in users.items():
+            with _at_entry(loaded, each, names[0]):
+                files[each] = list_snapshot(each)
+        _check_space(files)
+        for each, names in users.items():
+            with _at_entry(loaded, each, names[0]):
+                _download(each, files[each])
     make_plan(loaded, name)  # reads the data sets as a run does, also those of a user's own tasks
-    view = _view(name, users, files, absent)
+    view = _view(name, users, files)
     echo(json.dumps(view, indent=2) if arguments.json else _text(view))
     return 0
 
 
-def _transfer(users: Users, files: Mapping[Repository, Sequence[HubFile]]) -> list[HubFile]:
-    """Bring every file into the cache; returns those that were downloaded."""
-    distinct = list({file.blob: file for each in files.values() for file in each}.values())
-    present = [file for file in distinct if file.blob.is_file() or file.link.is_file()]
-    with TransferProgress("checking", sum(file.size for file in present)) as progress:
-        absent = {*absent_files(distinct, progress.advance)}
-    needed = [file for file in distinct if file in absent]
-    total, done = sum(file.size for file in needed), received(needed)
+@contextmanager
+def _at_entry(loaded: LoadedConfig, repository: Repository, name: str) -> Iterator[None]:
+    """What the hub refuses in this block, as an error at the line of its entry."""
+    try:
+        yield
+    except HubFails:
+        raise
+    except TaskError as error:
+        block = "models" if repository.kind == "model" else "datasets"
+        raise loaded.error(Problem("refused-by-hub", str(error), block, name)) from error
+
+
+def _check_space(files: Files) -> None:
+    needed = sum(_to_download(each) for each in files.values())
     free = shutil.disk_usage(cache_folder()).free
-    if total - done > free:
+    if needed > free:
         raise UserError(
-            f"{size_text(total - done)} are to be downloaded to {cache_folder()}, and its disk has "
+            f"{size_text(needed)} are to be downloaded to {cache_folder()}, and its disk has "
             f"{size_text(free)} free: set HF_HOME to a folder on another disk, or free some"
         )
-    if needed:
-        _say(
-            f"{counted(len(needed), 'file')} to download to {cache_folder()}: "
-            f"{size_text(total - done)}"
-        )
-    with TransferProgress("downloading", total, done) as progress:
-        for repository, each in files.items():
-            progress.label = f"downloading {repository.id}"
-            download([file for file in each if file in absent], progress.advance)
-            fetch_snapshot(repository, [glob.escape(file.path) for file in each])  # links them
-    return needed
 
 
-def _view(
-    name: str,
-    users: Users,
-    files: Mapping[Repository, Sequence[HubFile]],
-    downloaded: Sequence[HubFile],
-) -> dict[str, Any]:
+def _download(repository: Repository, files: Sequence["DryRunFileInfo"]) -> None:
+    """Bring a repository into the cache; a line says what takes long, on a terminal also bars."""
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    count = sum(file.will_download for file in files)
+    if count:
+        size = size_text(_to_download(files))
+        _say(f"downloading {repository.id}: {counted(count, 'file')}, {size}")
+    # What the bars redraw consists of escape sequences; their texts are the client's own.
+    fetch_snapshot(repository, partial(tqdm, file=unfiltered(sys.stderr), disable=None))
+    _say(f"checking the hashes of {repository.id}: {size_text(_size(files))}")
+    verify_snapshot(repository)
+
+
+def _size(files: Sequence["DryRunFileInfo"]) -> int:
+    return sum(file.file_size or 0 for file in files)
+
+
+def _to_download(files: Sequence["DryRunFileInfo"]) -> int:
+    return _size([file for file in files if file.will_download])
+
+
+def _view(name: str, users: Users, files: Files) -> dict[str, Any]:
     """What `decile fetch --json` prints."""
-    new = {file.blob for file in downloaded}
     return {
         "experiment": name,
         "cache": str(cache_folder()),
@@ -138,8 +142,8 @@ def _view(
                 "names": list(names),
                 "folder": str(each.snapshot),
                 "files": len(files.get(each, [])),
-                "bytes": sum(file.size for file in files.get(each, [])),
-                "downloaded_bytes": sum(f.size for f in files.get(each, []) if f.blob in new),
+                "bytes": _size(files.get(each, [])),
+                "downloaded_bytes": _to_download(files.get(each, [])),
             }
             for each, names in users.items()
         ],

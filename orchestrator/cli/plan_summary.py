@@ -56,7 +56,6 @@ class CellSummary:
     rollouts: int
     rollouts_at_most: int
     done: bool
-    stopped: bool
     trained: bool
     resumes_after: int
     """Updates of its checkpoint."""
@@ -70,8 +69,6 @@ class CellSummary:
             return f"at update {self.resumes_after} of {self.updates}"
         if self.done:
             return "finished"
-        if self.stopped:
-            return "stopped"
         return "trained" if self.trained else "to run"
 
     def line(self, column: int) -> str:
@@ -209,8 +206,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
     plan, store = run.plan, run.store
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
-    settled = [cell for cell in plan.cells if states[cell.cell_id].settled]
-    unsettled = [cell for cell in plan.cells if not states[cell.cell_id].settled]
+    settled = [cell for cell in plan.cells if states[cell.cell_id] is CellState.FINISHED]
+    unsettled = [cell for cell in plan.cells if states[cell.cell_id] is not CellState.FINISHED]
     same = same_training(store, [*settled, *unsettled])
     untrained = [c for c in unsettled if states[c.cell_id].needs_training and c.cell_id not in same]
     started = [each for each, state in states.items() if state is CellState.RUNNING]
@@ -225,7 +222,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
         storage=store.uri,
         notes=_notes(run, site),
         cells=[_cell(cell, states[cell.cell_id], updates, same) for cell in plan.cells],
-        cells_to_run=sum(not state.settled for state in states.values()),
+        cells_to_run=sum(state is not CellState.FINISHED for state in states.values()),
         changed=changed_settings(plan, store, untrained),
         probes=_probes(run),
         updates_to_run=sum(left.values()),
@@ -280,7 +277,6 @@ def _cell(
         rollouts=cell.rollouts,
         rollouts_at_most=cell.max_rollouts,
         done=state is CellState.FINISHED,
-        stopped=state is CellState.STOPPED,
         trained=state is CellState.TRAINED,
         resumes_after=updates.get(cell.cell_id, 0),
         same_as=same[cell.cell_id].name if cell.cell_id in same else None,

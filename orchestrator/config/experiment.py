@@ -70,7 +70,6 @@ _REFUSED = {
     "grid": "name the setting itself, such as grpo.beta",
     "claims": _OF_THE_SWEEP,
     "compare_at": _OF_THE_SWEEP,
-    "stop_hopeless": _OF_THE_SWEEP,
     "max_gpu_hours": _OF_THE_SWEEP,
     "max_hours": _OF_THE_SWEEP,
     "max_marking_errors": _OF_THE_SWEEP,
@@ -324,8 +323,6 @@ class Experiment(Settings):
     """How often difficulty is measured again during training."""
     resources: Resources = Resources()
     """Resources of one trial."""
-    stop_hopeless: bool = False
-    """Stop a cell early if an evaluation shows it clearly below the best policy of its seed."""
     max_gpu_hours: float | None = Field(default=None, gt=0)
     """Start no further block of policies if the forecast exceeds this many GPU-hours."""
     max_hours: float | None = Field(default=None, gt=0)
@@ -502,24 +499,6 @@ class Experiment(Settings):
                 f"before the last: write at most {max(1, updates - 1)}, or 0",
                 "refresh",
                 "every",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _early_stopping_has_evaluations(self) -> Self:
-        if self.stop_hopeless and self.evaluate.engine:
-            raise Problem(
-                "no-evaluations-in-training",
-                "needs evaluations during training, but evaluate.engine runs after it: "
-                "remove one of the two",
-                "stop_hopeless",
-            )
-        if self.stop_hopeless and not 0 < self.evaluate.every < self.grpo_settings.max_steps:
-            raise Problem(
-                "no-evaluation-before-the-end",
-                "no cell is evaluated before its last update: write evaluate: {every: N} below "
-                "grpo.max_steps",
-                "stop_hopeless",
             )
         return self
 

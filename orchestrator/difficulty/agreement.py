@@ -232,6 +232,7 @@ def _votes(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
     answers = wrong.combine_chunks().dictionary_encode()
     texts = answers.dictionary
     other = pc.invert(pc.match_substring_regex(texts, _ASCII))
+    # Spellings that differ in case or LaTeX only are one answer.
     others = [
         (text if _PLAIN.fullmatch(text) else normalize_latex(text)).casefold()
         for text in texts.filter(other).to_pylist()

@@ -162,12 +162,15 @@ def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
     if not of_n[samples]:
         return nan
     of_prompt, s = successes[n == samples][:TESTED], np.arange(samples + 1)
+    # Binomial chances of s successes at each pass rate of the grid: [samples + 1, grid].
     log = gammaln(samples + 1) - gammaln(s + 1) - gammaln(samples - s + 1)
     log = log[:, None] + xlogy(s[:, None], GRID) + xlog1py((samples - s)[:, None], -GRID)
+    # Under the prior, [samples + 1].
     chance = np.exp(log) @ fit_prior(of_prompt, np.full(len(of_prompt), samples)).weights
     chance = chance / chance.sum()
     seen = np.bincount(of_prompt, minlength=samples + 1)
     drawn = np.random.default_rng(0).multinomial(len(of_prompt), chance, SIMULATED)
+    # Half the likelihood ratio of a histogram to the expected one; observed, then simulated.
     ratios = [xlogy(h, h / (len(of_prompt) * chance)).sum(axis=-1) for h in (seen, drawn)]
     return float((np.count_nonzero(ratios[1] >= ratios[0] - 1e-9) + 1) / (SIMULATED + 1))
 
@@ -184,7 +187,7 @@ def rates(
     successes: np.ndarray, n: np.ndarray, prior: Prior, group_size: int
 ) -> dict[str, pa.Array]:
     """Columns pass_rate, low, high, posterior, learnability; null where n = 0."""
-    s, total, back = _distinct(successes, n)
+    s, total, back = _distinct(successes, n)  # few pairs: each is computed once
     low, high = wilson(s, total)
     with np.errstate(invalid="ignore"):
         columns = {"pass_rate": s / total, "low": low, "high": high}
@@ -235,6 +238,7 @@ class _Reprobes:
 
     def draw(self, rng: np.random.Generator) -> pa.Table:
         """One further probe's difficulty table, rows in the same order."""
+        # A pass rate from the posterior of the prompt's pair, by inverse transform sampling.
         end = np.searchsorted(self.ends, self.pair + rng.random(len(self.pair)), side="right")
         right = rng.binomial(self.scorable, GRID[end - self.pair * len(GRID)])
         unparsed = rng.binomial(self.scorable - right, self.unparsed)
@@ -244,6 +248,7 @@ class _Reprobes:
         by_outcome = dict(
             zip(OUTCOMES, (right, wrong, unparsed, truncated, self.error), strict=True)
         )
+        # Sample 0 is any of the K: its outcome is drawn in proportion to the counts.
         ends = np.cumsum(list(by_outcome.values()), axis=0)
         first = (rng.integers(0, self.samples, len(right)) >= ends).sum(axis=0)
         drawn: dict[str, Any] = {

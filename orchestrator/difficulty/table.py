@@ -66,25 +66,28 @@ def difficulty(
     samples. Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
+    # Prompts of `tiers` have a row without any sample, too.
     ids = pc.unique(pa.chunked_array([*prompt.chunks, pa.array([*(tiers or {})], pa.string())]))
     ids = ids.take(pc.sort_indices(ids))
-    row = pc.index_in(prompt, value_set=ids).to_numpy()
+    row = pc.index_in(prompt, value_set=ids).to_numpy()  # [samples]: the row of the table
     codes = pc.index_in(samples["outcome"].cast(pa.string()), value_set=pa.array(OUTCOMES))
     if codes.null_count:
         unknown = samples["outcome"].filter(pc.is_null(codes))[0]
         raise ValueError(f"outcome {unknown.as_py()!r}: write one of {', '.join(OUTCOMES)}")
     code = codes.to_numpy()
+    # Each (row, outcome) as one number: a count of both at once.
     table = np.bincount(row * len(OUTCOMES) + code, minlength=len(ids) * len(OUTCOMES))
     tier = [(tiers or {}).get(i, "") for i in ids.to_pylist()]
     first = np.full(len(ids), -1)
     if "sample" in samples.column_names:
         at = pc.equal(samples["sample"], 0).to_numpy()
         first[row[at]] = code[at]
-    by_outcome = table.reshape(-1, len(OUTCOMES)).T
+    by_outcome = table.reshape(-1, len(OUTCOMES)).T  # [outcomes, prompts]
     sums = None
     if "score" in samples.column_names:
         scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
         correct = pa.array((code == OUTCOMES.index("correct")).astype(float))
+        # Without a score of its own, a sample's is its correctness.
         values = pc.coalesce(samples["score"], correct).to_numpy()[scored]
         sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
     rated = _table(
@@ -138,6 +141,7 @@ def _table(
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
     scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
+    # 0 and 1 are their own squares.
     total, squares = (by_outcome["correct"],) * 2 if sums is None else sums
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.round(total / scorable, 12)  # equal means tie, in any order of summation

@@ -44,6 +44,24 @@ def kind_of(correct: Rewards) -> str:
     return "all_right" if known[0] > 0 else "all_wrong"
 
 
+class Marked(NamedTuple):
+    """A rollout with its mark, and what training rewards it with.
+
+    `score` and `reward` are None where they are unknown. `components` are those of the reward by
+    name, `episode` is what a group's row holds of a task of several turns (`group_row`).
+    """
+
+    prompt_id: str
+    tier: str
+    tokens: int
+    outcome: str
+    other_outcome: str
+    score: float | None
+    components: Mapping[str, Any]
+    reward: float | None = None
+    episode: Mapping[str, Any] | None = None
+
+
 class Tally(NamedTuple):
     """Counts over some groups, by correctness. live + all_right + all_wrong + unmarked = groups.
 
@@ -342,34 +360,32 @@ class GroupRecorder:
     def add(
         self,
         update: int,
-        completions: Sequence[Mapping[str, Any]],
+        rollouts: Sequence[Marked],
         group_size: int,
         *,
         discarded: bool = False,
         refreshed: bool = False,
     ) -> None:
-        """Record some groups: completions in order, each prompt's group contiguous.
-
-        Each mapping holds prompt_id, tier, reward (None where it is unknown), score, outcome,
-        other_outcome, tokens, and by name the components of the reward.
-        """
-        for start in range(0, len(completions), group_size):
-            group = completions[start : start + group_size]
-            ids = {c["prompt_id"] for c in group}
+        """Record some groups: each prompt's rollouts contiguous."""
+        for start in range(0, len(rollouts), group_size):
+            group = rollouts[start : start + group_size]
+            ids = {each.prompt_id for each in group}
             if len(ids) != 1:
                 raise RuntimeError(f"update {update}: one group holds the prompts {sorted(ids)}")
-            names = group[0]["components"]
             row = {
                 "update": update,
-                "prompt_id": group[0]["prompt_id"],
-                "rewards": [c["reward"] for c in group],
-                "tier": group[0]["tier"],
-                "outcomes": [c["outcome"] for c in group],
-                "other_outcomes": [c["other_outcome"] for c in group],
-                "tokens": [c["tokens"] for c in group],
-                "scores": [c["score"] for c in group],
-                "components": [(n, [c["components"][n] for c in group]) for n in names],
-                "episodes": [c["episode"] for c in group] if group[0].get("episode") else None,
+                "prompt_id": group[0].prompt_id,
+                "rewards": [each.reward for each in group],
+                "tier": group[0].tier,
+                "outcomes": [each.outcome for each in group],
+                "other_outcomes": [each.other_outcome for each in group],
+                "tokens": [each.tokens for each in group],
+                "scores": [each.score for each in group],
+                "components": [
+                    (name, [each.components[name] for each in group])
+                    for name in group[0].components
+                ],
+                "episodes": [each.episode for each in group] if group[0].episode else None,
             }
             (self._refresh if refreshed else self._discard if discarded else self._keep)(row)
 

@@ -38,7 +38,7 @@ REMEDIES = (
     (rf"{CELLS}/\w+/checkpoint-", RESUMED),
     (rf"{CELLS}/\w+/adapters/", RESUMED_IF_NEEDED),
     (rf"{CELLS}/\w+/evaluated/", "the checkpoint is evaluated again"),
-    (rf"{CELLS}/\w+/(scores/|micro_batch|censored)", "the cell goes on without it"),
+    (rf"{CELLS}/\w+/micro_batch", "the cell goes on without it"),
     (rf"{CELLS}/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
     (r"sweeps/", "it is written again, without the hours used and the dates of its claims"),
     (
@@ -53,7 +53,8 @@ REMEDIES = (
 class Audit:
     """The files of a storage: numbers of sound ones by kind, and the paths of all others.
 
-    unverified: without a proof, of an older version; temporary: of runs that were killed, or run;
+    unverified: can hold no proof, and no manifest lists them; temporary: of runs that were killed,
+    or run;
     in_training: cells that were not checked, because a trial is writing them; ignored: with the
     reason, links among them.
     """

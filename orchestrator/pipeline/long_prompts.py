@@ -17,7 +17,7 @@ from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.sampling.model import context_length, token_counts
-from orchestrator.training.cell_folder import cell_state
+from orchestrator.training.cell_folder import CellState, cell_state
 
 CANDIDATES = 256  # of a data set, the longest: their tokens are counted
 _LISTED = 10  # prompts that a message names
@@ -72,7 +72,8 @@ def _check_token_limits(run: Run) -> None:
     is a sweep with nothing left to do: another limit would make other cells.
     """
     plan = run.plan
-    if plan.trains and all(cell_state(run.store, cell).settled for cell in plan.cells):
+    states = (cell_state(run.store, cell) for cell in plan.cells)
+    if plan.trains and all(state is CellState.FINISHED for state in states):
         return
     models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
     contexts = {name: context_length(model) or inf for name, model in models.items()}

@@ -9,14 +9,13 @@ from orchestrator.cost.caps import UsageMeter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import SweepManifest
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
 
 def usage_meter(experiment: str, store: Store) -> UsageMeter:
     """A meter that continues from the earlier runs of an experiment."""
-    manifest = store.read_json("sweeps", f"{experiment}.json", kind=SweepManifest) or {}
+    manifest = store.read_json("sweeps", f"{experiment}.json") or {}
     return UsageMeter(manifest.get("spent"))
 
 
@@ -25,7 +24,7 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
 
     Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
-    previous = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
+    previous = store.read_json("sweeps", f"{plan.name}.json") or {}
     claims = previous.get("claims", {})
     now: dict[str, Any] = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}
     if any(text not in claims for text in plan.experiment.claims):
@@ -50,7 +49,7 @@ def changed_settings(
 
     Compared are cells with the same axes. Cells that no trial has ever started are left out.
     """
-    manifest = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     last = {_axes(entry): entry["cell_id"] for entry in manifest.get("cells", ())}
     changes: dict[str, dict[str, tuple[Any, Any]]] = {}
     for cell in cells:
@@ -77,18 +76,19 @@ def id_settings(cell: Cell) -> dict[str, Any]:
     sampling["count_truncated"] = cell.probe.settings.count_truncated
     evaluation = {**cell.baseline.identity["sampling"], "samples": cell.baseline.settings.samples}
     evaluation |= {"every": cell.evaluate_every}
-    policy = {"select": cell.rule.model_dump(), "online": cell.online and cell.online.model_dump()}
     blocks = {
         f"models.{model.name}": model.key(),
         "probe": sampling,
         "evaluate": evaluation,
-        f"policies.{cell.policy}": policy,
-        "refresh": cell.refresh.model_dump() if cell.refresh else {"every": 0},
-        "grpo": cell.grpo,
-        "lora": cell.lora,
+        **cell.treatment_settings,
     }
-    settings = {f"{block}.{name}": v for block, vs in blocks.items() for name, v in vs.items()}
+    settings = {
+        (f"{block}.{name}" if name else block): value
+        for block, values in blocks.items()
+        for name, value in (values if isinstance(values, dict) else {"": values}).items()
+    }
     settings |= {
+        f"policies.{cell.policy}": cell.rule.model_dump(),
         f"prompt of {dataset}": cell.probe.template,
         f"marking of {dataset}": cell.probe.marker,
         f"training prompts of {dataset}": cell.train_hash,
@@ -97,11 +97,6 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         "other evaluations": [extra.identity for extra in cell.extra_evals],
         "budget": cell.size,
         "match_sizes": [rule.model_dump() for rule in cell.match],
-        "mask_dead_groups": cell.mask_dead_groups,
-        "reward": cell.reward,
-        "allocation": cell.allocation and cell.allocation.model_dump(),
-        "rollouts": cell.rollouts_by,
-        "resources.workers": cell.resources.workers,
     }
     as_json: dict[str, Any] = json.loads(json.dumps(settings))  # as stored
     return as_json

@@ -87,7 +87,7 @@ class ProgressDisplay:
 
     def count(self, plan: Plan, states: Sequence[CellState]) -> None:
         """Count how many cells are done, by the states of a plan's cells."""
-        self.done = sum(state.settled for state in states)
+        self.done = states.count(CellState.FINISHED)
         self.evaluated_later = {
             cell.cell_id
             for cell, state in zip(plan.cells, states, strict=False)

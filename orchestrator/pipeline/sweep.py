@@ -31,11 +31,9 @@ from orchestrator.selection.stored import same_training
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
-from orchestrator.storage.schema import SweepManifest
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
-from orchestrator.training.early_stopping import stopped_lines
 from orchestrator.training.record import finish_as, tidy_finished
 from orchestrator.training.settings_check import check_once, settings_of
 from orchestrator.training.trial import run_cell
@@ -85,7 +83,8 @@ def _run_experiment(
         progress.say(line)
     states = [cell_state(store, cell) for cell in plan.cells]
     progress.count(plan, states)
-    unsettled = [c for c, state in zip(plan.cells, states, strict=True) if not state.settled]
+    pairs = [*zip(plan.cells, states, strict=True)]
+    unsettled = [cell for cell, state in pairs if state is not CellState.FINISHED]
     check_models(plan.source, plan.name, [cell.probe.model for cell in unsettled])
     for line in plan.source.warnings(plan.name) if unsettled else ():
         progress.say(line)
@@ -102,11 +101,11 @@ def _run_experiment(
             else:
                 count = f"all {counted(len(plan.cells), 'cell')} of {plan.name}"
                 progress.say(f"nothing to do: {count} are finished")
-            for line in stopped_lines(store, plan.cells):
-                progress.say(line)
         finally:
-            pairs = zip(plan.cells, states, strict=True)
-            states = [state if state.settled else cell_state(store, cell) for cell, state in pairs]
+            states = [
+                state if state is CellState.FINISHED else cell_state(store, cell)
+                for cell, state in pairs
+            ]
             for cell, state in zip(plan.cells, states, strict=True):
                 if state is CellState.FINISHED:
                     tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
@@ -119,7 +118,7 @@ def _run_experiment(
                         "its results cannot be read: rerun to repair them"
                     )
             tracker.show(outcome.analysis)
-            tracker.close(ok=all(state.settled for state in states))
+            tracker.close(ok=all(state is CellState.FINISHED for state in states))
             outcome.page = tracker.page
     return outcome
 
@@ -151,7 +150,7 @@ def probe_experiment(
                 run_probes(run)
             finally:  # later runs' caps count what the probes have used
                 file = ("sweeps", f"{plan.name}.json")
-                manifest = store.read_json(*file, kind=SweepManifest) or write_manifest(plan, store)
+                manifest = store.read_json(*file) or write_manifest(plan, store)
                 store.write_json(manifest | {"spent": meter.as_json()}, *file)
 
 
@@ -290,11 +289,6 @@ class Sweep:
                 cell,
                 f"accuracy {result.accuracy_base:.3f} → {result.accuracy_final:.3f}, "
                 f"learnable {result.learnable_pct:.1f} %, {duration(result.ledger.seconds)}",
-            )
-        elif error is None and state is CellState.STOPPED:
-            self.tracker.stop(cell, stopped_lines(self.store, [cell])[0])
-            self.progress.finished(
-                cell, "stopped early: clearly below the best policy of its block"
             )
         else:
             reason = redact(remote_fault(error, self.store) if error else "ended without a result")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
@@ -83,7 +83,7 @@ NO_TREATMENT = frozenset(
     {
         *("probe", "policy", "rule", "seed", "size", "match", "train_hash"),
         *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
-        *("resources", "provenance", "swept", "rivals"),
+        *("resources", "provenance", "swept"),
     }
 )
 
@@ -120,7 +120,12 @@ class Cell(Spec):
     provenance: dict[str, str] = {}
     # Settings that are axes, dotted name -> value. The id hashes what they set, not their names.
     swept: dict[str, Any] = Field(default={}, exclude_if=operator.not_)
-    rivals: tuple[str, ...] = ()  # with early stopping: ids of the block's other cells
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_rivals(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out `rivals`, which stored cells may have: it never changed a result."""
+        return {name: value for name, value in values.items() if name != "rivals"}
 
     @property
     def subset_identity(self) -> dict[str, Any]:
@@ -170,6 +175,12 @@ class Cell(Spec):
         if self.rollouts_by == "decile":
             del fields["rollouts_by"]
         return fields | {"workers": self.resources.workers}
+
+    @property
+    def treatment_settings(self) -> dict[str, Any]:
+        """The treatment by the names of the experiment file, for people; also in MLflow."""
+        names = {"rollouts_by": "rollouts", "workers": "resources.workers"}
+        return {names.get(name, name): value for name, value in self.treatment.items()}
 
     @property
     def evaluation_identity(self) -> list[Any]:
@@ -294,25 +305,6 @@ def axes_without(cell: HasAxes, *left_out: str) -> tuple[str, ...]:
 def block_of(cell: HasAxes) -> tuple[str, ...]:
     """What the cells of a block have in common: every axis but the policy."""
     return axes_without(cell, "policy")
-
-
-def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
-    """The same cells, each with the ids of the other cells of its block.
-
-    They are compared after equal updates, so those that may draw more rollouts are left out.
-    """
-    blocks: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
-    for cell in cells:
-        blocks.setdefault(block_of(cell), []).append((cell.cell_id, cell.max_rollouts))
-    rivals = {
-        cell.cell_id: tuple(
-            other
-            for other, rollouts in blocks[block_of(cell)]
-            if other != cell.cell_id and rollouts <= cell.max_rollouts
-        )
-        for cell in cells
-    }
-    return [cell.model_copy(update={"rivals": rivals[cell.cell_id]}) for cell in cells]
 
 
 def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:

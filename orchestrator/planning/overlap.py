@@ -166,23 +166,26 @@ def _hashed_words(questions: pa.Array) -> tuple[Hashes, Ints]:
     # Two spaces, so that no rule looks from one question into another.
     joined = pc.binary_join_element_wise(pc.ascii_lower(questions), "", "  ")
     _, offsets, data = joined.buffers()
+    # The bytes of all questions, and where each begins: [questions + 1].
     places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
     text = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
     places = (places - places[0]).astype(np.int64)
     kind, forced = _kinds_of(text)
+    # A word starts where bytes change their kind; every sign is a word of its own.
     inside = kind != _SPACE
     starts = inside & (kind == _SIGN) | forced
     starts[:1] |= inside[:1]
     starts[1:] |= inside[1:] & (kind[1:] != kind[:-1])
-    number = np.cumsum(starts)
+    number = np.cumsum(starts)  # [bytes]: words up to and with this byte
     counts = np.diff(np.concatenate([[0], number])[places])
     first = np.flatnonzero(starts)
     at = np.flatnonzero(inside)
     word = number[at] - 1
-    position = (at - first[word]) % _POSITIONS
+    position = (at - first[word]) % _POSITIONS  # of a byte in its word
     values = _BYTE_HASH[position * 256 + text[at]]
     if not len(first):
         return np.empty(0, np.uint64), counts
+    # A word's hash is the sum of those of its bytes.
     return np.add.reduceat(values, np.searchsorted(at, first)), counts
 
 

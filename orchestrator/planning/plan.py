@@ -30,7 +30,6 @@ from orchestrator.planning.cells import (
     ProbeSpec,
     cells_of,
     needed_samples,
-    with_rivals,
 )
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
@@ -107,12 +106,11 @@ Specs = dict[tuple[str, ...], ProbeSpec]  # by model, dataset, split and setting
 def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> list[Cell]:
     """The cells of an experiment, with every setting written out."""
     specs: Specs = {}
-    cells = [
+    return [
         cell
         for axes, variant in experiment.variants
         for cell in _cells(variant, resolved, pools, axes, specs)
     ]
-    return with_rivals(cells) if experiment.stop_hopeless else cells
 
 
 def _trained_on(dataset: Dataset, experiment: Experiment) -> Dataset:

@@ -14,7 +14,7 @@ Moment = Annotated[
 
 
 class _Stored(BaseModel):
-    """A part of a result, with entries of other versions."""
+    """A part of a result, with entries that only some cells have."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
@@ -24,7 +24,7 @@ class _Stored(BaseModel):
 
 
 class Ledger(_Stored):
-    """What a cell consumed: what all versions contain, and more entries of `training.record`."""
+    """What a cell consumed: what is computed with, and more entries of `training.record`."""
 
     __pydantic_extra__: dict[str, int | FiniteFloat] = Field(init=False)
 
@@ -43,27 +43,27 @@ class Ledger(_Stored):
 class Timing(_Stored):
     """What, besides the ledger, is needed to estimate cost and memory of similar cells."""
 
-    start_seconds: Number = 0.0
-    evaluation_seconds: Number = 0.0
-    evaluations: int = 0
-    answers: int = 0
-    answer_tokens: int = 0
-    decode_steps: Number = 0
-    peak_gib: Number = 0.0
+    start_seconds: Number
+    evaluation_seconds: Number
+    evaluations: int
+    answers: int
+    answer_tokens: int
+    decode_steps: Number
+    peak_gib: Number
 
 
 class Result(_Stored):
     """The result of a cell. Settings that are axes are further entries, by their dotted names.
 
-    A share is nan where no answer could be scored. What has a default is missing in results of
-    older versions, or applies to some cells only; same_as: the cell whose files a copy has.
+    A share is nan where no answer could be scored. What has a default applies to some cells only;
+    same_as: the cell whose files a copy has.
     """
 
     model: str
     dataset: str
     policy: str
     seed: int
-    probe_seed: int = 0
+    probe_seed: int
     cell_id: str
     updates: int
     size: int
@@ -72,10 +72,10 @@ class Result(_Stored):
     accuracy_base: Number
     accuracy_final: Number
     gain: Number
-    base: dict[str, Number] = {}
-    final: dict[str, Number] = {}
+    base: dict[str, Number]
+    final: dict[str, Number]
     ledger: Ledger
-    timing: Timing = Timing()
+    timing: Timing
     versions: dict[str, str]
-    finished_at: Moment | None = None
+    finished_at: Moment
     same_as: str | None = None

@@ -91,6 +91,7 @@ def _undecided(
         else:
             bounds = score_bounds(target.policy, counts, tiers, samples)
     best, worst = _ranks(bounds, chance)
+    # How many rows could come before a row at its worst, and surely come before it at its best.
     before = np.searchsorted(np.sort(best), worst) - (best < worst)
     surely_before = np.searchsorted(np.sort(worst), best)
     chosen = (before < target.size) & np.isfinite(bounds.high)
@@ -122,6 +123,7 @@ def pool_bounds(policy: ScorePolicy, counts: Counts, samples: int) -> Bounds:
 def _ranks(bounds: Bounds, chance: Ints) -> tuple[Ints, Ints]:
     """Each row's best and worst (score, tie-breaker) as integer ranks in one common order."""
     scores, twice = np.concatenate(bounds), np.concatenate([chance, chance])
+    # Equal (score, tie-breaker) pairs share a rank; best ones first, then worst ones.
     order = np.lexsort((twice, scores))
     sorted_scores, sorted_chance = scores[order], twice[order]
     changes = sorted_scores[1:] != sorted_scores[:-1]
@@ -145,6 +147,7 @@ def score_bounds(policy: ScorePolicy, counts: Counts, tiers: Sequence[str], samp
         levels.indices.to_numpy(),
     )
     sizes = (*[samples + 1] * 3, len(firsts.dictionary) + 1, max(1, len(levels.dictionary)))
+    # A state of five numbers as one number: the distinct ones, and each prompt's.
     states, row = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
     names = [*firsts.dictionary.to_pylist(), ""], levels.dictionary.to_pylist()
     bounds = [
@@ -160,6 +163,7 @@ def _state_bounds(
 ) -> tuple[float, float]:
     successes, unscored, drawn = state
     left = samples - drawn
+    # Of the missing samples, a may be correct and b unscorable.
     finals = [(a, b) for a, b in product(range(left + 1), repeat=2) if a + b <= left]
     scorable = np.array([samples - unscored - b for _, b in finals])
     correct = np.array([successes + a for a, _ in finals])

@@ -123,6 +123,7 @@ def even_ends(samples: Ints, parts: int) -> list[int]:
     """
     total = np.cumsum(samples)
     shares = total[-1] * np.arange(1, parts + 1) / parts
+    # A prompt belongs to the share in which its middle lies.
     ends = np.searchsorted(total - samples / 2, shares)
     places = np.arange(parts)  # a prompt for each part before and after an end
     ends = np.maximum.accumulate(np.maximum(ends - places, 1)) + places
@@ -161,7 +162,8 @@ class PartTables:
             bounds = [starts[first], *self.ends[first : first + self.per_table]]
             start, stop = bounds[0], bounds[-1]
             rows = self.prompts.take(self.rows[start:stop])
-            absent = self.absent[start:stop]
+            absent = self.absent[start:stop]  # [prompts, K]: samples to draw
+            # Lists of sample indices, one per prompt, as Arrow's offsets and values.
             ends = np.append(0, np.cumsum(np.count_nonzero(absent, axis=1)))
             samples = pa.ListArray.from_arrays(
                 pa.array(ends, pa.int32()), pa.array(np.nonzero(absent)[1], pa.int32())
@@ -169,6 +171,7 @@ class PartTables:
             columns = [rows.column(name).combine_chunks() for name in Prompt.__slots__]
             names = [*Prompt.__slots__, "samples"]
             requests = pa.StructArray.from_arrays([*columns, samples], names)
+            # And lists of prompts, one per part, over the same rows.
             offsets = pa.array(np.array(bounds) - start, pa.int32())
             numbers = range(first, first + len(bounds) - 1)
             yield pa.table(

@@ -28,7 +28,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import marks_are_current, update_marks
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import ADDED, MARKED, SAMPLES, completed, without_empty
+from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
 from tasks.prompt_table import PromptTable
@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 log = logging.getLogger(__name__)
 
 PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
-SPLIT = b"decile.split"  # in a part's metadata: train or test; parts of older versions have none
+SPLIT = b"decile.split"  # in a part's metadata: train or test
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
 PAIR = ("prompt_id", "sample")  # identifies a row
 COUNTED = (*PAIR, "outcome", "score")  # what difficulty is computed from
@@ -47,15 +47,13 @@ KNOWN = (*COUNTED, "tokens")  # what a ProbeFolder keeps of a sample
 _CODES = pa.array(OUTCOMES)
 CORRECT = OUTCOMES.index("correct")
 _PLAIN_ID = "^[0-9A-Za-z]*$"  # is not escaped in JSON
-# What only sampling can produce; every other column is a mark, which can be computed again.
-_DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
 
 
 class Part(NamedTuple):
-    """A verified part; `split` is None where a version without splits wrote it."""
+    """A verified part."""
 
     name: str
-    split: Split | None
+    split: Split
     samples: pa.Table  # schema SAMPLES
 
 
@@ -65,10 +63,10 @@ def write_key(store: Store, spec: ProbeSpec) -> None:
         store.write_json(spec.identity, "probes", spec.key, "key.json")
 
 
-def write_part(store: Store, key: str, split: Split | None, samples: pa.Table) -> str:
+def write_part(store: Store, key: str, split: Split, samples: pa.Table) -> str:
     """Write rows (schema SAMPLES) as a part of one split; returns the file's name."""
     samples = without_empty(samples.sort_by([(name, "ascending") for name in PAIR]))
-    metadata = {PROBE: key, **({SPLIT: split} if split else {})}
+    metadata = {PROBE: key, SPLIT: split}
     sink = pa.BufferOutputStream()
     pq.write_table(samples.replace_schema_metadata(metadata), sink, compression="zstd")
     data = sink.getvalue().to_pybytes()
@@ -97,12 +95,9 @@ def _bytes_hash(data: bytes) -> str:
 
 
 def split_of(schema: pa.Schema) -> Split | None:
-    """The split that a part's metadata names. Raises ValueError on an unknown one."""
+    """The split that a part's metadata names; None for a table that is no part."""
     name = (schema.metadata or {}).get(SPLIT, b"").decode()
-    split: Split | None = next((known for known in get_args(Split) if known == name), None)
-    if name and split is None:
-        raise ValueError(f"has the unknown split {name!r}")
-    return split
+    return next((known for known in get_args(Split) if known == name), None)
 
 
 def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLES.names) -> Part:
@@ -115,34 +110,22 @@ def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLE
     owner = (file.schema_arrow.metadata or {}).get(PROBE, b"").decode()
     if owner != key:
         raise ValueError(f"belongs to {f'probe {owner}' if owner else 'no probe'}")
+    if (split := split_of(file.schema_arrow)) is None:
+        raise ValueError("names no split")
     samples = _as_samples(file, [*PAIR, *(name for name in columns if name not in PAIR)])
     if _pairs_hash(samples) != pairs:
         raise ValueError("does not hold the samples that its name hashes")
-    return Part(name, split_of(file.schema_arrow), samples)
+    return Part(name, split, samples)
 
 
 def _as_samples(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
-    """Columns of this version's schema; marks of another version are dropped, texts never."""
+    """Columns of a part; an optional one that it lacks is null. Raises ValueError."""
     schema = file.schema_arrow.remove_metadata()
-    if schema.equals(SAMPLES):
-        return file.read(columns=columns).select(columns).replace_schema_metadata(None)
-    own = pa.schema([SAMPLES.field(name) for name in {**dict.fromkeys(columns), "outcome": None}])
-    absent = {*SAMPLES.names} - {*schema.names}
-    earlier = pa.schema([field for field in SAMPLES if field.name not in absent])
-    if absent <= {*ADDED} and schema.equals(earlier):
-        known = file.read(columns=[name for name in own.names if name not in absent])
-        return completed(known.replace_schema_metadata(None), own).select(columns)
-    if any(
-        name not in schema.names or schema.field(name).type != SAMPLES.field(name).type
-        for name in _DRAWN
-    ):
+    if not completed(schema.empty_table(), SAMPLES).schema.equals(SAMPLES):
         raise ValueError("has another schema")
-    episode = SAMPLES.field("episode")
-    has_episodes = episode.name in schema.names and schema.field(episode.name).equals(episode)
-    table = file.read(columns=[*_DRAWN, *([episode.name] if has_episodes else [])])
-    missing = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES}
-    drawn = {name: table[name] for name in table.column_names}
-    return pa.table(missing | drawn, schema=SAMPLES).select(columns)
+    known = file.read(columns=[name for name in columns if name in schema.names])
+    own = pa.schema([SAMPLES.field(name) for name in columns])
+    return completed(known.replace_schema_metadata(None), own).select(columns)
 
 
 def parts(
@@ -225,11 +208,8 @@ class ProbeFolder:
             self.add(rows)
 
     def _own(self, part: Part) -> PoolRows | None:
-        """The rows of a part that are of these prompts and below K; None of the other split.
-
-        Parts without a split belong to both.
-        """
-        if part.split not in (self.spec.split, None):
+        """The rows of a part that are of these prompts and below K; None of the other split."""
+        if part.split != self.spec.split:
             return None
         row = self.prompts.rows_of(part.samples["prompt_id"])
         known = (row >= 0) & (part.samples["sample"].to_numpy() < self.spec.settings.samples)
@@ -278,6 +258,7 @@ class ProbeFolder:
         Rows of a difficulty table are in the order of the prompts' ids.
         """
         folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
+        # [prompts]: the row of the difficulty table, which is sorted by id.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
         rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
@@ -286,7 +267,7 @@ class ProbeFolder:
             wrong = pc.and_(
                 pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
             )
-            kept = new & wrong.to_numpy()
+            kept = new & wrong.to_numpy()  # a sample stored twice counts once
             samples = part.samples.filter(pa.array(kept))
             places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
             rows.append(np.stack(places, axis=1).astype(np.int32))
@@ -326,7 +307,7 @@ class ProbeFolder:
         """
         samples = rows.samples
         cache = ("probes", self.spec.key, f"marks-{canonical_hash(self.task.marker_id)}", name)
-        cached = self.store.read_table(MARKED, *cache, needs_proof=True)
+        cached = self.store.read_table(MARKED, *cache)
         if cached is not None and cached.select(PAIR).equals(samples.select(PAIR)):
             marks = {f.name: cached[f.name] for f in MARKED}
             return pa.table({n: marks.get(n, samples[n]) for n in SAMPLES.names}, schema=SAMPLES)
@@ -356,7 +337,7 @@ class ProbeFolder:
         drawn again. Two drivers that compact at once each write a whole file first, so nothing can
         be lost.
         """
-        place, groups = ("probes", self.spec.key), dict[Split | None, list[Part]]()
+        place, groups = ("probes", self.spec.key), dict[Split, list[Part]]()
         for name in _names(self.store, self.spec.key):
             try:
                 part = read_part(self.store, self.spec.key, name)

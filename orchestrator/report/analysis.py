@@ -20,9 +20,7 @@ from orchestrator.report.probe_analysis import (
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import SweepManifest
 from orchestrator.storage.store import Store
-from orchestrator.training.early_stopping import stopped_lines
 
 FORM = 11  # increase to have the views of finished sweeps rendered again
 
@@ -32,9 +30,9 @@ class SweepAnalysis:
     """The rows of a sweep's finished cells and their comparisons.
 
     controls: in a grid over `reward`, what the score is worth beyond rewards without it. dropped:
-    what a cap left out, in a sentence; stopped: a sentence for each cell that was stopped early.
-    pools: of the training probes, until a cell is finished; then outcomes: the same pools beside
-    the subsets of the cells. digest: of all inputs, so that a view knows whether it is current.
+    what a cap left out, in a sentence. pools: of the training probes, until a cell is finished;
+    then outcomes: the same pools beside the subsets of the cells. digest: of all inputs, so that a
+    view knows whether it is current.
     """
 
     plan: Plan
@@ -43,7 +41,6 @@ class SweepAnalysis:
     controls: tuple[Control, ...]
     claims: tuple[ClaimResult, ...]
     dropped: str
-    stopped: tuple[str, ...]
     pools: tuple[PoolAnalysis, ...]
     outcomes: tuple[PoolOutcomes, ...]
     digest: str
@@ -57,7 +54,7 @@ class SweepAnalysis:
     @property
     def last_result(self) -> str:
         """When the newest result was written; empty without any."""
-        newest = max((row.finished for row in self.rows if row.finished), default=None)
+        newest = max((row.result.finished_at for row in self.rows), default=None)
         return f"{newest:%Y-%m-%d %H:%M} UTC" if newest else ""
 
 
@@ -73,12 +70,11 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         for swept in plan.shared.get(row.cell.cell_id, ())
     )
     compared = families([*rows, *again], plan.compare_at, spreads)
-    manifest = store.read_json("sweeps", f"{plan.name}.json", kind=SweepManifest) or {}
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     tiers = {}
     if any(claim.tier for claim in plan.claims):
         tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}
     declared = manifest.get("claims", {})
-    stopped = stopped_lines(store, plan.cells)
     probes = training_probes(plan)
     pools = [] if rows else [pool for spec in probes if (pool := analyse_pool(plan, store, spec))]
     inputs = {
@@ -88,7 +84,6 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         "results": [row.result.as_json() for row in rows],
         "claims": manifest.get("claims"),
         "dropped": manifest.get("dropped"),
-        "stopped": stopped,
         "spreads": spreads,
         "groups": groups,
     }
@@ -99,7 +94,6 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         tuple(control_arms(compared)),
         tuple(claim_results(plan.claims, compared, declared, tiers, spreads)),
         dropped_summary(manifest.get("dropped"), manifest.get("cells", ())),
-        tuple(stopped),
         tuple(pools),
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),
         digest=canonical_hash(inputs),

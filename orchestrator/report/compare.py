@@ -73,11 +73,13 @@ def steps_to_match(
     shapes = {curve[u].shape for u in updates}
     if len(shapes) != 1 or shapes.pop()[1:] != target.shape[1:] or target.ndim != 2:
         raise ValueError("curve and target need the same questions, after at least one update")
-    stacked, at = np.array([curve[u] for u in updates]), np.array(updates, float)
+    at = np.array(updates, float)
+    stacked = np.array([curve[u] for u in updates])  # [updates, seeds, items]
     # The order of questions does not decide which are drawn.
     order = np.lexsort(np.concatenate([target, stacked.reshape(-1, target.shape[1])]))
     stacked, target = stacked[:, :, order], target[:, order]
     codes = np.arange(len(order)) if groups is None else groups[order]
+    # Groups are numbered in the order in which they first appear, whatever numbers they had.
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
     codes = np.argsort(np.argsort(first))[codes]
     resampled = _crossings(at, _resampled(stacked, target, codes, resamples))
@@ -96,13 +98,16 @@ def _resampled(
     leads = []
     for start in range(0, resamples, BLOCK):
         count = min(BLOCK, resamples - start)
+        # [count, groups]: each resample's groups; the offset lets one bincount count them apart.
         drawn = rng.integers(0, total, (count, total)) + total * np.arange(count)[:, None]
         times = np.bincount(drawn.ravel(), minlength=count * total).reshape(count, total)
-        weights = times[:, groups] / times[:, groups].sum(axis=1, keepdims=True)
+        weights = times[:, groups] / times[:, groups].sum(axis=1, keepdims=True)  # [count, items]
         means = []
         for scores in (curve, target[None]):  # [updates, seeds, items]
             updates, seeds, _ = scores.shape
+            # [count, updates, seeds]
             each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
+            # The same seeds after every update of a resample.
             of_seeds = rng.integers(0, seeds, (count, 1, seeds))
             means.append(np.take_along_axis(each, of_seeds, axis=2).mean(axis=2))
         leads.append(means[0] - means[1])
@@ -112,9 +117,10 @@ def _resampled(
 def _crossings(updates: np.ndarray, lead: np.ndarray) -> np.ndarray:
     """[rows]: the update where each row of lead [rows, updates] first reaches zero, else inf."""
     above = lead >= -1e-12
-    first = above.argmax(axis=1)
+    first = above.argmax(axis=1)  # 0 also where none is above: see the last line
     rows, before = np.arange(len(lead)), np.maximum(first - 1, 0)
     low, high = lead[rows, before], lead[rows, first]
+    # Linear between the evaluations before and at the crossing.
     share = np.where(first > 0, -low / np.where(high > low, high - low, 1), 0.0)
     at = updates[before] + np.clip(share, 0, 1) * (updates[first] - updates[before])
     return np.asarray(np.where(above.any(axis=1), at, np.inf))
@@ -319,15 +325,13 @@ def families(
     """Rows by every axis but policy and seed, compared; in the order in which they first appear.
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
-    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
-    policy with a cell that was stopped early is not compared: its other seeds would favour it. Of
+    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. Of
     policies with the same prompts, one is compared: each comparison makes Holm's correction larger.
     `spreads` (by `settings_key`): how much results vary between seeds.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        if not row.policy_stopped:
-            groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
+        groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
     uncorrected = [
         _family(group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
         for group in groups.values()

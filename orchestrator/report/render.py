@@ -138,15 +138,14 @@ def _split_bracket(text: str) -> tuple[str, str]:
 def terminal_report(
     analysis: SweepAnalysis, width: int | None = None, with_paper: str | None = None
 ) -> str:
-    """Results, conclusions, stopped cells and, if requested, the comparison with a paper ("A").
+    """Results, conclusions and, if requested, the comparison with a paper ("A").
 
     Lines fit `width` columns; None: they are as long as they get.
     """
     if not analysis.rows:
         return "no cell has a result yet"
-    stopped = [wrapped(line, width) for line in analysis.stopped]
     results = as_text(tables.results(analysis.rows), width)
-    parts = [results, verdict_text(analysis, width), *stopped]
+    parts = [results, verdict_text(analysis, width)]
     drift = drift_section(analysis.families)
     for table in (*(drift.tables if drift else ()), tables.turns(analysis.families)):
         if table.body:

@@ -1,8 +1,7 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from types import MappingProxyType
@@ -50,14 +49,13 @@ class Row:
     be scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier" and
     "band" -> question of the own test set -> its tier or band. held_out: counts before and after
     training, of samples that assign no bands. shares, tier_shares: update, tier -> its groups by
-    kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some
-    cell of its policy was stopped early, so comparing the others would favour the policy. log: the
-    trainer's, name -> update -> value. answers: some test questions -> a completion before and
-    after training. finished: when the result was written, in UTC. mislabeled: prompts of the subset
-    whose gold answer label noise has replaced; None without label noise. groups: test set ->
-    question -> the group of related questions that it belongs to, if it does. drift: what groups
-    and refreshes say about it. turns: of the own test set's episodes before and after training, by
-    question; both are empty where completions are no episodes.
+    kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. log: the trainer's,
+    name -> update -> value. answers: some test questions -> a completion before and after training.
+    mislabeled: prompts of the subset whose gold answer label noise has replaced;
+    None without label noise. groups: test set -> question -> the group of related questions that
+    it belongs to, if it does. drift: what groups and refreshes say about it. turns: of the own test
+    set's episodes before and after training, by question; both are empty where completions are no
+    episodes.
     """
 
     cell: Cell
@@ -70,10 +68,8 @@ class Row:
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
-    policy_stopped: bool = False
     log: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     answers: Mapping[str, tuple[AnswerText, AnswerText]] = field(default_factory=dict)
-    finished: datetime | None = None
     mislabeled: int | None = None
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     drift: Drift = Drift()
@@ -111,19 +107,10 @@ def read_rows(
     `mislabeled`: title of a data set with label noise -> ids of the prompts with a wrong gold.
     `groups`: name of a data set -> its groups of related test questions (`Pool.groups`).
     """
-    stopped = {
-        axes_without(cell, "seed")
-        for cell in cells
-        if CellFolder(store, cell.cell_id).is_stopped(cell)
-    }
     rows = (
         _read_row(store, cell, mislabeled.get(cell.probe.dataset.title), groups) for cell in cells
     )
-    return [
-        replace(row, policy_stopped=axes_without(row.cell, "seed") in stopped)
-        for row in rows
-        if row is not None
-    ]
+    return [row for row in rows if row is not None]
 
 
 def training_tiers(rows: Sequence[Row]) -> list[str]:
@@ -195,7 +182,6 @@ def _read_row(
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,
         answers=before_and_after(evaluations, len(of_tiers) or SHOWN_QUESTIONS, of_tiers or None),
-        finished=folder.finished_at(result),
         mislabeled=None
         if mislabeled is None or subset is None
         else len(mislabeled & {*subset["prompt_id"].to_pylist()}),

@@ -20,7 +20,7 @@ from orchestrator.sampling.model import ModelSource
 ENGINES = {
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
     "vllm": "orchestrator.sampling.vllm:VllmSampler",
-    "server": "orchestrator.sampling.server:ServerSampler",
+    "server": "orchestrator.optional.server:ServerSampler",
 }
 REGISTRY = Registry(
     "engine", "decile.samplers", ENGINES, "package.module:Class of a Sampler", ValueError

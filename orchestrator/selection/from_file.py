@@ -85,8 +85,7 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
         if unsound := {name for name in names if name.endswith(".parquet")} - verified.keys():
             raise UserError(f"{probe / min(unsound)}: fails verification: probe again")
         for part in verified.values():
-            split = {SPLIT: part.split} if part.split else {}
-            yield part.samples.replace_schema_metadata({PROBE: folder.name, **split})
+            yield part.samples.replace_schema_metadata({PROBE: folder.name, SPLIT: part.split})
         if verified:
             return
     files = sorted(probe.glob("*.parquet")) if folder else [probe]
@@ -139,15 +138,8 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
     """
     train: list[pa.Table] = []
     test: list[pa.Table] = []
-    for probe, table in files:
-        split = split_of(table.schema)
-        if _key(table) and split is None:
-            raise UserError(
-                f"{probe}: an older version wrote these samples without their split, so training "
-                f"prompts cannot be distinguished from test questions: {_OWN_TABLE}, or probe "
-                "again into another --storage"
-            )
-        (test if split == "test" else train).append(table)
+    for _, table in files:
+        (test if split_of(table.schema) == "test" else train).append(table)
     if not train:
         raise UserError(
             f"{files[0][0]}: holds only samples of the test split: write the probe of a training "
@@ -190,7 +182,7 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
             )
         markers |= {why["marker"] for why in reasons}
         marked_again = (
-            store.read_table(MARKED, "probes", key, folder, name, needs_proof=True)
+            store.read_table(MARKED, "probes", key, folder, name)
             for store in stores
             for folder in store.folders("probes", key)
             for name in store.names("probes", key, folder)

@@ -1,6 +1,5 @@
 """The subsets of cells in the store."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,29 +100,20 @@ def pass_rate_change(
 
 def read_subset(store: Store, cell: Cell) -> pa.Table | None:
     """The cell's subset, or None where none was selected yet, or its file fails verification."""
-    file = ("subsets", f"{cell.subset_key}.parquet")
-    table = store.read_table(SUBSET, *file)
-    if table is None:
-        return None
-    identity, stored = json.loads(json.dumps(cell.subset_identity)), reason(table)
-    # Files of older versions have no proof. A matched subset may be smaller than its identity says.
-    if any(stored.get(name) != value for name, value in identity.items() if name != "size"):
-        store.warn_unsound("is the subset of another policy, seed or probe", *file)
-        return None
-    return table
+    return store.read_table(SUBSET, "subsets", f"{cell.subset_key}.parquet")
 
 
 def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
     """cell_id -> the earlier cell that trains on the same prompts with the same settings.
 
     Policies may choose the same prompts, for instance from a pool that is hardly ever solved. What
-    an online policy knows of its prompts, and what a cell may be stopped by, is not compared.
+    an online policy knows of its prompts is not compared.
     """
     chosen: dict[str, str | None] = {}  # subset_key -> hash of the prompts
     first: dict[str, Cell] = {}
     same: dict[str, Cell] = {}
     for cell in cells:
-        if cell.online or cell.allocation or cell.rivals:
+        if cell.online or cell.allocation:
             continue
         if cell.subset_key not in chosen:
             subset = read_subset(store, cell)

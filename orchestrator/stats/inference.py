@@ -118,11 +118,6 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
     return MeanSquares(seed, item, rest, seeds, items)
 
 
-def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
-    """Half the interval of the mean; with one seed only items count."""
-    return _half_width(_parts(squares, squares.items - 1), level)
-
-
 def _parts(squares: MeanSquares, item_df: float) -> list[VarianceComponent]:
     return [(squares.seed_part, squares.seeds - 1), (squares.item_part, item_df)]
 
@@ -153,10 +148,12 @@ def available(runs: Sequence[Mapping[str, float]]) -> Available:
     known = np.isfinite(values)
     if known.all():
         return Available(items, values)
-    counts = known.sum(axis=0)
+    counts = known.sum(axis=0)  # runs of each item
     present = np.where(known, values, 0.0)
     above = np.where(known, values - present.sum(axis=0) / counts, 0.0).sum(axis=1)
+    # The normal equations of the runs' effects, those of the items eliminated: [runs, runs].
     normal = np.diag(known.sum(axis=1).astype(float)) - (known / counts) @ known.T
+    # Their rank is runs − 1 where items connect all runs: only differences of effects are known.
     if np.linalg.matrix_rank(normal, tol=1e-9 * len(items), hermitian=True) < len(runs) - 1:
         whole = known.all(axis=0)
         return Available(
@@ -188,9 +185,10 @@ def by_group(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     if groups is None:
         return values
     order = np.argsort(groups, kind="stable")
+    # Where each group begins in `order`.
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     mean = values.mean(axis=1, keepdims=True)
-    sums = np.add.reduceat((values - mean)[:, order], starts, axis=1)
+    sums = np.add.reduceat((values - mean)[:, order], starts, axis=1)  # [runs, groups]
     share, equal = np.bincount(groups) / len(groups), 1 / len(starts)
     if len(starts) > 1:
         sums = sums * np.sqrt((1 - equal) / (1 - share))
@@ -339,14 +337,17 @@ def permutation_p(
         values = np.bincount(groups, weights=values)
     values = values[np.abs(values) > 1e-12]  # zeros have no sign
     sizes = np.sort(np.abs(values))
+    # Less a hair, so that the observed pattern counts as extreme whatever the order of summation.
     observed, values = abs(values.sum()) - 1e-9 * sizes.sum(), sizes
     if len(values) <= EXACT:
+        # [patterns, items] of 0 and 1: every number's binary digits.
         patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))
     rng, block, hits = rng or np.random.default_rng(0), max(1, BLOCK // len(values)), 0
     for start in range(0, resamples, block):
         size = (min(block, resamples - start), len(values))
         signs = rng.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)
+        # The sum with signs 2s − 1 is 2·(s @ values) − Σ values.
         hits += int((np.abs(2 * (signs @ values) - values.sum()) >= observed).sum())
     return (hits + 1) / (resamples + 1)
 

@@ -6,7 +6,7 @@ file with BLANK in place of the hash's own digits. A file whose bytes have chang
 another place than the one it was written to, fails verification. The proof of a manifest also lists
 files that cannot hold a proof of their own, with size and hash each.
 
-A file without a proof is of an older version: it is accepted, but not verified.
+A file without a proof fails verification, too.
 """
 
 import hashlib
@@ -59,11 +59,10 @@ class FileProof(TypedDict):
 
 
 class Json(NamedTuple):
-    """The value of a JSON file. files: those that it lists, by name; proven: it has a proof."""
+    """The value of a JSON file, and the files that it lists, by name."""
 
     value: Any
-    files: dict[str, FileProof] | None
-    proven: bool
+    files: dict[str, FileProof]
 
 
 def file_proof(data: bytes | pa.Buffer) -> FileProof:
@@ -80,14 +79,14 @@ def stream_proof(stream: Any) -> FileProof:
     return {"size": size, "sha256": hasher.hexdigest()}
 
 
-def json_bytes(value: Any, path: str, files: Mapping[str, FileProof] | None = None) -> bytes:
-    """A value as indented JSON with a proof that also lists `files`; only objects can hold one."""
-    if not isinstance(value, dict):
-        return json.dumps(value, indent=2, sort_keys=True).encode()
+def json_bytes(
+    value: Mapping[str, Any], path: str, files: Mapping[str, FileProof] | None = None
+) -> bytes:
+    """An object as indented JSON with a proof that also lists `files`."""
     proof: dict[str, Any] = {PATH: path, HASH: BLANK}
     if files is not None:
         proof["files"] = dict(files)
-    return _filled(json.dumps(value | {"proof": proof}, indent=2, sort_keys=True).encode())
+    return _filled(json.dumps({**value, "proof": proof}, indent=2, sort_keys=True).encode())
 
 
 def table_bytes(table: pa.Table, path: str) -> bytes:
@@ -106,40 +105,34 @@ def text_bytes(text: str, path: str) -> bytes:
 
 def open_json(data: bytes, path: str) -> Json:
     """The value without its proof. Raises Unsound."""
-    proven = _hash_is_right(data)
+    _check_hash(data)
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Unsound("is not valid JSON" if data else "is empty") from error
-    if not proven:
-        return Json(value, None, False)
+        raise Unsound("is not valid JSON") from error
     proof = value.pop("proof", None) if isinstance(value, dict) else None
     if not isinstance(proof, dict):
         raise Unsound("has its hash in another place than its proof")
     _check_path(proof.get(PATH), path)
-    return Json(value, proof.get("files"), True)
+    return Json(value, proof.get("files", {}))
 
 
 def open_table(
     data: bytes, path: str, schema: pa.Schema | None = None, listed: FileProof | None = None
-) -> tuple[pa.Table, bool]:
-    """The table, and whether it has a proof.
-
-    Raises Unsound, also for another schema and for other bytes than those that a manifest lists.
-    """
-    proven = _hash_is_right(data)  # first: reading a damaged file may ask for any amount of memory
+) -> pa.Table:
+    """The table. Raises Unsound, also for another schema, or other bytes than those `listed`."""
+    _check_hash(data)  # first: reading a damaged file may ask for any amount of memory
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        if proven:
-            _check_path((file.metadata.metadata or {}).get(PATH.encode(), b"").decode(), path)
+        _check_path((file.metadata.metadata or {}).get(PATH.encode(), b"").decode(), path)
         table = file.read()
     except (pa.ArrowException, OSError) as error:
-        raise Unsound("is not valid Parquet" if data else "is empty") from error
+        raise Unsound("is not valid Parquet") from error
     if schema is not None and not (table := completed(table, schema)).schema.equals(schema):
         raise Unsound("has another schema")
     if listed is not None and file_proof(data) != listed:
         raise Unsound("is of another run")
-    return table, proven
+    return table
 
 
 def read_parquet(file: Path) -> pa.Table:
@@ -149,23 +142,23 @@ def read_parquet(file: Path) -> pa.Table:
     pyarrow and of the file system.
     """
     data = read_bytes(file, free_memory() // 2)
-    _hash_is_right(data)
+    if _has_proof(data):
+        _check_hash(data)
     with pq.ParquetFile(pa.BufferReader(data)) as opened:
         schema = opened.schema_arrow
     return pa.Table.from_batches(record_batches(pa.BufferReader(data), file), schema)
 
 
-def verify(data: bytes, path: str, schema: pa.Schema | None = None) -> bool:
-    """Whether a JSON, Parquet or Markdown file has a proof. Raises Unsound where it fails."""
+def verify(data: bytes, path: str, schema: pa.Schema | None = None) -> None:
+    """Verify a JSON, Parquet or Markdown file. Raises Unsound."""
     if path.endswith(".json"):
-        return open_json(data, path).proven
-    if path.endswith(".parquet"):
-        return open_table(data, path, schema)[1]
-    if not _hash_is_right(data):
-        return False
-    comment = _COMMENT.search(data)
-    _check_path(comment[1].decode() if comment else "another file", path)
-    return True
+        open_json(data, path)
+    elif path.endswith(".parquet"):
+        open_table(data, path, schema)
+    else:
+        _check_hash(data)
+        comment = _COMMENT.search(data)
+        _check_path(comment[1].decode() if comment else "another file", path)
 
 
 def _filled(data: bytes) -> bytes:
@@ -174,11 +167,15 @@ def _filled(data: bytes) -> bytes:
     return before + hashlib.sha256(data).hexdigest().encode() + after
 
 
-def _hash_is_right(data: bytes) -> bool:
-    """Whether the bytes hold a hash. Raises Unsound where it is not theirs."""
-    # Both names are searched for, so that damage to one of them does not hide the proof.
-    if HASH.encode() not in data and PATH.encode() not in data:
-        return False
+def _has_proof(data: bytes) -> bool:
+    """Whether the bytes hold a proof, or what damage to one has left of it."""
+    return HASH.encode() in data or PATH.encode() in data
+
+
+def _check_hash(data: bytes) -> None:
+    """Raises Unsound unless the bytes hold their own hash."""
+    if not _has_proof(data):
+        raise Unsound("has no proof" if data else "is empty")
     if matches := [*_DIGITS.finditer(data)]:
         digits = matches[-1]  # a text before it may look like one
         rest = memoryview(data)
@@ -186,7 +183,7 @@ def _hash_is_right(data: bytes) -> bool:
         hasher.update(BLANK.encode())
         hasher.update(rest[digits.end(1) :])
         if hasher.hexdigest().encode() == digits[1]:
-            return True
+            return
     raise Unsound("does not match its hash")
 
 

@@ -1,10 +1,6 @@
-"""Arrow schemas of all stored tables, and what of a sweep's manifest is read."""
-
-from typing import Any
+"""Arrow schemas of all stored tables."""
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pydantic import BaseModel, NonNegativeFloat
 
 # The turns in which a completion came about; null for one answer to one question.
 EPISODE = pa.struct(
@@ -126,9 +122,7 @@ EVALUATIONS = pa.schema(
 # What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
-# Columns that tables of earlier versions lack, in the order in which they were added.
-ADDED = ("score", "scores", "components", "episode", "episodes", "group")
-# Those of them that are only written where they hold anything: other tables stay as they were.
+# Columns that are only written where they hold anything.
 OPTIONAL = ("episode", "episodes", "group")
 
 
@@ -139,35 +133,15 @@ def without_empty(table: pa.Table) -> pa.Table:
 
 
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of `schema` that earlier versions did not write.
+    """The table with the OPTIONAL columns of `schema` that it lacks.
 
-    They had no scores but 1 for a correct sample and 0 for any other, which were the rewards. A
-    table that lacks another column is returned as it is.
+    A table that lacks another column is returned as it is.
     """
     missing = [name for name in schema.names if name not in table.column_names]
-    if not missing or not {*missing} <= {*ADDED}:
+    if not missing or not {*missing} <= {*OPTIONAL}:
         return table
     columns = {name: table[name] for name in table.column_names}
     for name in missing:
-        kind = schema.field(name).type
-        columns[name] = table["rewards"] if name == "scores" else pa.nulls(table.num_rows, kind)
-        if name == "score":
-            marked = pc.not_equal(table["outcome"], "error")
-            correct = pc.equal(table["outcome"], "correct").cast(kind)
-            columns[name] = pc.if_else(marked, correct, pa.scalar(None, kind))
+        columns[name] = pa.nulls(table.num_rows, schema.field(name).type)
     whole = pa.table({name: columns[name] for name in (*schema.names, *columns)})
     return whole.replace_schema_metadata(table.schema.metadata)
-
-
-class _Spent(BaseModel):
-    begun: list[str] = []
-    seconds: NonNegativeFloat = 0.0
-    gpu_seconds: NonNegativeFloat = 0.0
-
-
-class SweepManifest(BaseModel):
-    """The cells that an experiment declares, when its claims were declared, and what runs used."""
-
-    cells: list[dict[str, Any]] = []
-    claims: dict[str, dict[str, Any]] = {}
-    spent: _Spent | None = None

@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from pydantic import TypeAdapter, ValidationError
 
 from cluster.redaction import redact
 from cluster.terminal import PlainError
@@ -165,11 +164,6 @@ SET_ASIDE = ".unsound"  # at the end of the name of a file that failed verificat
 GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that every file system and object store allows
 
 
-@cache
-def _checked(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
 def _cut(name: str, size: int) -> str:
     """The beginning of a name: whole characters of at most `size` bytes, and at least one."""
     return name.encode()[: max(0, size)].decode(errors="ignore") or name[0]
@@ -274,7 +268,7 @@ class Store:
         return [Entry(i.path[len(folder) + 1 :], i.size if i.is_file else None) for i in infos]
 
     def write_json(
-        self, value: Any, *parts: str, files: Mapping[str, FileProof] | None = None
+        self, value: Mapping[str, Any], *parts: str, files: Mapping[str, FileProof] | None = None
     ) -> FileProof:
         """Write indented JSON atomically; its proof lists `files`, by path from its folder."""
         data = json_bytes(value, "/".join(parts), files)
@@ -285,18 +279,9 @@ class Store:
         """A JSON file with what it lists; None as for `read_json`."""
         return self._opened(open_json, *parts)
 
-    def read_json(self, *parts: str, kind: Any = Any) -> Any:
-        """The value of a JSON file, or None if it is absent, fails verification or is of no `kind`.
-
-        kind: a type that pydantic can check. A file without a proof may hold anything.
-        """
+    def read_json(self, *parts: str) -> Any:
+        """The value of a JSON file, or None if it is absent or fails verification."""
         opened = self.open_json(*parts)
-        try:
-            if opened is not None:
-                _checked(kind).validate_python(opened.value)
-        except ValidationError:
-            self.warn_unsound("holds other values than it should", *parts)
-            return None
         return None if opened is None else opened.value
 
     def write_text(self, text: str, *parts: str) -> None:
@@ -310,28 +295,20 @@ class Store:
         return file_proof(data)
 
     def read_table(
-        self,
-        schema: pa.Schema,
-        *parts: str,
-        needs_proof: bool = False,
-        listed: FileProof | None = None,
+        self, schema: pa.Schema, *parts: str, listed: FileProof | None = None
     ) -> pa.Table | None:
         """A stored table, or None if it is absent, fails verification or has another schema.
 
-        Also None without a proof where it `needs_proof`, or for another file than that `listed`.
+        Also None for another file than that `listed`.
         """
-        opened = self._opened(partial(open_table, schema=schema, listed=listed), *parts)
-        if opened is None:
-            return None
-        table, proven = opened
-        return table if proven or not needs_proof else None
+        return self._opened(partial(open_table, schema=schema, listed=listed), *parts)
 
-    def verify(self, *parts: str, schema: pa.Schema | None = None) -> bool:
-        """Whether a JSON, Parquet or Markdown file has a proof.
+    def verify(self, *parts: str, schema: pa.Schema | None = None) -> None:
+        """Verify a JSON, Parquet or Markdown file.
 
         Raises Unsound where it fails or has another schema, OSError where it cannot be read.
         """
-        return verify(self.read_bytes(*parts), "/".join(parts), schema)
+        verify(self.read_bytes(*parts), "/".join(parts), schema)
 
     def warn_unsound(self, reason: object, *parts: str) -> None:
         """Log once that a file is not used."""

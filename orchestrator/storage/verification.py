@@ -28,9 +28,10 @@ _SCHEMAS = (
 
 
 class Checked(NamedTuple):
-    """One file. problem: why it fails verification, or empty; proven: whether it has a proof.
+    """One file. problem: why it fails verification, or empty.
 
-    listed: whether its folder is not complete without it.
+    proven: false for a file that can hold no proof and that no manifest lists; listed: whether its
+    folder is not complete without it.
     """
 
     path: str
@@ -71,11 +72,12 @@ def _flush(folder: Path) -> None:
 def check_file(store: Store, path: str) -> Checked:
     """Check a JSON, Parquet or Markdown file by its own proof."""
     try:
-        return Checked(path, proven=store.verify(path, schema=_schema(path)))
+        store.verify(path, schema=_schema(path))
     except Unsound as error:
         return Checked(path, str(error))
     except FileNotFoundError:
         return Checked(path, "is missing")
+    return Checked(path)
 
 
 def _schema(path: str) -> pa.Schema | None:
@@ -96,8 +98,7 @@ def check_folder(
 
     Paths that start with one of `skip` are left out. Of listed files whose path starts with
     `unread` only the size is compared. With `strict`, what a manifest does not list is unsound,
-    also what is no regular file. Files without a proof are accepted from versions whose manifests
-    list nothing.
+    also what is no regular file.
     """
     opened = store.open_json(place, manifest)
     listed = opened.files if opened else None
@@ -115,11 +116,9 @@ def check_folder(
         elif strict and listed is not None and name != manifest:
             yield Checked(path, "is not listed in the manifest", listed=False)
         elif _PROVABLE.search(name):
-            verified = name == manifest and opened is not None and opened.proven
+            verified = name == manifest and opened is not None
             own = Checked(path) if verified else check_file(store, path)
-            own = own._replace(listed=listed is None or name == manifest)
-            without = listed is not None and not own.proven and not own.problem
-            yield own._replace(problem="has no proof") if without else own
+            yield own._replace(listed=listed is None or name == manifest)
         else:
             yield Checked(path, proven=False)
 

@@ -94,10 +94,6 @@ class Tracker:
         """The trial failed; `reason` becomes the tag decile.error."""
         self._attempt(lambda: self._live_runs.fail(cell, reason))
 
-    def stop(self, cell: Cell, reason: str) -> None:
-        """The trial was stopped early on purpose: its run is marked as killed, with the reason."""
-        self._attempt(lambda: self._live_runs.fail(cell, reason, status="KILLED"))
-
     def show(self, analysis: SweepAnalysis) -> None:
         """Bring the runs up to date with the analysis, as far as they do not show it already."""
         if not self.enabled or not analysis.rows:

@@ -261,12 +261,12 @@ class SweepRuns:
                 else:
                     self._client.delete_tag(run.run_id, COLLAPSED)
 
-    def fail(self, cell: Cell, reason: str, status: str = "FAILED") -> None:
-        """Mark the cell's run as failed, or killed."""
+    def fail(self, cell: Cell, reason: str) -> None:
+        """Mark the cell's run as failed."""
         run = self._run(cell)
         self._flush(run)
         self._client.set_tag(run.run_id, "decile.error", redact(reason)[:500])
-        self._client.set_terminated(run.run_id, status)
+        self._client.set_terminated(run.run_id, "FAILED")
         run.error, run.running = True, False
 
     def flush(self) -> None:

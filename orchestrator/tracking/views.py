@@ -97,13 +97,9 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "test_hash": cell.test_hash,
             "probe": {**cell.probe.settings.model_dump(mode="json"), "key": cell.probe.key},
             "evaluate": {**baseline, "every": cell.evaluate_every},
-            "grpo": cell.grpo,
-            "lora": cell.lora,
-            "workers": cell.resources.workers,
+            **cell.treatment_settings,
         }
-        | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
-        | ({"refresh": cell.refresh.model_dump()} if cell.refresh else {})
-        | ({"allocation": cell.allocation.model_dump()} if cell.allocation else {})
+        | ({"of": cell.rule.policy} if cell.online else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
 
@@ -133,7 +129,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
     Without the grid, which may grow, and without settings that cannot change a result.
     """
     settings = experiment.shared_settings()
-    for name in ("about", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"):
+    for name in ("about", "resources", "max_gpu_hours", "max_hours"):
         del settings[name]
     for block in ("probe", "evaluate"):
         settings[block].pop("engine_python", None)
@@ -215,8 +211,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         for update, metrics in drift_of(known, drawn, again).metrics.items():
             points.setdefault(update, {}).update(metrics)
     points.setdefault(0, {}).update(summary(result))  # with one step, MLflow draws bars
-    written = folder.finished_at(result)
-    end = round(1000 * written.timestamp()) if written else 0
+    end = round(1000 * result.finished_at.timestamp())
     started = end - round(1000 * result.ledger.seconds)
     questions = {p.prompt_id: p for p in test}
     samples = [

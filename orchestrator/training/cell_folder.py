@@ -6,20 +6,15 @@ No other module decides the state of a cell, or finds its files by their names.
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from pydantic import ValidationError
 
-from orchestrator.evaluation.groups import learnable_pct
-from orchestrator.evaluation.metrics import accuracy, by_update, main, scores
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.result import Amount, Result
-from orchestrator.plugins.counts import counted
+from orchestrator.planning.result import Result
 from orchestrator.storage.locks import is_held
 from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
@@ -31,7 +26,6 @@ logger = logging.getLogger(__name__)
 CELLS = "cells"  # in a store, the folder of all cells
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
-STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
 RESULT = "result.json"  # written last of all; the manifest of the cell
 LEDGER = "ledger.json"  # what the cell consumed; of a finished cell, a copy of a part of RESULT
 README = "README.md"  # of a finished cell, for those who load the adapter
@@ -42,7 +36,6 @@ REFRESHED = "refreshed"  # prompts probed again during training, schema GROUPS
 ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 FINAL_ADAPTER = "adapter"  # after the last update
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
-SCORES = "scores"  # of intermediate evaluations, by update, for early stopping
 
 
 class CellState(StrEnum):
@@ -56,18 +49,11 @@ class CellState(StrEnum):
     """All updates are done; only evaluations of its checkpoints may be missing."""
     FINISHED = "finished"
     """Its result is stored."""
-    STOPPED = "stopped"
-    """Stopped early, which its experiment still asks for; otherwise it counts as running."""
 
     @property
     def needs_training(self) -> bool:
         """Whether updates are missing."""
         return self in (CellState.PENDING, CellState.RUNNING)
-
-    @property
-    def settled(self) -> bool:
-        """Whether a run has nothing left to do for the cell."""
-        return self in (CellState.FINISHED, CellState.STOPPED)
 
 
 class Checkpoint(NamedTuple):
@@ -86,21 +72,6 @@ class Finished(NamedTuple):
 
     result: Result
     tables: dict[str, pa.Table]
-
-
-class StopDecision(NamedTuple):
-    """Why a cell stops: the rival's cell_id, mean difference and its upper bound, as shares."""
-
-    rival: str
-    difference: FiniteFloat
-    upper: FiniteFloat
-
-
-class Stopped(BaseModel):
-    """Why a cell was stopped, and after how many updates."""
-
-    updates: int
-    why: StopDecision
 
 
 class CellFolder:
@@ -132,23 +103,8 @@ class CellFolder:
             return CellState.FINISHED
         if self.checkpoint(cell.updates) is not None:
             return CellState.TRAINED
-        if cell.rivals and self.stopped() is not None:
-            return CellState.STOPPED
         started = self.store.exists(self.place, STARTED)
         return CellState.RUNNING if started else CellState.PENDING
-
-    def stopped(self) -> Stopped | None:
-        """What `save_stopped` stored, if the cell was stopped."""
-        stored = self.store.read_json(self.place, STOPPED_EARLY, kind=Stopped)
-        return None if stored is None else Stopped.model_validate(stored)
-
-    def save_stopped(self, status: dict[str, Any]) -> None:
-        """Store how far a stopped cell has come, and why it stopped."""
-        self.store.write_json(status, self.place, STOPPED_EARLY)
-
-    def is_stopped(self, cell: Cell) -> bool:
-        """Whether the cell is STOPPED; reads nothing of a cell that cannot be."""
-        return bool(cell.rivals) and self.state(cell) is CellState.STOPPED
 
     def is_training(self) -> bool:
         """Whether a trial holds the cell's lock, which only local stores have."""
@@ -156,17 +112,11 @@ class CellFolder:
 
     def settings(self) -> Cell | None:
         """The cell as a sweep started it; also None for a version with other settings."""
-        opened = self.store.open_json(self.place, STARTED)
-        if opened is None:
-            return None
+        stored = self.store.read_json(self.place, STARTED)
         try:
-            cell = Cell.model_validate(opened.value)
+            return None if stored is None else Cell.model_validate(stored)
         except ValidationError:
             return None
-        if not opened.proven and cell.cell_id != self.cell_id:
-            self.store.warn_unsound(f"is cell {cell.cell_id}", self.place, STARTED)
-            return None
-        return cell
 
     def save_settings(self, cell: Cell) -> None:
         """Store what the cell is."""
@@ -174,9 +124,8 @@ class CellFolder:
 
     def micro_batch(self) -> int | None:
         """The micro-batch that `save_micro_batch` stored, if one did not fit the memory."""
-        kind = dict[str, Annotated[int, Field(gt=0)]]
-        stored: dict[str, int] = self.store.read_json(self.place, MICRO_BATCH, kind=kind) or {}
-        return stored.get("micro_batch")
+        stored = self.store.read_json(self.place, MICRO_BATCH)
+        return None if stored is None else int(stored["micro_batch"])
 
     def save_micro_batch(self, size: int) -> None:
         """Store a smaller micro-batch for the next attempt."""
@@ -188,84 +137,36 @@ class CellFolder:
         Of the files, only the sizes are compared; `finished` also reads the tables.
         """
         opened = self.store.open_json(self.place, RESULT)
-        if opened is None or not opened.proven:
-            finished = self.finished() if opened else None
-            return finished.result if finished else None
-        sizes = self.store.sizes(self.place) if opened.files else {}
-        for name, proof in (opened.files or {}).items():
+        if opened is None:
+            return None
+        sizes = self.store.sizes(self.place)
+        for name, proof in opened.files.items():
             if problem := size_problem(proof, sizes.get(name)):
                 self.store.warn_unsound(problem, self.place, name)
                 return None
-        try:
-            return self._result(opened)
-        except Unsound as error:
-            self.store.warn_unsound(error, self.place, RESULT)
-            return None
+        return self._result(opened)
 
     def finished(self) -> Finished | None:
         """The result and the tables; None if one of them fails verification."""
-        try:
-            return self.open_finished()
-        except Unsound as error:
-            self.store.warn_unsound(error, self.place, RESULT)
-            return None
+        opened = self.store.open_json(self.place, RESULT)
+        result = self._result(opened) if opened else None
+        tables = _read_tables(self.store, self.place, opened.files) if opened else None
+        return Finished(result, tables) if result and tables else None
 
-    def _result(self, opened: Json) -> Result:
-        """The value of a file as the result. Raises Unsound where it is not that of this cell."""
-        if not isinstance(opened.value, dict) or opened.value.get("cell_id") != self.cell_id:
-            raise Unsound("is not the result of this cell")
+    def _result(self, opened: Json) -> Result | None:
+        """The value of a file as the result; None for a version with other fields."""
         try:
             return Result.model_validate(opened.value)
         except ValidationError as error:
             field = ".".join(map(str, error.errors()[0]["loc"]))
-            raise Unsound(f"is not a result ({field} is missing or not valid)") from error
-
-    def open_finished(self) -> Finished | None:
-        """As `finished`. Raises Unsound for a result that is not the cell's own.
-
-        Versions that wrote no proofs listed no files: such a result is compared with the tables.
-        """
-        opened = self.store.open_json(self.place, RESULT)
-        if opened is None:
+            problem = f"is not a result ({field} is missing or not valid)"
+            self.store.warn_unsound(problem, self.place, RESULT)
             return None
-        result = self._result(opened)
-        tables = _read_tables(self.store, self.place, opened)
-        if tables is None:
-            return None
-        if not opened.proven:
-            steps = by_update(main(tables["evaluations"]))
-            if not {0, result.updates} <= steps.keys():
-                raise Unsound("is not the result of its tables (other updates)")
-            base, final = (accuracy(steps[update]) for update in (0, result.updates))
-            numbers = {
-                "accuracy_base": base,
-                "accuracy_final": final,
-                "gain": final - base,
-                "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
-            }
-            for name, number in numbers.items():
-                own = getattr(result, name)
-                if not np.isclose(own, number, rtol=1e-6, atol=1e-9, equal_nan=True):
-                    raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
-        return Finished(result, tables)
 
     def save_result(self, result: Result, files: Mapping[str, FileProof]) -> None:
         """Finish the cell by its result, which lists `files`, and drop what only training needs."""
         self.store.write_json(result.as_json(), self.place, RESULT, files=files)
-        self.store.delete(self.place, STOPPED_EARLY)
-        self.store.delete_folder(self.place, SCORES)  # evaluations.parquet holds them, too
         self.drop_checkpoints()
-
-    def finished_at(self, result: Result) -> datetime | None:
-        """When the cell was finished, in UTC, by its result.
-
-        Results of older versions do not say it; there it is the date of the file, which a copy of
-        the storage may have changed.
-        """
-        if result.finished_at is not None:
-            return result.finished_at
-        info = self.store.fs.get_file_info(self.store.path(self.place, RESULT))
-        return info.mtime.astimezone(UTC) if info.mtime else None
 
     @staticmethod
     def checkpoint_name(update: int) -> str:
@@ -295,14 +196,10 @@ class CellFolder:
         opened = self.store.open_json(place, MANIFEST)
         if opened is None:
             return None
-        if not isinstance(opened.value, dict) or "seconds" not in opened.value:
-            self.store.warn_unsound("is not the manifest of a checkpoint", place, MANIFEST)
+        sizes = self.store.sizes(place)
+        if any(size_problem(proof, sizes.get(name)) for name, proof in opened.files.items()):
             return None
-        sizes = self.store.sizes(place) if opened.files else {}
-        listed = (opened.files or {}).items()
-        if any(size_problem(proof, sizes.get(name)) for name, proof in listed):
-            return None
-        tables = _read_tables(self.store, place, opened)
+        tables = _read_tables(self.store, place, opened.files)
         return Checkpoint(update, opened.value, tables) if tables else None
 
     def last_update(self) -> int:
@@ -349,7 +246,7 @@ class CellFolder:
         """
         checkpoint = self.checkpoint_place(update)
         opened = self.store.open_json(checkpoint, MANIFEST)
-        listed = (opened.files if opened else None) or {}
+        listed = opened.files if opened else {}  # none while a checkpoint is being completed
         files = {}
         for file in ADAPTER:
             path = f"{checkpoint}/{file}"
@@ -366,7 +263,7 @@ class CellFolder:
         """Copy the adapter of another cell, which is finished; None if it fails verification."""
         opened, files = self.store.open_json(other.place, RESULT), {}
         for name in ADAPTER:
-            listed = ((opened and opened.files) or {}).get(f"{FINAL_ADAPTER}/{name}")
+            listed = opened.files.get(f"{FINAL_ADAPTER}/{name}") if opened else None
             if listed is not None:
                 data = self.store.read_bytes(other.place, FINAL_ADAPTER, name)
                 if file_proof(data) != listed:
@@ -388,11 +285,7 @@ class CellFolder:
         """Why files of an adapter that was kept for evaluation fail verification, by path."""
         place = self.kept_place(update)
         files = {each.path: each.problem for each in check_folder(self.store, place, MANIFEST)}
-        newest = [self.checkpoint_place(u) for u in self.checkpoints()[-1:]]
-        manifest = self.store.open_json(*newest, MANIFEST) if newest else None
-        of_older_version = manifest is not None and manifest.files is None
-        required = ADAPTER if of_older_version else (*ADAPTER, MANIFEST)
-        missing = {f"{place}/{name}": "is missing" for name in required}
+        missing = {f"{place}/{name}": "is missing" for name in (*ADAPTER, MANIFEST)}
         return {path: problem for path, problem in (missing | files).items() if problem}
 
     def evaluations(self) -> dict[int, tuple[pa.Table, float]]:
@@ -402,9 +295,9 @@ class CellFolder:
             update, _, kind = name.partition(".")
             if kind == "parquet" and update.isdecimal():
                 table = self.store.read_table(EVALUATIONS, place, name)
-                timing = self.store.read_json(place, f"{update}.json", kind=dict[str, Amount])
+                timing = self.store.read_json(place, f"{update}.json")
                 if table is not None and timing is not None:
-                    evaluations[int(update)] = (table, timing.get("seconds", 0.0))
+                    evaluations[int(update)] = (table, timing["seconds"])
         return dict(sorted(evaluations.items()))
 
     def save_evaluation(self, update: int, table: pa.Table, seconds: float) -> None:
@@ -434,20 +327,6 @@ class CellFolder:
         due = [u for u in range(1, checkpoint.update + 1) if cell.evaluates_after(u)]
         return [u for u in due if u not in evaluated and self.adapter_problems(u)]
 
-    def scores_at(self, update: int) -> dict[str, float] | None:
-        """The scores of an evaluation by question; None where there are none, or not yet."""
-        stored: dict[str, float] | None
-        stored = self.store.read_json(self.place, SCORES, f"{update}.json", kind=dict[str, float])
-        if stored is not None:
-            return stored
-        finished = self.finished()
-        steps = by_update(finished.tables["evaluations"]) if finished else {}
-        return scores(main(steps[update])) if update in steps else None
-
-    def save_scores(self, update: int, own: Mapping[str, float]) -> None:
-        """Store the scores of an intermediate evaluation."""
-        self.store.write_json(own, self.place, SCORES, f"{update}.json")
-
     def check(self, unread: str | None = None) -> Iterator[Checked]:
         """Check every file; `unread` as in `check_folder`.
 
@@ -466,42 +345,26 @@ class CellFolder:
             yield from check_folder(self.store, f"{self.place}/{ADAPTERS}/{name}", MANIFEST)
         skip = ("checkpoint-", f"{ADAPTERS}/")
         for checked in check_folder(self.store, self.place, RESULT, skip=skip, unread=unread):
-            own = checked.path == f"{self.place}/{RESULT}"
-            if own and not checked.problem and not checked.proven:
-                try:
-                    self.open_finished()
-                except Unsound as error:
-                    checked = checked._replace(problem=str(error))
             if checked.path == f"{self.place}/{LEDGER}" and not checked.problem:
                 result = self.store.open_json(self.place, RESULT)
-                copied = result is not None and result.proven and result.value["ledger"]
+                copied = result is not None and result.value["ledger"]
                 if copied and self.store.read_json(checked.path) != copied:
                     checked = checked._replace(problem=f"is not the ledger of {RESULT}")
             yield checked
 
     def forget_unusable(self, cell: Cell) -> list[str]:
-        """Set aside the checkpoints that cannot lead to the cell's result; a sentence for each.
+        """Set aside the checkpoints after an evaluation that cannot be made, and say so.
 
-        Those of more updates than the cell has, and those after an evaluation that cannot be made.
         For the trial that trains the cell, or while none does.
         """
-        lines = []
-        for update in self.checkpoints():
-            if update > cell.updates:
-                place = self.checkpoint_place(update)
-                self.store.set_aside(place, MANIFEST)
-                lines.append(
-                    f"{place} is beyond the {counted(cell.updates, 'update')} of its "
-                    "cell: set aside"
-                )
         lost = self.lost_updates(cell)
-        for update in self.checkpoints() if lost else ():
+        if not lost:
+            return []
+        for update in self.checkpoints():
             if update >= lost[0]:
                 self.store.set_aside(self.checkpoint_place(update), MANIFEST)
-        if lost:
-            where = self.kept_place(lost[0])
-            lines.append(f"{where} cannot be evaluated: the cell resumes from a checkpoint before")
-        return lines
+        where = self.kept_place(lost[0])
+        return [f"{where} cannot be evaluated: the cell resumes from a checkpoint before"]
 
 
 def cell_state(store: Store, cell: Cell) -> CellState:
@@ -515,24 +378,21 @@ def write_tables(store: Store, place: str, tables: Mapping[str, pa.Table]) -> di
     return {file: store.write_table(table, place, file) for file, table in files.items()}
 
 
-def _read_tables(store: Store, place: str, manifest: Json) -> dict[str, pa.Table] | None:
-    """The tables beside a manifest, as it lists them, or each on its own if it lists nothing.
+def _read_tables(
+    store: Store, place: str, files: Mapping[str, FileProof]
+) -> dict[str, pa.Table] | None:
+    """The tables of a folder as its manifest lists them.
 
     None if one is missing or fails verification.
     """
-    names, files = dict(TABLES), manifest.files
-    if f"{DISCARDED}.parquet" in (files or {}) or "learnable_drawn_pct" in manifest.value:
-        names[DISCARDED] = GROUPS
-    if f"{REFRESHED}.parquet" in (files or {}):
-        names[REFRESHED] = GROUPS
+    optional = [name for name in (DISCARDED, REFRESHED) if f"{name}.parquet" in files]
     tables = {}
-    for name, schema in names.items():
+    for name, schema in (TABLES | dict.fromkeys(optional, GROUPS)).items():
         file = f"{name}.parquet"
-        listed = files.get(file) if files is not None else None
-        unlisted = files is not None and listed is None
-        table = None if unlisted else store.read_table(schema, place, file, listed=listed)
+        listed = files.get(file)
+        table = store.read_table(schema, place, file, listed=listed) if listed else None
         if table is None:
-            if unlisted or not store.exists(place, file):
+            if not listed or not store.exists(place, file):
                 store.warn_unsound("is missing", place, file)
             return None
         tables[name] = table

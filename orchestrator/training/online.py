@@ -18,7 +18,7 @@ from orchestrator.config.entries import (
     AllocationEntry,
     PolicyEntry,
 )
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.selection.candidates import unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
@@ -50,12 +50,12 @@ class Drawn(NamedTuple):
 
     row: TrainingRow
     rollout: Rollout
-    mark: dict[str, Any]
+    mark: Marked
 
 
 Generate = Callable[[Sequence[TrainingRow]], list[Rollout]]  # one rollout for each row
 # An update, the marks of its rollouts, groups contiguous, and G -> the marks with their `reward`.
-Reward = Callable[[int, Sequence[dict[str, Any]], int], list[dict[str, Any]]]
+Reward = Callable[[int, Sequence[Marked], int], list[Marked]]
 
 
 class Generation(NamedTuple):
@@ -125,7 +125,7 @@ class Chooser:
             left -= count
         # TRL's batches have one size: groups that are not trained on fill it, and are masked.
         batch = [*kept, *rest][: size * g]
-        rewards = fill_unmarked([each.mark["reward"] for each in batch], g)
+        rewards = fill_unmarked([each.mark.reward for each in batch], g)
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
         flags = [number < len(kept) // g for number in range(size)]
         return Generation(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
@@ -152,7 +152,7 @@ class Chooser:
             each = map(Drawn, new, rollouts, marks)
             for own, count in zip(drawn, more.tolist(), strict=True):
                 own += islice(each, count)
-            correct = [sum(d.mark["outcome"] == "correct" for d in own) for own in drawn]
+            correct = [sum(d.mark.outcome == "correct" for d in own) for own in drawn]
             groups = groups._replace(
                 drawn=groups.drawn + more,
                 correct=np.array(correct),
@@ -163,14 +163,14 @@ class Chooser:
         sizes = []
         for own in drawn:
             marks = self.reward(update, [each.mark for each in own], len(own))
-            filled = fill_unmarked([mark["reward"] for mark in marks], len(own))
+            filled = fill_unmarked([mark.reward for mark in marks], len(own))
             kept = allocation.keep(np.array(filled), g)
             trained, rest = (list(compress(marks, part)) for part in (kept, ~kept))
             self.groups.add(update, trained, len(trained))
             if rest:
                 self.groups.add(update, rest, len(rest), discarded=True)
             batch += compress(own, kept)
-            rewards += fill_unmarked([mark["reward"] for mark in trained], len(trained))
+            rewards += fill_unmarked([mark.reward for mark in trained], len(trained))
             sizes.append(len(trained))
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
         return Generation(rows_of_all, [d.rollout for d in batch], None, sizes)
@@ -235,7 +235,7 @@ class Chooser:
         rewarded = self.reward(update, [each.mark for each in drawn], g)
         drawn = [each._replace(mark=mark) for each, mark in zip(drawn, rewarded, strict=True)]
         groups = [drawn[start : start + g] for start in range(0, len(drawn), g)]
-        outcomes = [[each.mark["outcome"] for each in group] for group in groups]
+        outcomes = [[each.mark.outcome for each in group] for group in groups]
         marked = np.array([g - each.count("error") for each in outcomes])
         correct = np.array([each.count("correct") for each in outcomes])
 

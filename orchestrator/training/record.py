@@ -247,9 +247,9 @@ class CellRecord:
             tables["evaluations"],
             tables["log"].to_pylist(),
             manifest["seconds"],
-            manifest.get("evaluation_seconds", 0.0),
-            manifest.get("peak_gib", 0.0),
-            manifest.get("start_seconds", 0.0),
+            manifest["evaluation_seconds"],
+            manifest["peak_gib"],
+            manifest.get("start_seconds", 0.0),  # of a finished cell
         )
 
     def add_evaluation(self, evaluation: pa.Table) -> None:

@@ -7,13 +7,12 @@ in the ledger.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from accelerate.utils import gather_object
 
 from orchestrator.config.experiment import Refresh
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.samples import mark_completions
@@ -82,24 +81,24 @@ class Refresher:
         each = [prompt for prompt in own for _ in samples]
         completions = [completion for part in drawn for completion in part]
         pairs = mark_completions(self.task, completions, each, max_errors)
-        marks: list[dict[str, Any]] = [
-            {
-                "prompt_id": prompt.prompt_id,
-                "tier": prompt.tier,
-                "reward": pair.mark.score,
-                "score": pair.mark.score,
-                "outcome": pair.mark.outcome,
-                "other_outcome": pair.other.outcome,
-                "tokens": completion.tokens,
-                "components": {},
-                "episode": completion.episode and group_row(completion.episode),
-            }
+        marks = [
+            Marked(
+                prompt_id=prompt.prompt_id,
+                tier=prompt.tier,
+                tokens=completion.tokens,
+                outcome=pair.mark.outcome,
+                other_outcome=pair.other.outcome,
+                score=pair.mark.score,
+                components={},
+                reward=pair.mark.score,
+                episode=completion.episode and group_row(completion.episode),
+            )
             for prompt, completion, pair in zip(each, completions, pairs, strict=True)
         ]
         tokens = refresh.samples * sum(lengths) + sum(c.tokens for c in completions)
         if self.workers.count > 1:
             marks = gather_object(marks)
             tokens = sum(gather_object([tokens]))
-        marks.sort(key=lambda mark: mark["prompt_id"])  # stable: a prompt's stay in order
+        marks.sort(key=lambda mark: mark.prompt_id)  # stable: a prompt's stay in order
         self.groups.add(update, marks, refresh.samples, refreshed=True)
         return tokens

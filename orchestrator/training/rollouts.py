@@ -15,7 +15,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from orchestrator.config.experiment import REWARDS
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.episodes import group_row, play
@@ -37,14 +37,14 @@ from tasks.reward_functions import reward_values
 
 # TRL's form of completions, their token ids, and the rows of their prompts -> their marks.
 MarkRollouts = Callable[
-    [Sequence[Any], Sequence[Sequence[int]], Sequence[Mapping[str, Any]]], list[dict[str, Any]]
+    [Sequence[Any], Sequence[Sequence[int]], Sequence[Mapping[str, Any]]], list[Marked]
 ]
 EPISODE = "episode"  # in TRL's form of a completion: the Completion that was played
 FAILED = "failed"  # in place of a component whose function raised, hung or died
 
 
 def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
-    """Marks rollouts for the record: prompt_id, tier, tokens, outcomes, score, components.
+    """Marks rollouts for the record; a component that failed is FAILED.
 
     A completion whose last token is not one of `ends` was cut by the limit.
     """
@@ -55,7 +55,7 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         rows: Sequence[Mapping[str, Any]],
-    ) -> list[dict[str, Any]]:
+    ) -> list[Marked]:
         sampled = [
             message[0].get(EPISODE) or as_completion(message[0]["content"], ids, ends, stop)
             for message, ids in zip(completions, completion_ids, strict=True)
@@ -86,16 +86,16 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
                 )
             components[name] = [FAILED if v.failure else v.value for v in values]
         return [
-            {
-                "prompt_id": row["prompt_id"],
-                "tier": row["tier"],
-                "tokens": completion.tokens,
-                "outcome": mark.outcome,
-                "score": mark.score,
-                "other_outcome": other.outcome,
-                "components": {name: values[i] for name, values in components.items()},
-                "episode": completion.episode and group_row(completion.episode),
-            }
+            Marked(
+                prompt_id=row["prompt_id"],
+                tier=row["tier"],
+                tokens=completion.tokens,
+                outcome=mark.outcome,
+                other_outcome=other.outcome,
+                score=mark.score,
+                components={name: values[i] for name, values in components.items()},
+                episode=completion.episode and group_row(completion.episode),
+            )
             for i, ((mark, other), completion, row) in enumerate(
                 zip(marks, sampled, rows, strict=True)
             )
@@ -104,9 +104,7 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
     return mark
 
 
-def with_rewards(
-    cell: Cell, update: int, marks: Sequence[Mapping[str, Any]], group_size: int
-) -> list[dict[str, Any]]:
+def with_rewards(cell: Cell, update: int, marks: Sequence[Marked], group_size: int) -> list[Marked]:
     """The marks of an update's rollouts, groups contiguous, with the `reward` of training.
 
     It is the score, or the sum of weighted components, in which one that does not apply counts as
@@ -115,23 +113,23 @@ def with_rewards(
     the score. A completion of which marking or a component failed has no reward (None).
     """
     if not cell.reward:
-        return [{**mark, "reward": mark["score"]} for mark in marks]
+        return [mark._replace(reward=mark.score) for mark in marks]
     rewarded = []
     for number, mark in enumerate(marks):
-        score, of_functions = mark["score"], mark["components"]
-        key = (cell.seed, update, mark["prompt_id"], number % group_size)
+        key = (cell.seed, update, mark.prompt_id, number % group_size)
         coin = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[0] % 2
         built_in = {
-            "score": score,
+            "score": mark.score,
             "random": float(coin),
-            "format": float(mark["outcome"] in ("correct", "wrong")),
-            "flipped": None if score is None else 1.0 - score,
+            "format": float(mark.outcome in ("correct", "wrong")),
+            "flipped": None if mark.score is None else 1.0 - mark.score,
         }
-        each = {name: (built_in | of_functions)[name] for name in cell.reward}
-        failed = score is None or FAILED in each.values()
+        values = {**built_in, **mark.components}
+        each = {name: values[name] for name in cell.reward}
+        failed = mark.score is None or FAILED in each.values()
         known = {name: None if value == FAILED else value for name, value in each.items()}
         reward = sum(weight * (known[name] or 0.0) for name, weight in cell.reward.items())
-        rewarded.append({**mark, "components": known, "reward": None if failed else reward})
+        rewarded.append(mark._replace(components=known, reward=None if failed else reward))
     return rewarded
 
 
@@ -162,7 +160,7 @@ def reward_function(
         marks = gather_object(mark(completions, completion_ids, rows))
         rewarded = with_rewards(cell, update, marks, group_size)
         groups.add(update, rewarded, group_size)
-        rewards = fill_unmarked([each["reward"] for each in rewarded], group_size)
+        rewards = fill_unmarked([each.reward for each in rewarded], group_size)
         return [*rewards[own_rows(len(rows))]]
 
     if cell.reward:  # TRL logs the mean under the function's name

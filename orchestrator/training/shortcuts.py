@@ -220,8 +220,10 @@ def _group(
     longest = max(lengths)
     columns = torch.arange(longest)
     start, length = torch.tensor(starts)[:, None], torch.tensor(lengths)[:, None]
+    # [rows, longest]: the packed place of each token; padding reads the first row's first one.
     grid = torch.where(columns < length, start + columns, starts[0])
     places = (columns < length).flatten().nonzero()[:, 0]
+    # A token sees the whole prompt and the earlier tokens of its row.
     mask = torch.ones(longest, prompt + longest, dtype=torch.bool).tril(prompt)
     parts = (part.to(device) for part in (grid.flatten(), places, mask))
     return Group(begin, prompt, starts[-1] + lengths[-1], len(starts), *parts)

@@ -27,7 +27,7 @@ from tasks import Prompt, Task
 from tasks.prompt_table import PromptTable
 
 # Called with an update's number: once it is recorded, and once its checkpoint is written.
-AfterLog = Callable[[int], tuple[bool, bool]]
+AfterLog = Callable[[int], bool]
 AfterSave = Callable[[int], None]
 # Called with an update's number before its prompts are chosen: the tokens that were processed.
 Before = Callable[[int], int]
@@ -36,8 +36,8 @@ Before = Callable[[int], int]
 class CellCallback(TrainerCallback):
     """Records every update, then calls `after`, and `save` after every checkpoint.
 
-    `after` returns whether to write a checkpoint now, and whether to stop training. `before` is
-    called before every update, `active` after every micro-batch of one.
+    `after` returns whether to write a checkpoint now. `before` is called before every update,
+    `active` after every micro-batch of one.
     """
 
     def __init__(
@@ -80,9 +80,7 @@ class CellCallback(TrainerCallback):
             for name, value in logs.items()
             if isinstance(value, int | float)
         ]
-        save, stop = self._after(state.global_step)
-        control.should_save |= save
-        control.should_training_stop |= stop
+        control.should_save |= self._after(state.global_step)
         self._started += time.monotonic() - now  # evaluating is not training
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -37,8 +37,7 @@ from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
 from orchestrator.training.activity import Activity
-from orchestrator.training.cell_folder import MANIFEST, CellFolder, Checkpoint, StopDecision
-from orchestrator.training.early_stopping import interim_check, save_stop
+from orchestrator.training.cell_folder import MANIFEST, CellFolder, CellState, Checkpoint
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, finish_trained, versions
 from orchestrator.training.workers import Workers
@@ -191,7 +190,7 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
             lock.enter_context(exclusive(checkpoints.folder, waits))
             for line in folder.forget_unusable(cell):
                 logger.warning(line)
-            if folder.state(cell).settled:
+            if folder.state(cell) is CellState.FINISHED:
                 return None
             folder.save_settings(cell)
             newest = resumable_checkpoint(folder)
@@ -243,7 +242,6 @@ class Trial:
         self.record = record
         self.pool = load_pool(cell.probe.dataset)
         self.evaluator = Evaluator(cell, self.pool, workers.rank, workers.count)
-        self.stop: StopDecision | None = None
         self.notes: list[str] = []  # reported with the next update
         self.activity = Activity(report if workers.count == 1 else None)
 
@@ -261,10 +259,6 @@ class Trial:
         if not self.record.has_evaluation(0):
             self.record.add_evaluation(self.evaluator.base(self.store))
         resumes_at = self.checkpoint or 0
-        self._check_rivals(resumes_at)  # it may have been killed before its stop was stored
-        if self.stop is not None:
-            self.workers.from_first(lambda: self._end(resumes_at))
-            return
         micro_batch = int(self.grpo["per_device_train_batch_size"])
         subset, history = self._subset()
         self.size = len(subset)
@@ -298,11 +292,11 @@ class Trial:
         except torch.OutOfMemoryError as error:  # a new process resumes, with all its memory free
             raise shrink(cell, self.store, micro_batch) from error
         updates = trainer.state.global_step
-        if self.stop is None and updates != cell.updates:
+        if updates != cell.updates:
             raise ValueError(
                 f"cell {cell.name} ended after {updates} of {counted(cell.updates, 'update')}"
             )
-        self.workers.from_first(lambda: self._end(updates))
+        self.workers.from_first(self._end)
 
     def _subset(self) -> tuple[PromptTable, History | None]:
         """The cell's prompts by id: which they are decides the training, not their ranks.
@@ -323,10 +317,10 @@ class Trial:
         history = history_of(self.cell, table.take(subset.order)) if used else None
         return subset.take(subset.order), history
 
-    def _after_update(self, update: int) -> tuple[bool, bool]:
+    def _after_update(self, update: int) -> bool:
         """Evaluate where it is due, and report the update's numbers.
 
-        Returns whether to write a checkpoint now, and whether to stop training.
+        Returns whether to write a checkpoint now.
         """
         cell, due = (
             self.cell,
@@ -337,7 +331,6 @@ class Trial:
             listeners = self.activity.listeners("evaluation")
             self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update, listeners))
             self.record.evaluation_seconds += time.monotonic() - started
-            self._check_rivals(update)
         metrics = self.record.groups.metrics(update)
         if self.record.has_evaluation(update):
             evaluations = by_update(self.record.evaluations)
@@ -349,16 +342,7 @@ class Trial:
             {"update": update, "metrics": metrics, "groups": groups, "explanation": explanation}
         )
         self.activity.reported()
-        stop = self.stop is not None
-        return stop or (due and bool(cell.evaluate_engine)), stop
-
-    def _check_rivals(self, update: int) -> None:
-        """Decide after an evaluation whether the cell stops early."""
-        cell = self.cell
-        if cell.rivals and 0 < update < cell.updates and self.record.has_evaluation(update):
-            self.stop = self.workers.from_first(
-                lambda: interim_check(cell, self.store, self.record, update)
-            )
+        return due and bool(cell.evaluate_engine)
 
     def _after_save(self, update: int) -> None:
         """Complete the trainer's checkpoint, once every worker has written its part of it."""
@@ -379,10 +363,8 @@ class Trial:
         self.record.save(self.store, self.cell.cell_id, update, ledger, files)
         self.checkpoints.forget_old(update)
 
-    def _end(self, updates: int) -> None:
-        """Write the result, or why the cell was stopped; an engine's evaluations come later."""
-        if self.stop is not None:
-            save_stop(self.cell, self.store, self.record, updates, self.stop)
-        elif not self.cell.evaluate_engine:
-            adapter = self.checkpoints.cell.keep_adapter(updates)
+    def _end(self) -> None:
+        """Write the result, unless an engine's evaluations come later."""
+        if not self.cell.evaluate_engine:
+            adapter = self.checkpoints.cell.keep_adapter(self.cell.updates)
             finish(self.store, self.cell, self.record, versions(), adapter)

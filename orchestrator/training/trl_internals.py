@@ -24,7 +24,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 from trl.trainer.utils import RepeatSampler
 
-from orchestrator.evaluation.groups import GroupRecorder, correctness, is_live
+from orchestrator.evaluation.groups import GroupRecorder, Marked, correctness, is_live
 from orchestrator.sampling.base import Completion
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.storage.errors import UserError
@@ -201,7 +201,7 @@ class Selector(Protocol):
         rows: Sequence[TrainingRow],
         rewards: Sequence[Sequence[float]],
         ids: Sequence[Sequence[int]],
-    ) -> list[dict[str, Any]]:
+    ) -> list[Marked]:
         """Marks of rollouts for the record, by their rewards per function (nan: None)."""
 
     def save(self, folder: Path) -> None:
@@ -259,7 +259,7 @@ class SelectedTrainer(ChoosingTrainer):
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         rows: Sequence[Any],
-    ) -> list[dict[str, Any]]:
+    ) -> list[Marked]:
         """Marks of rollouts that the chooser drew; the rows then bring their rewards."""
         prompts = [row["prompt"] for row in rows]
         every = super()._calculate_rewards(rows, prompts, completions, completion_ids)

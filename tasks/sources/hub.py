@@ -3,14 +3,17 @@
 import json
 import os
 import threading
-from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tasks.base import TaskError
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
+
+if TYPE_CHECKING:
+    from huggingface_hub import DryRunFileInfo
 
 REACH_SECONDS = 4.0  # for the hub's first answer
 
@@ -72,7 +75,7 @@ class NotCached(TaskError):
 
 
 class HubFails(TaskError):
-    """A failure of the hub or the network, which another attempt may not meet."""
+    """A failure of the hub, the network or the disk, which another attempt may not meet."""
 
 
 def cache_folder() -> Path:
@@ -120,32 +123,76 @@ def downloaded_folder(repository: Repository) -> Path:
         if repository.snapshot.is_dir():  # by another tool; reading it tells what is missing
             return repository.snapshot
         raise NotCached(not_cached(repository, reason))
-    fetch_snapshot(repository, _READ[repository.kind], _NOT_READ[repository.kind])
+    fetch_snapshot(repository)
     return repository.snapshot
 
 
-def fetch_snapshot(
-    repository: Repository, patterns: Iterable[str], without: Iterable[str] = ()
-) -> None:
-    """Let the hub's client complete a snapshot by the files of these patterns, and list it.
+def list_snapshot(repository: Repository) -> "list[DryRunFileInfo]":
+    """The files that are read of a repository: their sizes, and which are to be downloaded.
 
-    Content that the cache holds is only linked. Raises TaskError.
+    Raises TaskError if the hub has no such model or data set, refuses it, or has no weights as
+    safetensors; HubFails if the hub cannot be asked.
+    """
+    files: list[DryRunFileInfo] = fetch_snapshot(repository, dry_run=True)
+    if repository.kind == "model" and not any(f.filename.endswith(".safetensors") for f in files):
+        raise TaskError(
+            f"{repository} has no .safetensors weights: write a commit or a model that has"
+        )
+    if not files:
+        raise TaskError(f"{repository} has no data files: write the commit of one that has")
+    return files
+
+
+def fetch_snapshot(repository: Repository, bar: Any = None, *, dry_run: bool = False) -> Any:
+    """Let the hub's client complete a snapshot, and list it. Raises TaskError.
+
+    Content that the cache holds is only linked, and not read. `bar` is the class of progress bars.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     try:
-        with disable_progress_bars():
-            snapshot_download(
+        with nullcontext() if bar else disable_progress_bars():
+            return snapshot_download(
                 repository.id,
                 repo_type=repository.kind,
                 revision=repository.revision,
                 cache_dir=cache_folder(),
-                allow_patterns=list(patterns),
-                ignore_patterns=list(without),
+                allow_patterns=[*_READ[repository.kind]],
+                ignore_patterns=[*_NOT_READ[repository.kind]],
+                tqdm_class=bar,
+                dry_run=dry_run,
             )
     except Exception as error:  # the hub's client raises many types of errors
         raise hub_error(repository, error) from error
+
+
+def verify_snapshot(repository: Repository) -> None:
+    """Compare the content of a snapshot with its hashes on the hub, and delete what differs.
+
+    Raises HubFails for that, and TaskError if the hub refuses the hashes.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        compared = HfApi().verify_repo_checksums(
+            repository.id,
+            repo_type=repository.kind,
+            revision=repository.revision,
+            cache_dir=cache_folder(),
+        )
+    except Exception as error:  # the hub's client raises many types of errors
+        raise hub_error(repository, error) from error
+    differing = [each["path"] for each in compared.mismatches if repository.reads(each["path"])]
+    for path in differing:
+        link = repository.snapshot / path
+        link.resolve().unlink(missing_ok=True)  # another name may have had the same content
+        link.unlink(missing_ok=True)
+    if differing:
+        raise HubFails(
+            f"{repository}: content that does not match its hash on the hub was deleted "
+            f"({', '.join(differing)}): run the same command again to download it"
+        )
 
 
 def unreachable() -> str:
@@ -179,6 +226,7 @@ def not_cached(repository: Repository, reason: str) -> str:
 def hub_error(repository: Repository, error: Exception) -> TaskError:
     """A failed request as a TaskError that says what to do; HubFails if it may pass."""
     from huggingface_hub.errors import (
+        DryRunError,
         GatedRepoError,
         HfHubHTTPError,
         LocalEntryNotFoundError,
@@ -186,7 +234,8 @@ def hub_error(repository: Repository, error: Exception) -> TaskError:
         RevisionNotFoundError,
     )
 
-    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+    told = isinstance(error, LocalEntryNotFoundError | DryRunError)
+    if told and isinstance(error.__cause__, Exception):
         error = error.__cause__
     kind = {"model": "model", "dataset": "data set"}[repository.kind]
     token = "set HF_TOKEN to a token that may read it"  # noqa: S105 (no token)
@@ -206,6 +255,12 @@ def hub_error(repository: Repository, error: Exception) -> TaskError:
         )
     if status in (401, 403):
         return TaskError(f"{kind} {repository.id} may not be read ({status}): {token}")
+    network = isinstance(error, ConnectionError | TimeoutError)
+    if isinstance(error, OSError) and error.strerror and not network:
+        return HubFails(
+            f"{repository} cannot be written to {cache_folder()} ({error.strerror}): "
+            "set HF_HOME to a folder on a disk with space, or free some"
+        )
     return HubFails(
         f"{repository} cannot be downloaded ({_reason(error)}): "
         "run the same command again to continue"

@@ -83,7 +83,7 @@ def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         for number in count(1):
             line = stream.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
-                raise TaskError(f"{path}:{number} is longer than {_size(MAX_LINE)}: write less")
+                raise TaskError(f"{path}:{number} is longer than {size_text(MAX_LINE)}: write less")
             if not line:
                 return
             if b"\0" in line:
@@ -125,10 +125,10 @@ class _Limited(io.RawIOBase):
 def too_large(path: str | Path, most: int, free: int | None = None) -> TaskError:
     """The error for a file that holds more than `most` bytes; `free`: of memory."""
     if free is None:
-        return TaskError(f"{path} is larger than {_size(most)}: write a smaller file")
+        return TaskError(f"{path} is larger than {size_text(most)}: write a smaller file")
     return TaskError(
-        f"{path} holds more than {_size(most)}, for which {_size(free)} of free memory are too "
-        "few: split the file, or run this on a machine with more memory"
+        f"{path} holds more than {size_text(most)}, for which {size_text(free)} of free memory "
+        "are too few: split the file, or run this on a machine with more memory"
     )
 
 
@@ -165,7 +165,8 @@ def free_memory() -> int:
     return int(free)
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """`1536` -> `1.5 KiB`."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"

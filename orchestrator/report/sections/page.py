@@ -93,7 +93,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
     return Page(
         plan.name,
         plan.experiment.about,
-        ". ".join(filter(None, [finished, analysis.dropped, *analysis.stopped])) + ".",
+        ". ".join(filter(None, [finished, analysis.dropped])) + ".",
         (
             *filter(None, content),
             *pool_sections(analysis.pools),

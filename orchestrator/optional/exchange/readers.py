@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from orchestrator.exchange.columns import rate_columns, rate_record
-from orchestrator.exchange.records import (
+from orchestrator.optional.exchange.columns import rate_columns, rate_record
+from orchestrator.optional.exchange.records import (
     CompletionRecord,
     Hints,
     Notes,

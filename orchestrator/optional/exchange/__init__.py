@@ -1,6 +1,6 @@
 """Imports of other tools' files as probes, and exports of subsets for trainers."""
 
-from orchestrator.exchange.exports import (
+from orchestrator.optional.exchange.exports import (
     LAYOUTS,
     export_layout,
     export_subset,
@@ -9,9 +9,9 @@ from orchestrator.exchange.exports import (
     read_subset_file,
     summary_of,
 )
-from orchestrator.exchange.imports import Imported, import_file, import_probe, write_import
-from orchestrator.exchange.layouts import ALIASES, REQUIRES
-from orchestrator.exchange.records import Hints
+from orchestrator.optional.exchange.imports import Imported, import_file, import_probe, write_import
+from orchestrator.optional.exchange.layouts import ALIASES, REQUIRES
+from orchestrator.optional.exchange.records import Hints
 
 IMPORTS = (*REQUIRES, *ALIASES)  # names of the import layouts
 EXPORTS = tuple(LAYOUTS)  # names of the export layouts

@@ -6,7 +6,7 @@ from decimal import Decimal
 from math import ceil, floor
 from typing import Any, NamedTuple
 
-from orchestrator.exchange.records import (
+from orchestrator.optional.exchange.records import (
     CompletionRecord,
     Hints,
     Notes,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.exchange.columns import (
+from orchestrator.optional.exchange.columns import (
     BIG_MATH_RATE,
     LAYOUTS,
     QUESTIONS,
@@ -16,7 +16,7 @@ from orchestrator.exchange.columns import (
     read_big_math,
     read_columns,
 )
-from orchestrator.exchange.readers import (
+from orchestrator.optional.exchange.readers import (
     read_inspect,
     read_lm_eval,
     read_log,
@@ -26,7 +26,7 @@ from orchestrator.exchange.readers import (
     read_verifiers,
     read_verl,
 )
-from orchestrator.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
+from orchestrator.optional.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
 from tasks import TaskError
 from tasks.sources.files import parse_json, read_file
 from tasks.sources.user_files import read_bytes, sha256_of

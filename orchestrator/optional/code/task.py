@@ -12,11 +12,17 @@ from dataclasses import replace
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from orchestrator.optional.code.code_tests import (
+    FORMS,
+    Unreadable,
+    called_names,
+    read_tests,
+    run_tests,
+)
+from orchestrator.optional.code.sandbox import Limits, SandboxError, problem
 from tasks.base import Answer, Marking, Prompt, TaskError, Template, make_prompt
-from tasks.marking.code_tests import FORMS, Unreadable, called_names, read_tests, run_tests
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.marking.reading import without_thinking
-from tasks.marking.sandbox import Limits, SandboxError, problem
 from tasks.question_file import QuestionFile
 from tasks.sources.files import INSTRUCTIONS, Row, cell, column_value, read_texts
 

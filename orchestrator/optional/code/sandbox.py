@@ -22,8 +22,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple
 
-from tasks.marking import sandbox_guest
-from tasks.marking.sandbox_guest import COMPILED
+from orchestrator.optional.code import sandbox_guest
+from orchestrator.optional.code.sandbox_guest import COMPILED
 
 START = 30.0  # seconds for the start of the interpreter, on a busy machine
 REPLY = 2**20  # bytes of a value that an assert gets

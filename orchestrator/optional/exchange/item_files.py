@@ -21,17 +21,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from orchestrator.evaluation.metrics import by_update, main
-from orchestrator.exchange.columns import QUESTIONS
-from orchestrator.exchange.layouts import located, read_source
-from orchestrator.exchange.readers import QUESTIONS as LM_EVAL_QUESTIONS
-from orchestrator.exchange.readers import (
+from orchestrator.optional.exchange.columns import QUESTIONS
+from orchestrator.optional.exchange.layouts import located, read_source
+from orchestrator.optional.exchange.readers import QUESTIONS as LM_EVAL_QUESTIONS
+from orchestrator.optional.exchange.readers import (
     attached,
     decoded_question,
     read_log,
     zipped_header,
     zipped_samples,
 )
-from orchestrator.exchange.records import Notes, PlacedRow, Row, nested, parse_count
+from orchestrator.optional.exchange.records import Notes, PlacedRow, Row, nested, parse_count
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError

@@ -18,9 +18,9 @@ from orchestrator import __version__
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.remedies import few_signals_of, unread_answers
 from orchestrator.difficulty.table import difficulty
-from orchestrator.exchange.columns import LAYOUTS, RATES_ONLY
-from orchestrator.exchange.layouts import detect_layout, located, read_layout, read_source
-from orchestrator.exchange.records import (
+from orchestrator.optional.exchange.columns import LAYOUTS, RATES_ONLY
+from orchestrator.optional.exchange.layouts import detect_layout, located, read_layout, read_source
+from orchestrator.optional.exchange.records import (
     CompletionRecord,
     Hints,
     Notes,

@@ -12,8 +12,8 @@ from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from tasks.marking.code_tests import Kind, compiled
-from tasks.marking.sandbox_guest import decode
+from orchestrator.optional.code.code_tests import Kind, compiled
+from orchestrator.optional.code.sandbox_guest import decode
 
 NUMBER = 100  # characters of a number in an output that is compared as a number
 TOLERANCE = 1e-6  # between numbers of which one is a float

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from orchestrator.exchange.item_files import (
+from orchestrator.optional.exchange.item_files import (
     BY_TEXT,
     GROUP,
     ItemColumns,

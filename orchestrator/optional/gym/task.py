@@ -1,6 +1,6 @@
 r"""The procedural data sets of reasoning_gym, and its own scores of answers.
 
-reasoning_gym draws items and scores answers in child processes (`tasks.sources.gym`): what a
+reasoning_gym draws items and scores answers in child processes (`gym.library`): what a
 configuration or an answer makes hang or crash concerns that configuration or answer alone.
 """
 
@@ -13,6 +13,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, NamedTuple, Self
 
+from orchestrator.optional.gym.library import ENVIRONMENT
 from orchestrator.plugins.counts import counted
 from tasks.base import (
     MAX_PROMPTS,
@@ -37,7 +38,6 @@ from tasks.marking.reading import (
     without_thinking,
 )
 from tasks.sources.cached_rows import load_rows, save_rows
-from tasks.sources.gym import ENVIRONMENT
 
 EXCLUDED: Mapping[str, str] = {
     "boxnet": "an item has no reference answer, and a full score needs all boxes lifted at once",
@@ -45,7 +45,8 @@ EXCLUDED: Mapping[str, str] = {
     "game_of_life_halting": "its score_answer accepts any text",
     "rush_hour": "an item has no reference answer",
 }
-_children = partial(Children, "tasks.sources.gym:functions", 2, setup=[], environment=ENVIRONMENT)
+_LIBRARY = "orchestrator.optional.gym.library:functions"
+_children = partial(Children, _LIBRARY, 2, setup=[], environment=ENVIRONMENT)
 _DRAWERS = _children(60.0)  # seconds for one item
 _SCORERS = _children(10.0)  # seconds for one answer; wrong integrals take sympy seconds
 MAX_ANSWER = 100_000  # characters that are scored

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from orchestrator.plugins.counts import counted
-from tasks.children import Children
-from tasks.marking.sandbox import (
+from orchestrator.optional.code.sandbox import (
     REPLY,
     SLACK,
     START,
@@ -24,7 +22,9 @@ from tasks.marking.sandbox import (
     run_asserts,
     run_program,
 )
-from tasks.marking.sandbox_guest import OUT_OF_TIME, PASSED
+from orchestrator.optional.code.sandbox_guest import OUT_OF_TIME, PASSED
+from orchestrator.plugins.counts import counted
+from tasks.children import Children
 
 FORMS = (
     "write asserts (a text, or a list of texts), {inputs: […], outputs: […]} with fn_name for "
@@ -288,7 +288,8 @@ def _compare(answer: str, replies: Sequence[str], limits: Limits) -> tuple[int, 
     try:
         children = _COMPARING.pop()
     except IndexError:
-        children = Children("tasks.marking.code_results:count_passed", count=1, limit=1.0)
+        functions = "orchestrator.optional.code.code_results:count_passed"
+        children = Children(functions, count=1, limit=1.0)
     wall = math.ceil(limits.wall + START)
     try:
         [reply] = children.map([[answer, replies, limits.seconds]], weights=[wall])

@@ -1,0 +1,1 @@
+"""Programs as answers: the task `code`, its tests, and the sandbox that runs them."""

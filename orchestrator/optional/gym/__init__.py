@@ -1,0 +1,1 @@
+"""The task `reasoning_gym`, and what it asks of that library in child processes."""
