@@ -1,6 +1,5 @@
 """Groups that an online policy drew and discarded: counted in every cost, and in nothing else."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import DISCARDED, CellFolder
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish, ledger
 from policies import get_online_policy
 from policies.built import BuiltOnlinePolicy
@@ -209,21 +208,6 @@ def test_a_policy_that_discards_nothing_keeps_its_files(plan: Plan, tmp_path: Pa
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert "learnable_drawn_pct" not in result and "discarded" not in result["ledger"]
     assert "train/discarded_pct" not in record.groups.metrics(1)
-
-
-def test_a_result_without_a_proof_needs_the_table_of_what_was_discarded(
-    plan: Plan, cell: Cell, tmp_path: Path
-) -> None:
-    store = Store(str(tmp_path))
-    finish(store, cell, online_record(plan, cell), {})
-    file = Path(store.path("cells", cell.cell_id, "result.json"))
-    result = json.loads(file.read_text())
-    del result["proof"]
-    file.write_text(json.dumps(result))
-    finished = CellFolder(store, cell.cell_id).finished()
-    assert finished is not None and DISCARDED in finished.tables
-    store.delete("cells", cell.cell_id, f"{DISCARDED}.parquet")
-    assert CellFolder(store, cell.cell_id).finished() is None
 
 
 @pytest.mark.slow
