@@ -20,6 +20,7 @@ import yaml
 from benchmarks.command_line import benchmark_parser
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
+from orchestrator.evaluation.groups import Marked
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.progress import ProgressDisplay
@@ -42,15 +43,11 @@ def stub_cell(cell: Cell, storage: str, report: Report) -> None:
     """Write the result of a cell at once: every group is live, and the model never changes."""
     store, pool = Store(storage), load_pool(cell.probe.dataset)
     record, group = CellRecord(seconds=1.0), cell.batch.group_size
-    row = {"other_outcome": "correct", "tokens": 1, "components": {}}
-    kinds = [
-        {"outcome": outcome, "reward": score, "score": score}
-        for outcome, score in (("wrong", 0.0), ("correct", 1.0))
-    ]
     for update in range(1, cell.updates + 1):
         for prompt in pool.train[: cell.prompts_per_update]:
-            about = row | {"prompt_id": prompt.prompt_id, "tier": prompt.tier}
-            rows = [about | kinds[i % 2] for i in range(group)]
+            wrong = Marked(prompt.prompt_id, prompt.tier, 1, "wrong", "correct", 0.0, {}, 0.0)
+            correct = wrong._replace(outcome="correct", score=1.0, reward=1.0)
+            rows = [(wrong, correct)[i % 2] for i in range(group)]
             record.groups.add(update, rows, group)
         report({"update": update, "metrics": record.groups.metrics(update), "explanation": ""})
     samples = ProbeFolder(store, cell.baseline, pool.test, pool.task).samples()

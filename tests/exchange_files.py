@@ -1,6 +1,7 @@
 """Files of other tools for tests of imports and exports, and what is read from them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ def refusal(folder: Path, rows: list[dict], task: Task, **more: Any) -> str:
     with pytest.raises(TaskError) as error:
         imported(folder, rows, task, **more)
     return str(error.value)
+
+
+def noted(probe: Imported, pattern: str) -> bool:
+    """Whether a note of the import matches, such as a count with its lines."""
+    return any(re.search(pattern, note) for note in probe.notes)
 
 
 def outcomes(probe: Imported) -> list[str]:

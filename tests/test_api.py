@@ -94,7 +94,7 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
         assert table.equals(subset.table) and reason(table) == subset.reason
     assert probe.select("easy", 5, seed=7).table["pass_rate"].to_pylist() == [1.0] * 5
     for seed in (-1, "x", 1.5):
-        with pytest.raises(api.UserError, match="write an integer from 0"):
+        with pytest.raises(api.UserError, match="from 0 to 4,294,967,295"):
             probe.select("random", seed=seed)
     assert [p.prompt_id for p in subset.prompts] == subset.table["prompt_id"].to_pylist()
     assert len(probe.prompts) == probe.table.num_rows == 64
@@ -115,12 +115,12 @@ ONLINE = [name for name in policy_names() if is_online(find_policy(name))]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("hard", 65), "write a share up to 1.0 or a count up to 64"),
-        (("hard", "x"), "budget x: write a share"),
+        (("hard", 65), "up to 64$"),
+        (("hard", "x"), "budget x: "),
         (("hrad",), "unknown policy 'hrad'"),
         (("hard", 0), "selects 0 prompts"),
         (("band", 5), "needs low"),
-        ((None,), "write a policy's name"),
+        ((None,), "policy None: "),
         *(((name, 0.2), "during training") for name in ONLINE),
     ],
 )
@@ -136,11 +136,10 @@ def test_what_cannot_be_selected_is_refused(
 def test_a_probe_that_is_not_finished_names_the_command(tmp_path: Path, capsys: Any) -> None:
     file = experiments(tmp_path, storage=str(tmp_path / "runs"))
     experiment = api.load(file, NAME)
-    words = f"0 of 256 samples are stored in .*: run: decile probe {file} -e {NAME}$"
-    with pytest.raises(api.UserError, match=words):
+    with pytest.raises(api.UserError, match=f"0 of 256 .*: decile probe {file} -e {NAME}$"):
         experiment.probe(sample=False)
     assert main(["select", str(file), "-e", NAME, "--policy", "hard", "--storage", "other"]) == 2
-    assert re.search(rf"run: decile probe .* --storage {tmp_path}/other", capsys.readouterr().err)
+    assert re.search(rf": decile probe .* --storage {tmp_path}/other", capsys.readouterr().err)
 
 
 def test_one_of_several_probes_has_to_be_chosen(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_one_of_several_probes_has_to_be_chosen(tmp_path: Path) -> None:
         api.UserError, match=r"2 training probes \(tiny on few; tiny on shuffled_obj"
     ):
         experiment.probe()
-    with pytest.raises(api.UserError, match="no training probe has dataset 'fwe': choose one of"):
+    with pytest.raises(api.UserError, match="'fwe': choose one of tiny on few"):
         experiment.probe(dataset="fwe")
     filled(experiment, next(s for s in experiment.plan.probes if s.dataset.name == "few"))
     assert len(experiment.probe(dataset="few", sample=False).prompts) == 64
@@ -183,7 +182,7 @@ def test_a_probe_that_stopped_early_knows_the_subsets_of_the_grid_only(tmp_path:
     assert sorted(probe.select("hard").table["prompt_id"].to_pylist()) == sorted(
         prompt.prompt_id for prompt in probe.prompts[:16]
     )
-    with pytest.raises(api.UserError, match="stopped early, so only the subsets of the grid"):
+    with pytest.raises(api.UserError, match="adaptive: false.* policy easy.* seed 0"):
         probe.select("easy")
 
 
@@ -216,7 +215,7 @@ def test_an_export_from_the_file_has_a_card(
     )
     of_subset, of_pool = (pc.mean(t["posterior"]).as_py() for t in (table.filter(chosen), table))
     assert line == f"{100 * of_subset:.1f} % | {100 * of_pool:.1f} %"
-    assert of_subset > 3 / 64, "the share of the samples that selected them"
+    assert of_subset > 3 / 64  # the share of the samples that selected them
     for words in (
         "K = 4 completions",
         "folder:",
@@ -243,11 +242,11 @@ def test_an_export_from_the_file_has_a_card(
         ("select", "missing --probe, --policy, --budget, --out: write decile select --probe"),
         (
             "select mine.yaml -e small --policy hard --probe p",
-            "--probe does not go with FILE -e NAME",
+            "--probe does",
         ),
         (
-            "select --probe p --policy hard --budget 1 --out s --model tiny",
-            "--model does not go with",
+            "select --probe p --out s --policy hard --budget 1 --model tiny",
+            "--model does",
         ),
         ("export mine.yaml -e small --policy hard", "missing --layout, --out"),
         ("export", "missing --subset, --task, --layout, --out: write decile export --subset"),
@@ -279,7 +278,7 @@ def test_a_file_of_questions_has_the_probe_of_the_file_that_init_writes(
         api.probe("pool.jsonl", "tiny", temprature=1.0)
     with pytest.raises(api.UserError, match=r"none.jsonl does not exist"):
         api.probe("none.jsonl", "tiny")
-    with pytest.raises(api.UserError, match=r"model 'tinny' is not a model"):
+    with pytest.raises(api.UserError, match="'tinny'"):
         api.probe(Path("pool.jsonl"), "tinny")
 
 
@@ -380,7 +379,7 @@ def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path) -> None:
     content = yaml.safe_load(file.read_text())
     content["experiments"]["other"] = content["experiments"][NAME]
     file.write_text(yaml.safe_dump(content))
-    with pytest.raises(api.UserError, match=f"write -e with one of other, {NAME}"):
+    with pytest.raises(api.UserError, match=f"-e .*other, {NAME}"):
         api.load(file)
 
 
@@ -401,8 +400,8 @@ def test_commands_take_the_only_experiment_and_report_names_the_file(
 
 def test_results_without_a_finished_cell_say_so(tmp_path: Path) -> None:
     results = api.load(experiments(tmp_path)).results()
-    assert str(results.compare()) == "no cell has a result yet"
-    with pytest.raises(api.UserError, match="no figure yet"):
+    assert results.compare().table.num_rows == 0
+    with pytest.raises(api.UserError, match="no figure"):
         results.plot()
 
 
@@ -410,6 +409,6 @@ def test_another_process_of_the_same_experiment_is_named(tmp_path: Path) -> None
     experiment = api.load(experiments(tmp_path))
     with (
         driver_lease(experiment.store, NAME, print),
-        pytest.raises(api.UserError, match=r"another driver runs .* \(in Python wait=True\)"),
+        pytest.raises(api.UserError, match="wait=True"),
     ):
         experiment.probe()

@@ -247,7 +247,7 @@ def test_a_pool_larger_than_the_number_of_questions_is_refused(
     monkeypatch.setattr("tasks.arithmetic.draw", lambda *_: scenario)
     side = "test" if in_test_split(prompt_of(scenario)) else "train"
     task = Arithmetic(**{side: 2}, steps=[1], largest=10)
-    with pytest.raises(TaskError, match=f"write a smaller {side}, more steps or a larger largest"):
+    with pytest.raises(TaskError, match=f"smaller {side}, .* steps .* largest"):
         getattr(task, side)()
 
 

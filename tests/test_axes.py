@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sweeps
 from factories import finished_sweep, small_plan
+from remedies import problems
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
@@ -50,57 +51,55 @@ def planned(folder: Path, axes: dict[str, list[Any]], **settings: Any) -> Plan:
     return small_plan(folder, grid=GRID | axes, **settings)
 
 
-def refusal(folder: Path, axes: str) -> str:
-    file = folder / "experiments.yaml"
-    file.write_text(FILE.replace("AXES", axes))
-    with pytest.raises(UserError) as caught:
-        load_config(file)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
-    ("axes", "line", "words"),
+    ("axis", "line", "code", "value"),
     [
-        ("grpo.beta: [0, x]", 9, "grid.grpo.beta.1: beta is 'x': write a number, such as 0.0"),
-        ("grpo.beta:\n        - 0\n        - -1", 11, "beta is -1: write at least 0"),
-        ("grpo.bta: [0]", 9, "TRL's GRPOConfig does not have it: did you mean 'beta'?"),
-        ("beta: [0]", 9, "unknown axis 'beta': write one of model,"),
-        ("beta: [0]", 9, "did you mean 'grpo.beta'?"),
-        ("polcy: [hard]", 9, "did you mean 'policy'?"),
-        ("probe.sample: [1]", 9, "did you mean 'probe.samples'?"),
-        ("lora.rank: [1]", 9, "PEFT's LoraConfig does not have it"),
-        ("probe.samples: [1, 0]", 9, "samples is 0: write an integer from 1 to 10,000"),
-        ("probe.samples: 3", 9, "probe.samples is 3: write a list of 1 to 1,000 values"),
-        ("probe.samples: []", 9, "probe.samples is an empty list: write a list of 1"),
-        ("probe.samples: [4, 4]", 9, "grid.probe.samples.1: 4 is listed twice: remove one"),
-        ("budget: [0.1, 2.5]", 9, "grid.budget.1: budget 2.5 exceeds the pool"),
-        ("probe: [1]", 9, "write an axis for each setting, such as probe.samples"),
-        ("probe.seed: [1]", 9, "cannot be an axis: remove it (write probe_seed)"),
-        ("grpo.seed: [1]", 9, "set grid.seed"),
-        ("resources.gpus: [1]", 9, "cannot be an axis: remove it (it holds for all cells"),
-        ("max_hours: [1]", 9, "cannot be an axis: remove it (it holds for all cells"),
-        ("grpo.num_generations: [8, 6]", 9, "num_generations 6 does not divide the 16"),
+        ("grpo.beta: [0, x]", 9, "invalid-library-setting", "grpo.beta.1: beta is 'x'"),
+        ("grpo.beta:\n        - 0\n        - -1", 11, "invalid-library-setting", "least 0"),
+        ("grpo.bta: [0]", 9, "invalid-axis", "'beta'?"),
+        ("beta: [0]", 9, "invalid-axis", "model, dataset, policy, seed"),
+        ("beta: [0]", 9, "invalid-axis", "'grpo.beta'?"),
+        ("polcy: [hard]", 9, "invalid-axis", "'policy'?"),
+        ("probe.sample: [1]", 9, "invalid-axis", "'probe.samples'?"),
+        ("lora.rank: [1]", 9, "invalid-axis", "'r'?"),
+        ("probe: [1]", 9, "invalid-axis", "probe.samples"),
+        ("probe.seed: [1]", 9, "invalid-axis", "probe_seed"),
+        ("grpo.seed: [1]", 9, "invalid-axis", "grid.seed"),
+        ("resources.gpus: [1]", 9, "invalid-axis", "on the experiment"),
+        ("max_hours: [1]", 9, "invalid-axis", "on the experiment"),
+        ("probe.samples: [1, 0]", 9, "greater-than-equal", "probe.samples.1: samples is 0"),
+        ("probe.samples: 3", 9, "list-type", "probe.samples is 3"),
+        ("probe.samples: []", 9, "too-short", "1 to 1,000"),
+        ("probe.samples: [4, 4]", 9, "listed-twice", "probe.samples.1: 4"),
+        ("budget: [0.1, 2.5]", 9, "budget-above-one", "budget.1: budget 2.5"),
+        ("grpo.num_generations: [8, 6]", 9, "group-size", "num_generations.1: "),
         (
             "grpo.per_device_train_batch_size: [16, 12]",
             9,
-            "or another num_generations (with grpo.per_device_train_batch_size 12)",
+            "group-size",
+            "(with grpo.per_device_train_batch_size 12)",
         ),
-        ("evaluate.ood: [[], [nowhere]]", 9, "grid.evaluate.ood.1.0: unknown task 'nowhere'"),
-        ("evaluate.pass_at: [[2], [8]]", 9, "pass@8 needs 8 samples per question, not 4"),
-        ("probe.engine: [transformers, no]", 9, "grid.probe.engine.1: engine is false: write a st"),
+        ("evaluate.ood: [[], [nowhere]]", 9, "unknown-dataset", "evaluate.ood.1.0: "),
+        ("evaluate.pass_at: [[2], [8]]", 9, "too-few-samples", "evaluate.pass_at.1: "),
+        ("probe.engine: [transformers, no]", 9, "string-type", "probe.engine.1: engine is false"),
         (
             f"seed: {[*range(100)]}\n      lora.r: {[*range(1, 90)]}",
             5,
-            "the grid has 17,800 cells: write at most 10,000",
+            "too-many-cells",
+            "17,800",
         ),
     ],
 )
 def test_a_wrong_axis_is_refused_at_its_line(
-    tmp_path: Path, axes: str, line: int, words: str
+    tmp_path: Path, axis: str, line: int, code: str, value: str
 ) -> None:
-    message = refusal(tmp_path, axes)
-    assert f"experiments.yaml:{line}: experiments.q.grid" in message
-    assert words in message
+    file = tmp_path / "experiments.yaml"
+    file.write_text(FILE.replace("AXES", axis))
+    with pytest.raises(UserError) as caught:
+        load_config(file)
+    message = str(caught.value)
+    assert caught.value.code == code and problems(message) == []
+    assert f"experiments.yaml:{line}: experiments.q.grid" in message and value in message
 
 
 def test_every_combination_is_the_cell_of_an_experiment_that_is_written_out(
@@ -321,6 +320,6 @@ def test_a_sweep_over_settings_trains_each_cell_with_its_own(
             tuple(sorted(table["prompt_id"].to_pylist()))
         )
         assert set(table["n"].to_pylist()) == {cell.probe.settings.samples}
-    assert [len(each) for each in subsets.values()] == [1, 1], "beta does not change a subset"
+    assert [len(each) for each in subsets.values()] == [1, 1], "beta changes none"
     assert subsets[1] != subsets[4]
     assert "nothing to do: all 4 cells of small are finished" in sweeps.run(file, here=True)

@@ -1,5 +1,6 @@
 """Claims: what parses, what is refused before a sweep runs and how, and the verdicts."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -188,16 +189,16 @@ def test_a_wrong_claim_is_refused_with_what_to_write(text: str) -> None:
 
 def test_a_curve_needs_evaluations() -> None:
     rare = experiment(evaluate={"samples": 2})
-    with pytest.raises(ClaimError, match=r"write evaluate: \{every: N\} below max_steps"):
+    with pytest.raises(ClaimError, match=r"\{every: N\}"):
         resolved_claim("hard > easy over updates", rare)
-    with pytest.raises(ClaimError, match="no evaluation after update 100: write at update 400, or"):
+    with pytest.raises(ClaimError, match=" 100: .* 400"):
         resolved_claim("hard > easy at update 100", rare)
 
 
 def test_every_setting_that_a_claim_is_about_is_checked() -> None:
     grid = {"model": ["tiny"], "dataset": ["gsm8k"], "policy": ["hard", "easy"]}
     swept = experiment(grid=grid | {"evaluate.every": [100, 250]})
-    with pytest.raises(ClaimError, match="no evaluation after update 300"):
+    with pytest.raises(ClaimError, match="update 300"):
         resolved_claim("hard > easy at update 300", swept)
     assert resolved_claim("hard > easy at update 300 for evaluate.every=100", swept)
 
@@ -229,16 +230,13 @@ def test_a_policy_named_base_is_the_policy() -> None:
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        ("hard > rndom on small", "unknown policy, dataset or model 'rndom': write one of hard"),
-        ("hard > random at 1k rollouts", "small/hard/s0 has at most 800 rollouts: write at mos"),
-        ("hard > random at 1M tokens", "hard/s0 has at most 204,800 tokens: write at most"),
-        (
-            "hard > random at 7 rollouts",
-            "before 800 rollouts, tiny/small/hard/s0 is the base model",
-        ),
-        ("random<hard on small", "it is stated twice: remove one"),
-        ("hard > random in tier 9", "small has no tier 9: write one of 3, 5, 7"),
-        ("hard > random on smal", "did you mean 'small'?"),
+        ("hard > rndom on small", "'rndom': write one of hard, random"),
+        ("hard > random at 1k rollouts", "tiny/small/hard/s0 has at most 800 rollouts"),
+        ("hard > random at 1M tokens", "tiny/small/hard/s0 has at most 204,800 tokens"),
+        ("hard > random at 7 rollouts", "before 800 rollouts, tiny/small/hard/s0 is"),
+        ("random<hard on small", "twice"),
+        ("hard > random in tier 9", "one of 3, 5, 7"),
+        ("hard > random on smal", "'small'?"),
     ],
 )
 def test_a_claim_is_refused_at_its_line(tmp_path: Path, claim: str, words: str) -> None:
@@ -381,8 +379,10 @@ def test_a_claim_is_supported_where_the_interval_lies_in_its_region(
     result = judge_claim(claim, Measured(sum(interval) / 2, *interval, (3, 3), 24, item))
     assert result.verdict == verdict
     reason, _, notes = result.reason.partition("; ")
-    over = "; over 24 policies, each the mean over its seeds"
-    assert notes == f"claimed: {claimed}" + over * (item == "policy")
+    stated, _, over = notes.partition("; ")
+    assert stated == f"claimed: {claimed}" and over.startswith("over 24 policies") == (
+        item == "policy"
+    )
     assert reason.startswith("R² is " if item == "policy" else "a − b is ")
 
 
@@ -392,10 +392,8 @@ def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
         "hard, x=2 − base is +4.5 points [−1.0, +10.0]; claimed: above 3"
     )
     level = parse_claim("r2 > 0.5")
-    assert judge_claim(level, Measured(0.404, 0.1, 0.6, (3, 3), 24, "policy")).reason == (
-        "R² is 0.40 [0.10, 0.60]; claimed: above 0.5; "
-        "over 24 policies, each the mean over its seeds"
-    )
+    reason = judge_claim(level, Measured(0.404, 0.1, 0.6, (3, 3), 24, "policy")).reason
+    assert reason.startswith("R² is 0.40 [0.10, 0.60]; claimed: above 0.5; over 24 policies")
 
 
 @pytest.mark.parametrize(
@@ -403,51 +401,37 @@ def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
     [
         ({"runs": (2, 2)}, "supported", ""),
         ({"runs": (1, 1), "covers_seeds": False}, "inconclusive", "; needs more seeds"),
-        (
-            {"runs": (1, 1), "borrowed": SeedSpread(0.0004, 8, 12)},
-            "supported",
-            "; spread between seeds from 12 runs",
-        ),
+        ({"runs": (1, 1), "borrowed": SeedSpread(0.0004, 8, 12)}, "supported", "; .* 12 runs"),
         (
             {"runs": (1, 1), "item": "update", "covers_seeds": False},
             "inconclusive",
             "; over 40 updates of one seed; needs more seeds",
         ),
-        (
-            {"runs": (1, 1), "item": "policy"},
-            "supported",
-            "; over 40 policies, each the mean over its seeds",
-        ),
-        (
-            {"runs": (3, 5), "left_out": 2},
-            "supported",
-            "; 2 questions left out, without a score on one side",
-        ),
+        ({"runs": (1, 1), "item": "policy"}, "supported", "; over 40 policies, .*"),
+        ({"runs": (3, 5), "left_out": 2}, "supported", "; 2 questions left out, .*"),
     ],
 )
 def test_one_seed_supports_no_claim_and_limits_are_named(
     sample: dict[str, Any], verdict: str, notes: str
 ) -> None:
     result = judge_claim(parse_claim("a > b"), Measured(5, 1, 9, items=40, **sample))
-    assert (result.verdict, result.reason.partition("above 0")[2]) == (verdict, notes)
+    assert result.verdict == verdict
+    assert re.fullmatch(notes, result.reason.partition("above 0")[2])
 
 
 @pytest.mark.parametrize(
     ("item", "items", "reason"),
     [
-        ("question", 0, "no question has a score on both sides"),
-        (
-            "policy",
-            7,
-            "R² needs at least 8 policies (of each model and dataset; their seeds are averaged), "
-            "and cells of 7 are finished",
-        ),
-        ("policy", 8, "R² is not defined: learnable % or gain is the same for all policies"),
+        ("question", 0, "no question"),
+        ("policy", 7, "R² .* 8 policies .* 7 "),
+        ("policy", 8, "R² is not"),
     ],
 )
 def test_a_claim_without_a_number_is_inconclusive(item: Item, items: int, reason: str) -> None:
     measured = Measured(float("nan"), float("-inf"), float("inf"), (3, 3), items, item)
-    assert judge_claim(parse_claim("a > b"), measured) == ("inconclusive", reason, measured)
+    result = judge_claim(parse_claim("a > b"), measured)
+    assert (result.verdict, result.measured) == ("inconclusive", measured)
+    assert re.match(reason, result.reason)
 
 
 def test_the_sides_of_a_claim_are_measured_as_policies_are_compared() -> None:

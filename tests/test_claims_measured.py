@@ -302,27 +302,25 @@ def test_an_evaluation_that_is_missing_is_named(sweep: tuple[Plan, list[Row]]) -
     assert one.verdict == "inconclusive"
     assert one.reason == "stub/few/random/s0/probe.samples=4 ends at 640 tokens"
     [one, _] = judged(*sweep, "hard > random on few at 300 tokens")
-    assert one.reason == (
-        "stub/few/hard/s0/probe.samples=2 has no evaluation within 300 tokens: the first one is at "
-        "640; set a smaller evaluate.every"
+    assert re.match(
+        "stub/few/hard/s0/probe.samples=2 .* 300 tokens: .* 640; .*evaluate.every", one.reason
     )
     plan, rows = sweep
     partly = [replace(row, counts={"": {u: row.counts[""][u] for u in (0, 4)}}) for row in rows]
     [one, _] = judged(plan, partly, "hard > random on few at update 2")
-    assert one.reason == "stub/few/hard/s0/probe.samples=2 was not tested on few after update 2"
+    assert re.match("stub/few/hard/s0/probe.samples=2 .* few after update 2$", one.reason)
     one = judged(plan, partly, "hard > random on far")[0]
-    assert one.reason.endswith("was not tested on far after update 4")
+    assert one.reason.endswith("on far after update 4")
 
 
 def test_cells_that_are_missing_are_named(sweep: tuple[Plan, list[Row]]) -> None:
     plan, rows = sweep
     hard = [row for row in rows if row.cell.policy == "hard"]
     one = judged(plan, hard, "hard > random on small")[0]
-    assert (one.reason, one.cells) == (
-        *("no finished cells of random", "stub on small, probe.samples 2"),
-    )
+    assert one.cells == "stub on small, probe.samples 2"
+    assert "random" in one.reason and "hard" not in one.reason
     [none] = judged(plan, [], "hard > random on small")
-    assert (none.reason, none.cells) == ("no finished cells of hard or random to compare", "")
+    assert none.cells == "" and "hard or random" in none.reason
     [pair] = judged(plan, [], "r2 > 0.5")
     assert "0 are finished" in pair.reason
 
@@ -340,7 +338,7 @@ def test_one_seed_decides_nothing_unless_other_cells_tell_the_spread(
     store = Store(plan.source.config.storage)
     spreads = read_spreads(store, [row.cell for row in one])
     known = judged(plan, one, "hard > random on small by 1", spreads=spreads)[0]
-    assert known.reason.endswith("; spread between seeds from 12 runs")
+    assert known.reason.endswith(" 12 runs")
     assert known.sample == "1 seed × 12 questions"
     early = judged(plan, one, "hard > random on small at update 2", spreads=spreads)[0]
     assert early.reason.endswith("; needs more seeds"), "the spread is that of final results"
@@ -396,10 +394,10 @@ def test_an_axis_that_changes_no_cell_is_no_comparison(tmp_path: Path) -> None:
     analysis = analyse(
         replace(plan, claims=[resolved_claim(c, plan.experiment) for c in claims]), store
     )
-    assert [(r.cells, r.reason.partition(";")[0]) for r in analysis.claims[:2]] == [
-        ("stub on small, hard", "budget=16 − budget=8 is +0.0 points [−14.4, +14.4]"),
-        ("stub on small, full", "both sides are the same cells: the axis changes none"),
-    ]
+    hard, full = analysis.claims[:2]
+    assert (hard.cells, full.cells) == ("stub on small, hard", "stub on small, full")
+    assert hard.reason.startswith("budget=16 − budget=8 is +0.0 points [−14.4, +14.4]")
+    assert "same cells" in full.reason
     assert analysis.claims[2].value == "+25.0", "full is the same cell at every budget"
 
 
@@ -416,7 +414,7 @@ def test_without_a_point_of_its_own_a_claim_is_read_where_policies_are_compared(
     assert "read after" not in result.reason
     for text in ("hard > random on far", "learnable hard > random on few"):
         assert re.search(
-            r"; read after training, at \d.* to .* tokens", judged(plan, rows, text)[0].reason
+            r"; read after .* at \d.* to .* tokens", judged(plan, rows, text)[0].reason
         )
     assert "read after" not in judged(plan, rows, "hard > base on far")[0].reason
     across = judged(plan, rows, "few > small on few for hard")[0]

@@ -45,7 +45,7 @@ def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
         (["run", "FILE", "-e", "small", "--storage", "FILE/x"], "cannot be written"),
         (["run", "FILE", "-e", "small", "--storage", "nowhere://x"], "s3://"),
         (["select", "--probe", "none", "--policy", "hard", "--budget", "1", "--out", "x"], "none"),
-        (["ui", "--storage", "none"], "run a sweep first"),
+        (["ui", "--storage", "none"], "none"),
     ],
 )
 def test_invalid_input_is_one_message_and_code_2(
@@ -168,12 +168,11 @@ def test_plan_says_which_settings_have_changed(tmp_path: Path, capsys) -> None:
     both = ["hard", "random"]
     assert "settings have changed" not in planned(both)
     assert "settings have changed" not in planned(["middle"]), "no such cell is stored"
-    assert (
-        "3 cells, 3 to run\n  3 to run again, because settings have changed: budget 8 → 9 (stored"
-    ) in planned([*both, "easy"], budget=9, name="small")
+    text = planned([*both, "easy"], budget=9, name="small")
+    assert re.search("3 cells, 3 to run\n  3 to run again, .*: budget 8 → 9 \\(stored", text)
     probe = {"samples": 4, "max_completion_length": 32, "temperature": 0.5}
     text = planned(both, probe=probe, lora={"r": 5}, match_sizes=True)
-    settings = re.search(r"  2 to run again, because settings have changed: (.*) \(stored", text)
+    settings = re.search(r"  2 to run again, .*?: (.*) \(stored", text)
     assert settings and settings[1].startswith("probe.temperature 1.0 → 0.5, lora.r 32 → 5, ")
     (tmp_path / "model" / "config.json").write_text('{"new": 1}')
     assert "changed: models.stub.identity (stored" in planned(both), "a hash says nothing"
@@ -198,7 +197,7 @@ def test_a_cell_stopped_in_training_is_at_its_last_checkpoint(tmp_path: Path, ca
     assert (view["updates_to_run"], view["rollouts_to_run"]) == (1 + 4 + 4, (1 + 4 + 4) * 8)
     store.set_aside("cells", plan.cells[0].cell_id, "checkpoint-3", "groups.parquet")
     assert main([*place, "-e", "small"]) == 0
-    assert "at update 1 of 4  " in capsys.readouterr().out, "the one before it is used"
+    assert "at update 1 of 4  " in capsys.readouterr().out  # the checkpoint before it
     first_eta = view["eta_seconds"]
     (tmp_path / "runs" / "cells" / plan.cells[0].cell_id / "cell.json").unlink()
     assert main([*place, "-e", "small", "--json"]) == 0
@@ -228,17 +227,15 @@ def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gpus", "0"], "write an integer from 1 to 100,000"),
-        (["--cpus", "9" * 500], "99…: write an integer from 1 to 100,000"),
-        (["--gpu", "abacus"], "write one of a100, h100"),
-        *[
-            (["--gpu-price", price], "write a number from 0 to 1,000,000")
-            for price in ("-1", "nan", "inf", "1e300")
-        ],
+        ("plan --gpus 0", "1 to 100,000"),
+        (f"plan --cpus {'9' * 500}", "99…: "),
+        ("plan --gpu abacus", "a100, h100"),
+        *[(f"plan --gpu-price {n}", "0 to 1,000,000") for n in ("-1", "nan", "inf", "1e300")],
+        ("select --seed one", "0 to 4,294,967,295"),
     ],
 )
-def test_invalid_site_options_are_refused(file: Path, capsys, arguments, words) -> None:
-    assert main(["plan", str(file), "-e", "small", *arguments]) == 2
+def test_invalid_numbers_and_names_are_refused(file: Path, capsys, arguments, words) -> None:
+    assert main([*arguments.split(), str(file), "-e", "small"]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -346,11 +343,6 @@ def test_planning_loads_no_heavy_library() -> None:
     assert not loaded_libraries(code) & heavy
 
 
-def test_an_invalid_seed_is_named(capsys) -> None:
-    assert main(["select", "--seed", "one"]) == 2
-    assert "--seed: 'one': write an integer from 0 to 4,294,967,295" in capsys.readouterr().err
-
-
 def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, capsys) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -358,4 +350,4 @@ def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, caps
     monkeypatch.setattr("orchestrator.cli.plan_summary.plan_summary", interrupted)
     assert main(["plan", str(file), "-e", "small"]) == 130
     error = capsys.readouterr().err
-    assert error == "decile: interrupted; rerun the same command to resume\n"
+    assert error.startswith("decile: interrupted; ") and error.count("\n") == 1

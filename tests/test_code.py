@@ -70,31 +70,28 @@ def test_tests_are_read_in_the_forms_of_data_sets(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ([], "an empty list"),
-        ({}, "it has no keys"),
-        (3, "3 is not a text"),
-        ("f(1) ==", "neither JSON nor Python"),
-        ("f(1)", "no assert"),
-        ("METADATA = {}\ndef check(g):\n    assert g(1) == 1", "nothing calls the definitions"),
-        (
-            "class Case:\n    def test_f(self):\n        assert f(1)",
-            "nothing calls the definitions",
-        ),
-        ("[1", "not JSON"),
-        ([1, "a"], "neither texts nor objects"),
-        ({"in": 1}, "it has the keys in"),
+        ([], "empty"),
+        ({}, "no keys"),
+        (3, "3 is not"),
+        ("f(1) ==", "JSON"),
+        ("f(1)", "assert"),
+        ("METADATA = {}\ndef check(g):\n    assert g(1) == 1", "definitions"),
+        ("class Case:\n    def test_f(self):\n        assert f(1)", "definitions"),
+        ("[1", "JSON"),
+        ([1, "a"], "objects"),
+        ({"in": 1}, "keys in"),
         ({"inputs": ["a"], "outputs": []}, "1 input and 0 outputs"),
         ({"inputs": [], "outputs": []}, "no tests"),
-        ({"inputs": [1], "outputs": ["a"]}, "the input or output 1 is not a text"),
-        ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "is not JSON"),
-        ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "not a list of arguments"),
-        ([{"input": "1", "output": "1", "testtype": "functional"}], "name no function"),
-        ([{"input": "1", "output": "1", "testtype": "judge"}], "the type 'judge'"),
-        ([{"input": "1"}], "a test has the keys input"),
-        ({"asserts": 7}, "it has the keys asserts"),
-        ({"asserts": ["f("]}, "neither JSON nor Python"),
-        ({"stdin": [["1"]]}, "it has the keys stdin"),
-        ({"calls": "f", "tests": [[1, 2]]}, "it has the keys calls, tests"),
+        ({"inputs": [1], "outputs": ["a"]}, "output 1 is"),
+        ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "JSON"),
+        ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "arguments"),
+        ([{"input": "1", "output": "1", "testtype": "functional"}], "function"),
+        ([{"input": "1", "output": "1", "testtype": "judge"}], "'judge'"),
+        ([{"input": "1"}], "keys input"),
+        ({"asserts": 7}, "keys asserts"),
+        ({"asserts": ["f("]}, "JSON"),
+        ({"stdin": [["1"]]}, "keys stdin"),
+        ({"calls": "f", "tests": [[1, 2]]}, "keys calls, tests"),
     ],
 )
 def test_other_values_are_refused(value: Any, problem: str) -> None:
@@ -254,8 +251,8 @@ def test_a_row_becomes_a_prompt_with_its_solution(tmp_path: Path) -> None:
     assert json.loads(first.info) == {"solution": "double = 2\n"}
     assert task.solution(first) == "```python\ndouble = 2\n\n```"
     assert (second.question, second.info, task.solution(second)) == ("Call f.", "", None)
-    assert "train: 1 question does not name what the tests call: the names were added" in task.notes
-    assert "1 of 2 rows have no solution to check tests with" in task.notes
+    counted = ("train: 1 question ", "1 of 2 rows ")
+    assert all(any(note.startswith(start) for note in task.notes) for start in counted)
     others = Code(train=file, question="q", tests="t").train()
     assert [p.prompt_id for p in others] == [first.prompt_id, second.prompt_id]
 
@@ -283,7 +280,7 @@ def test_skip_invalid_drops_unreadable_tests_and_failing_solutions(tmp_path: Pat
         for i, solution in enumerate(solutions)
     ]
     file = written(tmp_path, *rows, {"question": "g?", "tests": 7, "solution": "x"})
-    with pytest.raises(TaskError, match=r"jsonl:4: the tests in column 'tests' cannot be read: 7"):
+    with pytest.raises(TaskError, match=r"jsonl:4: .*'tests'.* 7"):
         Code(train=file, solution="solution").train()
     task = Code(train=file, solution="solution", skip_invalid=True, seconds=1)
     assert [prompt.question for prompt in task.train()] == ["f 1?", "f 2?"]  # 2: out of time
@@ -343,17 +340,17 @@ def only_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         cached.cache_clear()
 
 
-REMEDIES = {"install the package bubblewrap", "allow user namespaces", "use a machine where"}
+REMEDIES = {"install", "namespaces", "machine"}
 
 
 @pytest.mark.parametrize(
     ("script", "remedy"),
     [
-        (None, "install the package bubblewrap"),
-        ("#!/nowhere/sh\n", "install the package bubblewrap"),
-        ("#!/bin/sh\necho bwrap: No permissions to create >&2\n", "allow user namespaces"),
-        ("#!/bin/sh\necho bwrap: no filter of system calls >&2\n", "allow user namespaces"),
-        ("#!/bin/sh\necho no filter of system calls for riscv64 >&2\n", "use a machine where"),
+        (None, "install"),
+        ("#!/nowhere/sh\n", "install"),
+        ("#!/bin/sh\necho bwrap: No permissions to create >&2\n", "namespaces"),
+        ("#!/bin/sh\necho bwrap: no filter of system calls >&2\n", "namespaces"),
+        ("#!/bin/sh\necho no filter of system calls for riscv64 >&2\n", "machine"),
     ],
 )
 def test_the_reason_names_the_remedy(script: str | None, remedy: str, only_on_path: Path) -> None:
@@ -381,8 +378,8 @@ def test_bubblewrap_may_be_in_a_folder_of_the_user(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sandbox": "docker"}, "write bubblewrap or none"),
-        ({"seconds": 0}, "invalid seconds 0: write a number above 0"),
+        ({"sandbox": "docker"}, "bubblewrap or none"),
+        ({"seconds": 0}, "invalid seconds 0"),
         ({"seconds": float("inf")}, "invalid seconds inf"),
         ({"memory": True}, "invalid memory True"),
     ],
@@ -416,7 +413,7 @@ def test_the_example_of_the_page_is_marked(folder: Path, monkeypatch: pytest.Mon
     task = get_task(dataset.task, **dataset.options)
     prompts = [*task.train(), *task.test()]
     assert len(prompts) == 4 and task.train() and task.test()
-    assert "4 gold answers marked correct, 4 altered" in str(check_marker(task, prompts))
+    assert str(check_marker(task, prompts)).startswith("4 gold")
 
 
 @pytest.mark.slow
@@ -430,4 +427,4 @@ def test_the_example_of_the_page_is_planned(folder: Path) -> None:
 def test_plan_says_that_there_is_no_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     process = decile("plan", "programs.yaml", "-e", "programs", folder=folder)
-    assert process.returncode == 2 and "bubblewrap (bwrap) is not installed" in process.stderr
+    assert process.returncode == 2 and "(bwrap)" in process.stderr

@@ -544,7 +544,7 @@ def test_no_family_of_sockets_is_open() -> None:
 
 
 def test_without_a_filter_no_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OSError, match="no filter of system calls for riscv64"):
+    with pytest.raises(OSError, match="riscv64"):
         _filter("riscv64")
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
     with pytest.raises(SystemExit, match="riscv64"):

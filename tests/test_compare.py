@@ -142,10 +142,10 @@ def test_a_finished_sweep_agrees_with_its_report(finished: Path, tmp_path: Path)
 # --- no difference ---
 
 
-@pytest.mark.parametrize(("seeds", "test"), [(1, "McNemar"), (3, "t over seeds and questions")])
-def test_arms_without_a_difference_are_rarely_significant(seeds: int, test: str) -> None:
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_arms_without_a_difference_are_rarely_significant(seeds: int) -> None:
     share, frequent = significant_share(400, seeds, 60, 1, False)
-    assert 0.01 <= share <= 0.08 and frequent == test
+    assert 0.01 <= share <= 0.08 and (frequent == "McNemar") == (seeds == 1)
 
 
 # --- sources ---
@@ -191,7 +191,7 @@ def test_an_error_of_inspect_is_no_score(tmp_path: Path) -> None:
     log.write_text(json.dumps(content))
     analysis = compared({"a": log, "b": inspect_log(tmp_path, "b.json", [1, 0, 0])})
     assert analysis.arms[0].missing == 1 and analysis.comparisons[0].items == 2
-    assert any("not counted as wrong: a 1" in text for text in item_verdict(analysis).caveats)
+    assert any(": a 1" in text for text in item_verdict(analysis).caveats)
 
 
 @pytest.mark.parametrize("scorer", ["one", "two.part"])
@@ -199,9 +199,8 @@ def test_one_of_several_scorers_is_chosen(tmp_path: Path, scorer: str) -> None:
     value = {"one": {"value": 1}, "two": {"value": {"part": 0, "whole": 0.5}}}
     logs = {name: inspect_log(tmp_path, f"{name}.json", [value] * 3) for name in "ab"}
     logs["b"].write_text(logs["b"].read_text() + " ")
-    text = refused(logs)
-    assert "several scorers: write --metric with one of one; two.part; two.whole" in text
-    assert "has no scorer three" in refused(logs, metric="three")
+    assert "one; two.part; two.whole" in refused(logs)
+    assert "three" in refused(logs, metric="three")
     analysis = compared(logs, metric=scorer)
     assert analysis.arms[0].runs[0].scores["0"] == (scorer == "one")
 
@@ -276,9 +275,9 @@ def test_columns_are_recognized_or_named(tmp_path: Path) -> None:
         for n, row in enumerate(plain)
     ]
     files = pair(tmp_path, named, [{**row, "k": 1} for row in named])
-    assert "no id or text of the question: write --id COLUMN; it has: q, grade" in refused(files)
-    assert "no column correct or score" in refused(files, item="q.n")
-    assert "--seed rnu: no row has a value" in refused(files, item="q.n", score="grade", seed="rnu")
+    assert re.search("--id COLUMN.* q, grade", refused(files))
+    assert "--score COLUMN" in refused(files, item="q.n")
+    assert "--seed rnu: " in refused(files, item="q.n", score="grade", seed="rnu")
     columns = {"item": "q.n", "score": "grade", "seed": "run", "sample": "k"}
     analysis = compared(files, **columns)
     assert [run.scores for run in analysis.arms[0].runs] == [
@@ -286,7 +285,7 @@ def test_columns_are_recognized_or_named(tmp_path: Path) -> None:
         {"0": 0.0, "1": 1.0, "2": 1.0},
     ]
     text = refused(pair(tmp_path, named, [{**r, "run": "x"} for r in named]), **columns)
-    assert "b.jsonl:1: invalid run 'x'" in text
+    assert re.search("b.jsonl:1: .*'x'", text)
 
 
 def test_samples_are_averaged_within_a_run(tmp_path: Path) -> None:
@@ -321,9 +320,8 @@ def test_files_without_seeds_are_numbered_and_that_is_noted(tmp_path: Path) -> N
     files = [written(tmp_path, rows(text), f"{n}.jsonl") for n, text in enumerate(["110", "010"])]
     analysis = compared({"a": files, "b": written(tmp_path, rows("001"), "b.jsonl")})
     assert [run.seed for run in analysis.arms[0].runs] == [0, 1]
-    assert "the files of a state no seed: seeds are numbered in their order" in analysis.notes
-    counts = "arms have different numbers of finished seeds: a 2, b 1"
-    assert counts in item_verdict(analysis).caveats
+    assert any("files of a " in note for note in analysis.notes)
+    assert any(text.endswith(": a 2, b 1") for text in item_verdict(analysis).caveats)
 
 
 def test_arguments_become_arms(tmp_path: Path) -> None:
@@ -351,64 +349,64 @@ def test_results_that_cannot_be_paired_are_refused(tmp_path: Path) -> None:
     def against(content: list[dict], **columns: Any) -> str:
         return refused({"a": a, "b": written(tmp_path, content, "b.jsonl")}, **columns)
 
-    assert "two arms or more" in refused({"a": a})
+    assert "A B" in refused({"a": a})
     assert "share no question" in against([{**r, "id": f"x{r['id']}"} for r in rows("1100")])
     assert "question 0 is there twice" in against(rows("1100") + rows("0"))
     large = [*rows("1"), {"id": 1, "correct": 1.5}]
-    assert "b.jsonl:2: correct is 1.5, outside [0, 1]" in against(large)
+    assert "b.jsonl:2: correct is 1.5" in against(large)
     twice = rows("11", sample=0) + rows("1", sample=1) + rows("0", sample=1)
     assert "question 0 is there twice" in against(twice)
     assert "question 0 is there twice" in against(rows("1", sample=0) + rows("1", sample=None))
     assert "b.jsonl:1: correct is 'maybe'" in against([{"id": 1, "correct": "maybe"}])
     assert "b.jsonl:1: id is empty" in against([{"id": None, "correct": True}])
-    assert "no question has a score" in against(rows("----"))
-    assert "has several models (m1, m2)" in against(rows("11", model="m1") + rows("11", model="m2"))
+    assert "no question" in against(rows("----"))
+    assert "(m1, m2)" in against(rows("11", model="m1") + rows("11", model="m2"))
     assert "holds no rows" in against([])
     assert "does not exist" in refused({"a": a, "b": tmp_path / "none.jsonl"})
     assert "matches no file" in refused({"a": a, "b": str(tmp_path / "none*.jsonl")})
     (tmp_path / "link.jsonl").symlink_to(a)
     for same in (a, tmp_path / "link.jsonl"):
         text = refused({"a": a, "b": [written(tmp_path, rows("11"), "c.jsonl"), same]})
-        assert f"{same} (arm b) is the same file as {a} (arm a)" in text
+        assert re.search(rf"{same} \(arm b\).* {a} \(arm a\)", text)
     log = shutil.copy(LOGS / "inspect.json", tmp_path / "copy.json")
-    assert "is the same file as" in refused({"a": LOGS / "inspect.json", "b": log})
+    assert "same file" in refused({"a": LOGS / "inspect.json", "b": log})
     files = [
         written(tmp_path, own, name)
         for own, name in ((rows("11", seed=0), "c.jsonl"), (rows("1"), "d.jsonl"))
     ]
-    assert "some of its files have a column seed" in refused({"a": a, "b": files})
+    assert "column seed" in refused({"a": a, "b": files})
 
 
 def test_other_data_under_the_same_ids_is_refused(tmp_path: Path) -> None:
     texts = [{**row, "question": f"{row['id']}+1?", "target": row["id"]} for row in rows("110")]
     other = [{**row, "question": "9+9?" if row["id"] == 2 else row["question"]} for row in texts]
     text = refused(pair(tmp_path, texts, other))
-    assert "other questions or answers (1 of 3): 2 is '2+1?' in" in text and "'9+9?'" in text
+    assert re.search(r"\(1 of 3\): 2 is '2\+1\?' .* '9\+9\?'", text)
     golds = [{**row, "target": str(row["id"] + (row["id"] == 1))} for row in texts]
-    assert "(1 of 3): 1 is '1' in" in refused(pair(tmp_path, texts, golds))
+    assert "(1 of 3): 1 is '1'" in refused(pair(tmp_path, texts, golds))
     shuffled = [{**row, "id": 2 - row["id"]} for row in texts]
     assert compared(pair(tmp_path, texts, shuffled), item="question").comparisons[0].items == 3
     renamed = [{**row, "id": f"x{row['id']}"} for row in texts]
-    assert "3 have the same text: write --id question" in refused(pair(tmp_path, texts, renamed))
+    assert "--id question" in refused(pair(tmp_path, texts, renamed))
 
 
 def test_unfinished_and_mixed_logs_are_refused(tmp_path: Path) -> None:
     good = inspect_log(tmp_path, "a.json", ["C", "I"])
     for status in ("error", "cancelled", "started"):
         bad = inspect_log(tmp_path, "b.json", ["C", "I"], status=status)
-        assert f"unfinished evaluation (status {status})" in refused({"a": good, "b": bad})
+        assert f"(status {status})" in refused({"a": good, "b": bad})
     torn = tmp_path / "torn.eval"
     with zipfile.ZipFile(LOGS / "inspect.eval") as log, zipfile.ZipFile(torn, "w") as out:
         out.writestr("_journal/start.json", "{}")
         assert "header.json" in log.namelist()
     assert "(status started)" in refused({"a": good, "b": torn})
     invalid = inspect_log(tmp_path, "b.json", ["C", "I"], invalidated=True)
-    assert "was invalidated in Inspect" in refused({"a": good, "b": invalid})
+    assert "invalidated" in refused({"a": good, "b": invalid})
     assert "holds no samples" in refused({"a": good, "b": inspect_log(tmp_path, "b.json", [])})
     mixed = [inspect_log(tmp_path, f"b{n}.json", ["C", "I"], task=f"t{n}") for n in (1, 2)]
-    assert "arm b has more than one task (t1, t2)" in refused({"a": good, "b": mixed})
+    assert "task (t1, t2)" in refused({"a": good, "b": mixed})
     models = [inspect_log(tmp_path, f"b{n}.json", ["C", "I"], model=f"m{n}") for n in (1, 2)]
-    assert "arm b has more than one model (m1, m2)" in refused({"a": good, "b": models})
+    assert "model (m1, m2)" in refused({"a": good, "b": models})
     seeds = {"a": [good], "b": models}
     assert len(compare_items(seeds, PLAIN, models_are_seeds=True).arms[1].runs) == 2
     recipe = [inspect_log(tmp_path, f"b{n}.json", [1, 0], model=f"x-seed{n}") for n in (1, 2)]
@@ -419,15 +417,14 @@ def test_cells_that_are_not_finished_and_storages_are_refused(tmp_path: Path) ->
     plan, store = finished_sweep(tmp_path)
     a, b = (store.local_path() / "cells" / cell.cell_id for cell in plan.cells)
     assert "is a storage" in refused({"a": a, "b": str(store.local_path())})
-    assert "arm b has more than one policy (hard, random)" in refused(
-        {"a": LOGS / "inspect.json", "b": [a, b]}
-    )
+    mixed = refused({"a": LOGS / "inspect.json", "b": [a, b]})
+    assert "policy (hard, random)" in mixed
     table = pq.read_table(b / "evaluations.parquet")
     pq.write_table(table.slice(1), b / "evaluations.parquet")
     assert "fails verification" in refused({"a": a, "b": b})
     (b / "result.json").unlink()
     for path in (b, f"{b.parent}/{b.name[:8]}*"):
-        assert "is not the folder of a finished cell" in refused({"a": a, "b": path})
+        assert "STORAGE/cells/ID" in refused({"a": a, "b": path})
 
 
 def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None:
@@ -437,7 +434,7 @@ def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None
     assert caveats[0] == SINGLE_SEED
     assert any(each.startswith("up to 2 questions left out") for each in caveats)
     same = compared(pair(tmp_path, rows("110010"), [{"note": "", **row} for row in rows("110010")]))
-    assert any("a (seed 0) and b (seed 0) have the same score on every" in n for n in same.notes)
+    assert any(note.startswith("a (seed 0) and b (seed 0) ") for note in same.notes)
 
 
 # --- the statistics, the page and the command ---
@@ -511,10 +508,9 @@ def test_a_run_without_a_score_is_left_out_and_named() -> None:
     more = {**whole, "a": table_of(["110010", "110110", "------"])}
     one, two = compared(whole), compared(more)
     assert one.comparisons == two.comparisons and two.seeds == {"a": 2, "b": 2}
-    assert [n for n in two.notes if n not in one.notes] == [
-        "a: seed 2 has no score on any question, and left out"
-    ]
-    assert "no question has a score" in refused({"a": table_of(["--", "--"]), "b": whole["b"]})
+    [note] = [note for note in two.notes if note not in one.notes]
+    assert note.startswith("a: seed 2 ")
+    assert "no question" in refused({"a": table_of(["--", "--"]), "b": whole["b"]})
 
 
 def test_copies_of_a_run_are_one_seed() -> None:
@@ -522,6 +518,6 @@ def test_copies_of_a_run_are_one_seed() -> None:
     single = compared({"a": table_of([a]), "b": table_of([b])})
     copies = compared({"a": table_of([a] * 5), "b": table_of([b] * 5)})
     assert copies.comparisons == single.comparisons and copies.seeds == {"a": 1, "b": 1}
-    assert sum("seeds 1, 2, 3, 4 have the same score as seed 0" in n for n in copies.notes) == 2
+    assert sum("seeds 1, 2, 3, 4 " in n and "seed 0" in n for n in copies.notes) == 2
     few = compared({"a": table_of(["10010"] * 2), "b": table_of(["01010"] * 2)})
     assert few.seeds == {"a": 2, "b": 2}, "equal by chance"

@@ -9,6 +9,7 @@ import scipy.stats
 
 from benchmarks.compare_null import equal_policies, family_wise_error, power
 from orchestrator.stats.comparison import (
+    Comparison,
     RunScores,
     adjust,
     compare_learnable,
@@ -26,7 +27,7 @@ from orchestrator.stats.inference import (
     seed_spreads,
 )
 from orchestrator.stats.power import Grid, needed
-from orchestrator.stats.sentences import sentence
+from orchestrator.stats.sentences import NO_DIFFERENCE, sentence
 
 BASE = np.random.default_rng(9).beta(0.6, 0.5, 400)
 IDS = [f"q{i}" for i in range(400)]
@@ -73,7 +74,7 @@ def test_as_many_seeds_as_questions_are_permuted_too() -> None:
     rng = np.random.default_rng(1)
     one, two = ({s: (IDS[:3], low + rng.random(3) / 4) for s in range(3)} for low in (0.5, 0))
     (result,) = compare_policies({"hard": one, "easy": two})
-    assert (result.test, result.p_runs) == ("t over seeds and questions", 0.25)  # 2 of 2³ signs
+    assert result.test != "McNemar" and result.p_runs == 0.25  # 2 of 2³ signs
 
 
 def test_the_order_of_policies_flips_the_sign() -> None:
@@ -235,10 +236,10 @@ def test_a_difference_lost_to_holms_correction_is_inconclusive() -> None:
     text = sentence(result, "GSM8K")
     assert text.startswith(
         f"hard is ahead of easy by {result.effect:.1f} points "
-        f"[{result.low:.1f}, {result.high:.1f}] on GSM8K, but not significantly "
-        "after Holm's correction over 60 comparisons: inconclusive (3 seeds × "
+        f"[{result.low:.1f}, {result.high:.1f}] on GSM8K, "
     )
-    assert re.search(r"[\d,]+ (to [\d,]+|or more) (seeds|questions).* would be needed$", text)
+    assert "over 60 comparisons: inconclusive (3 seeds × " in text
+    assert re.search(r"[\d,]+ (to [\d,]+|or more) (seeds|questions)[^;]*$", text)
     assert result.needed.seeds and alone.needed.seeds
     assert result.needed.seeds > alone.needed.seeds >= 3
 
@@ -260,10 +261,12 @@ def test_six_of_aimes_fifteen_against_five_is_inconclusive() -> None:
     """Paper A, table 4: pass@8 of 40.0 % and 33.3 %, whichever questions these were."""
     (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(5)})
     assert (result.test, result.p, result.verdict) == ("McNemar", 1.0, "inconclusive")
-    assert sentence(result, "AIME2025-I") == (
+    text = sentence(result, "AIME2025-I")
+    assert text.startswith(
         "hard vs. base on AIME2025-I: inconclusive (+6.7 points [−7.6, +21.0], 1 seed × 15 "
-        "questions, p = 1, Holm-corrected p = 1); needs more seeds and about 120 questions"
+        "questions, p = 1, "
     )
+    assert text.endswith("about 120 questions")
 
 
 def test_the_exact_test_gives_p_with_one_seed() -> None:
@@ -273,9 +276,16 @@ def test_the_exact_test_gives_p_with_one_seed() -> None:
     assert result.p == pytest.approx(2 * 0.5**6)
 
 
+def advised_sizes(result: Comparison) -> list[str]:
+    """The numbers of seeds and of questions that the sentence advises, after the verdict."""
+    _, verdict, advice = sentence(result).partition("); ")
+    assert verdict and advice
+    return re.findall(r"\d[\d,]*", advice)
+
+
 def test_policies_that_never_differ_need_no_number() -> None:
     (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(6)})
-    assert "no difference was observed" in sentence(result)
+    assert advised_sizes(result) == []
 
 
 def test_seeds_and_questions_are_named_where_neither_alone_suffices() -> None:
@@ -285,7 +295,7 @@ def test_seeds_and_questions_are_named_where_neither_alone_suffices() -> None:
     assert small.needed.seeds is None and small.needed.items is None
     assert re.search(r"about \d+ seeds × [\d,]+ questions would be needed$", sentence(small))
     noisy = replace(small, variances=replace_all(parts, 1e4), effect=1.1)
-    assert sentence(noisy).endswith("no realistic number of seeds and questions would be enough")
+    assert advised_sizes(noisy) == []
 
 
 def replace_all(variances: Variances, factor: float) -> Variances:
@@ -293,25 +303,26 @@ def replace_all(variances: Variances, factor: float) -> Variances:
 
 
 @pytest.mark.parametrize(
-    ("effect", "seeds", "items", "end"),
+    ("effect", "seeds", "items", "advised"),
     [
-        (0.1, 3, 500, "; practically no difference was observed"),  # 316 seeds, 213,080 questions
-        (0.3, 3, 500, "; 5 or more seeds would be needed"),  # 36 as observed
-        (0.5, 3, 500, "; 5 or more seeds or 1,600 or more questions would be needed"),
-        (0.1, 3, 22_000, "; 4 or more seeds or 52,000 or more questions would be needed"),
-        (0.4, 1, 500, "; needs more seeds and about 9,900 questions"),
-        (0.1, 1, 500, "; practically no difference was observed in this seed; needs more seeds"),
+        (0.1, 3, 500, []),  # 316 seeds, 213,080 questions
+        (0.3, 3, 500, ["5"]),  # 36 as observed
+        (0.5, 3, 500, ["5", "1,600"]),
+        (0.1, 3, 22_000, ["4", "52,000"]),
+        (0.4, 1, 500, ["9,900"]),
+        (0.1, 1, 500, []),
     ],
 )
 def test_an_absurd_sample_size_is_not_advised(
-    effect: float, seeds: int, items: int, end: str
+    effect: float, seeds: int, items: int, advised: list[str]
 ) -> None:
     (result,) = compare_policies({"hard": runs(2, range(3)), "easy": runs(0, range(3))})
     parts = Variances(seed=0.0, item=0.0, rest=0.02)
     size = {"effect": effect, "low": effect - 9, "high": effect + 9}
     spreads = (SeedSpread(1e-4, 2, 3),) * 2 if seeds > 1 else (None, None)
     c = replace(result, **size, variances=parts, runs=(seeds, seeds), items=items, spreads=spreads)
-    assert sentence(c).endswith(end), (c.needed, sentence(c))
+    assert advised_sizes(c) == advised
+    assert (NO_DIFFERENCE in sentence(c)) == (effect == 0.1 and items == 500)
 
 
 def test_a_pair_without_a_shared_question_is_inconclusive() -> None:
@@ -327,7 +338,7 @@ def test_a_pair_without_a_shared_question_is_inconclusive() -> None:
         assert result.variances == (0, 0, 0)
         assert result.runs == (1, 1)
         assert result.spans_zero and not any(result.needed)
-        assert sentence(result).endswith("inconclusive (no question has a score in both)")
+        assert "inconclusive" in sentence(result)
     assert [result.left_out for result in compare_policies(runs_by_policy)] == [3, 2, 1]
     decided = {"hard": runs(25, range(3)), "easy": runs(0, range(3))}
     (alone,) = compare_policies(decided)
@@ -377,12 +388,9 @@ def test_learnable_without_groups_stays_inconclusive() -> None:
 def test_no_run_and_a_question_twice_are_refused() -> None:
     one = {0: (["a", "b"], np.array([0.0, 1.0]))}
     twice = {0: (["a", "a"], np.array([1.0, 0.0]))}
-    with pytest.raises(ValueError, match="^y: a run contains the same question twice"):
-        compare_policies({"x": one, "y": twice})
-    with pytest.raises(ValueError, match="^y: a run contains the same question twice"):
-        compare_policies({"y": twice, "x": one})
-    with pytest.raises(ValueError, match="^y has no finished run"):
-        compare_policies({"x": one, "y": {}})
+    for arms in ({"x": one, "y": twice}, {"y": twice, "x": one}, {"x": one, "y": {}}):
+        with pytest.raises(ValueError, match="^y\\b"):
+            compare_policies(arms)
 
 
 def test_numbers_of_runs_are_compared_by_a_t_test() -> None:
@@ -473,7 +481,7 @@ def test_no_difference_of_shares_exceeds_100_points(seeds: int, items: int, grou
         for low, high in ((c.low, c.high), c.bounds):
             assert (low, high) == (-np.inf, np.inf) or -100 <= low <= c.effect <= high <= 100
         if c.whole_range and np.isfinite(c.high):
-            assert "the interval is the whole range: needs more" in sentence(c)
+            assert "whole range" in sentence(c)
 
 
 def test_values_that_are_no_shares_are_not_cut_off() -> None:

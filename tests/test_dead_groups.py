@@ -1,5 +1,6 @@
 """Updates without live groups: the explanation, and advice that applies to the cell."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,45 +69,38 @@ def explained(cell: Cell, **counts: int) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "explanation"),
+    ("counts", "groups", "advice"),
     [
         (
             {"wrong": 2, "cut": 5, "live": 1},
-            "7 of 8 groups all wrong (10 truncated of 15 failed completions): "
-            "raise grpo.max_completion_length (256)",
+            "7 of 8 groups all wrong (10 truncated of 15 failed completions)",
+            r"grpo.max_completion_length \(256\)$",
         ),
         (
             {"wrong": 5, "cut": 2, "right": 1},
-            "7 of 8 groups all wrong (4 truncated of 14 failed completions), 1 all correct: "
-            "use policy middle or easy, or raise grpo.num_generations (4)",
+            "7 of 8 groups all wrong (4 truncated of 14 failed completions), 1 all correct",
+            r"middle or easy, .*\(4\)$",
         ),
-        (
-            {"right": 4},
-            "4 of 4 groups all correct: "
-            "use policy middle or hard, or raise grpo.num_generations (4)",
-        ),
+        ({"right": 4}, "4 of 4 groups all correct", r"middle or hard, .*\(4\)$"),
         (
             {"right": 3, "cut": 2},
-            "3 of 5 groups all correct, 2 all wrong (4 truncated of 4 failed completions): "
-            "use policy middle or hard, or raise grpo.num_generations (4)",
+            "3 of 5 groups all correct, 2 all wrong (4 truncated of 4 failed completions)",
+            r"middle or hard, .*\(4\)$",
         ),
-        (
-            {"right": 1, "unmarked": 2},
-            "2 of 3 groups unmarked, 1 all correct: the marker fails, run decile doctor",
-        ),
-        ({"live": 1, "wrong": 6}, None),
-        (
-            {"live": 3, "wrong": 21},
-            "21 of 24 groups all wrong: "
-            "use policy middle or easy, or raise grpo.num_generations (4)",
-        ),
-        ({}, None),
+        ({"right": 1, "unmarked": 2}, "2 of 3 groups unmarked, 1 all correct", "decile doctor"),
+        ({"live": 3, "wrong": 21}, "21 of 24 groups all wrong", r"middle or easy, .*\(4\)$"),
     ],
 )
 def test_updates_without_live_groups_are_explained(
-    cell: Cell, counts: dict[str, int], explanation: str | None
+    cell: Cell, counts: dict[str, int], groups: str, advice: str
 ) -> None:
-    assert explained(cell, **counts) == explanation
+    tallied, _, text = str(explained(cell, **counts)).partition(": ")
+    assert tallied == groups
+    assert re.search(advice, text)
+
+
+def test_updates_with_live_groups_need_no_explanation(cell: Cell) -> None:
+    assert explained(cell, live=1, wrong=6) is None and explained(cell) is None
 
 
 class Sliding(OnlinePolicy):
@@ -142,7 +136,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
 }
 OWN = [f"{__name__}:{name}" for name in ("Sliding", "Handpicked", "last_rows")]
-MORE = "raise grpo.num_generations (4)"
+MORE = "grpo.num_generations (4)"
 
 
 @pytest.mark.parametrize("policy", [*policy_names(), *OWN])
@@ -155,11 +149,11 @@ def test_every_policy_is_told_what_moves_it(cell: Cell, policy: str) -> None:
     ):
         change = getattr(find_policy(policy), attribute, "")
         if policy == "curriculum" and end == "hard":
-            change = "start with first: hard"
+            change = "first: hard"
         elif cell.online or policy in ("band", "tiers"):
             assert change
         text = str(explained(cell, **counts)).partition(": ")[2]
-        assert text == f"{change or f'use policy middle or {end}'}, or {MORE}"
+        assert f"{change or f'middle or {end}'}, or " in text and text.endswith(MORE)
 
 
 @pytest.mark.parametrize("policy", ["easy", "middle", "hard", "full", "tiers", "band", *OWN])
@@ -172,7 +166,7 @@ def test_other_prompts_are_advised_only_where_they_are_easier_or_harder(
             text = explain_dead_groups(
                 cell, tally(**counts), lambda _, change=change: change, lambda: 0.5
             )
-            assert text is not None and text.endswith(f": {MORE}")
+            assert text is not None and text.endswith(MORE) and ", or " not in text
 
 
 @pytest.mark.parametrize(
@@ -198,24 +192,25 @@ def test_answers_that_are_not_read_come_before_prompts_and_models(
 def test_only_the_policies_that_change_something_are_named(cell: Cell) -> None:
     changes = {"hard": -0.2, "middle": 0.0}
     text = explain_dead_groups(cell, tally(right=8), changes.__getitem__, lambda: 0.5)
-    assert text == "8 of 8 groups all correct: use policy hard, or raise grpo.num_generations (4)"
+    assert text is not None and "hard, or" in text and "middle" not in text
 
 
 @pytest.mark.parametrize(
     ("counts", "rate", "advice"),
     [
-        ({"wrong": 8}, 0.0, "use a stronger model or easier data (the probe solved none"),
-        ({"right": 8}, 1.0, "use harder data (the probe solved each"),
-        ({"wrong": 8}, 1.0, "raise grpo.num_generations (4)"),
-        ({"wrong": 8}, 0.1, "raise grpo.num_generations (4)"),
-        ({"wrong": 8}, float("nan"), "raise grpo.num_generations (4)"),
+        ({"wrong": 8}, 0.0, "easier data"),
+        ({"right": 8}, 1.0, "harder data"),
+        ({"wrong": 8}, 1.0, MORE),
+        ({"wrong": 8}, 0.1, MORE),
+        ({"wrong": 8}, float("nan"), MORE),
     ],
 )
 def test_larger_groups_are_advised_only_where_the_probe_solved_some_samples(
     cell: Cell, counts: dict[str, int], rate: float, advice: str
 ) -> None:
     text = explain_dead_groups(cell, tally(**counts), lambda _: 0.0, lambda: rate)
-    assert text is not None and text.partition(": ")[2].startswith(advice)
+    assert text is not None
+    assert [each for each in ("easier data", "harder data", MORE) if each in text] == [advice]
 
 
 @pytest.mark.parametrize(
@@ -237,17 +232,17 @@ def test_groups_of_a_reward_that_varies_without_the_score_are_not_dead(
 @pytest.mark.parametrize(
     ("options", "easier", "harder"),
     [
-        ({}, "choose from an easier subset", "start with first: hard"),
-        ({"first": "easy"}, "choose from an easier subset", "start with first: hard"),
-        ({"first": "hard"}, "start with first: easy", "choose from a harder subset"),
+        ({}, "easier subset", "first: hard"),
+        ({"first": "easy"}, "easier subset", "first: hard"),
+        ({"first": "hard"}, "first: easy", "harder subset"),
     ],
 )
 def test_a_curriculum_is_not_told_to_start_where_it_starts(
     cell: Cell, options: dict[str, str], easier: str, harder: str
 ) -> None:
     cell = with_policy(cell, "curriculum", options)
-    assert f": {easier}, or " in str(explained(cell, wrong=4))
-    assert f": {harder}, or " in str(explained(cell, right=4))
+    assert f"{easier}, or " in str(explained(cell, wrong=4))
+    assert f"{harder}, or " in str(explained(cell, right=4))
 
 
 def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> list[str]:
@@ -274,16 +269,16 @@ def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> 
 
 
 def test_a_policy_that_would_choose_the_same_prompts_is_not_advised(tmp_path: Path) -> None:
-    more = "raise grpo.num_generations (4)"
-    none = "use a stronger model or easier data (the probe solved none of the prompts)"
-    never = explanations(tmp_path / "never", lambda _: 0)
-    assert never == [f"2 of 2 groups all wrong: {none}"] * 2
+    def advised(name: str, correct: Callable[[int], int]) -> list[list[str]]:
+        known = ("easier data", "middle", "easy", MORE)
+        texts = explanations(tmp_path / name, correct)
+        assert all(text.startswith("2 of 2 groups all wrong: ") for text in texts)
+        return [[each for each in known if each in text] for text in texts]
+
+    assert advised("never", lambda _: 0) == [["easier data"]] * 2
     # middle: always solved, also dead
-    hard, random = explanations(tmp_path / "always", lambda number: 4 * (number % 4 > 0))
-    assert hard == f"2 of 2 groups all wrong: {none}"
-    assert random == f"2 of 2 groups all wrong: {more}"
-    some = explanations(tmp_path / "some", lambda number: max(1, number % 5))
-    assert some == [f"2 of 2 groups all wrong: use policy middle, or {more}"] * 2
+    assert advised("always", lambda number: 4 * (number % 4 > 0)) == [["easier data"], [MORE]]
+    assert advised("some", lambda number: max(1, number % 5)) == [["middle", MORE]] * 2
 
 
 def test_a_cell_of_the_whole_pool_is_compared_with_subsets_of_the_budget(tmp_path: Path) -> None:

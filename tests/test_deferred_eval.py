@@ -73,17 +73,18 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code"),
     [
-        ({"evaluate": {"engine": "transformer"}}, "unknown engine 'transformer'"),
+        ({"evaluate": {"engine": "transformer"}}, "unknown-engine"),
         (
             {"evaluate": {"engine": "orchestrator.sampling.recorded:RecordedSampler"}},
-            "cannot swap adapters: leave engine out",
+            "engine-cannot-adapt",
         ),
     ],
 )
 def test_settings_that_deferred_evaluation_does_not_support_are_refused(
-    changes: dict[str, object], message: str, tmp_path: Path
+    changes: dict[str, object], code: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError) as caught:
         make_plan(load_config(experiments(tmp_path, **changes)), NAME)
+    assert caught.value.code == code

@@ -1,6 +1,7 @@
 """Difficulty tables from marked samples."""
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -311,18 +312,17 @@ def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
 def test_summary_lines() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
     lines = summary_lines(summarise(table, 10, built("hard"), 0, 4))
-    assert lines[0] == "prompts by correct samples, 0 to 4: 30 0 10 0 20"
+    assert lines[0].endswith(", 0 to 4: 30 0 10 0 20")
     assert lines[1].startswith("outcomes: 41.7 % correct, 29.2 % wrong, ")
     assert "reliability 0." in lines[2] and lines[2].endswith("at 4 samples")
-    ties = "all chosen at random among 30 tied at the cutoff"
-    assert lines[3] == f"subset of policy hard: 10 prompts; {ties}"
+    assert re.match("subset of policy hard: 10 prompts; all .* 30 ", lines[3])
     assert lines[4].startswith("  failures: ")
-    assert lines[6].startswith("  expected share of live groups before training: ")
+    assert re.search(r"live groups .*: \d", lines[6])
     some = summary_lines(summarise(table, 35, built("hard"), 0, 4))
-    assert some[3].endswith("35 prompts; 5 of them chosen at random among 10 tied at the cutoff")
+    assert re.search("35 prompts; 5 .* 10 ", some[3])
     plain = summary_lines(summarise(table, 10, built("random"), 0, 4))
     assert plain[3] == "subset of policy random: 10 prompts"
-    assert plain[5].endswith(" % (100 % with the same tie-breaking)")
+    assert "(100 % " in plain[5]
 
 
 def test_the_summary_describes_the_subset() -> None:
@@ -363,20 +363,16 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
         overlap=0.333,
         overlap_same_ties=0.875,
     )
-    lines = [
-        "prompts by correct samples, 0 to 2: 3 2 2; 1 without a scorable sample",
-        "outcomes: 37.5 % correct, 43.8 % wrong, 6.2 % truncated, 12.5 % error",
-        "pass rates: below 1 % for about 24 % of the prompts, above 99 % for 20 %; reliability "
-        "0.92 at 2 samples (a note)",
-        "subset of policy hard: 10 prompts; all chosen at random among 30 tied at the cutoff",
-        "  failures: 25.0 % wrong, 75.0 % truncated",
-        "  expected overlap with the subset of a second probe: 33 % (88 % with the same "
-        "tie-breaking)",
-        "  expected share of live groups before training: 12.3 %",
-    ]
-    assert summary_lines(summary) == lines
+    histogram, outcomes, rates, subset, failures, overlap, live = summary_lines(summary)
+    assert ": 3 2 2; 1 " in histogram
+    assert outcomes == "outcomes: 37.5 % correct, 43.8 % wrong, 6.2 % truncated, 12.5 % error"
+    assert re.search("1 % .* 24 % .* 99 % .* 20 %; reliability 0.92 at 2 samples .a note.$", rates)
+    assert re.match("subset of policy hard: 10 prompts; all .* 30 ", subset)
+    assert failures == "  failures: 25.0 % wrong, 75.0 % truncated"
+    assert "overlap" in overlap and ": 33 % (88 % " in overlap
+    assert "live groups" in live and live.endswith(": 12.3 %")
     some = summary_lines(replace(summary, ties=Ties(30, 4)))[3]
-    assert some.endswith("10 prompts; 4 of them chosen at random among 30 tied at the cutoff")
+    assert re.search("10 prompts; 4 .* 30 ", some)
     known = replace(
         summary,
         ties=Ties(10, 10),
@@ -384,14 +380,10 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
         histogram=[[1, 0, 0, 0, 0]] * 2 + [[0] * 5],
         learnable=None,
     )
-    assert summary_lines(known)[:4] == [
-        "prompts by correct samples, 0 to 2: 1 1",
-        "outcomes: 100.0 % correct",
-        "pass rates: below 1 % for about 24 % of the prompts, above 99 % for 20 %; reliability "
-        "0.92 at 2 samples",
-        "subset of policy hard: 10 prompts",
-    ]
-    assert summary_lines(known)[6].endswith(": unknown")
+    histogram, outcomes, rates, subset, *_, live = summary_lines(known)
+    assert histogram.endswith(", 0 to 2: 1 1") and outcomes == "outcomes: 100.0 % correct"
+    assert rates.endswith(" 0.92 at 2 samples") and subset == "subset of policy hard: 10 prompts"
+    assert live.endswith(": unknown")
 
 
 def test_a_pool_without_scorable_samples_has_a_summary() -> None:
@@ -399,8 +391,8 @@ def test_a_pool_without_scorable_samples_has_a_summary() -> None:
     summary = summarise(table, 1, built("hard"), 0, 1)
     assert summary.learnable is None
     text = "\n".join(summary_lines(summary))
-    assert "2 without a scorable sample" in text and "flat prior" in text
-    assert "live groups before training: unknown" in text and "failures: none" in text
+    assert "; 2 without" in text and "flat prior" in text
+    assert text.endswith(": unknown") and "failures: none" in text
 
 
 def test_the_summary_of_a_subset_that_cannot_be_filled_is_refused() -> None:

@@ -70,11 +70,11 @@ def test_questions_without_differences_or_words_are_chosen_too(texts: list[str |
 
 def test_a_table_without_questions_is_refused_with_what_to_do() -> None:
     table = pool_of(sum=4)
-    with pytest.raises(PolicyError, match=r"needs the column question.*decile select FILE -e NAME"):
+    with pytest.raises(PolicyError, match="column question.*FILE -e NAME"):
         chosen(table.drop(["question"]), 2)
-    with pytest.raises(PolicyError, match="needs text in the column question, which has type int"):
+    with pytest.raises(PolicyError, match="column question, .* int"):
         chosen(table.set_column(2, "question", pa.array([1, 2, 3, 4])), 2)
-    with pytest.raises(PolicyError, match="diverse: clusters is 0: write a whole number of at"):
+    with pytest.raises(PolicyError, match="diverse: clusters is 0"):
         chosen(table, 2, clusters=0)
     with pytest.raises(PolicyError, match="diverse has 0 of 2 prompts"):
         chosen(table.append_column("pass_rate", pa.array([0.0] * 4)), 2, exclude="unsolved")

@@ -132,30 +132,25 @@ def refusal(folder: Path, engine: str, args: dict[str, Any], block: str = "probe
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        (
-            "gpu_memory_utilisation",
-            0.5,
-            "unknown setting 'gpu_memory_utilisation': vLLM's EngineArgs does not have it: "
-            "did you mean 'gpu_memory_utilization'?",
-        ),
-        ("_api_process_count", 2, "vLLM's EngineArgs does not have it"),
-        ("model", "gpt2", "remove it (set hub, path, gguf or embedded on the model)"),
-        ("trust_remote_code", True, "remove it (code from the Hub is never run)"),
-        ("load_format", "pt", "remove it (weights are read from safetensors only)"),
-        ("dtype", "float32", "remove it (set dtype on the model"),
-        ("gpu_memory_utilization", 1.5, "is 1.5: write a number from 0.01 to 1"),
-        ("gpu_memory_utilization", True, "is true: write a number"),
-        ("gpu_memory_utilization", float("nan"), "is .nan: write"),
-        ("gpu_memory_utilization", None, "is null: write a value, or leave it out"),
-        ("max_model_len", "4k", "is '4k': write a number"),
-        ("max_model_len", 4096.5, "is 4096.5: write a whole number"),
-        ("max_model_len", 0, "is 0: write a number from 1 to"),
-        ("max_model_len", [1], "is a list: write one value"),
-        ("kv_cache_dtype", "fp9", "write one of auto, bfloat16, fp8; did you mean 'fp8'?"),
-        ("kv_cache_dtype", ["fp8"], "is a list: write one of auto, bfloat16, fp8"),
-        ("kv_cache_memory_bytes", 1e300, "is 1.0e+300: write"),
-        ("enforce_eager", "true", "is 'true': write true or false"),
-        ("hf_overrides", {"a": [float("inf")]}, "is a mapping: write finite numbers"),
+        ("gpu_memory_utilisation", 0.5, "'gpu_memory_utilization'?"),
+        ("_api_process_count", 2, "vLLM's EngineArgs"),
+        ("model", "gpt2", "remove it (set hub, path"),
+        ("trust_remote_code", True, "remove it"),
+        ("load_format", "pt", "remove it"),
+        ("dtype", "float32", "remove it (set dtype"),
+        ("gpu_memory_utilization", 1.5, "0.01 to 1"),
+        ("gpu_memory_utilization", True, "is true: "),
+        ("gpu_memory_utilization", float("nan"), "is .nan: "),
+        ("gpu_memory_utilization", None, "is null: "),
+        ("max_model_len", "4k", "'4k': "),
+        ("max_model_len", 4096.5, "whole number"),
+        ("max_model_len", 0, "number from 1 to"),
+        ("max_model_len", [1], "one value"),
+        ("kv_cache_dtype", "fp9", "auto, bfloat16, fp8; did you mean 'fp8'?"),
+        ("kv_cache_dtype", ["fp8"], "auto, bfloat16, fp8"),
+        ("kv_cache_memory_bytes", 1e300, "is 1.0e+300: "),
+        ("enforce_eager", "true", "true or false"),
+        ("hf_overrides", {"a": [float("inf")]}, "finite"),
     ],
 )
 def test_what_vllm_does_not_take_is_refused_with_its_line(
@@ -219,50 +214,35 @@ def test_without_vllm_names_cannot_be_checked_but_known_ones_are(
     assert load_config(file).experiment("q").probe.engine_args == {"no_such_name": 1}
     args = {"no_such_name": 1, "max_model_len": 8}
     plan = small_plan(tmp_path, probe={"engine": "vllm", "engine_args": args})
-    assert _engine_notes(plan) == [
-        "probe.engine_args: no_such_name could not be checked, because vllm is not installed here"
-    ]
+    [note] = _engine_notes(plan)
+    assert note.startswith("probe.engine_args: no_such_name ")
     assert "remove it" in refusal(tmp_path, "vllm", {"trust_remote_code": True})
     assert "from 0.01 to 1" in refusal(tmp_path, "vllm", {"gpu_memory_utilization": 2})
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("max_model_len", "takes no engine_args: remove 'max_model_len', or write engine: vllm"),
-        ("dtype", "remove it (set dtype on the model)"),
-        ("rows", "engine transformers takes no engine_args: remove 'rows'"),
-    ],
-)
-def test_the_transformers_engine_takes_none(
-    name: str, message: str, tmp_path: Path, vllm: None
-) -> None:
-    assert message in refusal(tmp_path, "transformers", {name: 1})
-
-
 def test_engine_args_of_evaluate_need_an_engine(tmp_path: Path) -> None:
     file = written(tmp_path, "evaluate", engine_args={"max_model_len": 1})
-    with pytest.raises(UserError, match="evaluate.engine_args: engine_args belong to an engine"):
+    with pytest.raises(UserError, match=r"yaml:\d+: .*\.evaluate\.engine_args: "):
         load_config(file)
 
 
 @pytest.mark.parametrize(
     ("engine", "args", "message"),
     [
-        ("Scaled", {"scale": 2, "sclae": 3}, "does not have it: did you mean 'scale'?"),
-        ("Scaled", {"device": "cpu"}, "remove it (set gpus beside engine)"),
-        ("Plain", {"scale": 2}, "takes no engine_args: remove 'scale'"),
-        ("Open", {"lora_rank": 2}, "remove it (set lora.r)"),
-        ("Open", {"scale": None}, "scale is null"),
+        ("transformers", {"max_model_len": 1}, "remove 'max_model_len', or write engine"),
+        ("transformers", {"dtype": 1}, "remove it (set dtype"),
+        ("transformers", {"rows": 1}, "remove 'rows'"),
+        ("engines_of_mine:Scaled", {"sclae": 3, "scale": 2}, "'scale'?"),
+        ("engines_of_mine:Scaled", {"device": "cpu"}, "remove it (set gpus"),
+        ("engines_of_mine:Plain", {"scale": 2}, "remove 'scale'"),
+        ("engines_of_mine:Open", {"lora_rank": 2}, "remove it (set lora.r)"),
+        ("engines_of_mine:Open", {"scale": None}, "scale is null"),
     ],
 )
-def test_an_engine_of_the_users_own_takes_the_keywords_of_load(
-    engine: str, args: dict[str, Any], message: str, tmp_path: Path, own: None
+def test_an_engine_takes_the_keywords_of_its_load(
+    engine: str, args: dict[str, Any], message: str, tmp_path: Path, own: None, vllm: None
 ) -> None:
-    file = written(tmp_path, "probe", engine=f"engines_of_mine:{engine}", engine_args=args)
-    with pytest.raises(UserError) as caught:
-        load_config(file)
-    assert message in str(caught.value)
+    assert message in refusal(tmp_path, engine, args)
 
 
 def test_an_argument_without_a_default_is_required(tmp_path: Path, own: None) -> None:

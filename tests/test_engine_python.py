@@ -62,7 +62,7 @@ def test_the_interpreter_is_not_part_of_keys(tmp_path: Path) -> None:
 def test_the_trainer_has_no_interpreter_of_its_own(tmp_path: Path) -> None:
     assert Evaluate(engine="transformers", engine_python="x").as_probe(Probe()).engine_python == "x"
     assert Evaluate().as_probe(Probe(engine="vllm", engine_python="x")).engine_python is None
-    with pytest.raises(UserError, match="evaluate.engine_python: belongs to an engine"):
+    with pytest.raises(UserError, match=r"\.evaluate\.engine_python: "):
         load_config(experiments(tmp_path, evaluate={"engine_python": "python3"}))
 
 
@@ -81,16 +81,13 @@ def test_a_path_is_one_word_for_the_shell_and_links_are_kept(
 def test_interpreters_that_ray_cannot_use_are_named_with_both_versions(tmp_path: Path) -> None:
     own = f"Python {sys.version.split()[0]} and Ray "
     assert interpreter_problem(sys.executable) == ""
-    assert "does not run on" in interpreter_problem(str(tmp_path / "missing"))
-    assert "does not run on" in interpreter_problem(str(tmp_path))
-    assert "is not a Python interpreter" in interpreter_problem("/bin/true")
-    assert "does not run on" in interpreter_problem("/bin/false")
+    for wrong in (str(tmp_path / "missing"), str(tmp_path), "/bin/true", "/bin/false"):
+        assert interpreter_problem(wrong).startswith(f"{wrong} ")
     other = interpreter(tmp_path / "other", "echo versions 3.99.1 2.1.0; exit")
-    assert f"has Python 3.99.1 and Ray 2.1.0, but Decile runs under {own}" in interpreter_problem(
-        other
-    )
+    problem = interpreter_problem(other)
+    assert "Python 3.99.1 and Ray 2.1.0" in problem and own in problem
     without = interpreter(tmp_path / "without", python=f"{sys.executable} -I -S")
-    assert f"and no Ray, but Decile runs under {own}" in interpreter_problem(without)
+    assert "no Ray" in interpreter_problem(without) and own in interpreter_problem(without)
 
 
 def check(python: str, engine: str = "transformers") -> str:
@@ -100,7 +97,7 @@ def check(python: str, engine: str = "transformers") -> str:
 def test_the_check_names_library_version_and_interpreter(local_ray: Path, tmp_path: Path) -> None:
     python = interpreter(tmp_path / "an environment" / "python")
     assert check(python).startswith("transformers ") and check(python).endswith(f"({python})")
-    with pytest.raises(EngineFails, match=r"missing does not run on .*make engine-vllm builds"):
+    with pytest.raises(EngineFails, match=r"missing .*make engine-vllm"):
         check(str(tmp_path / "missing"))
 
 

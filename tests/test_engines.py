@@ -78,15 +78,9 @@ def test_a_probe_can_use_a_custom_engine(local_ray: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        (
-            "vlm",
-            "unknown engine 'vlm': write one of transformers, vllm, server, or package.",
-        ),
-        (
-            "absent:Sayer",
-            "engine 'absent:Sayer' cannot be imported: ModuleNotFoundError: ",
-        ),
-        ("engine_of_mine:no_class", "is not a Sampler"),
+        ("vlm", "'vlm': write one of transformers, vllm, server, or package."),
+        ("absent:Sayer", "'absent:Sayer' .*: ModuleNotFoundError: "),
+        ("engine_of_mine:no_class", "not a Sampler"),
         ("engine_of_mine:Other", "cannot be imported"),
     ],
 )

@@ -89,8 +89,8 @@ def test_a_probe_stops_early_where_tools_hang_and_keeps_what_it_played(
     actor = ProbeActor([folder.spec], str(tmp_path / "runs"), 1)
     rows, failure = actor.draw_part(requests)
     assert re.fullmatch(
-        rf"13 of \d+ episodes failed in {MODULE}:Stuck \(13 × time-limit@guess\), more than "
-        "max_marking_errors: 0.1 allows: mend what is named after @, .* mark_limits",
+        rf"13 of \d+ episodes failed in {MODULE}:Stuck \(13 × time-limit@guess\), .*"
+        "max_marking_errors: 0.1 .* mark_limits",
         failure,
     )
     assert len(rows) == 32 and {row["outcome"] for row in rows} == {"wrong"}

@@ -296,13 +296,9 @@ def test_a_resumed_cell_is_equal_to_an_undisturbed_one(tmp_path: Path, scripted:
 @pytest.mark.parametrize(
     ("experiment", "grpo", "problem"),
     [
-        ({"rollouts": "trl"}, {}, "Decile plays in training as well: leave out rollouts: trl"),
+        ({"rollouts": "trl"}, {}, "leave out rollouts: trl"),
         ({}, {"repetition_penalty": 1.1}, "leave out grpo.repetition_penalty"),
-        (
-            {"probe": {"samples": 4, "stop": ["x"]}},
-            {},
-            "which end with the model's end token: leave probe.stop out",
-        ),
+        ({"probe": {"samples": 4, "stop": ["x"]}}, {}, "leave probe.stop out"),
     ],
 )
 def test_settings_under_which_no_episode_is_played(

@@ -193,7 +193,7 @@ def test_rewards_of_many_kinds(tmp_path: Path, reward: Any, outcome: str) -> Non
 def test_a_reward_that_is_no_score_is_refused(tmp_path: Path) -> None:
     task = task_of("Rewards", train=file_of(tmp_path, [{"question": "q", "reward": 12}]))
     requests = [(prompt, [0]) for prompt in task.train()]
-    with pytest.raises(TaskError, match=rf"{MODULE}:Rewards returned 12: return a number from 0"):
+    with pytest.raises(TaskError, match=f"{MODULE}:Rewards returned 12"):
         sample_and_mark(Scripted(lambda *_: "Hi."), task, requests, SETTINGS)
 
 
@@ -214,7 +214,7 @@ def test_a_reward_function_reads_environments(tmp_path: Path) -> None:
         second = "wrong" if name == "counted" else "correct"
         assert samples["outcome"].to_pylist() == ["correct", second] * len(requests)
     task = task_of("Draws", marker=f"{MODULE}:two", episodes=5)
-    with pytest.raises(TaskError, match=r"returned \[1.0, 1.0\] for 1 completion: return a list"):
+    with pytest.raises(TaskError, match=r"returned \[1.0, 1.0\] for 1 completion"):
         sample_and_mark(Scripted(counts), task, [(task.train()[0], [0])], SETTINGS)
 
 
@@ -263,13 +263,13 @@ def test_texts_without_token_ids_are_played_and_their_tokens_counted_by_the_engi
 def test_models_that_cannot_play(tmp_path: Path) -> None:
     task, sampler = game(tmp_path), Scripted(counting)
     sampler.tokenizer.chat_template = "{{ messages[0].content }}"
-    with pytest.raises(SamplingError, match="does not render tool calls and their results"):
+    with pytest.raises(SamplingError, match="tool calls"):
         drawn(sampler, task)
     sampler = Scripted(counting)
     sampler.tokenizer.response_template = None
-    with pytest.raises(SamplingError, match="write a response_template into its tokenizer_config"):
+    with pytest.raises(SamplingError, match="response_template"):
         drawn(sampler, task)
-    with pytest.raises(SamplingError, match="need an engine that is passed token ids"):
+    with pytest.raises(SamplingError, match="token ids"):
         play(cast(Any, object()), task, [], SETTINGS)
 
 

@@ -11,6 +11,7 @@ from exchange_files import (
     TASK,
     WRONG,
     imported,
+    noted,
     outcomes,
     rates,
     refusal,
@@ -59,15 +60,15 @@ def test_columns_of_rates_and_of_plain_pools_are_named(tmp_path: Path) -> None:
 def test_a_column_that_no_row_has_is_named(tmp_path: Path) -> None:
     rows = [{"ask": "2+2?", "gold": None}]
     message = refusal(tmp_path, rows, TASK, hints=Hints(question="ask", answer="gold"))
-    assert message.endswith("--answer gold: no row has a value there; columns are: ask, gold")
+    assert "--answer gold: " in message and message.endswith(": ask, gold")
     message = refusal(tmp_path, rows, TASK, hints=Hints(question="a.b", prompt_id="x"))
-    assert "--question a.b: no row has a value there" in message
+    assert "--question a.b: " in message
     row = {"prompt": [USER], "reward_model": {"ground_truth": "4"}}
     message = refusal(tmp_path, [row], TASK, layout="verl", hints=Hints(question="prompt"))
-    assert "--question cannot be used with the layout verl" in message
+    assert "--question " in message and "layout verl" in message
     row = {"ask": {"text": "2+2?"}, "gold": "4"}
     message = refusal(tmp_path, [row], TASK, hints=Hints(question="ask", answer="gold"))
-    assert "in.jsonl:1: column 'ask' holds an object" in message and "such as ask.text" in message
+    assert "in.jsonl:1: column 'ask' " in message and "such as ask.text" in message
 
 
 @pytest.mark.parametrize(
@@ -122,8 +123,7 @@ def test_rows_without_an_answer_are_dropped_and_counted(tmp_path: Path) -> None:
     assert "1 row dropped: no answer (line 2)" in imported(tmp_path, rows, TASK).notes
     rows = [{"prompt": [USER], "completion": [reply(RIGHT)]}]
     message = refusal(tmp_path, rows, TASK)
-    assert "every row was dropped. 1 row dropped: no answer (line 1)" in message
-    assert "--answer" in message
+    assert "1 row dropped: no answer (line 1)" in message and "--answer" in message
 
 
 def test_instructions_inside_questions_are_removed_and_counted(tmp_path: Path) -> None:
@@ -161,9 +161,8 @@ def test_answers_that_the_marker_cannot_mark_correct_are_counted(tmp_path: Path)
         for number, answer in enumerate(("4", "4}", "{4", "4}"))
     ]
     text = get_task("file", marker="text")
-    note = "3 answers are not marked correct themselves: choose another task or marker"
-    assert f"{note} (line 2, line 3, line 4)" in imported(tmp_path, rows, text).notes
-    assert not any("themselves" in n for n in imported(tmp_path, rows[:1], text).notes)
+    assert noted(imported(tmp_path, rows, text), "^3 answers .*line 2, line 3, line 4")
+    assert not noted(imported(tmp_path, rows[:1], text), "answer")
 
 
 def test_an_import_for_a_function_of_columns_needs_the_pool(
@@ -180,7 +179,7 @@ def test_an_import_for_a_function_of_columns_needs_the_pool(
 def test_choices_in_another_column_make_a_question_unusable(tmp_path: Path) -> None:
     text, letter = (get_task("file", marker=marker) for marker in ("text", "letter"))
     row = {"question": "Which?", "ground_truth": "yes", "choices": ["yes", "no"]}
-    assert "their choices are in a column of their own" in refusal(tmp_path, [row], text)
+    assert "choices" in refusal(tmp_path, [row], text)
     assert texts(imported(tmp_path, [row], letter)) == [("Which?\n(A) yes\n(B) no", "(A)")]
     row["question"] = "Which? (A) yes (B) no"
     assert texts(imported(tmp_path, [row], letter)) == [("Which? (A) yes (B) no", "(A)")]
@@ -203,7 +202,7 @@ def test_with_a_pool_answers_and_even_questions_may_be_missing(tmp_path: Path) -
     hints = Hints(prompt_id="id", completions="out")
     probe = imported(tmp_path, rows, OBJECTS, pool=pool, hints=hints)
     assert outcomes(probe) == ["correct"] and probe.prompts == (pool[0],)
-    assert "1 row dropped: not in the task's training pool (line 2)" in probe.notes
+    assert noted(probe, "^1 row dropped: .*pool .line 2")
 
 
 def test_the_command_takes_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +214,7 @@ def test_the_command_takes_columns(tmp_path: Path, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["kind"] == "samples"
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "Name its columns with --question and --answer" in error and error.count("\n") == 1
+    assert "--question and --answer" in error and error.count("\n") == 1
 
 
 @pytest.mark.slow

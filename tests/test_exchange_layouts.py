@@ -9,6 +9,7 @@ from exchange_files import (
     RIGHT,
     TASK,
     imported,
+    noted,
     outcomes,
     refusal,
     rllm_run,
@@ -22,57 +23,53 @@ from orchestrator.optional.exchange import (
     import_file,
     import_probe,
 )
-from orchestrator.plugins.counts import counted_label
 from orchestrator.storage.errors import UserError
 from tasks import TaskError
 
 
 def test_an_unknown_layout_lists_columns_and_requirements(tmp_path: Path) -> None:
     message = refusal(tmp_path, [{"q": "2+2", "gold": "4"}], TASK)
-    assert "is in no known layout; it has: q, gold. Name its columns with --question and" in message
+    assert "q, gold" in message and "--question" in message
     assert all(name in message for name in IMPORTS if name != "dapo")
 
 
 def test_an_ambiguous_file_lists_its_layouts(tmp_path: Path) -> None:
     row = {"question": "2+2", "answer": "4", "completion": RIGHT, "pass_rate": 0.5}
     message = refusal(tmp_path, [row], TASK)
-    assert "fits several layouts (completions, solve-rates)" in message
-    assert "write which one: --layout completions" in message
+    assert "(completions, solve-rates)" in message and "--layout completions" in message
     assert imported(tmp_path, [row], TASK, layout="solve-rates").kind == "difficulty"
 
 
 def test_a_named_layout_has_to_fit(tmp_path: Path) -> None:
     row = {"question": "2+2", "answer": "4", "completion": RIGHT}
     message = refusal(tmp_path, [row], TASK, layout="dapo")
-    assert "is not in the layout verl, which needs prompt, reward_model" in message
-    assert "layout 'parquet' is unknown: write completions, solve-rates" in refusal(
-        tmp_path, [row], TASK, layout="parquet"
-    )
+    assert "prompt, reward_model" in message
+    message = refusal(tmp_path, [row], TASK, layout="parquet")
+    assert "'parquet'" in message and "completions, solve-rates" in message
     run = rllm_run(tmp_path / "run", [])
-    with pytest.raises(TaskError, match="not in the layout verl.*one object with items"):
+    with pytest.raises(TaskError, match="verl.* items"):
         import_probe(run, "verl", TASK)
 
 
 def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
     assert "holds no rows" in refusal(tmp_path, [], TASK)
     row = {"question": "2+2", "answer": None, "completion": RIGHT}
-    assert "every row was dropped. 1 row dropped: no answer (line 1)" in refusal(
-        tmp_path, [row], TASK
-    )
-    with pytest.raises(TaskError, match=r"holds no results.json, traces.jsonl, results.jsonl"):
-        import_probe(tmp_path, None, TASK)
-    with pytest.raises(TaskError, match="does not exist"):
-        import_probe(tmp_path / "no.jsonl", None, TASK)
+    assert "1 row dropped: no answer (line 1)" in refusal(tmp_path, [row], TASK)
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(TaskError, match="not of the form a list of rows"):
-        import_probe(tmp_path / "x.json", None, TASK)
+    for source, words in (
+        (tmp_path, "results.json, traces.jsonl, results.jsonl"),
+        (tmp_path / "no.jsonl", "no.jsonl"),
+        (tmp_path / "x.json", "x.json"),
+    ):
+        with pytest.raises(TaskError, match=words):
+            import_probe(source, None, TASK)
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "in.jsonl/out.parquet", "folder.parquet"])
 def test_an_import_goes_into_a_new_parquet_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.parquet").mkdir()
     file = written(tmp_path, [{"question": "2+2", "answer": "4", "completion": RIGHT}])
-    with pytest.raises(UserError, match="output .*(unknown file type|is a folder|is not a folder)"):
+    with pytest.raises(UserError, match="^output "):
         import_file(file, TASK, tmp_path / name)
 
 
@@ -87,12 +84,9 @@ def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path) -> 
     rows.append(rows[3] | {"question": "\n" * 64 + pool[3].question})
     probe = imported(tmp_path, rows, OBJECTS, pool=pool)
     assert probe.prompts == tuple(pool[:3])
-    dropped = "rows dropped: not in the task's training pool"
-    assert f"2 {dropped} (line 4, line 5)" in probe.notes
+    assert noted(probe, "^2 rows dropped: .*pool .line 4, line 5.")
     assert imported(tmp_path, rows, OBJECTS).prompts[0].tier == "all"
-    assert f"every row was dropped. {counted_label(1, dropped)}" in refusal(
-        tmp_path, rows[3:4], OBJECTS, pool=pool
-    )
+    assert "1 row dropped: " in refusal(tmp_path, rows[3:4], OBJECTS, pool=pool)
 
 
 @pytest.mark.parametrize("rated", [True, False], ids=["rates", "completions"])
@@ -106,7 +100,7 @@ def test_with_a_pool_test_questions_are_dropped_and_never_selected(
     sizes = ["--option", "train=20", "--option", "test=4"]
     arguments = ["import", str(file), "--task", "shuffled_objects", *sizes, "--out", str(out)]
     assert main([*arguments, "--pool"]) == 0
-    assert "4 rows dropped: not in the task's" in capsys.readouterr().out
+    assert "4 rows dropped: " in capsys.readouterr().out
     subset = pq.read_table(select(out, "hard", "20"))
     assert set(subset["prompt_id"].to_pylist()) == {prompt.prompt_id for prompt in train}
 
@@ -120,5 +114,4 @@ def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:
     ]
     probe = imported(tmp_path, rows, OBJECTS, pool=pool)
     assert outcomes(probe) == ["wrong"] * 3
-    (note,) = [note for note in probe.notes if "differ" in note]
-    assert note.startswith("1 answer differs from the pool's, which are kept (line 3")
+    assert noted(probe, "^1 answer differs .*line 3")

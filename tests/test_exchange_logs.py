@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from exchange_files import TASK, WRONG, outcomes
+from exchange_files import TASK, WRONG, noted, outcomes
 
 from orchestrator.cli.main import main
 from orchestrator.optional.exchange import import_probe, readers
@@ -23,10 +23,6 @@ from tasks.sources.files import ANSWERS, INSTRUCTIONS, SYSTEM, TURNS
 
 LOGS = Path(__file__).parent / "exchange_logs"
 LONG = "What is 5+5? Only the number counts. " + "Take your time. " * 8
-
-
-def noted(notes: tuple[str, ...], start: str) -> bool:
-    return any(note.startswith(start) for note in notes)
 
 
 def outcomes_by_question(probe: Any) -> dict[str, list[str]]:
@@ -49,12 +45,11 @@ def test_lm_eval_samples_are_read_once_for_all_filters() -> None:
         "What is 5+5?": ["unparsed", "unparsed"],
     }
     assert {p.answer for p in probe.prompts} == {"4", "7", "10"}
-    assert noted(probe.notes, "read once, not once per filter of lm-eval (strict-match, flexible")
-    assert noted(probe.notes, "3 questions are read without the evaluation's own prompt")
+    assert noted(probe, "strict-match, flexible") and noted(probe, "^3 questions ")
 
 
 def test_log_likelihoods_of_lm_eval_are_not_completions() -> None:
-    with pytest.raises(TaskError, match="log-likelihoods of choices, not completions"):
+    with pytest.raises(TaskError, match="lm_eval_choice.jsonl.*log-likelihoods"):
         import_probe(LOGS / "lm_eval_choice.jsonl", None, TASK)
 
 
@@ -70,7 +65,7 @@ def test_older_lm_eval_samples_and_their_scores_are_read(tmp_path: Path) -> None
     (tmp_path / "samples.jsonl").write_text(json.dumps(row))
     probe = import_probe(tmp_path / "samples.jsonl", None, TASK)
     assert probe.prompts[0].question == "Q: 2+2?\nA:" and outcomes(probe) == ["wrong"]
-    assert noted(probe.notes, "the source's grader and this marker agree on 0 of 1 (1 correct for")
+    assert noted(probe, r"agree on 0 of 1 \(1 ")
 
 
 # --- Inspect ---
@@ -86,8 +81,8 @@ def test_an_eval_file_of_inspect_is_read_without_inspect() -> None:
     }
     assert {p.answer for p in probe.prompts} == {"4", "6", "10"}
     # Inspect's own scorer does not read a box.
-    assert noted(probe.notes, "the source's grader and this marker agree on 4 of 6 (0 correct for")
-    assert noted(probe.notes, f"8 {SYSTEM}") and noted(probe.notes, f"2 {ANSWERS}")
+    assert noted(probe, r"agree on 4 of 6 \(0 ")
+    assert noted(probe, f"^8 {SYSTEM}") and noted(probe, f"^2 {ANSWERS}")
     assert probe.samples is not None and probe.samples["tokens"].null_count < 6
 
 
@@ -138,7 +133,7 @@ def test_errors_scores_attachments_and_choices_of_inspect_are_read(
     assert [p.question for p in probe.prompts] == ["2+2?", "3+3?"]
     assert probe.samples is not None
     assert probe.samples["tokens"].to_pylist() == [None, None, 7, None]
-    assert noted(probe.notes, "the source's grader and this marker agree on 1 of 2")
+    assert noted(probe, "agree on 1 of 2")
     worded = "Answer with a letter.\nWhich? A) 4 B) 5"
     choices = inspect_sample(
         input="Which?",
@@ -148,19 +143,19 @@ def test_errors_scores_attachments_and_choices_of_inspect_are_read(
     )
     probe = import_probe(log(tmp_path, choices), None, get_task("file", marker="letter"))
     assert probe.prompts[0].question == worded
-    assert noted(probe.notes, "1 question with choices is read as the solver worded them")
+    assert noted(probe, "^1 question with choices ")
 
 
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
         ([], "holds no samples"),
-        ([["x"]], "is not a sample of inspect_ai"),
-        ([{"input": "2+2?"}], "is not a sample of inspect_ai: it has no input and target"),
+        ([["x"]], "inspect_ai"),
+        ([{"input": "2+2?"}], "input and target"),
         (["{"], "samples/1_epoch_1.json: invalid JSON"),
         (["[" * 100_000], "nested too deep"),
-        ([json.dumps(inspect_sample(input="\ud800"))], "half of a surrogate pair"),
-        ([b"\xff{}"], "invalid start byte: write it as UTF-8 text"),
+        ([json.dumps(inspect_sample(input="\ud800"))], "surrogate"),
+        ([b"\xff{}"], "UTF-8"),
         ([inspect_sample(input={"a": 1})], "samples/1_epoch_1: the question is {'a': 1}"),
         ([inspect_sample(input=None)], "1 row dropped: no question (samples/1_epoch_1)"),
     ],
@@ -238,7 +233,7 @@ def test_a_member_that_unpacks_to_too_much_is_refused(
     zstandard_member(file, small, len(small))
     assert outcomes(import_probe(file, None, TASK)) == ["correct"]
     monkeypatch.setattr(readers, "TOTAL_LIMIT", 100)
-    with pytest.raises(TaskError, match="or all samples than"):
+    with pytest.raises(TaskError, match="all samples"):
         import_probe(file, None, TASK)
 
 
@@ -255,10 +250,9 @@ def test_rollouts_of_verl_are_read() -> None:
         "What is 1+1?": ["correct"],
         "Our\nuser names?": ["correct"],
     }
-    assert noted(probe.notes, f"3 {SYSTEM}") and noted(probe.notes, f"2 {INSTRUCTIONS}")
-    assert noted(probe.notes, "1 prompt is in no known chat template: the whole text is the")
-    assert noted(probe.notes, "the source's grader and this marker agree on 6 of 6")
-    assert noted(probe.notes, "verl does not record which answers were cut off")
+    assert noted(probe, f"^3 {SYSTEM}") and noted(probe, f"^2 {INSTRUCTIONS}")
+    assert noted(probe, "^1 prompt .*chat template") and noted(probe, "cut off")
+    assert noted(probe, "agree on 6 of 6")
 
 
 def test_rollouts_of_other_steps_turns_and_types_are_named(tmp_path: Path) -> None:
@@ -268,9 +262,8 @@ def test_rollouts_of_other_steps_turns_and_types_are_named(tmp_path: Path) -> No
     file.write_text("\n".join(json.dumps(row | {"step": step}) for step in (1, 2)))
     probe = import_probe(file, None, TASK)
     assert probe.prompts[0].question == "2+2?" and outcomes(probe) == ["correct"] * 2
-    assert noted(probe.notes, f"4 {TURNS}")
-    assert noted(probe.notes, "rollouts of 2 training steps: not samples of one model")
-    assert noted(probe.notes, "the source's grader and this marker agree on 0 of 2")
+    assert noted(probe, f"^4 {TURNS}") and noted(probe, "rollouts of 2 training steps")
+    assert noted(probe, "agree on 0 of 2")
     file.write_text("\n" + json.dumps(row | {"output": ["a"]}))
     with pytest.raises(TaskError, match=r"rollouts\.jsonl:2: output is \['a'\]: expected a text"):
         import_probe(file, None, TASK)

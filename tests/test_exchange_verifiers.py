@@ -8,6 +8,7 @@ from exchange_files import (
     TASK,
     WRONG,
     imported,
+    noted,
     outcomes,
     refusal,
     written,
@@ -86,7 +87,7 @@ def test_verifiers_traces_and_episodes_are_read(tmp_path: Path) -> None:
     assert outcomes(probe) == ["correct", "truncated", "truncated", "error", "wrong", "error"]
     assert probe.samples is not None
     assert probe.samples["tokens"].to_pylist() == [7, None, 7, 7, 7, None]
-    assert "1 row dropped: several agents answer in one episode (line 7)" in probe.notes
+    assert noted(probe, "1 row dropped: .*line 7")
 
 
 def test_early_traces_have_flat_tasks_and_no_sampled_flag(tmp_path: Path) -> None:
@@ -99,4 +100,4 @@ def test_early_traces_have_flat_tasks_and_no_sampled_flag(tmp_path: Path) -> Non
 def test_traces_without_an_answer_are_refused_with_the_fields_of_tasks(tmp_path: Path) -> None:
     row = trace(RIGHT, task={"type": "T", "data": {"prompt": "2+2", "gold": "4"}})
     message = refusal(tmp_path, [row], TASK)
-    assert "no task has the field answer; tasks have: gold, prompt" in message
+    assert "answer; tasks have: gold, prompt" in message

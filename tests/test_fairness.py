@@ -159,7 +159,7 @@ def test_a_budget_without_an_evaluation_is_an_error() -> None:
     curve = {"a": {0: 0.1, 1: 0.2, 2: 0.3}}
     assert truncate_at(curve, costs, 15)["a"] == (1, 0.2, 10.0)
     assert truncate_at(curve, costs)["a"] == (2, 0.3, 20.0)
-    with pytest.raises(ValueError, match="a was not evaluated within 5"):
+    with pytest.raises(ValueError, match="^a .* 5"):
         truncate_at({"a": {1: 0.2}}, costs, 5)
     third = {"a": np.cumsum([0.0, 0.1, 0.2]), "b": np.array([0.0, 0.15, 0.3])}
     assert third["a"][-1] > third["b"][-1]

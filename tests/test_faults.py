@@ -54,23 +54,13 @@ def log_of(sentence: str) -> str:
 
 
 def test_a_full_disk_is_named_and_resumable(tmp_path: Path) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device", "/data/part.parquet")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/part.parquet")
     remote = RayTaskError("draw", "Traceback: deep down", full)
     for error in (full, remote, remote.as_instanceof_cause()):
         text = fault_text(raised(error), Store(str(tmp_path)))
-        assert text.startswith("/data/part.parquet: no space left on the device (node ")
-        assert "free some, then rerun the same command to resume" in text
+        assert text.startswith("/data/part.parquet: ") and "free some" in text
         assert "Traceback" in log_of(text)
         assert text.count("\n") == 0
-
-
-def test_the_error_within_a_traceback_of_tune_is_named(tmp_path: Path) -> None:
-    trace = "Traceback (most recent call last):\n  File x\n"
-    full = RuntimeError(f"{trace}OSError: [Errno 28] No space left on device: '/data/x.json'")
-    text = fault_text(raised(full), Store(str(tmp_path)))
-    assert text.startswith("/data/x.json: no space left on the device (node ")
-    text = fault_text(raised(RuntimeError(f"{trace}KeyError: 'x'")), Store(str(tmp_path)))
-    assert text.startswith("unexpected error: KeyError: 'x' (node ")
 
 
 def test_an_unexpected_error_keeps_its_traceback_in_a_log_without_secrets(
@@ -101,33 +91,35 @@ def test_the_log_is_in_the_storage_or_else_in_tmpdir_for_its_owner_alone(
     assert text.endswith(f"resume (traceback: {tmp_path}/runs/logs/{name})")
     assert log_of(text) == trace and len([*temporary.iterdir()]) == 2
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    assert fault_text(error).endswith(" (no traceback: its log could not be written)")
+    assert "no traceback" in fault_text(error)
 
 
 @pytest.mark.parametrize(
-    ("number", "files", "start"),
+    ("number", "files", "start", "remedy"),
     [
-        (errno.EACCES, ["/data/x"], "/data/x: Permission denied (node HOST): correct this, then "),
-        (errno.EIO, [], "Input/output error (node HOST): correct this, then rerun "),
-        (
-            errno.EMFILE,
-            ["/x"],
-            "/x: Too many open files (node HOST): raise the limit of ",
-        ),
-        (errno.ENOMEM, [], "Cannot allocate memory (node HOST): free memory, or raise the limits "),
-        (errno.EDQUOT, ["/x"], "/x: no space left on the device (node HOST): free some, then "),
-        (errno.EISDIR, [".x.tmp", None, "/x"], "/x: Is a directory (node HOST): correct this, "),
+        (errno.EACCES, ["/data/x"], "/data/x: Permission denied (node HOST): ", "correct this"),
+        (errno.EIO, [], "Input/output error (node HOST): ", "correct this"),
+        (errno.EMFILE, ["/x"], "/x: ", "ulimit -n"),
+        (errno.ENOMEM, [], "Cannot allocate memory (node HOST): ", "ulimit -v"),
+        (errno.EDQUOT, ["/x"], "/x: ", "free some"),
+        (errno.EISDIR, [".x.tmp", None, "/x"], "/x: Is a directory (node HOST): ", "correct this"),
     ],
 )
 def test_an_error_of_the_system_names_file_and_node(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, files: list[Any], start: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    number: int,
+    files: list[Any],
+    start: str,
+    remedy: str,
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "HOST")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     error = OSError(number, os.strerror(number), *files)
     in_tune = RuntimeError(f"Traceback:\nOSError: {error}")
     for each in (error, in_tune):
-        assert fault_text(raised(each)).startswith(start)
+        text = fault_text(raised(each))
+        assert text.startswith(start) and remedy in text and "(node HOST)" in text
 
 
 def test_an_error_without_a_file_says_what_its_library_says(tmp_path: Path) -> None:
@@ -183,6 +175,8 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error",
     [
+        ObjectStoreFullError("x"),
+        OutOfDiskError("x"),
         MemoryError(),
         RuntimeError("can't start new thread"),
         ImportError("libscipy_openblas.so: failed to map segment from shared object"),
@@ -191,11 +185,11 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
         WorkerCrashedError(),
     ],
 )
-def test_too_little_memory_is_no_bug_to_report(tmp_path: Path, error: Exception) -> None:
+def test_too_little_memory_or_disk_is_no_bug_to_report(tmp_path: Path, error: Exception) -> None:
     text = fault_text(raised(error), Store(str(tmp_path)))
-    assert ": free memory, or raise the limits of ulimit -v and ulimit -u, then rerun" in text
-    assert "report" not in text
-    assert text.startswith("a Ray worker died (") == ("died unexpectedly" in str(error))
+    on_disk = isinstance(error, (ObjectStoreFullError, OutOfDiskError))
+    assert ("TMPDIR" if on_disk else "ulimit -v") in text and "report" not in text
+    assert ("Ray worker" in text) == ("died unexpectedly" in str(error))
 
 
 @pytest.mark.parametrize("kind", [OutOfMemoryError, RuntimeError])
@@ -203,12 +197,12 @@ def test_a_worker_that_ray_ends_for_its_memory_says_how_much_was_used(
     tmp_path: Path, kind: type[Exception]
 ) -> None:
     """Tune wraps the error of Ray in one of its own."""
-    used = "node 10.0.0.7 runs out of memory (5.86GB of 23.54GB are used)"
     error = kind(f"Caught unexpected exception: {LOW_MEMORY}")
     text = fault_text(raised(error), Store(str(tmp_path)))
-    assert text.startswith(f"{used} (node ") and ": free memory, or " in text
+    assert text.startswith("node 10.0.0.7 ") and "(5.86GB of 23.54GB" in text
+    assert "ulimit -v" in text
     line = remote_fault(f"ray.exceptions.OutOfMemoryError: {LOW_MEMORY}", Store(str(tmp_path)))
-    assert line.startswith(f"its process was ended, because {used} (traceback: ")
+    assert "node 10.0.0.7 " in line and "(5.86GB of 23.54GB" in line and log_of(line)
     assert low_memory(ACTOR_DIED) == ""
 
 
@@ -225,12 +219,6 @@ def test_tune_tries_a_trial_again_that_ray_ends_for_its_memory() -> None:
     assert isinstance(passed[0], RayActorError) and str(passed[0]) == LOW_MEMORY
 
 
-@pytest.mark.parametrize("error", [ObjectStoreFullError("x"), OutOfDiskError("x")])
-def test_a_full_object_store_is_no_bug_to_report(tmp_path: Path, error: Exception) -> None:
-    text = fault_text(raised(error), Store(str(tmp_path)))
-    assert text.startswith("Ray's object store is full") and "free some space" in text
-
-
 def test_of_rays_own_errors_one_line_is_printed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -245,7 +233,7 @@ def test_of_rays_own_errors_one_line_is_printed(
         worker.print_to_stdstream({"lines": [text], "pid": "raylet"}, False)
     assert printed == [["OSError: full"], ["one", "two"]]
     [message] = caplog.messages
-    assert message.startswith("node 10.0.0.7 runs out of memory (5.86GB of 23.54GB are used); ")
+    assert message.startswith("node 10.0.0.7 ") and "(5.86GB of 23.54GB" in message
 
 
 def test_the_error_of_a_workers_first_call_is_told_from_a_dead_worker(tmp_path: Path) -> None:
@@ -269,17 +257,15 @@ def test_the_first_error_of_a_chain_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_of_a_trial_is_said_without_a_place_that_is_unknown(tmp_path: Path) -> None:
-    text = remote_fault("Trace\nOSError: No space left on device", Store(str(tmp_path)))
-    assert text.startswith("OSError: No space left on device: free space (traceback: ")
-    assert text.endswith(".log)")
+    error = f"OSError: {os.strerror(errno.ENOSPC)}"
+    text = remote_fault(f"Trace\n{error}", Store(str(tmp_path)))
+    assert text.startswith(f"{error}: free space (traceback: ") and text.endswith(".log)")
 
 
 def test_a_retried_trial_gives_one_line_with_its_process_and_log(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     line = remote_fault(ACTOR_DIED, store)
-    assert line.startswith(
-        "its process died (killed, or out of memory) (node 127.0.0.1, process 47"
-    )
+    assert "(node 127.0.0.1, process 4711, " in line
     assert log_of(line) == ACTOR_DIED and f"traceback: {tmp_path}/logs/" in line
     trace = "ray::ImplicitFunc.train() (pid=12, ip=10.0.0.7)\n  File x\nRuntimeError: short of it"
     assert remote_fault(trace, store).startswith("RuntimeError: short of it (node 10.0.0.7, proc")

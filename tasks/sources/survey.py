@@ -330,7 +330,7 @@ def choose_columns(
 def check_column(columns: Mapping[str, Column], name: str | None) -> None:
     """Raise TaskError for a name that is not that of a column with texts or numbers."""
     if name is not None and name not in columns:
-        raise TaskError(f"there is no column {name!r:.60}: the file has {_listed(columns)}")
+        raise TaskError(f"there is no column {name!r:.60}: write one of {_listed(columns)}")
     if name is not None and not (columns[name].questions or columns[name].answers):
         raise TaskError(f"column {name!r:.60} holds neither texts nor numbers: name another one")
 
