@@ -410,7 +410,10 @@ def test_a_disk_without_space_is_noticed_before_the_download(
     assert not hub.bodies("model.safetensors")
 
 
-def test_a_disk_that_fills_up_is_named(tmp_path: Path, hub: Hub, decile: Decile) -> None:
+def test_a_disk_that_fills_up_is_named(
+    tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # which the limit would cut
     file = experiments(tmp_path, hub)
     large(hub, 1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

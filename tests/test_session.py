@@ -182,7 +182,9 @@ def test_a_process_of_ray_that_dies_at_the_start_is_named_with_its_cause(
     other.mkdir(parents=True)
     (other / "raylet.err").write_text(f"{TIMED_OUT}\n")
     small_files = ("prlimit", "--fsize=10000:10000")
-    process = hostile_start(tmp_path, *small_files, RAY_TMPDIR=str(short_folder))
+    # Python would cut the bytecode that it keeps of libraries, too, and not notice (gh-126606).
+    no_bytecode = {"PYTHONDONTWRITEBYTECODE": "1"}
+    process = hostile_start(tmp_path, *small_files, RAY_TMPDIR=str(short_folder), **no_bytecode)
     assert process.returncode == 1, process.stdout + process.stderr
     [line] = process.stderr.splitlines()
     assert "the GCS server (process " in line and "signal 25: " in line and "ulimit -f" in line

@@ -296,7 +296,7 @@ from orchestrator.tracking.client import connect
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 connect("sqlite:///{file}")
 """
-    full = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120)
+    full = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, timeout=120)
     assert full.returncode == 1, full.stderr
     assert file.stat().st_size == 0
     assert connect(f"sqlite:///{file}").search_experiments()
