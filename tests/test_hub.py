@@ -9,6 +9,7 @@ import runpy
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -413,7 +414,7 @@ def test_a_disk_without_space_is_noticed_before_the_download(
 def test_a_disk_that_fills_up_is_named(
     tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # which the limit would cut
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the limit would cut it
     file = experiments(tmp_path, hub)
     large(hub, 1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
