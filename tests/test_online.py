@@ -304,7 +304,7 @@ def test_groups_that_fill_a_batch_have_no_gradient(
     answers = [LIVE] + ["wrong"] * 11
     settings = {"beta": 0.1, "loss_type": loss, "per_device_train_batch_size": 2 * GROUP}
     trainer, record = trainer_of(tmp_path, dynamic, answers, **settings)
-    trainer.chooser.policy.max_draws = 6
+    trainer.chooser.policy.rule.max_draws = 6
     trained = [p for p in trainer.model.parameters() if p.requires_grad]
     torch.manual_seed(1)
     for weight in trained:

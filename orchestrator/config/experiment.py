@@ -355,8 +355,7 @@ class Experiment(Settings):
             blocks |= {key: getattr(variant, block) for block, key in keys.items()}
             variants.append(Variant(axes, variant))
         experiment = handler(with_values(value, variants[0].axes) | {"grid": grid})
-        experiment._variants = tuple(variants)
-        return experiment
+        return experiment.with_variants(variants)
 
     @classmethod
     def _raise_at_axis(
@@ -500,6 +499,11 @@ class Experiment(Settings):
                 "refresh",
                 "every",
             )
+        return self
+
+    def with_variants(self, variants: Sequence["Variant"]) -> Self:
+        """Set what `variants` returns."""
+        self._variants = tuple(variants)
         return self
 
     @property

@@ -138,7 +138,8 @@ def _revision(hub: str) -> str:
     try:
         commit = HfApi().model_info(hub, timeout=_TIMEOUT).sha
     except Exception as error:  # the hub's client raises many types
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        words = re.sub(r"\[Errno -?\d+\] ", "", " ".join(str(error).split()))
+        reason = words[:120] or type(error).__name__
         raise UserError(
             f"model {hub}: its commit cannot be looked up ({reason}): write "
             f"{hub}@COMMIT, with the 40 hex digits of the commit on the Hub"
