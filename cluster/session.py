@@ -44,6 +44,7 @@ LOCAL_ENVIRONMENT = {
     # A busy machine needs longer than Ray's 30 seconds.
     "RAY_agent_register_timeout_ms": "300000",
     "RAY_gcs_server_port_wait_time_s": "60",
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",  # 5 by default: "Failed to connect to GCS"
 }
 # Measured: a trial of the embedded model takes 3.7 GiB of addresses, a session 20 to 35 MB of logs
 # in 100 files, and a local Ray 135 threads and 40 to 80 open files a process.
