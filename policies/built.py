@@ -36,10 +36,15 @@ class Built:
     rule: Any
     kind: ClassVar[str] = "policy"
 
+    def declared(self, attribute: str, default: Any) -> Any:
+        """An attribute of the rule, which a user's own may compute, or lack."""
+        with self.errors():
+            return getattr(self.rule, attribute, default)
+
     @property
     def needs(self) -> Needs:
         """What of the probe it uses; `all` if it does not declare it."""
-        return cast(Needs, getattr(self.rule, "needs", "all"))
+        return cast(Needs, self.declared("needs", "all"))
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn what a user's code raises into a PolicyError with the place.
@@ -50,7 +55,7 @@ class Built:
 
     def change_towards(self, end: End) -> str:
         """What to change in its options for prompts nearer to this end; empty: its name."""
-        return str(getattr(self.rule, "easier" if end == "easy" else "harder", ""))
+        return str(self.declared("easier" if end == "easy" else "harder", ""))
 
 
 class BuiltPolicy(Built):
@@ -64,7 +69,7 @@ class BuiltPolicy(Built):
     @property
     def whole(self) -> bool:
         """Whether it selects every eligible row, whatever the size."""
-        return bool(getattr(self.rule, "whole", False))
+        return bool(self.declared("whole", False))
 
     @property
     def at_random(self) -> bool:
@@ -74,12 +79,12 @@ class BuiltPolicy(Built):
     @property
     def reads_answers(self) -> bool:
         """Whether it uses the column `suspected`, for which the samples' answers are read."""
-        return bool(getattr(self.rule, "reads_answers", False))
+        return bool(self.declared("reads_answers", False))
 
     @property
     def reads_questions(self) -> bool:
         """Whether it uses the column `question`, the prompts' texts."""
-        return bool(getattr(self.rule, "reads_questions", False))
+        return bool(self.declared("reads_questions", False))
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
         """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
@@ -91,7 +96,7 @@ class BuiltPolicy(Built):
 
     def eligible(self, difficulty: pa.Table) -> Bools:
         """One boolean per row: whether it may be selected. By default, every row."""
-        eligible = getattr(self.rule, "eligible", None)
+        eligible = self.declared("eligible", None)
         if eligible is None:
             return np.ones(difficulty.num_rows, dtype=bool)
         with self.errors():
@@ -111,7 +116,7 @@ class BuiltPolicy(Built):
 
     def ties(self, difficulty: pa.Table, chosen: Rows) -> Ties | None:
         """The ties at the cutoff; None for policies without scores and for `random`."""
-        ties = getattr(self.rule, "ties", None)
+        ties = self.declared("ties", None)
         if ties is None:
             return None
         with self.errors():
@@ -124,17 +129,17 @@ class BuiltOnlinePolicy(Built):
     @property
     def discards(self) -> bool:
         """Whether it may discard groups that were drawn."""
-        return callable(getattr(self.rule, "keep", None))
+        return callable(self.declared("keep", None))
 
     @property
     def max_draws(self) -> int:
         """How many times the prompts of an update are drawn at most."""
-        return int(getattr(self.rule, "max_draws", MAX_DRAWS)) if self.discards else 1
+        return int(self.declared("max_draws", MAX_DRAWS)) if self.discards else 1
 
     @property
     def at_once(self) -> int:
         """How many times the prompts that an update lacks are drawn at once."""
-        return int(getattr(self.rule, "at_once", 1)) if self.discards else 1
+        return int(self.declared("at_once", 1)) if self.discards else 1
 
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None
@@ -157,7 +162,7 @@ class BuiltOnlinePolicy(Built):
     def change_towards(self, end: End) -> str:
         """As above; by default, to choose from a subset nearer to this end."""
         attribute = "easier" if end == "easy" else "harder"
-        return str(getattr(self.rule, attribute, getattr(OnlinePolicy, attribute)))
+        return str(self.declared(attribute, getattr(OnlinePolicy, attribute)))
 
 
 class BuiltAllocation(Built):
@@ -168,7 +173,7 @@ class BuiltAllocation(Built):
     @property
     def discards(self) -> bool:
         """Whether some of the completions drawn may not be trained on."""
-        return callable(getattr(self.rule, "keep", None))
+        return callable(self.declared("keep", None))
 
     @property
     def times(self) -> int:

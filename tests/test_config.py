@@ -542,6 +542,12 @@ def test_an_option_on_the_command_line_is_read_like_the_file(text: str) -> None:
     assert named_values([f"low={text}", "levels=1-3"]) == {"low": 0.1, "levels": "1-3"}
 
 
+def test_an_option_that_is_no_utf_8_is_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        named_values(["low=0.1", "name=a\udcffb"])
+    assert "--option name: " in str(caught.value) and "U+DCFF" in str(caught.value)
+
+
 def test_text_that_only_looks_like_a_number_or_a_merge_stays_text(tmp_path: Path) -> None:
     for word in ("1e", "e4", "1e-", "1e4x", "<<", "9" * (MAX_DIGITS + 1)):
         file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"about: {word}"))

@@ -1,6 +1,7 @@
 """Estimated seconds: what they depend on, how they are calibrated, what TRL's settings mean."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 from factories import finished_cell, result_json, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
+from remedies import problems
 
+from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.experiment import Resources
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
-from orchestrator.cost.memory import SHAPES
+from orchestrator.cost.memory import SHAPES, training_load, training_memory
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import (
     BANDWIDTH_UTILISATION,
@@ -51,9 +54,11 @@ from orchestrator.cost.throughput import (
 from orchestrator.difficulty.estimates import START, live_chance
 from orchestrator.pipeline.estimate import estimate_costs, live_share, probe_labels
 from orchestrator.pipeline.run import Run
+from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.result import Result
 from orchestrator.probing.outcomes import NONE
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
@@ -336,6 +341,24 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
     estimates = estimate_costs(Run.of(other, store, {"CPU": 2.0}), other.cells)
     assert estimates.speeds["stub"].source.startswith("measured on 1 finished cell")
     assert estimates.cells[other.cells[0].cell_id].training > 12.5
+
+
+@pytest.mark.parametrize("setting", [each.name for each in fields(GrpoSettings)])
+def test_no_value_of_a_setting_breaks_a_plan(tmp_path: Path, setting: str) -> None:
+    """It is refused, or planned with, on a CPU and on GPUs."""
+    refusals = []
+    for number, value in enumerate((None, True, "x", [], {}, -1, 0, 1, 2.5)):
+        try:
+            plan = small_plan(tmp_path / str(number), grpo={setting: value})
+        except UserError as error:
+            refusals.append(error)
+            continue
+        run = Run.of(plan, Store(str(tmp_path / "runs")))
+        for cluster in ({"CPU": 1.0}, {"CPU": 16.0, "GPU": 1.0}):
+            assert plan_summary(run, Site(cluster)).text()
+        load = training_load(plan.cells[0], 100)
+        assert training_memory(SHAPES["Qwen/Qwen3-4B"], load).peak > 0
+    assert all(error.code and problems(str(error)) == [] for error in refusals)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

@@ -1,6 +1,7 @@
 """A task, a policy or an engine of a user's own that fails is one line with its name and place."""
 
 import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from orchestrator.sampling.base import (
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.subsets import SubsetRequest, narrowest, select
 from policies import (
+    BuiltAllocation,
     BuiltOnlinePolicy,
     BuiltPolicy,
     History,
@@ -39,6 +41,7 @@ from policies import (
     get_online_policy,
     get_policy,
 )
+from policies.built import Built
 from policies.discarding import Dynamic
 from policies.pass_rate import Band, Easy, Hard
 from tasks import TaskError, find_task, get_task
@@ -149,6 +152,27 @@ def test_a_policy_that_fails_in_an_adaptive_probe_is_named(mine: Path) -> None:
     counts = count_outcomes({}, ["a", "b"], frozenset())
     with pytest.raises(PolicyError, match=rf"policy 'Narrow' raised .*:{line('nonsense')}\)$"):
         undecided_rows([target], counts, ["", ""], 4)
+
+
+class Computes:
+    """A policy whose attributes are all computed, which fails."""
+
+    def __call__(self, *_: Any) -> None:
+        raise AssertionError("not called here")
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize("kind", [BuiltPolicy, BuiltOnlinePolicy, BuiltAllocation])
+def test_what_a_policy_declares_may_fail(kind: type[Built]) -> None:
+    built = kind("mine", Computes())
+    every = {name for name, _ in inspect.getmembers(kind, lambda each: isinstance(each, property))}
+    for name in every - {"scored"}:  # which reads no attribute
+        with pytest.raises(PolicyError, match="'mine' raised KeyError"):
+            getattr(built, name)
+    with pytest.raises(PolicyError, match="'mine' raised KeyError"):
+        built.change_towards("easy")
 
 
 def test_a_bug_of_a_policy_of_ours_keeps_its_traceback(mine: Path) -> None:

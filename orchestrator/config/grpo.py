@@ -33,7 +33,7 @@ class GrpoSettings:
     multi_objective_aggregation: str = "sum_then_normalize"
     gradient_checkpointing: bool | None = None
     """None: on GPUs, see `training.trainer.grpo_config`."""
-    optim: str = "adamw_torch_fused"
+    optim: str | None = "adamw_torch_fused"
     use_vllm: bool = False
 
     @classmethod

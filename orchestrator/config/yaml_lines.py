@@ -167,6 +167,8 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
 
 def parsed(text: str) -> tuple[Any, dict[YamlPath, int]]:
     """The content of a text and its lines, as `load` reads them. Raises yaml.YAMLError."""
+    if half := re.search("[\ud800-\udfff]", text):  # of a command line that is not UTF-8
+        raise yaml.reader.ReaderError("", half.start(), ord(half[0]), "utf-8", "half a character")
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):  # without recursion
         depth += isinstance(event, yaml.CollectionStartEvent)

@@ -186,7 +186,7 @@ def training_load(cell: Cell, prompt: int) -> TrainingLoad:
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
         recompute=grpo.gradient_checkpointing is not False,
-        optim=grpo.optim,
+        optim=grpo.optim or "",
         workers=cell.resources.workers,
         in_one_batch=bool(cell.why_trl_draws),
     )

@@ -179,7 +179,7 @@ class Cell(Spec):
     @property
     def treatment_settings(self) -> dict[str, Any]:
         """The treatment by the names of the experiment file, for people; also in MLflow."""
-        names = {"rollouts_by": "rollouts", "workers": "resources.workers"}
+        names = {"rollouts_by": "rollouts"}
         return {names.get(name, name): value for name, value in self.treatment.items()}
 
     @property

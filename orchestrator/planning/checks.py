@@ -49,11 +49,13 @@ def _why_empty(pool: Pool) -> str:
 def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
     capacities = _known_capacities(resolved.policies, pool.train)
+    parts = [entry.parts for entry in resolved.policies.values()]
+    chosen = any(online and not rule.build().whole for rule, online in parts)
     for axes, variant in experiment.variants:
         with below("datasets", pool.dataset.name, axes=axes):
             _check_episodes(variant, resolved, pool)
         with below("experiments", name, axes=axes):
-            _check_budget(variant, resolved, len(pool.train))
+            _check_budget(variant, len(pool.train), chosen=chosen)
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
 
@@ -83,11 +85,11 @@ def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> N
         raise Problem("episodes-need-decoder", message)
 
 
-def _check_budget(experiment: Experiment, resolved: Resolved, total: int) -> None:
+def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
     """The budget fits a pool of `total` prompts.
 
-    No prompt is repeated where an online policy chooses from a subset of this size, or where an
-    allocation divides an update's rollouts among its prompts.
+    No prompt is repeated where an online policy chooses from a subset of this size (`chosen`), or
+    where an allocation divides an update's rollouts among its prompts.
     """
     size = experiment.subset_size(total)
     if not 0 < size <= total:
@@ -97,8 +99,6 @@ def _check_budget(experiment: Experiment, resolved: Resolved, total: int) -> Non
             f"write a share up to 1.0 or a count up to {total}",
             "budget",
         )
-    parts = [entry.parts for entry in resolved.policies.values()]
-    chosen = any(online and not rule.build().whole for rule, online in parts)
     divided = experiment.allocation_entry is not None
     repeats = isinstance(experiment.budget, int) and not (chosen or divided)
     if problem := experiment.batch.problem(size, repeats=repeats):
@@ -143,9 +143,8 @@ def _check_capacities(
 
 def _check_rewards(experiment: Experiment, pool: Pool) -> None:
     """The prompts have the columns that reward functions need."""
-    first = pool.train[:1]
-    columns = json.loads(first[0].info or "{}") if len(first) else {}
     for function in experiment.reward_functions:
+        columns = json.loads(pool.train[0].info or "{}")  # check_pool: there is one
         try:
             reward_function(function).check_columns(
                 (*columns, pool.task.answer_name), f"dataset {pool.dataset.name}"

@@ -1,5 +1,6 @@
 """Names the place where a user's own code failed, so that their error is one line."""
 
+import inspect
 import os
 import sysconfig
 import threading
@@ -47,7 +48,8 @@ def describe(error: BaseException) -> str:
 def is_own(plugin: Any) -> bool:
     """Whether a class, a function (with options bound) or an object's class is Decile's own."""
     plugin = plugin.func if isinstance(plugin, partial) else plugin
-    plugin = plugin if hasattr(plugin, "__qualname__") else type(plugin)
+    if not (inspect.isclass(plugin) or inspect.isroutine(plugin)):
+        plugin = type(plugin)  # an object may compute any attribute, and fail
     return str(plugin.__module__).partition(".")[0] in PACKAGES
 
 

@@ -234,8 +234,8 @@ def hub_error(repository: Repository, error: Exception) -> TaskError:
         RevisionNotFoundError,
     )
 
-    told = isinstance(error, LocalEntryNotFoundError | DryRunError)
-    if told and isinstance(error.__cause__, Exception):
+    is_wrapped = isinstance(error, LocalEntryNotFoundError | DryRunError)
+    if is_wrapped and isinstance(error.__cause__, Exception):
         error = error.__cause__
     kind = {"model": "model", "dataset": "data set"}[repository.kind]
     token = "set HF_TOKEN to a token that may read it"  # noqa: S105 (no token)
