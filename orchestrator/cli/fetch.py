@@ -43,15 +43,15 @@ def fetch(arguments: argparse.Namespace) -> int:
     """Download and check the files of every repository, then load the data sets."""
     loaded = load_config(arguments.file)
     name = loaded.only_experiment(arguments.experiment)
+    tasks: dict[str, Task] = {}
     with loaded.located():
         resolved = resolve(loaded.config, loaded.experiment(name))
-    tasks: dict[str, Task] = {}
-    for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
-        try:
-            tasks[dataset_name] = dataset.build()  # reads no data yet
-        except TaskError as error:
-            problem = Problem("invalid-dataset", str(error), "datasets", dataset_name)
-            raise loaded.error(problem) from error
+        for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
+            try:
+                tasks[dataset_name] = dataset.build()  # reads no data yet
+            except TaskError as error:
+                path = ("datasets", dataset_name)
+                raise Problem("invalid-dataset", str(error), *path) from error
     users = repositories(resolved.models.values(), tasks)
     folder = cache_folder()
     try:
