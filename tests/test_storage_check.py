@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from damaged_store import example
 from factories import cell_record, finished_cell, finished_sweep, small_plan
 
 from orchestrator.cli.main import main
@@ -41,6 +42,18 @@ def test_files_without_a_proof_are_unsound(tmp_path: Path) -> None:
     assert {each.path for each in result.unsound} == {str(f.relative_to(store.root)) for f in files}
     assert result.unverified == [notes]
     assert [cell_state(store, c) for c in plan.cells] == [CellState.RUNNING] * 2
+
+
+def test_what_a_kill_before_a_manifest_leaves_is_not_damaged(tmp_path: Path) -> None:
+    """Whatever manifest was about to be written: of a cell, a checkpoint, an adapter."""
+    store = example(tmp_path).store
+    manifests = [name for name in store.sizes() if name.endswith(("/result.json", "/decile.json"))]
+    assert len({Path(name).parts[2] for name in manifests}) >= 3
+    for name in manifests:
+        content = Path(store.path(name)).read_bytes()
+        store.delete(name)
+        assert audit(store, lambda *_: None).unsound == [], name
+        Path(store.path(name)).write_bytes(content)
 
 
 def test_doctor_names_unsound_files_and_sets_them_aside_without_deleting_any(

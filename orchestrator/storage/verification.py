@@ -17,7 +17,8 @@ from orchestrator.storage.proof import FileProof, Unsound, open_table, stream_pr
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
 from orchestrator.storage.store import NOT_UTF8, SET_ASIDE, Store, local_entries
 
-_PROVABLE = re.compile(r"\.(json|parquet)$|README\.md$")
+# What holds a proof of its own; the settings of an adapter are written by PEFT.
+_PROVABLE = re.compile(r"(?<!adapter_config)\.(json|parquet)$|README\.md$")
 _SCHEMAS = (
     (r"subsets/", SUBSET),
     (r"probes/\w+/marks-", MARKED),
