@@ -24,14 +24,7 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.schema import Config
 from orchestrator.cost.memory import SHAPES
-from orchestrator.cost.schedule import (
-    Capacity,
-    Job,
-    device_seconds,
-    make_blocks,
-    makespan,
-    pack,
-)
+from orchestrator.cost.schedule import Capacity, Job, device_seconds, make_blocks, makespan, pack
 from orchestrator.cost.throughput import (
     DEVICES,
     Device,

@@ -10,14 +10,7 @@ from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own
 from policies.allocation import Allocation, SizeRule
 from policies.base import Policy, PolicyError, Requiring, check_count
-from policies.online import (
-    MAX_DRAWS,
-    WHOLE_POOL,
-    OnlinePolicy,
-    Parts,
-    is_online,
-    static_part,
-)
+from policies.online import MAX_DRAWS, WHOLE_POOL, OnlinePolicy, Parts, is_online, static_part
 
 
 def settled_options(

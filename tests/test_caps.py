@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.cost.caps import (
-    CellQueue,
-    Usage,
-    UsageMeter,
-    exceeded_cap,
-    make_queue,
-)
+from orchestrator.cost.caps import CellQueue, Usage, UsageMeter, exceeded_cap, make_queue
 from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost

@@ -22,10 +22,7 @@ from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan, tiers_of
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
-from orchestrator.report.claim_verdicts import (
-    ClaimResult,
-    claim_results,
-)
+from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
 from orchestrator.report.published import published_text
 from orchestrator.report.render import page_html, verdict_text

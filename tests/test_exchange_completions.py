@@ -7,17 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from exchange_files import (
-    RIGHT,
-    TASK,
-    WRONG,
-    imported,
-    noted,
-    outcomes,
-    refusal,
-    select,
-    written,
-)
+from exchange_files import RIGHT, TASK, WRONG, imported, noted, outcomes, refusal, select, written
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM

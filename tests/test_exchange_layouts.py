@@ -18,11 +18,7 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import (
-    IMPORTS,
-    import_file,
-    import_probe,
-)
+from orchestrator.optional.exchange import IMPORTS, import_file, import_probe
 from orchestrator.storage.errors import UserError
 from tasks import TaskError
 

@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from exchange_files import (
-    TASK,
-    imported,
-    noted,
-    rates,
-    refusal,
-    select,
-    written,
-)
+from exchange_files import TASK, imported, noted, rates, refusal, select, written
 from hypothesis import example, given
 from hypothesis import strategies as st
 

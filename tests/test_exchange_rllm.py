@@ -5,21 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange_files import (
-    OBJECTS,
-    RIGHT,
-    TASK,
-    WRONG,
-    noted,
-    outcomes,
-    rllm_run,
-)
+from exchange_files import OBJECTS, RIGHT, TASK, WRONG, noted, outcomes, rllm_run
 
-from orchestrator.optional.exchange import (
-    import_probe,
-    prompts_of,
-    write_import,
-)
+from orchestrator.optional.exchange import import_probe, prompts_of, write_import
 from tasks import TaskError
 
 

@@ -10,25 +10,12 @@ import pyarrow as pa
 import pytest
 from factories import cell_record, finished_cell, small_plan
 from s3_server import bucket, s3_server
-from sweeps import (
-    evaluations,
-    experiments,
-    groups,
-    plan_of,
-    run,
-    start,
-    store_of,
-    wait_for,
-)
+from sweeps import evaluations, experiments, groups, plan_of, run, start, store_of, wait_for
 
 from benchmarks.local_cluster import kill_all
 from orchestrator.pipeline.audit import audit, set_aside
 from orchestrator.planning.cells import ProbeSpec
-from orchestrator.probing.probe_folder import (
-    ProbeFolder,
-    parts,
-    write_part,
-)
+from orchestrator.probing.probe_folder import ProbeFolder, parts, write_part
 from orchestrator.report.rows import read_rows
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import LOG, SAMPLES

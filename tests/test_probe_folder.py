@@ -15,11 +15,7 @@ from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
 from orchestrator.probing import probe_folder
 from orchestrator.probing.outcomes import MissingSamples
-from orchestrator.probing.probe_folder import (
-    ProbeFolder,
-    parts,
-    write_part,
-)
+from orchestrator.probing.probe_folder import ProbeFolder, parts, write_part
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store

@@ -22,11 +22,7 @@ from orchestrator.report.compare import (
 from orchestrator.report.content import Paragraph, svg_of
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, page, tables
-from orchestrator.report.sections.verdicts import (
-    family_verdict,
-    match_text,
-    mismatch_text,
-)
+from orchestrator.report.sections.verdicts import family_verdict, match_text, mismatch_text
 from orchestrator.stats.inference import holm, mean_effect, variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")

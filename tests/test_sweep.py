@@ -10,16 +10,7 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from remedies import refused
-from sweeps import (
-    NAME,
-    evaluations,
-    experiments,
-    groups,
-    plan_of,
-    probed,
-    run,
-    store_of,
-)
+from sweeps import NAME, evaluations, experiments, groups, plan_of, probed, run, store_of
 
 from benchmarks.local_cluster import ROOT
 from orchestrator.cli.main import main

@@ -42,12 +42,7 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError
 from tasks.marking.marks import Marker
-from tasks.sources.survey import (
-    FileSurvey,
-    check_column,
-    choose_columns,
-    columns_of,
-)
+from tasks.sources.survey import FileSurvey, check_column, choose_columns, columns_of
 
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8

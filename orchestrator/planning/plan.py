@@ -24,13 +24,7 @@ from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem, below
-from orchestrator.planning.cells import (
-    Cell,
-    ExtraEval,
-    ProbeSpec,
-    cells_of,
-    needed_samples,
-)
+from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
 from orchestrator.planning.resolve import Resolved, resolve

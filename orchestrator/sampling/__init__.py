@@ -8,13 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from orchestrator.plugins.registry import Registry
-from orchestrator.sampling.base import (
-    Completion,
-    Request,
-    Sampler,
-    SamplingSettings,
-    engine_errors,
-)
+from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, engine_errors
 from orchestrator.sampling.model import ModelSource
 
 ENGINES = {

@@ -31,13 +31,7 @@ from orchestrator.sampling.base import (
     TokenSampler,
     cut_at_stop,
 )
-from orchestrator.sampling.batches import (
-    PROMPT_TOKENS,
-    READ_TOKENS,
-    SHRINK_BELOW,
-    BatchLimits,
-    Row,
-)
+from orchestrator.sampling.batches import PROMPT_TOKENS, READ_TOKENS, SHRINK_BELOW, BatchLimits, Row
 from orchestrator.sampling.decoding import (
     DecodeBatch,
     RepeatedPrefixCache,

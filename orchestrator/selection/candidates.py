@@ -6,10 +6,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
-from policies import (
-    History,
-    PolicyError,
-)
+from policies import History, PolicyError
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:

@@ -22,11 +22,7 @@ from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.client import failures, is_damaged, is_full
-from orchestrator.tracking.mlflow_internals import (
-    compare_page,
-    compare_pages,
-    relocate_artifacts,
-)
+from orchestrator.tracking.mlflow_internals import compare_page, compare_pages, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.views import read_view, sweep_view, view_digest
 from orchestrator.training.cell_folder import CellFolder

@@ -14,19 +14,12 @@ import numpy as np
 import pyarrow as pa
 from accelerate.utils import gather_object
 
-from orchestrator.config.entries import (
-    AllocationEntry,
-    PolicyEntry,
-)
+from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.selection.candidates import unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
-from policies import (
-    History,
-    PolicyError,
-    groups_of,
-)
+from policies import History, PolicyError, groups_of
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
