@@ -111,6 +111,22 @@ class SubsetPolicy(ABC):
         """Row numbers, best first, of rows that are `free` (one boolean per row; None: all)."""
 
 
+class Restricted(SubsetPolicy):
+    """Selects with another policy from parts of the table (`policies.strata`)."""
+
+    @abstractmethod
+    def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
+        """The ties at all cutoffs, and which of the chosen rows were chosen at random."""
+
+    @abstractmethod
+    def check(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column, or a value of one, that a pool does not have."""
+
+    @abstractmethod
+    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
+        """The parts that are short of prompts for a subset of this size."""
+
+
 class ScorePolicy(SubsetPolicy):
     """Selects the rows with the lowest scores; ties are broken at random.
 

@@ -20,6 +20,7 @@ from policies.base import (
     Floats,
     Needs,
     PolicyError,
+    Restricted,
     Rows,
     ScorePolicy,
     Ties,
@@ -82,6 +83,11 @@ class BuiltPolicy(Built):
         return bool(self.declared("reads_answers", False))
 
     @property
+    def columns(self) -> list[str]:
+        """The columns of the user's data that it reads."""
+        return [*self.declared("columns", [])]
+
+    @property
     def reads_questions(self) -> bool:
         """Whether it uses the column `question`, the prompts' texts."""
         return bool(self.declared("reads_questions", False))
@@ -113,6 +119,25 @@ class BuiltPolicy(Built):
             f"{self.name} has {self.capacity(difficulty)} of "
             f"{counted(difficulty.num_rows, 'prompt')} {holds}"
         )
+
+    def check_columns(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column of the user's data, or a value, that a pool lacks."""
+        if isinstance(self.rule, Restricted):
+            self.rule.check(prompts)
+
+    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
+        """What is to be said about a subset of this size: strata that are short of prompts."""
+        return self.rule.notes(difficulty, size) if isinstance(self.rule, Restricted) else []
+
+    def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
+        """The ties at the cutoff, and which of the chosen rows were chosen at random."""
+        if isinstance(self.rule, Restricted):
+            return self.rule.tied(difficulty, chosen)
+        ties = self.ties(difficulty, chosen)
+        if ties is None:
+            return None, np.full(len(chosen), self.at_random)
+        first = len(chosen) - ties.chosen if ties.pool > ties.chosen else len(chosen)
+        return ties, np.arange(len(chosen)) >= first
 
     def ties(self, difficulty: pa.Table, chosen: Rows) -> Ties | None:
         """The ties at the cutoff; None for policies without scores and for `random`."""

@@ -10,7 +10,9 @@ from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own
 from policies.allocation import Allocation, SizeRule
 from policies.base import Policy, PolicyError, Requiring, check_count
+from policies.built import BuiltPolicy
 from policies.online import MAX_DRAWS, WHOLE_POOL, OnlinePolicy, Parts, is_online, static_part
+from policies.strata import Stratified, split_options, stratified
 
 
 def settled_options(
@@ -21,6 +23,8 @@ def settled_options(
     `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
     their order matters and that of JSON keys does not. Custom policies' options stay as written.
     """
+    if isinstance(policy, Stratified):
+        return dict(policy.options)
     settled = isinstance(policy, Requiring | SizeRule) or is_online(policy)
     if not settled or not is_dataclass(policy):
         return dict(written)
@@ -108,11 +112,14 @@ def get_policy(name: str, /, **options: Any) -> Policy:
             f"policy {name!r} chooses prompts during training: write one that selects a subset, "
             "such as hard"
         )
-    policy = _build(name, options)
+    own, restrictions = split_options(options, _own_parameters(find_policy(name)))
+    policy = _build(name, own)
     if not callable(policy):
         raise PolicyError(
             f"policy {name!r} is not callable: write a function(table, size, generator)"
         )
+    if restrictions:
+        return stratified(BuiltPolicy(name, policy), settled_options(policy, own), restrictions)
     return policy  # type: ignore[no-any-return]
 
 
@@ -170,6 +177,16 @@ def _build(name: str, options: dict[str, Any], registry: Registry = POLICIES) ->
     elif options:
         policy = partial(policy, **options)
     return policy
+
+
+def _own_parameters(policy: Any) -> list[str]:
+    """The parameters of a user's class or function; none where they are not known."""
+    if inspect.isclass(policy) and issubclass(policy, Requiring):
+        return []
+    try:
+        return [*inspect.signature(policy).parameters]
+    except (TypeError, ValueError):
+        return []
 
 
 def _check_options(name: str, policy: Any, options: dict[str, Any], kind: str) -> None:

@@ -150,6 +150,9 @@ class Prompt:
     `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
     else marking needs, as JSON text: part of the hash only where the task says so. `group`: test
     questions of one group are related, and count as one in comparisons; "" for a group of its own.
+    `source` is the data set or domain that a question comes from. `place` is its row in the user's
+    file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the columns of that row which travel with it,
+    as JSON text. None of the last four is part of the hash.
     """
 
     prompt_id: str
@@ -158,6 +161,9 @@ class Prompt:
     tier: str
     info: str = ""
     group: str = ""
+    source: str = ""
+    place: str = ""
+    kept: str = ""
 
 
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:

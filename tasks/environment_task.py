@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from orchestrator.plugins.counts import counted_label
 from orchestrator.plugins.user_code import user_errors
@@ -70,6 +70,8 @@ class EnvironmentTask(QuestionFile):
         answer: str | None = None,
         tier: str | None = None,
         group: str | None = None,
+        source: str | None = None,
+        keep: Sequence[str] | Literal["all"] = (),
         marker: str | None = None,
         threshold: float | None = None,
         episodes: int | None = None,
@@ -103,6 +105,8 @@ class EnvironmentTask(QuestionFile):
             test_share=test_share if path or train or test else None,
             answer=answer or ("answer" if not marker or ":" not in marker else None),
             group=group,
+            source=source,
+            keep=keep,
             marker=marker or "text",
         )
         self.episodes = None if episodes is None else check_integer("episodes", episodes, 1)
@@ -178,7 +182,11 @@ class EnvironmentTask(QuestionFile):
         dropped = Counter[str]()
         for index, row in enumerate(rows):
             check_columns(f"{place}[{index}]", row, self._columns)
-        prompts = [self._prompt(r, f"{place}[{i}]", dropped) for i, r in enumerate(rows)]
+        self.kept.check(place, rows)
+        prompts = [
+            self._travelling(self._prompt(row, each, dropped), row, each)
+            for row, each in ((row, f"{place}[{index}]") for index, row in enumerate(rows))
+        ]
         if not prompts:
             raise TaskError(f"{place} returned no rows: return one dict per episode")
         for label in dropped:

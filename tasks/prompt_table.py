@@ -8,7 +8,7 @@ import hashlib
 import logging
 import mmap
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Self, overload
@@ -248,18 +248,27 @@ def _batch(prompts: Sequence[Prompt]) -> pa.RecordBatch:
 
 
 def hashed_prompts(
-    task: str, questions: pa.Array, answers: pa.Array, tiers: pa.Array
+    task: str,
+    questions: pa.Array,
+    answers: pa.Array,
+    tiers: pa.Array,
+    others: Mapping[str, pa.Array] | None = None,
 ) -> pa.RecordBatch:
-    """Prompts of a task with the ids that `make_prompt` gives them."""
+    """Prompts of a task with the ids that `make_prompt` gives them.
+
+    others: further columns of SCHEMA; those that are left out are empty.
+    """
     start = f"{task}\x1f".encode()
     texts = (column.cast(pa.binary()).to_pylist() for column in (questions, answers))
-    ids = [
+    hashes = (
         hashlib.sha256(b"%b%b\x1f%b" % (start, question, answer)).hexdigest()[:_ID]
         for question, answer in zip(*texts, strict=True)
-    ]
+    )
+    ids = pa.array(hashes, pa.string())
+    own = {"prompt_id": ids, "question": questions, "answer": answers, "tier": tiers}
+    columns = own | dict(others or {})
     empty = pa.repeat(pa.scalar(""), len(ids))
-    columns = [pa.array(ids, pa.string()), questions, answers, tiers, empty, empty]
-    return pa.record_batch(columns, SCHEMA)
+    return pa.record_batch([columns.get(name, empty) for name in SCHEMA.names], SCHEMA)
 
 
 def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:

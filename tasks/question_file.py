@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
@@ -50,6 +50,7 @@ from tasks.sources.files import (
     read_file,
     read_texts,
 )
+from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.source import ReadTask
 
 if TYPE_CHECKING:
@@ -94,8 +95,10 @@ class QuestionFile(ReadTask):
     the question as the last user message and the answer as the reply to it. Without `tier` all
     prompts have the tier "all". `group` names a column of the test questions: those with the same
     value are related, and comparisons average them; an empty value is a group of its own. Without
-    it, questions of nearly the same text are a group. `marker` is how answers are marked: as a
-    number, an option letter, a mathematical expression, or text (the content of the last box;
+    it, questions of nearly the same text are a group. `source` names the column with the data set
+    or domain of a question, and `keep` columns (or `all`) that travel with it into tables, subsets
+    and exports; neither changes a prompt. `marker` is how answers are marked: as a number, an
+    option letter, a mathematical expression, or text (the content of the last box;
     strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`). With
     `letter`, the choices may be columns of their own (`choices`, `options`, `A`, `B`, …): they are
     asked with the question, and the answer may be a letter, a number or the text of a choice.
@@ -135,6 +138,8 @@ class QuestionFile(ReadTask):
         answer: str | None = "answer",
         tier: str | None = None,
         group: str | None = None,
+        source: str | None = None,
+        keep: Sequence[str] | Literal["all"] = (),
         marker: str = "number",
         skip_invalid: bool = False,
         columns: Sequence[str] | None = None,
@@ -150,6 +155,7 @@ class QuestionFile(ReadTask):
         self.files = {"train": train, "test": test}
         self.test_share = check_share(path, test_share, self.files)
         self.question, self.answer, self.tier, self.group = question, answer, tier, group
+        self.kept = KeptColumns(source, keep, (question, answer))
         self.marker = marker
         self.columns = columns
         self.function = reward_function(marker) if ":" in marker else None
@@ -343,9 +349,13 @@ class QuestionFile(ReadTask):
             return None
         rows = _RowCounts()
         try:
-            plain = PlainFile(file, self._columns)
-            if has_choices(plain.names()):  # which have to be asked
+            names = PlainFile(file, ()).names()
+            if has_choices(names):  # which have to be asked
                 return None
+            if self.kept.keep == "all" and not file.endswith(".parquet"):  # rows may have others
+                return None
+            kept = [*filter(None, [self.kept.source]), *self.kept.names(names)]
+            plain = PlainFile(file, self._columns, kept)
             parts = (self._batch_prompts(plain, batch, rows) for batch in plain.batches())
             prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
         except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
@@ -357,6 +367,8 @@ class QuestionFile(ReadTask):
         self, file: "PlainFile", batch: "RecordBatch", rows: "_RowCounts"
     ) -> "PromptTable":
         """The prompts of some rows: of most as they stand, and of the others one by one."""
+        import pyarrow as pa
+
         from tasks.sources.plain_columns import plain_prompts, replaced
 
         columns = plain_prompts(
@@ -366,8 +378,16 @@ class QuestionFile(ReadTask):
             self._row_prompt(batch.slice(i, 1).to_pylist()[0], file.place(rows.count + i), rows)
             for i in columns.others.tolist()
         ]
+        travelling = {"place": file.places(rows.count, batch.num_rows)}
+        if file.kept:
+            kept = batch.select(dict.fromkeys(file.kept)).to_pylist()
+            places = travelling["place"].to_pylist()
+            texts = [self.kept.text_of(row, place) for row, place in zip(kept, places, strict=True)]
+            sources = [self.kept.source_of(row) for row in kept]
+            travelling |= {"kept": pa.array(texts, pa.string())}
+            travelling |= {"source": pa.array(sources, pa.string())}
         rows.count += batch.num_rows
-        return self._markable(replaced(columns, others, self.name))
+        return self._markable(replaced(columns, others, self.name, travelling))
 
     def _read_rows(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts]":
         """The prompts of any file, read row by row."""
@@ -377,6 +397,7 @@ class QuestionFile(ReadTask):
         if not self.keep(split, read):
             raise TaskError(f"{file} holds no rows: write one question per row")
         self.check_named_columns(file, read.rows)
+        self.kept.check(file, read.rows)
         self._number_choices(split, read)
         rows = _RowCounts(len(read.rows))
         places = zip(read.rows, read.places, strict=True)
@@ -399,12 +420,17 @@ class QuestionFile(ReadTask):
         try:
             if self.skip_invalid:
                 check_columns(place, row, self._columns)
-            return self._prompt(row, place, rows.dropped)
+            return self._travelling(self._prompt(row, place, rows.dropped), row, place)
         except TaskError as invalid:
             if not self.skip_invalid:
                 raise
             rows.error = rows.error or str(invalid)
             return None
+
+    def _travelling(self, prompt: Prompt, row: Row, place: str) -> Prompt:
+        """The prompt of a row with what leads back to it."""
+        source, kept = self.kept.source_of(row), self.kept.text_of(row, place)
+        return replace(prompt, source=source, place=place, kept=kept)
 
     def _markable(self, prompts: "PromptTable") -> "PromptTable":
         """With `skip_invalid`, the prompts whose answer alone is marked correct.

@@ -9,6 +9,7 @@ from orchestrator.difficulty.agreement import agreement_of_rows, with_suspected
 from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
 from orchestrator.storage.proof import canonical_hash
@@ -80,6 +81,7 @@ class CellTables:
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )
+            table = with_pool_columns(table, prompts.take(prompts.order))
             if answers:
                 first = self._wrong.sample < settings.samples
                 texts = self._wrong.answers.filter(pa.array(first))

@@ -81,7 +81,7 @@ class ExtraEval(Spec):
 # where it runs, and what it is called. Every other field is one: `Cell.treatment`.
 NO_TREATMENT = frozenset(
     {
-        *("probe", "policy", "rule", "seed", "size", "match", "train_hash"),
+        *("probe", "policy", "rule", "seed", "size", "match", "train_hash", "columns_hash"),
         *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
         *("resources", "provenance", "swept"),
     }
@@ -106,6 +106,8 @@ class Cell(Spec):
     size: int
     match: list[PolicyEntry] = []
     train_hash: str
+    # The hash of the columns of the user's data that the rule reads; empty where it reads none.
+    columns_hash: str = Field(default="", exclude_if=operator.not_)
     test_hash: str
     mask_dead_groups: bool = False
     reward: dict[str, float] = Field(default={}, exclude_if=operator.not_)  # empty: the score
@@ -130,7 +132,8 @@ class Cell(Spec):
     @property
     def subset_identity(self) -> dict[str, Any]:
         """What determines which prompts are selected."""
-        return {
+        columns = {"columns": self.columns_hash} if self.columns_hash else {}
+        return columns | {
             "probe_key": self.probe.key,
             "samples": self.probe.settings.samples,
             "marker": self.probe.marker,

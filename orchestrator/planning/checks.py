@@ -14,6 +14,7 @@ import pyarrow as pa
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
+from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.plugins.counts import counted
@@ -48,7 +49,15 @@ def _why_empty(pool: Pool) -> str:
 
 def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
-    capacities = _known_capacities(resolved.policies, pool.train)
+    table = _known_table(pool.train)
+    for policy, entry in resolved.policies.items():
+        with below("policies", policy):
+            try:
+                entry.parts[0].build().check_columns(table)
+            except PolicyError as error:
+                message = f"{error} (dataset {pool.dataset.name})"
+                raise Problem("policy-lacks-column", message) from error
+    capacities = _known_capacities(resolved.policies, table)
     parts = [entry.parts for entry in resolved.policies.values()]
     chosen = any(online and not rule.build().whole for rule, online in parts)
     for axes, variant in experiment.variants:
@@ -106,11 +115,16 @@ def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
         raise Problem("budget-does-not-fill-updates", message, "budget")
 
 
+def _known_table(train: PromptTable) -> pa.Table:
+    """What a difficulty table has of the prompts before they are probed."""
+    known = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
+    return with_pool_columns(known, train)
+
+
 def _known_capacities(
-    policies: Mapping[str, PolicyEntry], train: PromptTable
+    policies: Mapping[str, PolicyEntry], table: pa.Table
 ) -> list[tuple[int, str]]:
-    """The capacities that need no probe, those of tiers, as numbers and in words."""
-    table = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
+    """The capacities that need no probe, those of tiers and columns, as numbers and in words."""
     capacities = []
     for rule, _ in (entry.parts for entry in policies.values()):
         policy = rule.build()

@@ -130,6 +130,8 @@ def _cells(
     if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
         match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
     takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
+    matched = [column for rule in match for column in rule.build().columns]
+    read = {name: {*rule.build().columns, *matched} for name, (rule, _) in parts.items()}
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
@@ -153,6 +155,7 @@ def _cells(
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),
                 train_hash=trained.train_hash,
+                columns_hash=trained.columns_hash(sorted(read[policy])),
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),
                 lora=experiment.full_lora(model.target_modules),

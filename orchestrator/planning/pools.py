@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from orchestrator.planning.overlap import (
     near_duplicates,
     without_overlap,
 )
+from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
@@ -117,6 +118,15 @@ class Pool:
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""
         return sequence_hash(_sorted_ids(self.train))
+
+    def columns_hash(self, names: Sequence[str]) -> str:
+        """Content hash of columns of the user's data in the training pool; empty for none."""
+        if not names:
+            return ""
+        train = self.train.take(self.train.order)
+        columns = with_pool_columns(pa.table({"tier": train.column("tier")}), train)
+        values = columns.select(sorted(names)).to_pydict()
+        return canonical_hash([train.column("prompt_id").to_pylist(), values])
 
     @cached_property
     def test_hash(self) -> str:

@@ -10,10 +10,11 @@ import pyarrow as pa
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.agreement import no_suspects
 from orchestrator.difficulty.remedies import outcomes_of, unread_answers
+from orchestrator.planning.pool_columns import pool_column_names
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from policies import BuiltPolicy, PolicyError, Ties, get_policy
+from policies import PolicyError, get_policy
 
 _ROWS = 65_536  # read at once
 
@@ -59,7 +60,7 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
         if not size:
             raise PolicyError(f"{bound[1]}, so match_sizes leaves no prompt: change this policy")
     chosen = policy(difficulty, size, np.random.default_rng(request.seed))
-    ties = policy.ties(difficulty, chosen)
+    ties, tied = policy.tied(difficulty, chosen)
     why = {
         **request.rule.model_dump(),
         "size": size,
@@ -67,12 +68,13 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
         "asked": request.size,
         "ties": ties._asdict() if ties else None,
     }
-    notes = [no_suspects(difficulty)] if policy.reads_answers else []
+    notes = policy.notes(difficulty, len(chosen))
+    notes += [no_suspects(difficulty)] if policy.reads_answers else []
     if unread := unread_answers(outcomes_of(difficulty.take(pa.array(chosen)))):
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
-    return _subset_table(policy, difficulty, chosen, ties), why
+    return _subset_table(difficulty, chosen, tied), why
 
 
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:
@@ -88,22 +90,15 @@ def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, 
     return min(capacities, default=None)
 
 
-def _subset_table(
-    policy: BuiltPolicy, difficulty: pa.Table, chosen: np.ndarray, ties: Ties | None
-) -> pa.Table:
-    """The chosen prompts with the reason for each."""
+def _subset_table(difficulty: pa.Table, chosen: np.ndarray, tied: np.ndarray) -> pa.Table:
+    """The chosen prompts with the reason for each; `tied`: which were chosen at random."""
     rows = difficulty.take(pa.array(chosen))
-    if ties is None:  # a random policy, or one without scores
-        tied = [policy.at_random] * len(chosen)
-    else:
-        first = len(chosen) - ties.chosen if ties.pool > ties.chosen else len(chosen)
-        tied = [rank >= first for rank in range(len(chosen))]
     why: list[str] = []
     read = [name for name in ("n", "successes", "short") if name in rows.column_names]
     for start in range(0, rows.num_rows, _ROWS):  # dicts of all rows take much memory
         some = rows.slice(start, _ROWS)
         counts = some.select(read).to_pylist() if read else [{}] * some.num_rows
-        why += map(_why, counts, tied[start : start + _ROWS])
+        why += map(_why, counts, tied[start : start + _ROWS].tolist())
     columns = {f.name: pa.nulls(len(chosen), f.type) for f in SUBSET}
     columns |= {name: rows[name] for name in SUBSET.names if name in rows.column_names}
     columns |= {
@@ -111,7 +106,10 @@ def _subset_table(
         "tied": pa.array(tied, pa.bool_()),
         "why": pa.array(why, pa.string()),
     }
-    return pa.table({name: columns[name] for name in SUBSET.names}).cast(SUBSET)
+    table = pa.table({name: columns[name] for name in SUBSET.names}).cast(SUBSET)
+    for name in pool_column_names(rows):
+        table = table.append_column(name, rows[name])
+    return table
 
 
 def _why(row: dict[str, Any], tied: bool) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.terminal import PlainError
-from orchestrator.storage.schema import completed, without_empty
+from orchestrator.storage.schema import completed, has_schema, without_empty
 from tasks.sources.user_files import free_memory, read_bytes, record_batches
 
 
@@ -128,7 +128,7 @@ def open_table(
         table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise Unsound("is not valid Parquet") from error
-    if schema is not None and not (table := completed(table, schema)).schema.equals(schema):
+    if schema is not None and not has_schema(table := completed(table, schema), schema):
         raise Unsound("has another schema")
     if listed is not None and file_proof(data) != listed:
         raise Unsound("is of another run")

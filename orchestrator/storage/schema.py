@@ -64,6 +64,7 @@ DIFFICULTY = pa.schema(
 )
 
 # One row per selected prompt, by rank. How the subset was selected is in the schema's metadata.
+# After these columns it has those of the user's data that travel with a prompt.
 SUBSET = pa.schema(
     {
         "rank": pa.int32(),
@@ -130,6 +131,12 @@ def without_empty(table: pa.Table) -> pa.Table:
     """The table without the OPTIONAL columns that hold nothing."""
     empty = [n for n in OPTIONAL if n in table.column_names and not len(table[n].drop_null())]
     return table.drop_columns(empty) if empty else table
+
+
+def has_schema(table: pa.Table, schema: pa.Schema) -> bool:
+    """Whether a table has exactly these columns; a subset may have more after them."""
+    fields = [*table.schema][: len(schema)] if schema is SUBSET else [*table.schema]
+    return bool(pa.schema(fields).equals(schema))
 
 
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -7,7 +7,7 @@ names the place of the mistake.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,11 +43,15 @@ class NotPlain(Exception):
 
 
 class PlainFile:
-    """The columns of a JSON lines or Parquet file, and its origin (`NAME sha256:…`)."""
+    """The columns of a JSON lines or Parquet file, and its origin (`NAME sha256:…`).
 
-    def __init__(self, path: str, columns: Sequence[str]) -> None:
+    kept: columns that are read, too, and may be null; in a Parquet file they may have any type.
+    """
+
+    def __init__(self, path: str, columns: Sequence[str], kept: Sequence[str] = ()) -> None:
         """Raises NotPlain."""
         self.path, self.columns = Path(path), list(dict.fromkeys(columns))
+        self.kept = list(dict.fromkeys(kept))
         if not self.path.name.endswith((".jsonl", ".parquet")):
             raise NotPlain
         self.parquet = self.path.name.endswith(".parquet")
@@ -69,7 +73,16 @@ class PlainFile:
 
     def place(self, row: int) -> str:
         """The place of a row, counted from 0, for messages."""
-        return f"{self.path} row {row + 1}" if self.parquet else f"{self.path}:{row + 1}"
+        return f"{self._place}{row + 1}"
+
+    def places(self, first: int, count: int) -> pa.Array:
+        """The places of `count` rows from the row `first` on."""
+        numbers = pa.array(np.arange(first + 1, first + count + 1)).cast(pa.string())
+        return pc.binary_join_element_wise(self._place, numbers, "")
+
+    @property
+    def _place(self) -> str:
+        return f"{self.path} row " if self.parquet else f"{self.path}:"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The columns of the rows, in their order. Raises NotPlain, also after some batches.
@@ -80,7 +93,7 @@ class PlainFile:
         try:
             for batch in self._parquet() if self.parquet else self._json():
                 batch.validate(full=True)
-                if any(column.null_count for column in batch.columns):
+                if any(batch.column(name).null_count for name in self.columns):
                     raise NotPlain
                 rows, size = rows + batch.num_rows, size + batch.nbytes
                 if size * 2 > free:
@@ -102,22 +115,28 @@ class PlainFile:
             kind = schema.field(name).type
             if kind not in (pa.string(), pa.large_string()) and not pa.types.is_integer(kind):
                 raise NotPlain
-        for batch in file.iter_batches(ROWS, columns=self.columns):
-            yield batch.select(self.columns)
+        if any(schema.names.count(name) != 1 for name in self.kept):
+            raise NotPlain
+        for batch in file.iter_batches(ROWS, columns=self._all):
+            yield batch.select(self._all)
 
     def _json(self) -> Iterator[pa.RecordBatch]:
         with open_file(self.path) as stream:
             first = json.loads(stream.readline(BLOCK).decode())
-        types = {str: pa.string(), int: pa.int64()}
-        if not isinstance(first, dict) or any(
-            type(first.get(n)) not in types for n in self.columns
-        ):
+        types = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), float: pa.float64()}
+        if not isinstance(first, dict) or any(type(first.get(n)) not in types for n in self._all):
             raise NotPlain
-        schema = pa.schema({name: types[type(first[name])] for name in self.columns})
+        if any(type(first[name]) not in (str, int) for name in self.columns):
+            raise NotPlain
+        schema = pa.schema({name: types[type(first[name])] for name in self._all})
         options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         with pj.open_json(regular(self.path), pj.ReadOptions(block_size=BLOCK), options) as reader:
             for batch in reader:
-                yield batch.select(self.columns)
+                yield batch.select(self._all)
+
+    @property
+    def _all(self) -> list[str]:
+        return [*dict.fromkeys([*self.columns, *self.kept])]
 
 
 class PlainPrompts(NamedTuple):
@@ -152,8 +171,16 @@ def plain_prompts(
     return PlainPrompts(questions, golds, tier, others)
 
 
-def replaced(rows: PlainPrompts, others: Sequence[Prompt | None], task: str) -> PromptTable:
-    """The rows as prompts of the task, with these in place of the others; None drops a row."""
+def replaced(
+    rows: PlainPrompts,
+    others: Sequence[Prompt | None],
+    task: str,
+    travelling: Mapping[str, pa.Array],
+) -> PromptTable:
+    """The rows as prompts of the task, with these in place of the others; None drops a row.
+
+    travelling: columns of prompts that do not depend on question and answer.
+    """
     dropped = np.zeros(len(rows.questions), dtype=bool)
     dropped[rows.others] = [prompt is None for prompt in others]
     other = np.zeros(len(dropped), dtype=bool)
@@ -167,7 +194,8 @@ def replaced(rows: PlainPrompts, others: Sequence[Prompt | None], task: str) -> 
     golds = pc.replace_with_mask(
         rows.golds.filter(kept), mask, pa.array([p.answer for p in read], pa.string())
     )
-    return PromptTable([hashed_prompts(task, questions, golds, rows.tiers.filter(kept))])
+    further = {name: column.filter(kept) for name, column in travelling.items()}
+    return PromptTable([hashed_prompts(task, questions, golds, rows.tiers.filter(kept), further)])
 
 
 def _digest(file: Path) -> tuple[str, int]:

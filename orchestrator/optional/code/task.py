@@ -96,6 +96,8 @@ class Code(QuestionFile):
         entry_point: str = "entry_point",
         tier: str | None = None,
         group: str | None = None,
+        source: str | None = None,
+        keep: Sequence[str] | Literal["all"] = (),
         skip_invalid: bool = False,
         seconds: float = 5.0,
         memory: float = 1.0,
@@ -112,6 +114,8 @@ class Code(QuestionFile):
             answer=tests,
             tier=tier,
             group=group,
+            source=source,
+            keep=keep,
             marker="text",
             skip_invalid=skip_invalid,
         )

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator import __version__
+from orchestrator.planning.pool_columns import pool_column_names, pool_columns
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store, check_output
 from tasks import Prompt, Task, TaskError
+from tasks.prompt_table import PromptTable
 from tasks.sources.user_files import sha256_of
 
 IDS_SHOWN = 3  # ids of missing prompts that a message lists
@@ -72,8 +74,8 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
-def _row(layout: str, prompt: Prompt, chosen: Row, task: Task) -> Row:
-    """A prompt in a layout; `chosen` is its row of the subset."""
+def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> Row:
+    """A prompt in a layout; `chosen` is its row of the subset, `further` are its pool columns."""
     question, answer, messages = prompt.question, prompt.answer, task.messages(prompt.question)
     rank, name = chosen["rank"], f"decile/{task.name}"
     common = {
@@ -82,6 +84,7 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task) -> Row:
         "tier": prompt.tier,
         "pass_rate": chosen["pass_rate"],
         "rank": rank,
+        **further,
     }
     if layout == "jsonl":
         return {**common, "question": question, "messages": messages, "why": chosen.get("why")}
@@ -189,8 +192,30 @@ def exported_table(
             f"{task.name} ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
             "it was probed with, or the import that holds the texts"
         )
-    exported = [_row(layout, by_id[row["prompt_id"]], row, task) for row in rows]
-    return pa.Table.from_pylist(exported, LAYOUTS[layout].schema)
+    chosen = [by_id[row["prompt_id"]] for row in rows]
+    further, schema = _pool_columns(subset.sort_by("rank"), chosen), LAYOUTS[layout].schema
+    taken = [name for name in further.column_names if name in schema.names]
+    further = further.rename_columns({name: f"row_{name}" for name in taken})
+    exported = [
+        _row(layout, prompt, row, task, own)
+        for prompt, row, own in zip(chosen, rows, further.to_pylist(), strict=True)
+    ]
+    if layout == "verl":
+        at = schema.get_field_index("extra_info")
+        extra = pa.struct([*schema.field(at).type, *further.schema])
+        schema = schema.set(at, schema.field(at).with_type(extra))
+    elif "info" not in schema.names:
+        schema = pa.schema([*schema, *further.schema])
+    return pa.Table.from_pylist(exported, schema)
+
+
+def _pool_columns(subset: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
+    """The columns of the user's data, of the prompts or else of the subset, by rank."""
+    columns = pool_columns(PromptTable.of(prompts))
+    for name in pool_column_names(subset):
+        if name not in columns.column_names:
+            columns = columns.append_column(name, subset[name])
+    return columns
 
 
 def read_subset_file(file: str | Path) -> pa.Table:

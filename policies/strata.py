@@ -1,0 +1,365 @@
+"""Strata of any static policy, and rows to leave out, by columns of the user's data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.plugins.counts import counted
+from policies.base import (
+    SLACK,
+    Bools,
+    Needs,
+    PolicyError,
+    Restricted,
+    Rows,
+    Ties,
+    largest_remainder,
+)
+from policies.built import BuiltPolicy
+
+HOW = (
+    "write a column, such as source, or one with its shares: {source: equal}, or {source: "
+    "{gsm8k: 0.7, math: 0.3}}"
+)
+RATE_BANDS = ("0", "0-0.25", "0.25-0.5", "0.5-0.75", "0.75-1", "1")  # strata of pass rates
+UPPER = (0.0, 0.25, 0.5, 0.75, 1 - 1e-9)  # the highest rate of each of them but the last
+NO_VALUE = "(none)"  # the stratum of rows without a value
+SHOWN = 8  # values of a column that a message lists
+
+
+class Stratum(NamedTuple):
+    """Rows with one value of a column: how many are due, may be selected, and are selected."""
+
+    name: str
+    rows: Rows
+    due: int
+    eligible: int
+    count: int
+
+
+@dataclass(kw_only=True)
+class Stratified(Restricted):
+    """A policy that selects within each value of a column, or only some values of columns.
+
+    within: {column: shares}: each value of the column is a stratum, and the policy selects each
+    stratum's share of the subset from that stratum alone, as if it were the whole table. Shares are
+    `proportional` to the strata's rows, `equal`, or given by value. What a stratum is short of is
+    made up for by the others, in proportion to their shares. The column `pass_rate` has the strata
+    RATE_BANDS. where, without: {column: values} that a row must, or must not, have.
+    """
+
+    policy: BuiltPolicy
+    within: Mapping[str, str | Mapping[str, float]]
+    where: Mapping[str, Sequence[str]]
+    without: Mapping[str, Sequence[str]]
+    options: dict[str, Any]  # as settled, those of the policy included
+
+    @property
+    def name(self) -> str:
+        """The policy's name, for messages."""
+        return self.policy.name
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that it reads besides those that the policy does."""
+        return sorted(self._read - {"pass_rate"})
+
+    @property
+    def needs(self) -> Needs:
+        """All samples, unless neither the policy nor the strata need any."""
+        free = self.policy.needs == "nothing" and "pass_rate" not in self._read
+        return "nothing" if free else "all"
+
+    @property
+    def whole(self) -> bool:
+        """As the policy."""
+        return self.policy.whole
+
+    @property
+    def reads_answers(self) -> bool:
+        """As the policy."""
+        return self.policy.reads_answers
+
+    @property
+    def reads_questions(self) -> bool:
+        """As the policy."""
+        return self.policy.reads_questions
+
+    @property
+    def easier(self) -> str:
+        """As the policy."""
+        return self.policy.change_towards("easy")
+
+    @property
+    def harder(self) -> str:
+        """As the policy."""
+        return self.policy.change_towards("hard")
+
+    @property
+    def _read(self) -> set[str]:
+        """The columns that strata and restrictions read."""
+        return {column for named in self._named for column in named}
+
+    def eligible(self, difficulty: pa.Table) -> Bools:
+        """Rows that the restrictions leave, in a stratum with a share, that the policy may take."""
+        eligible = np.zeros(difficulty.num_rows, dtype=bool)
+        for _, rows, share in self._parts(difficulty, self._left(difficulty)):
+            if share:
+                eligible[rows] = self.policy.eligible(difficulty.take(pa.array(rows)))
+        return eligible
+
+    def pick(
+        self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
+    ) -> Rows:
+        """Rows of all strata in turn, so that the first ones have about the same shares."""
+        strata = self.strata(difficulty, size, free)
+        if (have := sum(stratum.eligible for stratum in strata)) < size:
+            raise PolicyError(
+                f"{self.name} has {have} of {counted(size, 'prompt')} that {self._restrictions} "
+                "leave: write a smaller budget, or leave one of them out"
+            )
+        chosen, places = [np.empty(0, np.int64)], [np.empty(0)]
+        for stratum in (each for each in strata if each.count):
+            own = self.policy(difficulty.take(pa.array(stratum.rows)), stratum.count, rng)
+            chosen.append(stratum.rows[own])
+            places.append((np.arange(stratum.count) + 0.5) / stratum.count)
+        return np.concatenate(chosen)[np.argsort(np.concatenate(places), kind="stable")]
+
+    def strata(self, difficulty: pa.Table, size: int, free: Bools | None = None) -> list[Stratum]:
+        """The strata of the table with what a subset of `size` rows takes of each."""
+        left = self._left(difficulty)
+        parts = self._parts(difficulty, left if free is None else left & free)
+        tables = (difficulty.take(pa.array(rows)) for _, rows, _ in parts)
+        eligible = [self.policy.capacity(table) if table.num_rows else 0 for table in tables]
+        shares = np.array([share for _, _, share in parts])
+        if not shares.sum():
+            return []
+        due = largest_remainder(shares / shares.sum() * size, size)
+        counts = filled(shares, eligible, size)
+        return [
+            Stratum(name, rows, d, e, c)
+            for (name, rows, _), d, e, c in zip(parts, due, eligible, counts, strict=True)
+        ]
+
+    def check(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column, or a value of one, that a pool does not have."""
+        known = [{c: v for c, v in named.items() if c != "pass_rate"} for named in self._named]
+        within, where, without = known
+        named = replace(self, within=within, where=where, without=without)
+        named._parts(prompts, named._left(prompts))
+
+    @property
+    def _named(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+        return self.within, self.where, self.without
+
+    def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
+        """The ties at the cutoffs of all strata, and which of the chosen rows are tied there."""
+        tied, pool = np.zeros(len(chosen), dtype=bool), 0
+        for _, rows, _ in self._parts(difficulty, self._left(difficulty)):
+            at = np.flatnonzero(np.isin(chosen, rows))  # in the order of their ranks
+            if not len(at):
+                continue
+            place = np.searchsorted(rows, chosen[at])
+            ties = self.policy.ties(difficulty.take(pa.array(rows)), place)
+            if ties is None:
+                return None, np.full(len(chosen), self.policy.at_random)
+            if ties.pool > ties.chosen:
+                tied[at[len(at) - ties.chosen :]] = True
+                pool += ties.pool
+        return Ties(pool, int(tied.sum())), tied
+
+    def ties(self, difficulty: pa.Table, chosen: Rows) -> Ties | None:
+        """The ties at the cutoffs of all strata."""
+        return self.tied(difficulty, chosen)[0]
+
+    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
+        """The strata that are short of prompts for their share of a subset."""
+        return [
+            f"{column} {stratum.name!r:.80}: {counted(stratum.count, 'prompt')} of the "
+            f"{stratum.due:,} of its share, because no more may be selected; the others make up "
+            "for it"
+            for column in self.within
+            for stratum in self.strata(difficulty, size)
+            if stratum.count < stratum.due
+        ]
+
+    @property
+    def _restrictions(self) -> str:
+        """The options as written, for messages."""
+        named = zip(("within", "where", "exclude"), self._named, strict=True)
+        return " and ".join(
+            f"{option}: {', '.join(columns)}" for option, columns in named if columns
+        )
+
+    def _left(self, difficulty: pa.Table) -> Bools:
+        """One boolean per row: whether `where` and `without` leave it."""
+        left = np.ones(difficulty.num_rows, dtype=bool)
+        for option, restrictions in (("where", self.where), ("exclude", self.without)):
+            for column, values in restrictions.items():
+                text = self._column(difficulty, column, option)
+                known = pc.unique(text).to_pylist()
+                if option == "where" and (unknown := [v for v in values if v not in known]):
+                    raise PolicyError(
+                        f"{self.name}: where: no row has the {column} {unknown[0]!r:.80}: the "
+                        f"table has {_listed(known)}"
+                    )
+                matches = pc.is_in(text, value_set=pa.array(values, pa.string())).to_numpy(
+                    zero_copy_only=False
+                )
+                left &= matches if option == "where" else ~matches
+        return left
+
+    def _parts(self, difficulty: pa.Table, left: Bools) -> list[tuple[str, Rows, float]]:
+        """Name, rows and share of each stratum, in the order of the names."""
+        rows = np.flatnonzero(left)
+        if not self.within:
+            return [("", rows, 1.0)]
+        [(column, shares)] = self.within.items()
+        text = self._column(difficulty, column, "within")
+        known = pc.unique(text).sort().to_pylist()
+        if not isinstance(shares, str) and (unknown := [s for s in shares if s not in known]):
+            raise PolicyError(
+                f"{self.name}: within: no row has the {column} {unknown[0]!r:.80}: the table "
+                f"has {_listed(known)}"
+            )
+        code = pc.index_in(text, value_set=pa.array(known)).to_numpy()[rows]
+        ends = np.cumsum(np.bincount(code, minlength=len(known)))
+        by_value = np.split(rows[np.argsort(code, kind="stable")], ends[:-1])
+        parts = []
+        for name, own in zip(known, by_value, strict=True):
+            if isinstance(shares, str):
+                share = float(len(own)) if shares == "proportional" else float(len(own) > 0)
+            else:
+                share = shares.get(name, 0.0)
+            parts.append((name, own, share))
+        return parts
+
+    def _column(self, difficulty: pa.Table, column: str, option: str) -> pa.Array:
+        """The values of a column as texts, NO_VALUE where there is none."""
+        if column not in difficulty.column_names:
+            raise PolicyError(
+                f"{self.name}: {option}: the table has no column {column!r:.80}: it has "
+                f"{', '.join(difficulty.column_names)}; the options source and keep of a data set "
+                "name columns that travel with its prompts"
+            )
+        values = difficulty[column].combine_chunks()
+        if column == "pass_rate":
+            rates = values.to_numpy(zero_copy_only=False).astype(float)
+            bands = pa.array(np.searchsorted(UPPER, rates), mask=np.isnan(rates))
+            values = pa.array(RATE_BANDS).take(bands)
+        try:
+            return pc.fill_null(values.cast(pa.string()), NO_VALUE)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise PolicyError(
+                f"{self.name}: {option}: the column {column} has type {values.type}: write one of "
+                "texts or numbers"
+            ) from error
+
+
+def filled(shares: np.ndarray, eligible: Sequence[int], size: int) -> list[int]:
+    """Rows of each stratum: its share of `size`, or all of it where it is short of rows.
+
+    What some are short of is shared among the others, again in proportion to their shares.
+    """
+    capacity = np.where(shares > 0, eligible, 0)
+    counts = np.zeros(len(shares), dtype=int)
+    while (missing := min(size, int(capacity.sum())) - int(counts.sum())) > 0:
+        weights = np.where(counts < capacity, shares, 0.0)
+        further = largest_remainder(weights / weights.sum() * missing, missing)
+        counts = np.minimum(counts + further, capacity)
+    return [int(count) for count in counts]
+
+
+def split_options(
+    options: Mapping[str, Any], own: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the policy itself, and those of this module.
+
+    own: options that the policy takes itself, such as a user's own `within`. Of `exclude`, names
+    are the policy's, and values of columns are not.
+    """
+    inner = dict(options)
+    outer = {name: inner.pop(name) for name in ("within", "where") if name in {*inner} - {*own}}
+    excluded = options.get("exclude")
+    listed = excluded if isinstance(excluded, list | tuple) else [excluded]
+    mappings = [part for part in listed if isinstance(part, Mapping)]
+    if mappings and "exclude" not in own:
+        outer["exclude"] = mappings
+        del inner["exclude"]
+        if names := [part for part in listed if not isinstance(part, Mapping)]:
+            inner["exclude"] = names
+    return inner, outer
+
+
+def stratified(
+    policy: BuiltPolicy, settled: Mapping[str, Any], outer: Mapping[str, Any]
+) -> Stratified:
+    """The policy with these restrictions; `settled` are its own options in canonical form.
+
+    Raises PolicyError for restrictions of another form.
+    """
+    within = _within(policy.name, outer.get("within"))
+    where = _values(policy.name, "where", outer.get("where", {}))
+    without: dict[str, list[str]] = {}
+    for part in outer.get("exclude", []):
+        for column, values in _values(policy.name, "exclude", part).items():
+            without[column] = sorted({*without.get(column, []), *values})
+    options = dict(settled)
+    if without:
+        options["exclude"] = [*(settled.get("exclude") or []), without]
+    options |= {k: v for k, v in {"within": within, "where": where}.items() if v}
+    return Stratified(policy=policy, within=within, where=where, without=without, options=options)
+
+
+def _within(policy: str, written: Any) -> dict[str, Any]:
+    """{column: shares} in canonical form."""
+    if written is None:
+        return {}
+    given = {written: "proportional"} if isinstance(written, str) else written
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise PolicyError(f"{policy}: within is {written!r:.80}: {HOW}")
+    [(column, shares)] = given.items()
+    if shares in ("proportional", "equal"):
+        return {str(column): shares}
+    if not isinstance(shares, Mapping) or not shares:
+        raise PolicyError(f"{policy}: within {column} is {shares!r:.80}: {HOW}")
+    for name, share in shares.items():
+        number = not isinstance(share, bool) and isinstance(share, int | float)
+        if not number or not 0 < share <= 1:
+            raise PolicyError(
+                f"{policy}: within {column}: the share of {name} is {share!r:.80}: write a number "
+                "above 0, at most 1"
+            )
+    if abs(sum(shares.values()) - 1) > SLACK:
+        raise PolicyError(
+            f"{policy}: within {column}: the shares sum to {sum(shares.values()):g}, not 1: {HOW}"
+        )
+    return {str(column): {_text(name): float(share) for name, share in shares.items()}}
+
+
+def _values(policy: str, option: str, written: Any) -> dict[str, list[str]]:
+    """{column: values} in canonical form."""
+    form = f"write columns with values, such as {option}: {{source: [gsm8k, math]}}"
+    if not isinstance(written, Mapping):
+        raise PolicyError(f"{policy}: {option} is {written!r:.80}: {form}")
+    columns = {}
+    for column, value in written.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        if not values or not all(isinstance(v, str | int | float) for v in values):
+            raise PolicyError(f"{policy}: {option} {column} is {value!r:.80}: {form}")
+        columns[str(column)] = sorted({_text(v) for v in values})
+    return columns
+
+
+def _text(value: Any) -> str:
+    """A value as the text to which a column of its type is cast."""
+    return str(pa.scalar(value).cast(pa.string()).as_py())
+
+
+def _listed(values: Sequence[str]) -> str:
+    shown = ", ".join(f"{value!r:.40}" for value in sorted(values)[:SHOWN])
+    return shown + (f" and {len(values) - SHOWN:,} more" if len(values) > SHOWN else "")
