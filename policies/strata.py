@@ -204,8 +204,8 @@ class Stratified(Restricted):
                 known = pc.unique(text).to_pylist()
                 if option == "where" and (unknown := [v for v in values if v not in known]):
                     raise PolicyError(
-                        f"{self.name}: where: no row has the {column} {unknown[0]!r:.80}: the "
-                        f"table has {_listed(known)}"
+                        f"{self.name}: where: no row has the {column} {unknown[0]!r:.80}: write "
+                        f"some of {_listed(known)}"
                     )
                 matches = pc.is_in(text, value_set=pa.array(values, pa.string())).to_numpy(
                     zero_copy_only=False
@@ -223,8 +223,8 @@ class Stratified(Restricted):
         known = pc.unique(text).sort().to_pylist()
         if not isinstance(shares, str) and (unknown := [s for s in shares if s not in known]):
             raise PolicyError(
-                f"{self.name}: within: no row has the {column} {unknown[0]!r:.80}: the table "
-                f"has {_listed(known)}"
+                f"{self.name}: within: no row has the {column} {unknown[0]!r:.80}: write some "
+                f"of {_listed(known)}"
             )
         code = pc.index_in(text, value_set=pa.array(known)).to_numpy()[rows]
         ends = np.cumsum(np.bincount(code, minlength=len(known)))
@@ -242,9 +242,9 @@ class Stratified(Restricted):
         """The values of a column as texts, NO_VALUE where there is none."""
         if column not in difficulty.column_names:
             raise PolicyError(
-                f"{self.name}: {option}: the table has no column {column!r:.80}: it has "
-                f"{', '.join(difficulty.column_names)}; the options source and keep of a data set "
-                "name columns that travel with its prompts"
+                f"{self.name}: {option}: the table has no column {column!r:.80}, only "
+                f"{', '.join(difficulty.column_names)}: write one of these, or name it in the data "
+                "set's options source or keep"
             )
         values = difficulty[column].combine_chunks()
         if column == "pass_rate":

@@ -152,7 +152,7 @@ class Prompt:
     questions of one group are related, and count as one in comparisons; "" for a group of its own.
     `source` is the data set or domain that a question comes from. `place` is its row in the user's
     file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the columns of that row which travel with it,
-    as JSON text. None of the last four is part of the hash.
+    as JSON text. The last three make no other prompt.
     """
 
     prompt_id: str
@@ -161,9 +161,9 @@ class Prompt:
     tier: str
     info: str = ""
     group: str = ""
-    source: str = ""
-    place: str = ""
-    kept: str = ""
+    source: str = field(default="", compare=False)
+    place: str = field(default="", compare=False)
+    kept: str = field(default="", compare=False)
 
 
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:

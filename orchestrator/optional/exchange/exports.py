@@ -196,9 +196,10 @@ def exported_table(
     further, schema = _pool_columns(subset.sort_by("rank"), chosen), LAYOUTS[layout].schema
     taken = [name for name in further.column_names if name in schema.names]
     further = further.rename_columns({name: f"row_{name}" for name in taken})
+    columns = further.to_pylist() if further.num_columns else [{}] * len(rows)
     exported = [
         _row(layout, prompt, row, task, own)
-        for prompt, row, own in zip(chosen, rows, further.to_pylist(), strict=True)
+        for prompt, row, own in zip(chosen, rows, columns, strict=True)
     ]
     if layout == "verl":
         at = schema.get_field_index("extra_info")
