@@ -42,7 +42,7 @@ class KeptColumns:
             objects = [row for row in rows if isinstance(row, Mapping)]
             if not any(cell(row, name) is not None for row in objects):
                 known = ", ".join(dict.fromkeys(str(column) for row in objects for column in row))
-                raise TaskError(f"{file} has no column {name!r}: it has {known}")
+                raise TaskError(f"{file} has no column {name!r}: write one of {known}")
 
     def source_of(self, row: Mapping[str, Any]) -> str:
         """The source of a row, "" where it has none."""

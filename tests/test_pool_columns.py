@@ -1,0 +1,171 @@
+"""The user's columns travel: from a row of a file to tables, subsets and exports, and back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from remedies import refused
+
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.optional.exchange.exports import LAYOUTS, exported_table
+from orchestrator.planning.pool_columns import pool_columns, with_pool_columns
+from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.selection.subsets import SubsetRequest, select
+from tasks import Prompt, TaskError
+from tasks.prompt_table import PromptTable
+from tasks.question_file import QuestionFile
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5)
+VALUES = SCALARS | st.floats(allow_nan=False, allow_infinity=False)
+VALUES |= st.lists(SCALARS, max_size=2) | st.dictionaries(st.sampled_from("xy"), SCALARS)
+
+
+class ByRows(QuestionFile):
+    """A subclass may read rows in its own way, so its files are read row by row."""
+
+
+def write_rows(file: Path, rows: list[dict[str, Any]]) -> Path:
+    if file.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def numbered(count: int, **columns: Any) -> list[dict[str, Any]]:
+    """Questions with whole-number answers; each column is a function of a row's number."""
+    return [
+        {"question": f"What is {i} + 1?", "answer": str(i + 1)}
+        | {name: value(i) for name, value in columns.items()}
+        for i in range(count)
+    ]
+
+
+def read(file: Path, **options: Any) -> PromptTable:
+    return QuestionFile(train=str(file), **options).prompt_table("train")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_columns_lead_back_to_the_row_whether_a_file_is_read_by_columns_or_rows(
+    tmp_path: Path, suffix: str
+) -> None:
+    rows = numbered(5, id=lambda i: f"q{i}", topic=lambda i: "ab"[i % 2], level=lambda i: i)
+    prompts = read(write_rows(tmp_path / f"a{suffix}", rows), source="topic", keep=["id", "level"])
+    slow = ByRows(train=str(tmp_path / f"a{suffix}"), source="topic", keep=["id", "level"])
+    for table in (pool_columns(prompts), pool_columns(slow.prompt_table("train"))):
+        assert table.to_pydict() == {
+            "source": ["a", "b", "a", "b", "a"],
+            "file": [str(tmp_path / f"a{suffix}")] * 5,
+            "line": [1, 2, 3, 4, 5],
+            "id": ["q0", "q1", "q2", "q3", "q4"],
+            "level": [0, 1, 2, 3, 4],
+        }
+
+
+def test_neither_source_nor_kept_columns_change_a_prompt(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "a.jsonl", numbered(4, topic=lambda i: "x"))
+    plain = load_pool(Dataset("d", "file", {"path": str(file)}, "lenient"))
+    options = {"path": str(file), "source": "topic", "keep": "all"}
+    kept = load_pool(Dataset("d", "file", options, "lenient"))
+    assert (plain.train_hash, plain.test_hash) == (kept.train_hash, kept.test_hash)
+    assert list(plain.train) == list(kept.train)
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns=st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6))
+def test_every_value_that_goes_in_comes_out(columns: list[tuple[Any, Any]]) -> None:
+    def kept(i: int) -> str:
+        return json.dumps({"mine": columns[i][0], "score": columns[i][1]})
+
+    prompts = (Prompt(f"{i:016x}", f"q{i}", "a", "", kept=kept(i)) for i in range(len(columns)))
+    table = pool_columns(PromptTable.of(prompts))
+    for number, name in enumerate(("mine", "row_score")):  # score is a column of Decile's own
+        values = [column[number] for column in columns]
+        if all(value is None for value in values):
+            assert name not in table.column_names
+            continue
+        back = table[name].to_pylist()
+        if pa.types.is_string(table.schema.field(name).type) and {*map(type, values)} - {
+            str,
+            type(None),
+        }:
+            back = [None if value is None else json.loads(value) for value in back]
+        assert back == values
+
+
+def test_a_column_of_decile_s_own_name_is_kept_under_another(tmp_path: Path) -> None:
+    rows = numbered(3, tier=lambda i: i, pass_rate=lambda i: i / 2, source=lambda i: "s")
+    prompts = read(write_rows(tmp_path / "a.jsonl", rows), keep="all")
+    table = with_pool_columns(pa.table({"pass_rate": [0.0, 0.5, 1.0]}), prompts)
+    assert table["pass_rate"].to_pylist() == [0.0, 0.5, 1.0]
+    assert table["row_pass_rate"].to_pylist() == [0.0, 0.5, 1.0]
+    assert table["row_tier"].to_pylist() == [0, 1, 2]
+    assert table["row_source"].to_pylist() == ["s"] * 3
+
+
+def test_prompts_that_are_not_from_a_file_have_no_such_columns() -> None:
+    pool = load_pool(Dataset("d", "arithmetic", {"train": 5, "test": 5}, "lenient"))
+    assert pool_columns(pool.train).column_names == []
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_has_them(tmp_path: Path, layout: str) -> None:
+    rows = numbered(4, id=lambda i: f"q{i}", label=lambda i: i, topic=lambda i: "s")
+    file = write_rows(tmp_path / "a.jsonl", rows)
+    task = QuestionFile(train=str(file), source="topic", keep=["id", "label"])
+    prompts = task.prompt_table("train")
+    ids = prompts.column("prompt_id").combine_chunks()
+    rated = with_pool_columns(pa.table({"prompt_id": ids, "pass_rate": [0.5] * 4}), prompts)
+    subset, _ = select(rated, SubsetRequest(PolicyEntry(policy="random"), 2))
+    assert subset["id"].to_pylist() == [f"q{line - 1}" for line in subset["line"].to_pylist()]
+    for row, chosen in zip(
+        exported_table(subset, prompts, task, layout).to_pylist(), subset.to_pylist(), strict=True
+    ):
+        own = row.get("extra_info") or (json.loads(row["info"]) if "info" in row else row)
+        label = "row_label" if layout == "openrlhf" else "label"  # which has a label of its own
+        assert (own["id"], own[label], own["source"]) == (chosen["id"], chosen["label"], "s")
+        assert (own["file"], own["line"]) == (str(file), chosen["line"])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"keep": "id"}, "id"),
+        ({"keep": ["it"]}, "it"),
+        ({"source": "topics"}, "topics"),
+        ({"source": 3}, "3"),
+        ({"keep": [3]}, "3"),
+    ],
+)
+def test_a_column_that_is_none_is_refused(tmp_path: Path, options: Any, named: str) -> None:
+    file = write_rows(tmp_path / "a.jsonl", numbered(3, topic=lambda i: "s"))
+    with refused(named, by=TaskError):
+        read(file, **options)
+
+
+def test_a_row_may_lack_a_kept_column(tmp_path: Path) -> None:
+    rows = numbered(3, id=lambda i: f"q{i}", topic=lambda i: "s")
+    del rows[1]["id"], rows[1]["topic"]
+    table = pool_columns(read(write_rows(tmp_path / "a.jsonl", rows), source="topic", keep=["id"]))
+    assert table["id"].to_pylist() == ["q0", None, "q2"]
+    assert table["source"].to_pylist() == ["s", None, "s"]
+
+
+def test_columns_of_a_policy_have_a_hash_that_follows_their_values(tmp_path: Path) -> None:
+    hashes = []
+    for topic in ("ab", "ba"):
+        rows = numbered(4, topic=lambda i, topic=topic: topic[i % 2], other=lambda i: 0)
+        file = write_rows(tmp_path / "a.jsonl", rows)
+        options = {"train": str(file), "source": "topic", "keep": ["other"]}
+        pool = load_pool(Dataset("d", "file", options, "lenient"))
+        hashes.append((pool.columns_hash(["source"]), pool.columns_hash(["other"])))
+        assert pool.columns_hash([]) == ""
+    (first, same), (second, again) = hashes
+    assert first != second and same == again
+    assert np.unique([len(each) for each in (first, second, same)]).tolist() == [16]
