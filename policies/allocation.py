@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.shares import largest_remainder
 from policies.base import (
     Bools,
     Floats,
@@ -21,7 +22,6 @@ from policies.base import (
     Rows,
     check_count,
     check_share,
-    largest_remainder,
 )
 from policies.online import History
 

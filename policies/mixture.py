@@ -8,15 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
-    SLACK,
     Bools,
     Needs,
     PolicyError,
     Requiring,
     Rows,
     SubsetPolicy,
-    largest_remainder,
 )
 from policies.built import BuiltPolicy
 from policies.registry import get_policy, settled_options

@@ -7,15 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
-    SLACK,
     Floats,
     PolicyError,
     Rows,
     check_band,
     check_count,
     check_share,
-    largest_remainder,
 )
 from policies.online import History, OnlinePolicy, rates_of, some
 

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
-    SLACK,
     Bools,
     Needs,
     PolicyError,
     Restricted,
     Rows,
     Ties,
-    largest_remainder,
 )
 from policies.built import BuiltPolicy
 

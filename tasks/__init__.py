@@ -19,6 +19,7 @@ BUILTIN = {
     "file": "tasks.question_file:QuestionFile",
     "gsm8k": "tasks.gsm8k:Gsm8k",
     "math": "tasks.competition_math:CompetitionMath",
+    "mix": "tasks.mix:Mix",
     "number_guess": "tasks.number_guess:NumberGuessTask",
     "plus_minus": "tasks.plus_minus:PlusMinus",
     "reasoning_gym": "orchestrator.optional.gym.task:ReasoningGym",
@@ -79,7 +80,8 @@ def is_environment(attribute: Any) -> bool:
 
 def is_shipped(task: Task) -> bool:
     """Whether the task ships with Decile; a subclass of one is the user's."""
-    return f"{type(task).__module__}:{type(task).__qualname__}" in BUILTIN.values()
+    own = f"{type(task).__module__}:{type(task).__qualname__}" in BUILTIN.values()
+    return own and all(map(is_shipped, task.parts))
 
 
 def reference_of(task: Task) -> str:

@@ -250,6 +250,8 @@ class Task(ABC):
     """For environments without `get_reward`: the reward function that reads `environments`."""
     turns: int = 16
     """For tasks of several turns: turns of the model in an episode, at most."""
+    parts: "Sequence[Task]" = ()
+    """The tasks of a mix."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Record how the task is built, so that a child process can build the same."""
@@ -303,6 +305,15 @@ class Task(ABC):
     def messages(self, question: str) -> list[Message]:
         """The chat messages of `question` (role and content), before the model's chat template."""
         return chat(self.templates[self.prompt_settings.preset], self.prompt_settings, question)
+
+    def chat(self, question: str, info: str) -> list[Message]:
+        """The chat messages of a prompt; overridden where they depend on its info."""
+        return self.messages(question)
+
+    @property
+    def template(self) -> list[Any]:
+        """What decides the messages of every question, as JSON values."""
+        return [self.name, self.version, self.messages("{question}")]
 
     def read_answer(self, text: str) -> str | None:
         """The reference answer in this task's form; None where the text holds no such answer.
@@ -391,6 +402,10 @@ class Task(ABC):
         if self.examples:
             return [make_prompt(self.name, f"example {a}", a, "") for a in self.examples]
         return self.test()
+
+    def wrong_completion(self, prompt: Prompt) -> str:
+        """A completion with a wrong answer, to check the marker with."""
+        return self.format_answer(self.perturb(prompt))
 
     def perturb(self, prompt: Prompt) -> str:
         """A wrong answer in the form of a correct one, to check the marker with."""

@@ -230,7 +230,7 @@ class QuestionFile(ReadTask):
         values = reward_values(
             self.marker,
             answers,
-            self.messages,
+            self.chat,
             limits,
             answer_name=self.answer_name,
             tolerated=tolerated,

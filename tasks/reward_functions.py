@@ -167,7 +167,7 @@ class _Group(NamedTuple):
 def reward_values(
     reference: str,
     answers: Sequence[Answer],
-    messages: Callable[[str], list[Message]],
+    chat: Callable[[str, str], list[Message]],
     limits: MarkLimits = LIMITS,
     *,
     answer_name: str = "answer",
@@ -176,9 +176,9 @@ def reward_values(
 ) -> list[RewardValue]:
     """The value of each completion; consecutive ones of the same prompt share a call.
 
-    `messages` gives the chat of a question; the gold answer is also passed under `answer_name`.
-    Without `completion_ids` (the tokens of each completion), no function that names them can be
-    called. After more than `tolerated` failures, the rest is not tried. Raises TaskError where the
+    `chat` gives the chat of a question and its info; the gold answer is also passed under
+    `answer_name`. Without `completion_ids` (the tokens of each completion), no function that names
+    them can be called. After more than `tolerated` failures, the rest is not tried. Raises TaskError where the
     function cannot be imported or called, or returns anything but one number or None for each.
     """
     function = reward_function(reference)
@@ -190,7 +190,8 @@ def reward_values(
     groups = _consecutive(answers)
     size = CONCURRENT if function.is_async else 1
     pending = [groups[i : i + size] for i in range(0, len(groups), size)]
-    chats = {q: messages(q) for q in dict.fromkeys(answer.question for answer in answers)}
+    asked = dict.fromkeys((answer.question, answer.info) for answer in answers)
+    chats = {each: chat(*each) for each in asked}
 
     def sent(rows: Sequence[int]) -> _Group:
         first = answers[rows[0]]
@@ -199,7 +200,7 @@ def reward_values(
         info = json.loads(first.info) if first.info else {}
         columns = {"question": first.question, "answer": first.answer, answer_name: first.answer}
         columns |= info if isinstance(info, dict) else {"info": info}
-        return _Group(chats[first.question], texts, columns, ids)
+        return _Group(chats[first.question, first.info], texts, columns, ids)
 
     failures = 0
     while pending and (tolerated is None or failures <= tolerated):

@@ -143,14 +143,20 @@ def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]
     not counted.
     """
     pool = plan.pool(spec)
-    table, messages = pool.prompts(spec.split), pool.task.messages
-    around = sum(len(message["content"].encode()) for message in messages("{question}"))
+    table, task = pool.prompts(spec.split), pool.task
+    around = max(
+        sum(len(message["content"].encode()) for message in each.messages("{question}"))
+        for each in task.parts or [task]
+    )
     sizes = pc.binary_length(table.column("question")).to_numpy() + around
     rows = np.flatnonzero(sizes >= limit)
     if len(rows) > CANDIDATES:
         rows = np.sort(rows[np.argpartition(-sizes[rows], CANDIDATES)[:CANDIDATES]])
     prompts = [table[int(row)] for row in rows]
-    chats = ("\n".join(m["content"] for m in messages(prompt.question)) for prompt in prompts)
+    chats = (
+        "\n".join(message["content"] for message in task.chat(prompt.question, prompt.info))
+        for prompt in prompts
+    )
     counts = token_counts(spec.model, chats) if prompts else None
     return [
         LongPrompt(int(row) + 1, prompt.prompt_id, prompt.question[:40], tokens)

@@ -300,7 +300,7 @@ def template_hash(task: Task) -> str:
     And of what decides its further turns.
     """
     with task_errors(task, "name, version or messages()"):
-        content: list[Any] = [task.name, task.version, task.messages("{question}")]
+        content = [*task.template]
     if task.environment is not None:
         environment = environment_of(task.environment)
         content.append([environment.reference, environment.version, task.turns])

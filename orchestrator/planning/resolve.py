@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.entries import ModelEntry, PolicyEntry
+from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem
 from orchestrator.config.schema import Config
@@ -14,6 +15,7 @@ from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.gguf_models import converted_model, wheel_model
 from orchestrator.sampling.model import ModelSource, check_hub_id
 from orchestrator.storage.identity import file_identity, folder_identity
+from tasks import TaskError
 from tasks.sources.user_files import regular
 
 
@@ -62,7 +64,7 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
     return Dataset(
         name,
         entry.task,
-        entry.options,
+        _options(config, name, entry),
         experiment.marking,
         entry.prompt,
         experiment.max_marking_errors,
@@ -70,6 +72,24 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         tuple(_dataset(config, experiment, other, training=False) for other in others),
         without=entry.without if training else "",
     )
+
+
+def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
+    """The options of a task; those of a mix with the data sets that its parts name."""
+    parts = entry.options.get("parts")
+    if entry.task != "mix" or not isinstance(parts, Mapping | list):
+        return entry.options
+    amounts = parts if isinstance(parts, Mapping) else dict.fromkeys(map(str, parts))
+    specs: dict[str, Any] = {}
+    for part, amount in amounts.items():
+        try:
+            own = config.dataset(part)
+        except TaskError as error:
+            place = ("datasets", name, "options", "parts")
+            raise Problem("unknown-part", f"{part!r:.80}: {error}", *place) from error
+        specs[part] = {"task": own.task, "options": own.options, "prompt": own.prompt}
+        specs[part]["amount"] = amount
+    return {**entry.options, "parts": specs}
 
 
 def model_source(config: Config, name: str) -> ModelSource:

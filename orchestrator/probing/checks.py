@@ -153,7 +153,7 @@ def check_marker(
         checked += len(golds)
     some = prompts[:: -(-len(prompts) // PERTURBED)]
     with task_errors(task, "format_answer() or perturb()"):
-        perturbed = [Answer.to(p, task.format_answer(task.perturb(p))) for p in some]
+        perturbed = [Answer.to(p, task.wrong_completion(p)) for p in some]
     _check_outcomes(perturbed, mark_answers(task, perturbed, 0), "wrong")
     gold, started = prompts[0].answer, time.monotonic()
     marks = mark_answers(task, [Answer.to(prompts[0], bomb) for bomb in BOMBS])

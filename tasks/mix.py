@@ -1,0 +1,257 @@
+"""Several data sets as one pool, each with its own wording, marker and test questions."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from orchestrator.plugins.counts import counted
+from orchestrator.plugins.shares import SLACK, largest_remainder
+from tasks.base import (
+    Answer,
+    Marking,
+    MarkLimits,
+    Message,
+    Prompt,
+    Task,
+    TaskError,
+    Template,
+)
+from tasks.marking.marks import Mark
+from tasks.sources.files import json_text
+from tasks.sources.hub import Repository
+from tasks.sources.source import ReadTask
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
+
+PART = "part"  # the key of a prompt's info that names the data set it comes from
+HOW = "write parts: [gsm, maths], or with shares or counts, such as {gsm: 0.7, maths: 0.3}"
+
+
+class Part(NamedTuple):
+    """A data set of the mix: its task, and the share or the number of its training prompts."""
+
+    task: Task
+    share: float | None
+    count: int | None
+
+
+class Mix(ReadTask):
+    """Several data sets of the file as one pool, with shares or numbers of prompts.
+
+    `parts` names data sets of the same file: a list, or a mapping to shares that sum to 1 (the
+    largest pool with these shares is taken), or to numbers of training prompts; null takes all.
+    Prompts are taken in the order of their ids, so that a larger share contains a smaller one.
+    Each prompt keeps its data set's wording and marker, and `source` is the data set's name. The
+    test set has all of their test questions.
+    """
+
+    name: ClassVar[str] = "mix"
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    templates: ClassVar[Mapping[str, Template]] = {"plain": Template("{question}")}
+    why_no_variants: ClassVar[str] = "each data set of the mix is checked by itself"
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        parts: Mapping[str, Any] | Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(marking=marking, prompt=prompt)
+        if prompt:
+            raise TaskError("prompt is that of each data set in a mix: write it there")
+        if not isinstance(parts, Mapping) or len(parts) < 2:
+            raise TaskError(f"parts is {parts!r:.80}: name two data sets or more: {HOW}")
+        self.parts_by_name = {name: _part(name, spec, marking) for name, spec in parts.items()}
+        shares = [p.share for p in self.parts_by_name.values() if p.share is not None]
+        if 0 < len(shares) < len(parts):
+            raise TaskError(f"parts has shares for some data sets alone: {HOW}")
+        if shares and abs(sum(shares) - 1) > SLACK:
+            raise TaskError(f"the shares of parts sum to {sum(shares):g}, not 1: {HOW}")
+
+    @property
+    def parts(self) -> Sequence[Task]:
+        """The tasks of its data sets."""
+        return [part.task for part in self.parts_by_name.values()]
+
+    @property
+    def mark_limits(self) -> MarkLimits:  # type: ignore[override]
+        """The most that any of its tasks may use."""
+        return MarkLimits(*map(max, zip(*(task.mark_limits for task in self.parts), strict=True)))
+
+    def read(self) -> "tuple[PromptTable, PromptTable]":
+        """The prompts of all data sets, one after another."""
+        from tasks.prompt_table import PromptTable
+
+        pools = {name: _tables(part.task) for name, part in self.parts_by_name.items()}
+        sizes = self._sizes({name: len(train) for name, (train, _) in pools.items()})
+        taken: tuple[list[Any], list[Any]] = ([], [])
+        for name, (train, test) in pools.items():
+            task = self.parts_by_name[name].task
+            for note in task.notes:
+                self.note(f"{name}: {note}")
+            self._origins |= {f"{name} {split}": o for split, o in task.provenance.items()}
+            if sizes[name] < len(train):
+                self.note(f"{name}: {sizes[name]:,} of {counted(len(train), 'prompt')} taken")
+                train = train.take(np.sort(train.order[: sizes[name]]))
+            for batches, table in zip(taken, (train, test), strict=True):
+                batches += [_named(batch, name) for batch in table.batches]
+        return PromptTable(taken[0]), PromptTable(taken[1])
+
+    def _sizes(self, available: Mapping[str, int]) -> dict[str, int]:
+        """The training prompts to take of each data set. Raises TaskError for more than it has."""
+        parts = self.parts_by_name
+        counts = {name: part.count for name, part in parts.items() if part.count is not None}
+        if too_many := next((n for n, count in counts.items() if count > available[n]), None):
+            raise TaskError(
+                f"{too_many} has {counted(available[too_many], 'training prompt')}, fewer than "
+                f"{counts[too_many]:,}: write at most as many"
+            )
+        shares = {name: part.share for name, part in parts.items() if part.share is not None}
+        if not shares:
+            return {**available, **counts}
+        total = int(min(available[name] / share for name, share in shares.items()) + 1e-9)
+        exact = np.array([*shares.values()]) / sum(shares.values()) * total
+        return dict(zip(shares, largest_remainder(exact, total), strict=True))
+
+    @property
+    def downloads(self) -> list[Repository]:
+        """Those of its tasks."""
+        tasks = [task for task in self.parts if isinstance(task, ReadTask)]
+        return list(dict.fromkeys(each for task in tasks for each in task.downloads))
+
+    @property
+    def template(self) -> list[Any]:
+        """Those of its tasks, by the name of the data set."""
+        parts = {name: part.task.template for name, part in self.parts_by_name.items()}
+        return [self.name, self.version, parts]
+
+    def chat(self, question: str, info: str) -> list[Message]:
+        """The messages of the data set that the question comes from."""
+        name, own = _of(info)
+        return self.parts_by_name[name].task.chat(question, own)
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """Not without the prompt, which tells the marker."""
+        raise TaskError("a mix marks a completion with the marker of its prompt's data set")
+
+    def mark_answer(self, answer: Answer) -> Mark:
+        """The mark of the data set that the question comes from."""
+        return self.mark_all([answer])[0]
+
+    def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
+        """The marks of each data set, all of its answers at once."""
+        of_part: dict[str, list[tuple[int, Answer]]] = {}
+        for index, answer in enumerate(answers):
+            name, info = _of(answer.info)
+            of_part.setdefault(name, []).append((index, answer._replace(info=info)))
+        marks: dict[int, Mark] = {}
+        for name, own in of_part.items():
+            task = self.parts_by_name[name].task
+            values = task.mark_all([answer for _, answer in own])
+            marks |= dict(zip((index for index, _ in own), values, strict=True))
+        return [marks[index] for index in range(len(answers))]
+
+    def with_marking(self, marking: Marking) -> Self:
+        """The same mix with another reading of answers."""
+        mix = copy.copy(self)
+        mix.marking = marking
+        mix.parts_by_name = {
+            name: part._replace(task=part.task.with_marking(marking))
+            for name, part in self.parts_by_name.items()
+        }
+        return mix
+
+    @property
+    def marker_id(self) -> str:
+        """The markers of all data sets."""
+        markers = "; ".join(f"{n}: {p.task.marker_id}" for n, p in self.parts_by_name.items())
+        return f"{self.name}/{self.marker_version} ({markers})"
+
+    def solution(self, prompt: Prompt) -> str | None:
+        """That of the data set that the prompt comes from."""
+        task, own = self.own(prompt)
+        return task.solution(own)
+
+    def wrong_completion(self, prompt: Prompt) -> str:
+        """That of the data set that the prompt comes from."""
+        task, own = self.own(prompt)
+        return task.wrong_completion(own)
+
+    def own(self, prompt: Prompt) -> tuple[Task, Prompt]:
+        """The task of the data set that a prompt comes from, and the prompt as it has it."""
+        name, info = _of(prompt.info)
+        return self.parts_by_name[name].task, replace(prompt, info=info)
+
+    @classmethod
+    def marker_variants(cls) -> list[Task]:
+        """None: its data sets are checked by themselves."""
+        return []
+
+
+def _part(name: str, spec: Any, marking: Marking) -> Part:
+    from tasks import get_task
+
+    if not isinstance(spec, Mapping) or "task" not in spec:
+        raise TaskError(f"parts: {name!r:.80} is no data set of the file: write one below datasets")
+    prompt = {"prompt": spec["prompt"]} if spec.get("prompt") else {}
+    try:
+        task = get_task(spec["task"], marking=marking, **prompt, **spec.get("options", {}))
+    except TaskError as error:
+        raise TaskError(f"{name}: {error}") from error
+    if isinstance(task, Mix) or task.environment is not None:
+        kind = "a mix" if isinstance(task, Mix) else "a task of several turns"
+        raise TaskError(f"parts: {name} is {kind}, which cannot be part of a mix: leave it out")
+    amount = spec.get("amount")
+    if amount is None:
+        return Part(task, None, None)
+    if type(amount) is int and amount > 0:
+        return Part(task, None, amount)
+    if type(amount) is float and 0 < amount <= 1:
+        return Part(task, amount, None)
+    raise TaskError(f"parts: {name} is {amount!r:.80}: write a share such as 0.5, or a number")
+
+
+def _tables(task: Task) -> "tuple[PromptTable, PromptTable]":
+    """The training pool and the test questions of a data set."""
+    from tasks.prompt_table import PromptTable
+
+    if isinstance(task, ReadTask):
+        return task.prompt_table("train"), task.prompt_table("test")
+    return PromptTable.of(task.train()), PromptTable.of(task.test())
+
+
+def _named(batch: Any, name: str) -> Any:
+    """Prompts with the name of their data set, as the source and in their info."""
+    import pyarrow as pa
+
+    names = batch.schema.names
+    infos = batch.column("info").to_pylist()
+    empty = _with_name("", name)
+    texts = [_with_name(info, name) if info else empty for info in infos]
+    batch = batch.set_column(names.index("info"), "info", pa.array(texts, pa.string()))
+    source = pa.array([name] * len(texts), pa.string())
+    return batch.set_column(names.index("source"), "source", source)
+
+
+def _with_name(info: str, name: str) -> str:
+    """The info with the name of the data set; columns for reward functions stay what they are."""
+    content = json.loads(info) if info else {}
+    if not isinstance(content, dict) or PART in content:
+        content = {"info": info}
+    return json_text({PART: name, **content})
+
+
+def _of(info: str) -> tuple[str, str]:
+    """The name of a prompt's data set, and its info there."""
+    content = json.loads(info)
+    name = content.pop(PART)
+    if content.keys() == {"info"}:
+        return name, content["info"]
+    return name, json_text(content) if content else ""
