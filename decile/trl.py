@@ -309,8 +309,13 @@ class PromptSelector(TrainerCallback):
         check_choices(self._online, self._history(1), prompts)
 
     def _history(self, updates: int) -> History:
-        group_size = self._trainer.num_generations
-        return probed_history(self.subset, seed=self.seed, updates=updates, group_size=group_size)
+        return probed_history(
+            self.subset,
+            seed=self.seed,
+            updates=updates,
+            group_size=self._trainer.num_generations,
+            columns=self._online.build_online().columns if self._online else (),
+        )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start from nothing, or from the checkpoint that the trainer has loaded.

@@ -47,6 +47,11 @@ class Built:
         """What of the probe it uses; `all` if it does not declare it."""
         return cast(Needs, self.declared("needs", "all"))
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the user's data that it reads."""
+        return [*self.declared("columns", [])]
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn what a user's code raises into a PolicyError with the place.
 
@@ -81,11 +86,6 @@ class BuiltPolicy(Built):
     def reads_answers(self) -> bool:
         """Whether it uses the column `suspected`, for which the samples' answers are read."""
         return bool(self.declared("reads_answers", False))
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of the user's data that it reads."""
-        return [*self.declared("columns", [])]
 
     @property
     def reads_questions(self) -> bool:
@@ -165,6 +165,11 @@ class BuiltOnlinePolicy(Built):
     def at_once(self) -> int:
         """How many times the prompts that an update lacks are drawn at once."""
         return int(self.declared("at_once", 1)) if self.discards else 1
+
+    def check_columns(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column of the user's data, or a value, that a pool lacks."""
+        if self.columns:
+            self.rule.check(prompts)
 
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None

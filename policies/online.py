@@ -37,8 +37,11 @@ class History:
         seed: int,
         updates: int,
         group_size: int,
+        columns: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         self.prompt_ids = prompt_ids
+        self.columns = columns or {}
+        """Columns of the user's data as texts [N], those that the policy reads."""
         self.samples: Counts = np.array(samples, np.int32)
         """Scorable samples of the probe [N]; 0 where there are none."""
         self.successes: Counts = np.array(successes, np.int32)
@@ -130,6 +133,30 @@ class History:
         self._set_writeable(False)
         drawn = int(np.count_nonzero(self.last_update == update))
         self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
+
+    def part(self, rows: Rows, number: int) -> "History":
+        """The same of some prompts alone, in their order; `number` sets its seed apart."""
+        part = History(
+            self.ids(rows),
+            self.samples[rows],
+            self.successes[rows],
+            seed=self.seed + (number << 32),
+            updates=self.updates,
+            group_size=self.group_size,
+            columns={name: values[rows] for name, values in self.columns.items()},
+        )
+        for name in ("pass_rate", "groups", "last_update", "solved"):
+            setattr(part, name, getattr(self, name)[rows])
+        place = np.full(len(self.prompt_ids), -1)
+        place[rows] = np.arange(len(rows))
+        update, row, correct, marked = self.drawn
+        own = place[row] >= 0
+        for values, of_all in zip(part._drawn, (update, place[row], correct, marked), strict=True):
+            values.extend(of_all[own].tolist())
+        update, row, correct, marked = self.refreshed
+        own = place[row] >= 0
+        part._refreshed = [(update[own], place[row][own], correct[own], marked[own])]
+        return part
 
     def fresh(self, update: int) -> Bools:
         """Which prompts were not drawn for this update yet [N]."""

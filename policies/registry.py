@@ -10,7 +10,8 @@ from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own
 from policies.allocation import Allocation, SizeRule
 from policies.base import Policy, PolicyError, Requiring, check_count
-from policies.built import BuiltPolicy
+from policies.built import BuiltOnlinePolicy, BuiltPolicy
+from policies.gates import Composed, composed
 from policies.online import MAX_DRAWS, WHOLE_POOL, OnlinePolicy, Parts, is_online, static_part
 from policies.strata import Stratified, split_options, stratified
 
@@ -23,7 +24,7 @@ def settled_options(
     `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
     their order matters and that of JSON keys does not. Custom policies' options stay as written.
     """
-    if isinstance(policy, Stratified):
+    if isinstance(policy, Stratified | Composed):
         return dict(policy.options)
     settled = isinstance(policy, Requiring | SizeRule) or is_online(policy)
     if not settled or not is_dataclass(policy):
@@ -125,11 +126,20 @@ def get_policy(name: str, /, **options: Any) -> Policy:
 
 def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
     """Build the online policy of that name with its options but `of`. PolicyError as above."""
-    policy = _build(name, options)
+    taken = _own_parameters(find_policy(name))
+    outer = {o: options[o] for o in ("within", "gates") if o in options and o not in taken}
+    own = {option: value for option, value in options.items() if option not in outer}
+    policy = _build(name, own)
     if not is_online(policy):
         raise PolicyError(f"policy {name!r} has no method next(update, history): add one")
     if callable(getattr(policy, "keep", None)):
         check_count(name, "max_draws", getattr(policy, "max_draws", MAX_DRAWS))
+    if outer:
+
+        def build() -> BuiltOnlinePolicy:
+            return BuiltOnlinePolicy(name, _build(name, own))
+
+        return composed(name, build, settled_options(policy, own), outer)
     return policy  # type: ignore[no-any-return]
 
 

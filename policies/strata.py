@@ -199,12 +199,12 @@ class Stratified(Restricted):
         left = np.ones(difficulty.num_rows, dtype=bool)
         for option, restrictions in (("where", self.where), ("exclude", self.without)):
             for column, values in restrictions.items():
-                text = self._column(difficulty, column, option)
+                text = column_texts(difficulty, column, f"{self.name}: {option}")
                 known = pc.unique(text).to_pylist()
                 if option == "where" and (unknown := [v for v in values if v not in known]):
                     raise PolicyError(
                         f"{self.name}: where: no row has the {column} {unknown[0]!r:.80}: write "
-                        f"some of {_listed(known)}"
+                        f"some of {listed(known)}"
                     )
                 matches = pc.is_in(text, value_set=pa.array(values, pa.string())).to_numpy(
                     zero_copy_only=False
@@ -218,12 +218,12 @@ class Stratified(Restricted):
         if not self.within:
             return [("", rows, 1.0)]
         [(column, shares)] = self.within.items()
-        text = self._column(difficulty, column, "within")
+        text = column_texts(difficulty, column, f"{self.name}: within")
         known = pc.unique(text).sort().to_pylist()
         if not isinstance(shares, str) and (unknown := [s for s in shares if s not in known]):
             raise PolicyError(
                 f"{self.name}: within: no row has the {column} {unknown[0]!r:.80}: write some "
-                f"of {_listed(known)}"
+                f"of {listed(known)}"
             )
         code = pc.index_in(text, value_set=pa.array(known)).to_numpy()[rows]
         ends = np.cumsum(np.bincount(code, minlength=len(known)))
@@ -237,26 +237,30 @@ class Stratified(Restricted):
             parts.append((name, own, share))
         return parts
 
-    def _column(self, difficulty: pa.Table, column: str, option: str) -> pa.Array:
-        """The values of a column as texts, NO_VALUE where there is none."""
-        if column not in difficulty.column_names:
-            raise PolicyError(
-                f"{self.name}: {option}: the table has no column {column!r:.80}, only "
-                f"{', '.join(difficulty.column_names)}: write one of these, or name it in the data "
-                "set's options source or keep"
-            )
-        values = difficulty[column].combine_chunks()
-        if column == "pass_rate":
-            rates = values.to_numpy(zero_copy_only=False).astype(float)
-            bands = pa.array(np.searchsorted(UPPER, rates), mask=np.isnan(rates))
-            values = pa.array(RATE_BANDS).take(bands)
-        try:
-            return pc.fill_null(values.cast(pa.string()), NO_VALUE)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise PolicyError(
-                f"{self.name}: {option}: the column {column} has type {values.type}: write one of "
-                "texts or numbers"
-            ) from error
+
+def column_texts(difficulty: pa.Table, column: str, what: str) -> pa.Array:
+    """The values of a column as texts, NO_VALUE where there is none; of pass rates, their band.
+
+    Raises PolicyError, which begins with `what`, for a column that the table does not have, or
+    whose values are neither texts nor numbers.
+    """
+    if column not in difficulty.column_names:
+        raise PolicyError(
+            f"{what}: the table has no column {column!r:.80}, only "
+            f"{', '.join(difficulty.column_names)}: write one of these, or name it in the data "
+            "set's options source or keep"
+        )
+    values = difficulty[column].combine_chunks()
+    if column == "pass_rate":
+        rates = values.to_numpy(zero_copy_only=False).astype(float)
+        bands = pa.array(np.searchsorted(UPPER, rates), mask=np.isnan(rates))
+        values = pa.array(RATE_BANDS).take(bands)
+    try:
+        return pc.fill_null(values.cast(pa.string()), NO_VALUE)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise PolicyError(
+            f"{what}: the column {column} has type {values.type}: write one of texts or numbers"
+        ) from error
 
 
 def filled(shares: np.ndarray, eligible: Sequence[int], size: int) -> list[int]:
@@ -314,18 +318,26 @@ def stratified(
     return Stratified(policy=policy, within=within, where=where, without=without, options=options)
 
 
-def _within(policy: str, written: Any) -> dict[str, Any]:
-    """{column: shares} in canonical form."""
-    if written is None:
-        return {}
+def column_shares(policy: str, written: Any) -> tuple[str, Any]:
+    """The column and the shares of an option `within`: a word, or a share by value as written."""
     given = {written: "proportional"} if isinstance(written, str) else written
     if not isinstance(given, Mapping) or len(given) != 1:
         raise PolicyError(f"{policy}: within is {written!r:.80}: {HOW}")
     [(column, shares)] = given.items()
     if shares in ("proportional", "equal"):
-        return {str(column): shares}
+        return str(column), shares
     if not isinstance(shares, Mapping) or not shares:
         raise PolicyError(f"{policy}: within {column} is {shares!r:.80}: {HOW}")
+    return str(column), {_text(name): share for name, share in shares.items()}
+
+
+def _within(policy: str, written: Any) -> dict[str, Any]:
+    """{column: shares} in canonical form."""
+    if written is None:
+        return {}
+    column, shares = column_shares(policy, written)
+    if isinstance(shares, str):
+        return {column: shares}
     for name, share in shares.items():
         number = not isinstance(share, bool) and isinstance(share, int | float)
         if not number or not 0 < share <= 1:
@@ -337,7 +349,7 @@ def _within(policy: str, written: Any) -> dict[str, Any]:
         raise PolicyError(
             f"{policy}: within {column}: the shares sum to {sum(shares.values()):g}, not 1: {HOW}"
         )
-    return {str(column): {_text(name): float(share) for name, share in shares.items()}}
+    return {column: {name: float(share) for name, share in shares.items()}}
 
 
 def _values(policy: str, option: str, written: Any) -> dict[str, list[str]]:
@@ -359,6 +371,7 @@ def _text(value: Any) -> str:
     return str(pa.scalar(value).cast(pa.string()).as_py())
 
 
-def _listed(values: Sequence[str]) -> str:
-    shown = ", ".join(f"{value!r:.40}" for value in sorted(values)[:SHOWN])
-    return shown + (f" and {len(values) - SHOWN:,} more" if len(values) > SHOWN else "")
+def listed(values: Sequence[str]) -> str:
+    """The distinct values, at most the first few."""
+    shown = ", ".join(f"{value!r:.40}" for value in sorted(set(values))[:SHOWN])
+    return shown + (f" and {len(set(values)) - SHOWN:,} more" if len(set(values)) > SHOWN else "")

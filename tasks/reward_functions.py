@@ -178,8 +178,9 @@ def reward_values(
 
     `chat` gives the chat of a question and its info; the gold answer is also passed under
     `answer_name`. Without `completion_ids` (the tokens of each completion), no function that names
-    them can be called. After more than `tolerated` failures, the rest is not tried. Raises TaskError where the
-    function cannot be imported or called, or returns anything but one number or None for each.
+    them can be called. After more than `tolerated` failures, the rest is not tried. Raises
+    TaskError where the function cannot be imported or called, or returns anything but one number or
+    None for each.
     """
     function = reward_function(reference)
     if completion_ids is None:

@@ -20,7 +20,7 @@ FILE = r"(misbehaving_task|reward_functions_of_users)\.py:\d+"
 LIMITS = MarkLimits(seconds=1.0, memory=0.5)
 
 
-def ask(question: str) -> list[Message]:
+def ask(question: str, info: str = "") -> list[Message]:
     return [{"role": "user", "content": f"Ask: {question}"}]
 
 

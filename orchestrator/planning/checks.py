@@ -53,7 +53,10 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
     for policy, entry in resolved.policies.items():
         with below("policies", policy):
             try:
-                entry.parts[0].build().check_columns(table)
+                static, online = entry.parts
+                static.build().check_columns(table)
+                if online:
+                    online.build_online().check_columns(table)
             except PolicyError as error:
                 message = f"{error} (dataset {pool.dataset.name})"
                 raise Problem("policy-lacks-column", message) from error

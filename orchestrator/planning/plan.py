@@ -131,7 +131,10 @@ def _cells(
         match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
     takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
     matched = [column for rule in match for column in rule.build().columns]
-    read = {name: {*rule.build().columns, *matched} for name, (rule, _) in parts.items()}
+    read = {
+        name: {*rule.build().columns, *matched, *(online.build_online().columns if online else ())}
+        for name, (rule, online) in parts.items()
+    }
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):

@@ -1,22 +1,38 @@
 """The prompts that an online policy chooses from, with what the probe says about each. Pure."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from policies import History, PolicyError
+from policies.strata import column_texts
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:
     """What is known before a cell trains: see `probed_history`."""
-    group_size = cell.batch.group_size
-    return probed_history(subset, seed=cell.seed, updates=cell.updates, group_size=group_size)
+    return probed_history(
+        subset,
+        seed=cell.seed,
+        updates=cell.updates,
+        group_size=cell.batch.group_size,
+        columns=cell.online.build_online().columns if cell.online else (),
+    )
 
 
-def probed_history(subset: pa.Table, *, seed: int, updates: int, group_size: int) -> History:
-    """What is known before training: the probe's counts of a subset, a row per prompt."""
+def probed_history(
+    subset: pa.Table, *, seed: int, updates: int, group_size: int, columns: Sequence[str] = ()
+) -> History:
+    """What is known before training: the probe's counts of a subset, a row per prompt.
+
+    columns: those of the user's data that the policy reads. Raises PolicyError for one that the
+    subset lacks.
+    """
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
     unknown, drawn = np.isnan(rates), pc.fill_null(subset["n"], 0).to_numpy()
     nearest = np.rint(np.where(unknown, 0, rates) * drawn)  # of a rate that is no share of n
@@ -32,7 +48,12 @@ def probed_history(subset: pa.Table, *, seed: int, updates: int, group_size: int
         seed=seed,
         updates=updates,
         group_size=group_size,
+        columns={name: _texts(subset, name) for name in columns},
     )
+
+
+def _texts(subset: pa.Table, name: str) -> npt.NDArray[Any]:
+    return np.asarray(column_texts(subset, name, "subset").to_numpy(zero_copy_only=False))
 
 
 def check_candidates(cell: Cell, subset: pa.Table) -> None:

@@ -1,0 +1,375 @@
+"""Shares of an update by a column, and gates that prompts have to pass, for any online policy.
+
+A gate says before each update which prompts may be chosen. It keeps no state: all that it may know
+is in the history, which a resumed cell rebuilds from its record.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.plugins.registry import Registry
+from orchestrator.plugins.shares import largest_remainder
+from orchestrator.plugins.user_code import describe
+from policies.base import Bools, Needs, PolicyError, Rows, check_band, check_count
+from policies.built import Built, BuiltOnlinePolicy
+from policies.online import History, OnlinePolicy, some
+from policies.strata import column_shares, column_texts, filled, listed
+
+SCHEDULES = ("linear", "cosine")
+FORM = "write a number, {from: 0.8, to: 0.2, schedule: cosine}, or a list of numbers"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that may depend on the update: constant, linear, cosine, or listed.
+
+    values: of a list, each for an equal part of the training.
+    """
+
+    values: tuple[float, ...]
+    kind: str = "listed"
+
+    @classmethod
+    def of(cls, written: Any, what: str) -> "Schedule":
+        """What an option says. Raises PolicyError for another form."""
+        if _is_number(written):
+            return cls((float(written),))
+        if isinstance(written, list | tuple) and written and all(map(_is_number, written)):
+            return cls(tuple(map(float, written)))
+        if isinstance(written, Mapping) and {"from", "to"} <= written.keys():
+            ends, kind = (written["from"], written["to"]), written.get("schedule", "linear")
+            known = written.keys() <= {"from", "to", "schedule"} and kind in SCHEDULES
+            if known and all(map(_is_number, ends)):
+                return cls((float(ends[0]), float(ends[1])), kind)
+        raise PolicyError(f"{what} is {written!r:.80}: {FORM}")
+
+    def at(self, update: int, updates: int) -> float:
+        """The number for an update, counted from 1."""
+        if self.kind == "listed":
+            part = (update - 1) * len(self.values) // updates
+            return self.values[min(part, len(self.values) - 1)]
+        progress = (update - 1) / max(1, updates - 1)
+        if self.kind == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        first, last = self.values
+        return first + (last - first) * progress
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+
+
+class Stratum(NamedTuple):
+    """Rows of a history, the policy that chooses among them, and their share of an update."""
+
+    rows: Rows
+    policy: BuiltOnlinePolicy
+    weight: "float | Schedule"
+
+    def share(self, update: int, updates: int) -> float:
+        """The share in an update; those of all strata need not sum to 1."""
+        weight = self.weight
+        return weight.at(update, updates) if isinstance(weight, Schedule) else weight
+
+
+class Gate(ABC):
+    """Which prompts may be chosen for an update; all gates of a policy have to agree."""
+
+    needs: ClassVar[Needs] = "nothing"
+    """What of the probe it uses."""
+
+    @abstractmethod
+    def open(self, update: int, history: History) -> Bools:
+        """One boolean per prompt of the history [N]."""
+
+
+@dataclass(kw_only=True)
+class Gaussian(Gate):
+    """At random by the last pass rate: most often near `mean`, which may move with the updates.
+
+    A prompt with the pass rate p passes with the probability exp(-(p - mean)²/(2 sd²)), drawn anew
+    for each update, as in the curriculum of Nemotron 3 Nano (arXiv 2512.20848, §3.2.2). A prompt
+    without a pass rate passes.
+    """
+
+    needs: ClassVar[Needs] = "all"
+
+    mean: Any = 0.5
+    sd: Any = 0.2
+
+    def __post_init__(self) -> None:
+        self._mean = Schedule.of(self.mean, "gaussian: mean")
+        self._sd = Schedule.of(self.sd, "gaussian: sd")
+        if min(self._sd.values) <= 0:
+            raise PolicyError(f"gaussian: sd is {self.sd!r:.80}: write numbers above 0")
+
+    def open(self, update: int, history: History) -> Bools:
+        """Prompts that pass by chance."""
+        mean, sd = (s.at(update, history.updates) for s in (self._mean, self._sd))
+        chance = np.exp(-((history.pass_rate - mean) ** 2) / (2 * sd**2))
+        luck = np.random.default_rng([history.seed, update]).random(len(chance))
+        return np.isnan(chance) | (luck < chance)
+
+
+@dataclass(kw_only=True)
+class Rates(Gate):
+    """Prompts whose last pass rate lies from `low` to `high`, or is not known."""
+
+    needs: ClassVar[Needs] = "all"
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check_band("rates", self.low, self.high)
+
+    def open(self, update: int, history: History) -> Bools:
+        """Prompts within the band."""
+        outside = (history.pass_rate < np.float32(self.low)) | (
+            history.pass_rate > np.float32(self.high)
+        )
+        return ~outside
+
+
+@dataclass(kw_only=True)
+class Rest(Gate):
+    """Prompts that none of the last `updates` updates has trained on."""
+
+    updates: int
+
+    def __post_init__(self) -> None:
+        check_count("rest", "updates", self.updates)
+
+    def open(self, update: int, history: History) -> Bools:
+        """Prompts that were not drawn, or long enough ago."""
+        return (history.last_update == 0) | (history.last_update < update - self.updates)
+
+
+@dataclass(kw_only=True)
+class Retire(Gate):
+    """Prompts whose last `solved` groups in a row were not all entirely correct."""
+
+    solved: int
+
+    def __post_init__(self) -> None:
+        check_count("retire", "solved", self.solved)
+
+    def open(self, update: int, history: History) -> Bools:
+        """Prompts that are not solved for good."""
+        return np.asarray(history.solved < self.solved)
+
+
+@dataclass(frozen=True)
+class BuiltGate(Built):
+    """A gate with its options; one of the user's own is a class with a method `open`."""
+
+    options: dict[str, Any]
+    kind: ClassVar[str] = "gate"
+
+    @property
+    def needs(self) -> Needs:
+        """What of the probe it uses; nothing if it does not declare it."""
+        return "all" if self.declared("needs", "nothing") != "nothing" else "nothing"
+
+    def open(self, update: int, history: History) -> Bools:
+        """One boolean per prompt. Raises PolicyError where the gate fails."""
+        with self.errors():
+            opened = np.asarray(self.rule.open(update, history))
+        if opened.shape != (len(history.prompt_ids),) or opened.dtype != np.bool_:
+            raise PolicyError(
+                f"gate {self.name!r} returned {opened.dtype} of shape {opened.shape}: return one "
+                "boolean per prompt of history.prompt_ids"
+            )
+        return opened
+
+
+GATES = Registry(
+    "gate",
+    "decile.gates",
+    {
+        "gaussian": "policies.gates:Gaussian",
+        "rates": "policies.gates:Rates",
+        "rest": "policies.gates:Rest",
+        "retire": "policies.gates:Retire",
+    },
+    "package.module:Class",
+    PolicyError,
+)
+
+
+class Composed(OnlinePolicy):
+    """An online policy that chooses within strata, among the prompts that pass all gates.
+
+    within: {column: shares}; each stratum has a policy of its own, which knows the prompts of that
+    stratum alone. A stratum that is short of open prompts is made up for by the others, then by
+    closed ones at random. With gates, a policy is built anew for each update, from the history:
+    it may rely on the prompts staying the same.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], BuiltOnlinePolicy],
+        within: Mapping[str, str | Mapping[str, Schedule]],
+        gates: Sequence[BuiltGate],
+        options: dict[str, Any],
+    ) -> None:
+        self.options = options
+        self._build, self._within, self._gates = build, within, gates
+        self._inner = build()
+        self._strata: list[Stratum] = []
+        self._last: list[tuple[BuiltOnlinePolicy, int]] = []  # how many groups each has chosen
+        self.cost = self._inner.declared("cost", OnlinePolicy.cost)
+        self.easier = self._inner.change_towards("easy")
+        self.harder = self._inner.change_towards("hard")
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """All of the probe, unless neither the policy nor a gate uses it."""
+        needs = {self._inner.needs, *(gate.needs for gate in self._gates)}
+        return "nothing" if needs == {"nothing"} else "all"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the user's data that it reads."""
+        return sorted(self._within)
+
+    def check(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column, or a value with a share, that a pool does not have."""
+        for column, shares in self._within.items():
+            known = column_texts(prompts, column, f"{self._inner.name}: within").to_pylist()
+            names = () if isinstance(shares, str) else shares
+            if unknown := [name for name in names if name not in known]:
+                raise PolicyError(
+                    f"{self._inner.name}: within: no row has the {column} {unknown[0]!r:.80}: "
+                    f"write some of {listed(known)}"
+                )
+
+    def next(self, update: int, history: History) -> pa.Array:
+        """Prompts of each stratum by its policy, in the order of the strata."""
+        fresh = history.fresh(update)
+        opened = fresh.copy()
+        for gate in self._gates:
+            opened &= gate.open(update, history)
+        strata = self._strata = self._strata or self._strata_of(history)
+        shares = np.array([stratum.share(update, history.updates) for stratum in strata])
+        eligible = [int(opened[stratum.rows].sum()) for stratum in strata]
+        counts = filled(shares, eligible, history.size)
+        exact = np.array(counts) / max(1, sum(counts)) * history.missing
+        missing = largest_remainder(exact, history.missing) if any(counts) else counts
+        chosen, self._last = [np.empty(0, np.int64)], []
+        for number, (stratum, count) in enumerate(zip(strata, counts, strict=True)):
+            if count:
+                rows, policy = stratum.rows, stratum.policy
+                if self._gates:
+                    rows, policy = rows[opened[rows]], self._build()
+                part = history.part(rows, number)
+                ids = policy.next_ids(part, update, count, missing[number])
+                chosen.append(rows[pc.index_in(ids, value_set=part.prompt_ids).to_numpy()])
+                self._last.append((policy, count))
+        taken = np.concatenate(chosen)
+        closed = np.setdiff1d(np.flatnonzero(fresh), taken, assume_unique=True)
+        others = some(closed, history.size - len(taken), history.rng)
+        self._last.append((self._inner, len(others)))
+        return history.ids(np.concatenate([taken, others]))
+
+    def _strata_of(self, history: History) -> list[Stratum]:
+        everything = np.arange(len(history.prompt_ids))
+        if not self._within:
+            return [Stratum(everything, self._build(), 1.0)]
+        [(column, shares)] = self._within.items()
+        values = history.columns[column]
+        strata = []
+        for name in np.unique(values).tolist():
+            rows = np.flatnonzero(values == name)
+            weight: float | Schedule = 1.0 if shares == "equal" else float(len(rows))
+            if not isinstance(shares, str):
+                weight = shares.get(name, 0.0)
+            strata.append(Stratum(rows, self._build(), weight))
+        return strata
+
+
+class ComposedDiscarding(Composed):
+    """The same of a policy that discards groups: each stratum's policy judges its own."""
+
+    @property
+    def max_draws(self) -> int:
+        """As of the policy."""
+        return self._inner.max_draws
+
+    @property
+    def at_once(self) -> int:
+        """As of the policy."""
+        return self._inner.at_once
+
+    def keep(self, correct: Rows, marked: Rows) -> Bools:
+        """What the policies keep of the groups that they chose."""
+        kept, start = [np.empty(0, dtype=bool)], 0
+        for policy, count in self._last:
+            own = slice(start, start + count)
+            if count:
+                kept.append(policy.keep(correct[own], marked[own]))
+            start += count
+        return np.concatenate(kept)
+
+
+def composed(
+    name: str,
+    build: Callable[[], BuiltOnlinePolicy],
+    settled: Mapping[str, Any],
+    outer: Mapping[str, Any],
+) -> Composed:
+    """The policy with its strata and gates; `settled` are its own options in canonical form.
+
+    Raises PolicyError for options of another form.
+    """
+    options = dict(settled)
+    shares: dict[str, str | Mapping[str, Schedule]] = {}
+    if within := outer.get("within"):
+        column, written = column_shares(name, within)
+        options["within"] = {column: written}
+        shares[column] = written
+        if not isinstance(written, str):
+            what = f"{name}: within {column}: the share of"
+            schedules = {n: Schedule.of(share, f"{what} {n}") for n, share in written.items()}
+            if min(v for schedule in schedules.values() for v in schedule.values) < 0:
+                raise PolicyError(f"{name}: within {column}: a share is below 0: {FORM}")
+            shares[column] = schedules
+    gates = [_gate(name, written) for written in _listed(outer.get("gates", []))]
+    if gates:
+        options["gates"] = [{gate.name: gate.options} for gate in gates]
+    kind = ComposedDiscarding if build().discards else Composed
+    return kind(build, shares, gates, options)
+
+
+def _listed(written: Any) -> list[Any]:
+    return list(written) if isinstance(written, list | tuple) else [written]
+
+
+def _gate(policy: str, written: Any) -> BuiltGate:
+    """A gate by its name, or as {name: options}."""
+    named = {written: {}} if isinstance(written, str) else written
+    if not isinstance(named, Mapping) or len(named) != 1:
+        raise PolicyError(
+            f"{policy}: a gate is {written!r:.80}: write its name with its options, such as "
+            "{rest: {updates: 3}}"
+        )
+    [(name, options)] = named.items()
+    gate = GATES.find(str(name))
+    try:
+        built = gate(**options)
+    except PolicyError:
+        raise
+    except Exception as error:
+        raise PolicyError(
+            f"{policy}: gate {name!r} cannot be built: {describe(error)}: correct its options"
+        ) from error
+    if not callable(getattr(built, "open", None)):
+        raise PolicyError(f"{policy}: gate {name!r} has no method open(update, history): add one")
+    return BuiltGate(str(name), built, dict(options))

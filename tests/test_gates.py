@@ -1,0 +1,203 @@
+"""Shares of an update by a column, and gates, of every online policy."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from remedies import refused
+
+from policies import BuiltOnlinePolicy, PolicyError, get_online_policy, settled_options
+from policies.gates import Gaussian, Rates, Rest, Retire, Schedule
+from policies.online import History, is_online
+from policies.registry import find_policy, policy_names
+
+ONLINE = [name for name in policy_names() if is_online(find_policy(name))]
+COUNT, GROUP, UPDATES = 60, 8, 10
+SOURCES = np.array(["a", "b", "c"])[np.arange(COUNT) % 3]
+FOLLOWED = {"from": 1, "to": 0}, {"from": 0, "to": 1, "schedule": "cosine"}
+
+
+def history(successes: Any = None, sources: Any = SOURCES, seed: int = 1) -> History:
+    """What is known of prompts p00, p01, … before the first update."""
+    count = len(sources)
+    known = np.arange(count) % (GROUP + 1) if successes is None else successes
+    return History(
+        pa.array([f"p{i:02}" for i in range(count)]),
+        [GROUP] * count,
+        known,
+        seed=seed,
+        updates=UPDATES,
+        group_size=GROUP,
+        columns={"source": np.asarray(sources)},
+    )
+
+
+def built(name: str, **options: Any) -> BuiltOnlinePolicy:
+    return BuiltOnlinePolicy(name, get_online_policy(name, **options))
+
+
+def chosen_rows(
+    policy: BuiltOnlinePolicy, known: History, update: int, size: int = 12
+) -> list[int]:
+    """The rows of an update, of which every group is recorded with 3 of 8 correct."""
+    rows = [int(i[1:]) for i in policy.next_ids(known, update, size).to_pylist()]
+    if policy.discards:
+        assert len(policy.keep(np.full(size, 3), np.full(size, GROUP))) == size
+    for row in rows:
+        known.add(update, row, 3, GROUP)
+    return rows
+
+
+def test_a_schedule_goes_from_one_number_to_another() -> None:
+    linear = Schedule.of({"from": 0.8, "to": 0.2}, "x")
+    assert [round(linear.at(u, 4), 9) for u in (1, 2, 3, 4)] == [0.8, 0.6, 0.4, 0.2]
+    cosine = Schedule.of({"from": 0, "to": 1, "schedule": "cosine"}, "x")
+    assert [round(cosine.at(u, 5), 3) for u in (1, 2, 3, 4, 5)] == [0.0, 0.146, 0.5, 0.854, 1.0]
+    listed = Schedule.of([1, 2, 3], "x")
+    assert [listed.at(u, 7) for u in range(1, 8)] == [1, 1, 1, 2, 2, 3, 3]
+    assert (
+        Schedule.of(0.5, "x").at(1, 1) == Schedule.of({"from": 0.5, "to": 1}, "x").at(1, 1) == 0.5
+    )
+
+
+def test_gates_follow_pass_rates_and_the_updates_of_each_prompt() -> None:
+    known = history(successes=[0, 4, 8], sources=["a"] * 3)
+    assert Rates(low=0.2, high=0.5).open(1, known).tolist() == [False, True, False]
+    known.add(1, 0, 8, 8)
+    known.add(2, 0, 8, 8)
+    known.add(2, 1, 8, 8)
+    assert Rest(updates=1).open(3, known).tolist() == [False, False, True]
+    assert Rest(updates=1).open(4, known).tolist() == [True, True, True]
+    assert Retire(solved=2).open(3, known).tolist() == [False, True, True]
+    assert Rates(low=0.0, high=0.5).open(3, known).tolist() == [False, False, False]
+
+
+def test_a_gaussian_passes_most_prompts_near_a_mean_that_moves() -> None:
+    rates = np.repeat(np.arange(GROUP + 1), 200)
+    known = history(successes=rates, sources=["a"] * len(rates))
+    gate = Gaussian(mean={"from": 0.75, "to": 0.25}, sd=0.2)
+    for update, mean in ((1, 0.75), (UPDATES, 0.25)):
+        opened = gate.open(update, known).reshape(GROUP + 1, 200).mean(axis=1)
+        expected = np.exp(-((np.arange(GROUP + 1) / GROUP - mean) ** 2) / (2 * 0.2**2))
+        assert np.abs(opened - expected).max() < 0.12  # four standard errors of 200 draws
+    unknown = History(pa.array(["p"]), [0], [0], seed=0, updates=1, group_size=GROUP)
+    assert gate.open(1, unknown).tolist() == [True]
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_shares_are_exact_while_every_stratum_has_enough_prompts(name: str) -> None:
+    policy = built(name, within={"source": {"a": FOLLOWED[0], "b": FOLLOWED[1]}})
+    known, counts = history(), []
+    for update in range(1, UPDATES + 1):
+        counts.append(Counter(SOURCES[chosen_rows(policy, known, update)].tolist()))
+    assert counts[0] == {"a": 12}
+    assert counts[-1] == {"b": 12}
+    assert all(count["c"] == 0 and sum(count.values()) == 12 for count in counts)
+    equal = built(name, within={"source": "equal"})
+    assert Counter(SOURCES[chosen_rows(equal, history(), 1)].tolist()) == dict.fromkeys("abc", 4)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_a_resumed_policy_chooses_the_same_prompts(name: str) -> None:
+    options = {"within": "source", "gates": [{"rest": {"updates": 2}}, "gaussian"]}
+    whole, undisturbed = built(name, **options), history()
+    expected = [chosen_rows(whole, undisturbed, update) for update in range(1, 6)]
+    resumed = history()
+    for update, rows in enumerate(expected[:3], 1):
+        for row in rows:
+            resumed.add(update, row, 3, GROUP)
+    again = built(name, **options)
+    assert [chosen_rows(again, resumed, update) for update in (4, 5)] == expected[3:]
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_a_gate_that_is_always_open_changes_nothing(name: str) -> None:
+    plain, gated = built(name), built(name, gates=[{"rates": {"low": 0, "high": 1}}])
+    known, same = history(), history()
+    for update in range(1, 5):
+        assert chosen_rows(plain, known, update) == chosen_rows(gated, same, update)
+
+
+@settings(max_examples=50, deadline=None)
+@given(solved=st.sets(st.integers(0, 29), max_size=29), seed=st.integers(0, 3))
+def test_closed_prompts_are_chosen_only_where_too_few_are_open(solved: set[int], seed: int) -> None:
+    known = history(sources=["a"] * 30, seed=seed)
+    for row in solved:
+        known.add(1, row, GROUP, GROUP)
+    rows = chosen_rows(built("pools", gates=[{"retire": {"solved": 1}}]), known, 2, size=10)
+    assert len({*rows}) == 10
+    assert len({*rows} - solved) == min(10, 30 - len(solved))
+
+
+def test_all_gates_have_to_agree() -> None:
+    policy = built(
+        "curriculum", gates=[{"rates": {"low": 0.5, "high": 1}}, {"rest": {"updates": 1}}]
+    )
+    known = history()
+    open_rows = {i for i in range(COUNT) if i % (GROUP + 1) >= 4}
+    first = {*chosen_rows(policy, known, 1)}
+    second = {*chosen_rows(policy, known, 2, size=20)}
+    assert first < open_rows
+    assert len(second & first) == 0  # the last pass rate of `first` is 3/8, and they rest
+
+
+class OddRows:
+    """A gate of a user's own."""
+
+    def open(self, update: int, known: History) -> Any:
+        return np.arange(len(known.prompt_ids)) % 2 == 1
+
+
+class NoGate:
+    """A gate that returns something else."""
+
+    def open(self, update: int, known: History) -> Any:
+        return [1, 0]
+
+
+def test_a_gate_may_be_of_the_users_own() -> None:
+    rows = chosen_rows(built("pools", gates=[f"{__name__}:OddRows"]), history(), 1)
+    assert {row % 2 for row in rows} == {1}
+    with refused("NoGate", by=PolicyError):
+        chosen_rows(built("pools", gates=f"{__name__}:NoGate"), history(), 1)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_settled_options_settle_once(name: str) -> None:
+    options = {"within": {"source": {"a": [1, 2], "b": 1}}, "gates": {"rest": {"updates": 1}}}
+    settled = settled_options(get_online_policy(name, **options), options)
+    assert settled_options(get_online_policy(name, **settled), settled) == settled
+    assert settled["gates"] == [{"rest": {"updates": 1}}]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"gates": 3}, "3"),
+        ({"gates": [{"rest": {}}]}, "rest"),
+        ({"gates": [{"rest": {"updates": 0}}]}, "0"),
+        ({"gates": ["nope"]}, "nope"),
+        ({"gates": [{"gaussian": {"sd": [0.1, 0]}}]}, "sd"),
+        ({"gates": [{"gaussian": {"mean": {"from": 1}}}]}, "mean"),
+        ({"gates": [{"rates": {"low": 2, "high": 3}}]}, "2"),
+        ({"within": {"source": {"a": "x"}}}, "'x'"),
+        ({"within": {"source": {"a": -1}}}, "source"),
+        ({"within": {"source": {"a": {"from": 1, "to": 0, "schedule": "step"}}}}, "step"),
+    ],
+)
+def test_a_wrong_gate_or_share_is_refused(options: dict[str, Any], named: str) -> None:
+    with refused("pools" if "within" in options else "", named, by=PolicyError):
+        get_online_policy("pools", **options)
+
+
+def test_a_pool_is_checked_for_the_column_and_its_values() -> None:
+    prompts = pa.table({"prompt_id": ["p"], "source": ["a"]})
+    built("pools", within={"source": {"a": 1}}).check_columns(prompts)
+    built("pools").check_columns(prompts)
+    for within, named in (("sorce", "sorce"), ({"source": {"z": 1}}, "'z'")):
+        with refused("pools", named, by=PolicyError):
+            built("pools", within=within).check_columns(prompts)

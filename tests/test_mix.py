@@ -1,0 +1,172 @@
+"""`task: mix`: several data sets as one pool, each with its own wording, marker and test set."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remedies import refused
+
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.pools import Dataset, Pool, load_pool, template_hash
+from orchestrator.probing.checks import check_marker
+from orchestrator.storage.errors import UserError
+from tasks import TaskError, get_task, is_shipped
+from tasks.base import Answer
+from tasks.mix import Mix
+from tasks.number_guess import NumberGuessTask
+from tasks.plus_minus import PlusMinus
+
+FILES = """
+datasets:
+  numbers: {task: file, options: {path: numbers.jsonl, keep: [id]}}
+  words:
+    task: file
+    options: {train: words.jsonl, test: words_test.jsonl, marker: text}
+    prompt: {preset: bare, system: Answer with one word.}
+  both: {task: mix, options: {parts: PARTS}}
+models: {tiny: {embedded: tiny}}
+experiments:
+  e:
+    grid: {model: [tiny], dataset: [both], policy: [hard, within], seed: [0]}
+    budget: 8
+    grpo: {num_generations: 4, per_device_train_batch_size: 8, max_steps: 2}
+policies: {within: {policy: hard, options: {within: {source: equal}}}}
+"""
+
+
+def plan(folder: Path, parts: str = "[numbers, words]") -> Plan:
+    """The plan of a mix of 40 questions of numbers and 12 of words (and 4 test questions)."""
+    numbers = [{"id": i, "question": f"What is {i} + 0?", "answer": i} for i in range(40)]
+    words = [{"question": f"Say word {i}.", "answer": f"word {i}"} for i in range(16)]
+    for name, rows in (("numbers", numbers), ("words", words[:12]), ("words_test", words[12:])):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    file = folder / "experiments.yaml"
+    file.write_text(FILES.replace("PARTS", parts))
+    return make_plan(load_config(file), "e")
+
+
+def mixed(folder: Path, parts: str = "[numbers, words]") -> Pool:
+    return plan(folder, parts).pools["both"]
+
+
+def test_prompts_keep_the_wording_and_the_marker_of_their_data_set(tmp_path: Path) -> None:
+    pool = mixed(tmp_path)
+    by_source = {prompt.source: prompt for prompt in pool.train}
+    number, word = by_source["numbers"], by_source["words"]
+    chats = [pool.task.chat(p.question, p.info) for p in (number, word)]
+    assert "\\boxed{}" in chats[0][-1]["content"]
+    assert [m["role"] for m in chats[1]] == ["system", "user"]
+    assert chats[1][-1]["content"] == word.question
+    marks = pool.task.mark_all(
+        [
+            Answer.to(word, rf"\boxed{{{word.answer.upper()}}}"),
+            Answer.to(number, f"\\boxed{{{number.answer}.0}}"),
+            Answer.to(word, "\\boxed{7}"),
+        ]
+    )
+    assert [mark.outcome for mark in marks] == ["correct", "correct", "wrong"]
+    strict = pool.task.with_marking("strict").mark_all(
+        [Answer.to(word, rf"\boxed{{{word.answer.upper()}}}")]
+    )
+    assert strict[0].outcome == "wrong"
+
+
+def test_a_prompt_has_the_id_and_the_columns_that_it_has_in_its_data_set(tmp_path: Path) -> None:
+    pool = mixed(tmp_path)
+    options = {"path": str(tmp_path / "numbers.jsonl")}
+    alone = load_pool(Dataset("numbers", "file", options, "lenient"))
+    own = {p.prompt_id for p in pool.train if p.source == "numbers"}
+    assert own == {p.prompt_id for p in alone.train}
+    assert {json.loads(p.kept)["id"] for p in pool.train if p.kept} < {*range(40)}
+    assert Counter(p.source for p in pool.test) == {"numbers": len(alone.test), "words": 4}
+
+
+@pytest.mark.parametrize(
+    ("parts", "numbers", "words"),
+    [
+        ("{numbers: 0.5, words: 0.5}", 12, 12),
+        ("{numbers: 0.75, words: 0.25}", None, None),
+        ("{numbers: 10, words: 3}", 10, 3),
+        ("{numbers: 10, words: null}", 10, 12),
+    ],
+)
+def test_shares_and_numbers_are_taken(
+    tmp_path: Path, parts: str, numbers: int | None, words: int | None
+) -> None:
+    counts = Counter(prompt.source for prompt in mixed(tmp_path, parts).train)
+    if numbers is None:
+        assert counts["numbers"] == pytest.approx(3 * counts["words"], abs=2)
+        assert max(counts["words"] - 12, counts["numbers"] - 34) >= -2  # one is used up
+    else:
+        assert counts == {"numbers": numbers, "words": words}
+
+
+def test_a_larger_number_contains_a_smaller_one(tmp_path: Path) -> None:
+    small, large = (
+        {p.prompt_id for p in mixed(tmp_path, f"{{numbers: {n}, words: 2}}").train} for n in (7, 9)
+    )
+    assert small < large
+
+
+def test_every_part_is_checked_and_a_cell_names_the_mix(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    pool = planned.pools["both"]
+    assert is_shipped(pool.task)
+    assert str(check_marker(pool.task, [*pool.train, *pool.test]))
+    assert {cell.policy for cell in planned.cells} == {"hard", "within"}
+    [columns] = {cell.columns_hash for cell in planned.cells if cell.policy == "within"}
+    assert columns and all(not c.columns_hash for c in planned.cells if c.policy == "hard")
+
+
+def test_the_template_follows_the_wording_of_each_part(tmp_path: Path) -> None:
+    def of(preset: str) -> str:
+        parts = {
+            "a": {"task": "plus_minus"},
+            "b": {"task": "file", "options": {"train": "x"}, "prompt": {"preset": preset}},
+        }
+        return template_hash(Mix(parts=parts))
+
+    assert of("plain") != of("bare") == of("bare")
+
+
+class OwnTask(PlusMinus):
+    """A task of a user's own."""
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        (None, "None"),
+        ({"a": {"task": "plus_minus"}}, "two"),
+        ({"a": {"task": "plus_minus"}, "b": 1}, "'b'"),
+        ({"a": {"task": "plus_minus"}, "b": {"task": "number_guess"}}, "b"),
+        ({"a": {"task": "plus_minus"}, "b": {"task": "plus_minus", "amount": "x"}}, "'x'"),
+        ({"a": {"task": "plus_minus"}, "b": {"task": "plus_minus", "amount": True}}, "True"),
+        ({"a": {"task": "plus_minus"}, "b": {"task": "plus_minus", "amount": 0.5}}, "shares"),
+        (
+            {n: {"task": "plus_minus", "amount": 0.4} for n in "ab"},
+            "0.8",
+        ),
+        ({"a": {"task": "plus_minus"}, "b": {"task": "file", "options": {"x": 1}}}, "b"),
+    ],
+)
+def test_a_wrong_part_is_refused(parts: Any, named: str) -> None:
+    with refused(named, by=TaskError):
+        Mix(parts=parts)
+
+
+def test_more_prompts_than_a_part_has_are_refused(tmp_path: Path) -> None:
+    with refused("numbers", "400", by=UserError):
+        mixed(tmp_path, "{numbers: 400, words: 3}")
+    with refused("experiments.yaml:", "'word'", by=UserError):
+        mixed(tmp_path, "[numbers, word]")
+
+
+def test_a_mix_with_a_task_of_the_users_own_is_marked_as_one() -> None:
+    parts = {"a": {"task": f"{__name__}:OwnTask"}, "b": {"task": "plus_minus"}}
+    assert not is_shipped(get_task("mix", parts=parts))
+    assert NumberGuessTask.environment is not None
