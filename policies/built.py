@@ -52,6 +52,22 @@ class Built:
         """The columns of the user's data that it reads."""
         return [*self.declared("columns", [])]
 
+    def check_columns(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column of the user's data that a pool lacks.
+
+        Also for a value that none of its prompts has, where the rule names values.
+        """
+        for column in self.columns:
+            if column not in prompts.column_names:
+                raise PolicyError(
+                    f"{self.kind} {self.name!r} reads the column {column!r:.80}, which the pool "
+                    f"does not have: write one of {', '.join(prompts.column_names)}, or name it in "
+                    "the data set's options source or keep"
+                )
+        if check := self.declared("check", None):
+            with self.errors():
+                check(prompts)
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn what a user's code raises into a PolicyError with the place.
 
@@ -120,11 +136,6 @@ class BuiltPolicy(Built):
             f"{counted(difficulty.num_rows, 'prompt')} {holds}"
         )
 
-    def check_columns(self, prompts: pa.Table) -> None:
-        """Raise PolicyError for a column of the user's data, or a value, that a pool lacks."""
-        if isinstance(self.rule, Restricted):
-            self.rule.check(prompts)
-
     def notes(self, difficulty: pa.Table, size: int) -> list[str]:
         """What is to be said about a subset of this size: strata that are short of prompts."""
         return self.rule.notes(difficulty, size) if isinstance(self.rule, Restricted) else []
@@ -165,11 +176,6 @@ class BuiltOnlinePolicy(Built):
     def at_once(self) -> int:
         """How many times the prompts that an update lacks are drawn at once."""
         return int(self.declared("at_once", 1)) if self.discards else 1
-
-    def check_columns(self, prompts: pa.Table) -> None:
-        """Raise PolicyError for a column of the user's data, or a value, that a pool lacks."""
-        if self.columns:
-            self.rule.check(prompts)
 
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None
