@@ -63,7 +63,7 @@ class Fixed:
     """A task whose marks follow the answer, not the text: `a or b` alternates."""
 
     def __init__(self, task: Any) -> None:
-        self.messages, self.answer_name, self.other_reading = task.messages, "answer", self
+        self.chat, self.answer_name, self.other_reading = task.chat, "answer", self
         self.environment = None
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:
