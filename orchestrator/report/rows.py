@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.evaluation.drift import Drift, drift_of
-from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
+from orchestrator.evaluation.groups import GroupShares, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, held_out, main, part, per_prompt
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
@@ -174,7 +174,7 @@ def _read_row(
         kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": bands(base)},
         held_out=(held_out(base), held_out(final)),
         shares=group_shares(groups, lost),
-        tier_shares=by_tier(groups),
+        tier_shares=group_shares(groups, by="tier"),
         costs={
             axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds)  # type: ignore[arg-type]
             for axis in AXES
