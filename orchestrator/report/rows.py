@@ -176,8 +176,7 @@ def _read_row(
         shares=group_shares(groups, lost),
         tier_shares=group_shares(groups, by="tier"),
         costs={
-            axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds)  # type: ignore[arg-type]
-            for axis in AXES
+            axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds) for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,

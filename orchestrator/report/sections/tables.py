@@ -134,7 +134,7 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
     for family in read:
         entries = {}
         for policy, rows in family.by_policy().items():
-            updates = [family.points[family.rows.index(row)].update for row in rows]
+            updates = [family.points[row.cell.cell_id].update for row in rows]
             counts = [row.counts[OWN] for row in rows]
             sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
             span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
