@@ -7,12 +7,10 @@ import logging
 import os
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -409,24 +407,6 @@ def test_live_writes_of_many_cells_take_a_share_of_the_time(
     assert written() == 1
     tracker.close(ok=False)
     assert written() == 20
-
-
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_commits_overwrite_the_journal_unless_the_file_has_none(
-    mode: str, store: Store, plan: Plan
-) -> None:
-    opened(store, plan).close(ok=True)
-    with closing(sqlite3.connect(store.path("mlflow.db"))) as database:
-        database.execute(f"PRAGMA journal_mode = {mode}")
-    uri = f"sqlite:///{store.path('')}/mlflow.db"  # another name, so that MLflow connects again
-    tracker = Tracker.open(uri, store, plan)
-    tracker.start(plan.cells[0])
-    journal = Path(store.path("mlflow.db-journal"))
-    assert tracker.enabled and journal.exists() == (mode == "delete")
-    with closing(sqlite3.connect(store.path("mlflow.db"))) as database:
-        assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)
-        (count,) = database.execute("SELECT count(*) FROM runs").fetchone()
-    assert count == 2
 
 
 def test_live_points_are_written_in_batches(
