@@ -5,13 +5,13 @@ over that question's samples. A question is one cluster of samples.
 """
 
 from collections.abc import Mapping, Sequence
-from math import atanh, exp, inf, isfinite, log, nan, sqrt, tanh
+from math import exp, inf, isfinite, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import digamma, ndtri, polygamma, stdtrit
+from scipy.special import digamma, polygamma, stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
@@ -388,11 +388,10 @@ def r_squared(x: np.ndarray, y: np.ndarray) -> RSquared:
     points = len(x)
     if points < FEWEST_POINTS or min(x.var(), y.var()) * points < 1e-18:
         return RSquared(nan, 0.0, 1.0, points)
-    r = float(np.corrcoef(x, y)[0, 1])
-    z, half = atanh(min(max(r, -1 + 1e-15), 1 - 1e-15)), -float(ndtri(LEVEL / 2)) / sqrt(points - 3)
-    low, high = tanh(z - half), tanh(z + half)
+    fit = stats.pearsonr(x, y)
+    low, high = fit.confidence_interval(1 - LEVEL)
     nearest = 0.0 if low <= 0 <= high else min(low**2, high**2)
-    return RSquared(r**2, nearest, max(low**2, high**2), points)
+    return RSquared(float(fit.statistic**2), float(nearest), float(max(low**2, high**2)), points)
 
 
 class ProbeVariance(NamedTuple):
