@@ -10,7 +10,6 @@ from factories import finished_sweep
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.planning.cells import ExtraEval
 from orchestrator.report import published
 from orchestrator.report.compare import families
 from orchestrator.report.content import Paragraph
@@ -100,28 +99,6 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
         for row in rows
     ]
     assert paper.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
-
-
-def with_aime(row: Row, right: int) -> Row:
-    """A row whose cell was also evaluated on 15 questions of AIME, 8 samples each."""
-    task = dataclasses.replace(row.cell.probe.dataset, name="aime", task="aime2025")
-    probe = row.cell.probe.model_copy(update={"dataset": task})
-    evaluated = ExtraEval(probe=probe, dataset="aime", greedy=False, test_hash="")
-    base, final = ({f"q{i}": (8, int(i < n)) for i in range(15)} for n in (5, right))
-    counts = {**row.counts, "aime": {0: base, row.cell.updates: final}}
-    cell = row.cell.model_copy(update={"extra_evals": [evaluated]})
-    return dataclasses.replace(row, cell=cell, counts=counts)
-
-
-def test_aime_is_compared_with_the_papers_six_questions_against_five(rows: list[Row]) -> None:
-    evaluated = [with_aime(row, 6 if row.cell.policy == "hard" else 5) for row in rows]
-    published, measured = paper.aime(families(evaluated)).body
-    assert published[3:5] == ("pass@8", "33.3")
-    assert published[7].startswith("40.0 (+6.7 [−7.6, +21.0]): inconclusive")
-    assert all(entry.endswith("inconclusive") for entry in published[5:])
-    assert measured[3:5] == ("pass@8 on aime", "33.3")
-    assert measured[7].startswith("40.0 (+6.7 [−")
-    assert not paper.aime(families(rows)).body
 
 
 def test_data_without_published_numbers_gives_no_comparison(rows: list[Row]) -> None:

@@ -9,16 +9,11 @@ from orchestrator.report import published as paper
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
 from orchestrator.report.rows import Row
-from orchestrator.report.sections.tables import (
-    gain_text,
-    learnable_text,
-    levels,
-    measures,
-)
+from orchestrator.report.sections.tables import gain_text, learnable_text
 from orchestrator.stats.inference import Interval
 from orchestrator.stats.sentences import NONE, in_points
 
-TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects", "aime2025": "AIME2025-I"}
+TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects"}
 PUBLISHED = "paper A"
 MEASURED = "measured"
 ABOUT = (
@@ -32,9 +27,8 @@ NOT_APPLICABLE = (
 
 
 def tables(families: Sequence[Family]) -> list[Table]:
-    """Gains, learnable % and AIME side by side; none without rows."""
-    all_tables = [gains(families), learnable(families), aime(families)]
-    return [table for table in all_tables if table.body]
+    """Gains and learnable % side by side; none without rows."""
+    return [table for table in (gains(families), learnable(families)) if table.body]
 
 
 def policy_names(family: Family) -> dict[str, str]:
@@ -109,36 +103,3 @@ def _model(family: Family) -> str:
 def _with_interval(value: float, interval: Interval, plus: bool = True) -> str:
     mean, low, high = (in_points(x, plus) for x in (value, *interval))
     return f"{mean} [{low}, {high}]"
-
-
-def aime(families: Sequence[Family]) -> Table:
-    """Table 4 of the paper next to pass@k on the measured AIME sets; empty without any."""
-    body = []
-    for family in families:
-        names = policy_names(family)
-        columns = [names.get(policy, "") for policy in paper.POLICIES]
-        extra = [evaluation for row in family.rows for evaluation in row.cell.extra_evals]
-        sampled = (e for e in extra if e.probe.dataset.task == "aime2025" and not e.greedy)
-        for test_set in dict.fromkeys(evaluation.dataset for evaluation in sampled):
-            measure, value = measures(family.rows, test_set)[-1]
-            entries = levels(family, test_set, value, columns)
-            source = (family.dataset, _model(family), MEASURED)
-            body.append((*source, f"{measure} on {test_set}", *entries))
-    if body:
-        base = f"{100 * paper.AIME_BASE / paper.AIME_QUESTIONS:.1f}"
-        entries = []
-        for policy in paper.POLICIES:
-            solved = paper.AIME_SOLVED[policy]
-            difference = 100 * (solved - paper.AIME_BASE) / paper.AIME_QUESTIONS
-            interval = paper.published_interval(difference, paper.AIME_QUESTIONS)
-            share = f"{100 * solved / paper.AIME_QUESTIONS:.1f}"
-            entries.append(f"{share} ({_with_interval(difference, interval)}): inconclusive")
-        body = [("GSM8K", "Qwen3-4B", PUBLISHED, "pass@8", base, *entries), *body]
-    return Table(
-        "AIME, paper A and measured",
-        ("trained on", "model", "source", "measure", "base", *paper.POLICIES),
-        body,
-        "In %; in parentheses the difference to the base model in points with its 95 % interval. "
-        "The paper's 15 questions: 40.0 against 33.3 is 6 of them against 5; fewer than six "
-        "questions that change in one direction are never significant.",
-    )
