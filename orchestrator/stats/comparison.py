@@ -86,18 +86,18 @@ class Comparison:
 
     a: str
     b: str
-    effect: float
-    low: float
-    high: float
-    p: float
-    p_holm: float
-    p_runs: float
-    test: str
     runs: tuple[int, int]
     items: int
     left_out: int
-    verdict: Verdict
-    variances: Variances
+    effect: float = nan
+    low: float = -inf
+    high: float = inf
+    p: float = 1.0
+    p_holm: float = 1.0
+    p_runs: float = 1.0
+    test: str = "none"
+    verdict: Verdict = "inconclusive"
+    variances: Variances = Variances(0.0, 0.0, 0.0)
     tests: int = 1
     item: Item = "question"
     spreads: tuple[SeedSpread | None, SeedSpread | None] = (None, None)
@@ -354,18 +354,9 @@ def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
     nothing = Comparison(
         a=pair.a,
         b=pair.b,
-        effect=nan,
-        low=-inf,
-        high=inf,
-        p=1.0,
-        p_holm=1.0,
-        p_runs=1.0,
-        test="none",
         runs=pair.runs,
         items=len(items),
         left_out=len(a.every | b.every) - len(items),
-        verdict="inconclusive",
-        variances=Variances(0.0, 0.0, 0.0),
         item=pair.item,
         spreads=spreads,
         arms=arms,
