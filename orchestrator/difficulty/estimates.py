@@ -10,7 +10,7 @@ with a Beta prior: `python -m benchmarks.priors`.
 from collections.abc import Iterator
 from contextlib import suppress
 from math import nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -242,7 +242,7 @@ class _Reprobes:
         # Sample 0 is any of the K: its outcome is drawn in proportion to the counts.
         ends = np.cumsum(list(by_outcome.values()), axis=0)
         first = (rng.integers(0, self.samples, len(right)) >= ends).sum(axis=0)
-        drawn: dict[str, Any] = {
+        drawn: dict[str, np.ndarray | pa.Array] = {
             **by_outcome,
             **rates(right, self.scorable, self.prior, self.group_size),
             "n": np.full(len(right), self.samples),

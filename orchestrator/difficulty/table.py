@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -132,7 +132,7 @@ def _table(
         mean = np.round(total / scorable, 12)  # equal means tie, in any order of summation
         variance = np.maximum(0.0, np.round(squares - total * mean, 12)) / (scorable - 1)
     prior = fit_prior(by_outcome["correct"], scorable)
-    columns: dict[str, Any] = {
+    columns: dict[str, np.ndarray | pa.Array | list[str]] = {
         **by_outcome,
         **rates(by_outcome["correct"], scorable, prior, group_size),
         "prompt_id": ids,
@@ -150,9 +150,10 @@ def _table(
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:
-    """Outcome -> samples of all prompts of a difficulty table."""
-    columns = ("successes", *OUTCOMES[1:])
-    return {o: int(counts(table, c).sum()) for o, c in zip(OUTCOMES, columns, strict=True)}
+    """Outcome -> samples of all prompts of a difficulty table, as far as it counts them."""
+    columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
+    known = {o: pc.sum(table[name]) for o, name in columns.items() if name in table.column_names}
+    return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
 
 
 def band_of(table: pa.Table) -> np.ndarray:
@@ -293,18 +294,19 @@ def summary_lines(summary: Summary) -> list[str]:
     return [
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
-        f"outcomes: {_shares(dict(zip(OUTCOMES, by_outcome, strict=True)))}",
+        f"outcomes: {shares_text(dict(zip(OUTCOMES, by_outcome, strict=True)))}",
         f"pass rates: below 1 % for about {100 * s.ends[0]:.0f} % of the prompts, above 99 % for "
         f"{100 * s.ends[1]:.0f} %; reliability {s.reliability:.2f} at "
         f"{counted(k, 'sample')}{note}",
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
-        f"  failures: {_shares({name: s.outcomes[name] for name in FAILURES})}",
+        f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",
         f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} %",
         f"  expected share of live groups before training: {learnable}",
     ]
 
 
-def _shares(by_outcome: Mapping[str, float]) -> str:
+def shares_text(by_outcome: Mapping[str, float]) -> str:
+    """The share of each outcome that occurs."""
     total = sum(by_outcome.values())
     shown = (f"{100 * n / total:.1f} % {name}" for name, n in by_outcome.items() if n)
     return ", ".join(shown) or "none"

@@ -34,7 +34,7 @@ class GroupRow(TypedDict):
     tokens: Sequence[int]
     scores: Rewards
     components: Sequence[tuple[str, Rewards]] | None
-    episodes: Sequence[Mapping[str, float] | None] | None
+    episodes: Sequence[Mapping[str, Any] | None] | None
 
 
 def is_live(rewards: Rewards) -> bool:
@@ -71,9 +71,9 @@ class Marked(NamedTuple):
     outcome: str
     other_outcome: str
     score: float | None
-    components: Mapping[str, float | None]
+    components: Mapping[str, Any]
     reward: float | None = None
-    episode: Mapping[str, float] | None = None
+    episode: Mapping[str, Any] | None = None
 
 
 class GroupShares(NamedTuple):
@@ -231,21 +231,11 @@ def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
 def training_metrics(
     groups: pa.Table, discarded: pa.Table | None = None
 ) -> dict[int, dict[str, float]]:
-    """Update -> the metrics that `groups` gives, under their MLflow names.
+    """Update -> the metrics that `groups` gives, under their MLflow names (docs/mlflow.md).
 
-    `train/learnable_pct` is the mean up to the update; the others are the update's own: percentages
-    of its groups (`live`, `all_right`, `all_wrong`, of those `truncated`) and of its generated
-    tokens (`live_tokens`, absent where there are none). `train/accuracy` is absent where no
-    completion of the update could be marked, and `train/accuracy_other_reading` is what it would be
-    under the reading that rewards do not use. Where rewards are not correctness,
-    `train/rewarded_pct` and `train/phantom_pct` are the percentages of groups whose rewards differ,
-    and of those among them whose correctness does not; `train/reward/<name>` is the mean of each
-    component of the reward. Of episodes of several turns, `train/turns` and `train/tool_calls` are
-    means per episode, and `train/tool_errors_pct` is the percentage of calls answered by an error.
-
-    With the groups that were `discarded`: `train/learnable_drawn_pct` is the mean up to the update
-    over all groups drawn, and `train/discarded_pct` the percentage of the update's rollouts that
-    were discarded. All other metrics are of the groups trained on.
+    `train/learnable_pct` is the mean up to the update, and so is `train/learnable_drawn_pct`, over
+    all groups drawn, those `discarded` included; the others are the update's own, and absent where
+    they are not defined.
     """
     lost = None if discarded is None else discarded.to_pylist()
     recorder = GroupRecorder(groups.to_pylist(), lost)

@@ -34,9 +34,9 @@ SampleCounts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
 class AnswerText(NamedTuple):
-    """One completion of a test question, and its outcome; `episode` is that of EVALUATIONS."""
+    """One completion, and its outcome; `episode` is that of SAMPLES."""
 
-    completion: str
+    completion: str | None
     outcome: str
     episode: Mapping[str, Any] | None = None
 

@@ -26,7 +26,7 @@ from orchestrator.report.content import (
 )
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
-from orchestrator.report.sections.completions import Sample, card
+from orchestrator.report.sections.completions import card
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
@@ -206,13 +206,8 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
             (f"after training on {policy}, seed {row.cell.seed}", row.answers[i][1])
             for policy, row in rows.items()
         )
-        samples = [
-            Sample(name, answer.outcome, answer.completion, answer.episode)
-            for name, answer in (("before: base model", base), *after)
-        ]
-        blocks.append(
-            card(questions[i], samples, f"Tier {one_line(tiers[i], 40)}." if tiers[i] else "")
-        )
+        about = f"Tier {one_line(tiers[i], 40)}." if tiers[i] else ""
+        blocks.append(card(questions[i], [("before: base model", base), *after], about))
     note = Paragraph(EPISODES if episodes else COMPLETIONS, "note")
     what = "Episodes" if episodes else "Completions"
     title = f"{what} before and after: {family.title}"
