@@ -53,7 +53,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def opened(store: Store, plan: Plan) -> Tracker:
-    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    tracker = Tracker(default_tracking_uri(store), store, plan)
     assert tracker.enabled
     return tracker
 
@@ -467,7 +467,7 @@ def test_a_deleted_database_is_rebuilt_from_the_store_silently(
         "from orchestrator.tracking import Tracker, default_tracking_uri\n"
         f"folder = Path({str(tmp_path)!r}); plan = small_plan(folder)\n"
         "store = Store(str(folder / 'runs'))\n"
-        "tracker = Tracker.open(default_tracking_uri(store), store, plan)\n"
+        "tracker = Tracker(default_tracking_uri(store), store, plan)\n"
         "[tracker.sync(cell) for cell in plan.cells]; tracker.close(True)\n"
     )
     paths = os.pathsep.join([str(HERE), str(HERE.parent)])
@@ -500,7 +500,7 @@ def test_an_unavailable_tracker_gives_one_warning(
     cell = plan.cells[0]
     finished_cell(store, plan, cell)
     with hang_limit(60), caplog.at_level(logging.WARNING):
-        tracker = Tracker.open(uri, store, plan)
+        tracker = Tracker(uri, store, plan)
         tracker.start(cell)
         tracker.live(cell, 1, {"train/live_pct": 1.0})
         tracker.sync(cell)
@@ -553,7 +553,7 @@ def test_tracking_to_a_server_works_until_the_server_ends(
     uri, process = server
     finished, running = plan.cells
     finished_cell(store, plan, finished)
-    tracker = Tracker.open(uri, store, plan)
+    tracker = Tracker(uri, store, plan)
     tracker.start(running)
     tracker.live(running, 1, {"train/live_pct": 50.0})
     tracker.sync(finished)
@@ -600,7 +600,7 @@ def test_the_ui_prints_the_view_of_each_sweep_with_its_own_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     uri = default_tracking_uri(store)
-    tracker = Tracker.open(uri, store, plan)
+    tracker = Tracker(uri, store, plan)
     page, commands = tracker.page, list[list[str]]()
     tracker.close(ok=True)
     monkeypatch.setattr(os, "execve", lambda path, command, _: commands.append(command))
