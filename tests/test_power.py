@@ -122,11 +122,6 @@ def test_six_questions_must_all_differ_to_one_side() -> None:
     assert ((1 + size) / 2) ** (2 * 6) == pytest.approx(0.8, abs=1e-4)
 
 
-def test_invalid_counts_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        minimum_detectable(0)
-
-
 def test_the_required_number_suffices_and_one_less_does_not() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     assert needed(parts, 0.03, Grid(3, 100)).seeds is None  # at 100 questions no number would do

@@ -272,12 +272,6 @@ def test_mcnemar_of_few_questions_is_their_permutation() -> None:
     assert mcnemar_p(a, b) == pytest.approx(permutation_p(a - b))
 
 
-@pytest.mark.parametrize("other", [np.array([0.5, 1]), np.array([1, 0, 1])])
-def test_mcnemar_needs_one_sample_of_each_question(other: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="0 or 1"):
-        mcnemar_p(np.array([1, 0]), other)
-
-
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm_agrees_with_its_definition(p_values: list[float]) -> None:
     """Adjusted p: the smallest level at which Holm's steps reject that test."""
@@ -334,11 +328,6 @@ def test_small_differences_between_cells_count() -> None:
     x, y = np.array(LEARNABLE), np.array(GAIN)
     scaled = r_squared(1e-6 * x - 3, 1e-6 * y + 5)
     assert scaled[:3] == pytest.approx(r_squared(x, y)[:3], abs=1e-6)
-
-
-def test_unpaired_cells_are_refused() -> None:
-    with pytest.raises(ValueError, match="equal lengths"):
-        r_squared(np.zeros(3), np.zeros(4))
 
 
 # ---- probe seeds and training seeds

@@ -84,10 +84,7 @@ def minimum_detectable(
     refers to the difference of those two runs, by the exact test that the verdict uses. 100 means
     that the grid can detect nothing. Example: AIME's 15 questions, one sample each: 48 points; an
     observed difference under 40 (six questions) can never be significant.
-    Raises ValueError on counts under one.
     """
-    if min(items, seeds, samples_per_item) < 1:
-        raise ValueError("items, seeds and samples_per_item must be at least 1")
 
     def variances(size: float) -> Variances:
         """With the two policies at ACCURACY ± half of `size`."""
