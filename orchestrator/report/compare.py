@@ -27,12 +27,10 @@ from orchestrator.stats.comparison import (
 from orchestrator.stats.fairness import TOLERANCE, Point, difference, last_within, outliers
 from orchestrator.stats.inference import (
     LEVEL,
-    ProbeVariance,
     SeedSpread,
     available,
     group_codes,
     pooled_spread,
-    variance_components,
 )
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
@@ -475,41 +473,3 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
         compare_policies(scores, groups=rows[0].groups.get(OWN, {}))[0] if read else None,
         policies,
     )
-
-
-class ProbeSpread(NamedTuple):
-    """One policy's results (`measure`, in points) over probes and over training seeds.
-
-    `data`: the model, the dataset and the settings that are axes.
-    """
-
-    data: str
-    policy: str
-    measure: str
-    variance: ProbeVariance
-
-
-def by_probe(families: Sequence[Family]) -> dict[str, list[Family]]:
-    """Title without the probe's seed -> the families that differ in it only."""
-    groups: dict[str, list[Family]] = {}
-    for family in families:
-        groups.setdefault(replace(family, probe_seed=0).title, []).append(family)
-    return groups
-
-
-def probe_spreads(families: Sequence[Family]) -> list[ProbeSpread]:
-    """Every policy with at least two probes, and two training seeds of one of them."""
-    spreads = []
-    for data, group in by_probe(families).items():
-        for policy in dict.fromkeys(p for family in group for p in family.by_policy()):
-            accuracy, learnable = [], []  # an array for each probe: its seeds' results in points
-            for family in group:
-                if own := family.by_policy().get(policy):
-                    values = [family.points[row.cell.cell_id].value for row in own]
-                    accuracy.append(100 * np.array(values))
-                    learnable.append(np.array([row.result.learnable_pct for row in own]))
-            for measure, results in (("accuracy", accuracy), ("learnable %", learnable)):
-                if len(results) > 1 and max(map(len, results)) > 1:
-                    variance = variance_components(results)
-                    spreads.append(ProbeSpread(data, policy, measure, variance))
-    return spreads

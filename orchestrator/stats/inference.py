@@ -1,4 +1,4 @@
-"""Intervals, tests, and variances between questions, seeds and probes. Pure: NumPy and SciPy.
+"""Intervals, tests, and variances between questions and seeds. Pure: NumPy and SciPy.
 
 Values are [runs, items]: for one run (training seed) and one test question, the mean correctness
 over that question's samples. A question is one cluster of samples.
@@ -387,18 +387,6 @@ def r_squared(x: np.ndarray, y: np.ndarray) -> RSquared:
     return RSquared(float(fit.statistic**2), float(nearest), float(max(low**2, high**2)), points)
 
 
-class ProbeVariance(NamedTuple):
-    """Variance between probes, and between training seeds of one probe; p: of no former."""
-
-    between: float
-    between_interval: Interval
-    within: float
-    within_interval: Interval
-    p: float
-    probes: int
-    results: int
-
-
 def pooled_spread(results: Sequence[Sequence[float]]) -> SeedSpread | None:
     """The variance between training seeds that policies share (the seeds of each: one list).
 
@@ -474,35 +462,3 @@ def _shared(spreads: Sequence[SeedSpread]) -> SeedSpread | None:
     half = float(brentq(lambda x: float(polygamma(1, x)) - excess, 1e-8, 2 / LEAST_EXCESS))
     variance = exp(float(logs.mean()) + float(digamma(half)) - log(half))
     return SeedSpread(variance, total, cells, alike=2 * half)
-
-
-def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
-    """Variances from one array per probe: the results (e.g. in points) of its training seeds.
-
-    One-way random effects: `between` is the variance that selecting by another probe adds, `within`
-    that of another training seed (and of the evaluation's samples). Probes may have unequal numbers
-    of seeds. Intervals: chi-squared for `within`, Williams (1962) for `between`. Raises ValueError
-    with fewer than two probes, or where no probe has two seeds.
-    """
-    sizes = np.array([len(group) for group in results])
-    probes, total = len(sizes), int(sizes.sum())
-    if probes < 2 or total <= probes:
-        raise ValueError(
-            "needs at least two probes, and at least two training seeds of one of them"
-        )
-    means = np.array([group.mean() for group in results])
-    grand, df = float(sizes @ means) / total, (probes - 1, total - probes)
-    among = float(sizes @ (means - grand) ** 2)
-    inside = float(sum(((group - group.mean()) ** 2).sum() for group in results))
-    each = (total - float((sizes**2).sum()) / total) / df[0]  # effective seeds per probe
-    within = inside / df[1]
-    ratio = among / df[0] / within if within else (inf if among else 0.0)
-    between = max(0.0, (among / df[0] - within) / each)
-    ends_between = []  # Williams' interval
-    for q in (1 - LEVEL / 2, LEVEL / 2):
-        cut = 1 - float(stats.f.ppf(q, *df)) / ratio if ratio > 0 else 0.0
-        ends_between.append(max(0.0, among / each * cut / float(stats.chi2.ppf(q, df[0]))))
-    ends = (inside / float(stats.chi2.isf(q, df[1])) for q in (LEVEL / 2, 1 - LEVEL / 2))
-    p = float(stats.f.sf(ratio, *df))
-    intervals = Interval(*ends_between), Interval(*ends)
-    return ProbeVariance(between, intervals[0], within, intervals[1], p, probes, total)

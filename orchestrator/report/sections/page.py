@@ -124,7 +124,7 @@ def verdicts(
 
 
 def gains(families: Sequence[Family], styles: Styles) -> Section:
-    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; spread over probes."""
+    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B."""
     curves = (
         Figure(
             f"Test accuracy by update, {family.title}: mean over seeds; the band spans the seeds",
@@ -139,8 +139,7 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
             *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
             FigureRow(tuple(curves)),
-            *(t for t in (tables.steps(families), tables.probe_spread(families)) if t.body),
-            *(Paragraph(f"Note: {text}.", "note") for text in tables.missing_seeds(families)),
+            *(table for table in (tables.steps(families),) if table.body),
         ),
     )
 

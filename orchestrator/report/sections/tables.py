@@ -1,11 +1,11 @@
 """The tables of a sweep as text in cells for every view.
 
 Those of both papers and where the gain comes from; every cell, what it consumed, and its live and
-dead groups; how much another probe would change.
+dead groups.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isfinite, isnan, nan, sqrt
+from math import isfinite, isnan, nan
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,10 +16,10 @@ from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.evaluation.turns import total
 from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import ClaimResult
-from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
+from orchestrator.report.compare import Family, StepsToMatch
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, Row, rising, training_tiers
-from orchestrator.stats.inference import Effect, Interval, available, group_codes, mean_effect
+from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
 from orchestrator.stats.sentences import NONE, in_points, ties_text
 from orchestrator.training.record import pulls_to_base
 
@@ -559,43 +559,6 @@ def _percent(parts: Sequence[float], wholes: Sequence[float]) -> str:
     """100 × part / whole, mean over seeds."""
     shares = [part / max(1, whole) for part, whole in zip(parts, wholes, strict=True)]
     return f"{100 * float(np.mean(shares)):.1f}"
-
-
-def probe_spread(families: Sequence[Family]) -> Table:
-    """The variance between probes and between training seeds; empty without several probes."""
-
-    def deviation(variance: float, interval: Interval) -> str:
-        low, high = (f"{sqrt(end):.1f}" for end in interval)
-        return f"{sqrt(variance):.1f} [{low}, {high}]"
-
-    body = [
-        (
-            *(s.data, s.policy, s.measure, str(s.variance.probes), str(s.variance.results)),
-            deviation(s.variance.between, s.variance.between_interval),
-            deviation(s.variance.within, s.variance.within_interval),
-            f"{s.variance.p:.3f}".lstrip("0"),
-        )
-        for s in probe_spreads(families)
-    ]
-    return Table(
-        "Variance between probes and between training seeds",
-        (
-            *("model and data", "policy", "result", "probes", "cells"),
-            *("sd between probes", "sd between training seeds", "p"),
-        ),
-        body,
-        "Standard deviations in points with their 95 % intervals: between subsets selected by "
-        "different probes, and between training seeds of the same probe. p: of no variance between "
-        "probes. Two probes give a rough estimate only.",
-    )
-
-
-def missing_seeds(families: Sequence[Family]) -> list[str]:
-    """What is missing to estimate these variances, where probe_seed was swept."""
-    swept = any(len(group) > 1 for group in by_probe(families).values())
-    if not swept or probe_spreads(families):
-        return []
-    return ["the variance between probes needs at least two training seeds: set seed: [0, 1]"]
 
 
 def claims(results: Sequence[ClaimResult], caption: str) -> Claims:
