@@ -20,7 +20,6 @@ from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
     Interval,
     _half_width,
-    _parts,
     difference_effect,
     holm,
     mcnemar_p,
@@ -158,7 +157,8 @@ def test_mean_squares_agree_with_least_squares(seeds: int, items: int) -> None:
 @pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 1319)])
 def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> None:
     values = drawn(seeds, items)
-    result, parts = mean_effect(values), _parts(mean_squares(values), items - 1)
+    result, (seed, item, rest) = mean_effect(values), mean_squares(values)
+    parts = [(seed / values.size, seeds - 1), (max(0, item - rest) / values.size, items - 1)]
     assert _half_width(parts, result.p) == pytest.approx(abs(result.mean), abs=1e-9)
     assert _half_width(parts) == pytest.approx(result.high - result.mean, abs=1e-12)
 

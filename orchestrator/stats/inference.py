@@ -45,18 +45,6 @@ class MeanSquares(NamedTuple):
     seed: float
     item: float
     rest: float
-    seeds: int
-    items: int
-
-    @property
-    def seed_part(self) -> float:
-        """Variance of the mean due to seeds (and the residual)."""
-        return self.seed / (self.seeds * self.items)
-
-    @property
-    def item_part(self) -> float:
-        """Variance of the mean due to items, beyond `seed_part`."""
-        return max(0.0, self.item - self.rest) / (self.seeds * self.items)
 
 
 class Variances(NamedTuple):
@@ -112,14 +100,10 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
     seed = items * float(by_seed.var(ddof=1)) if seeds > 1 else 0.0
     item = seeds * float(by_item.var(ddof=1)) if items > 1 else 0.0
     if seeds == 1 or items == 1:
-        return MeanSquares(seed, item, 0.0, seeds, items)
+        return MeanSquares(seed, item, 0.0)
     left = differences - by_seed[:, None] - by_item[None, :] + differences.mean()
     rest = float((left**2).sum()) / ((seeds - 1) * (items - 1))
-    return MeanSquares(seed, item, rest, seeds, items)
-
-
-def _parts(squares: MeanSquares, item_df: float) -> list[VarianceComponent]:
-    return [(squares.seed_part, squares.seeds - 1), (squares.item_part, item_df)]
+    return MeanSquares(seed, item, rest)
 
 
 class Available(NamedTuple):
@@ -230,11 +214,14 @@ def mean_effect(values: np.ndarray, groups: np.ndarray | None = None) -> Effect:
     _check(values)
     df = _group_df(values.shape[1], groups)
     values = by_group(values, groups)
-    squares = mean_squares(values)
-    if squares.items == 1:  # says nothing about others
+    seeds, items = values.shape
+    if items == 1:  # says nothing about others
         return Effect(float(values.mean()), -inf, inf, 1.0)
-    alone = _parts(squares._replace(rest=0.0), df)
-    return _effect(values.mean(axis=0), _parts(squares, df), alone)
+    squares = mean_squares(values)
+    by_seed = (squares.seed / values.size, seeds - 1)  # with the residual
+    by_item = (max(0.0, squares.item - squares.rest) / values.size, df)
+    alone = (squares.item / values.size, df)
+    return _effect(values.mean(axis=0), [by_seed, by_item], [by_seed, alone])
 
 
 def difference_effect(
