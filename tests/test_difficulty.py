@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty import table as difficulty_table
-from orchestrator.difficulty.estimates import wilson
+from orchestrator.difficulty.estimates import counts, fit_prior, reliability, wilson
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import (
     Summary,
@@ -283,13 +283,10 @@ def test_the_summary_predicts_a_second_probe() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
     summary = summarise(table, 10, built("hard"), 0, 4)
     assert summary == summarise(table, 10, built("hard"), 0, 4)
-    assert (summary.policy, summary.size, summary.samples) == ("hard", 10, 4)
+    assert (summary.policy, summary.size) == ("hard", 10)
     assert summary.ties == (30, 10)
-    assert np.sum(summary.histogram, axis=1).tolist() == [30, 0, 10, 0, 20, 0]
     assert 0.2 < summary.overlap < 0.5
     assert summary.learnable == pytest.approx(table["learnability"][0].as_py())
-    assert 0.3 < summary.ends[0] < 0.5 and 0.2 < summary.ends[1] < 1 / 3
-    assert 0 < summary.reliability < 1
 
 
 def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
@@ -306,16 +303,16 @@ def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
 
 def test_summary_lines() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
-    lines = summary_lines(summarise(table, 10, built("hard"), 0, 4))
+    lines = summary_lines(table, 4, summarise(table, 10, built("hard"), 0, 4))
     assert lines[0].endswith(", 0 to 4: 30 0 10 0 20")
     assert lines[1].startswith("outcomes: 41.7 % correct, 29.2 % wrong, ")
     assert "reliability 0." in lines[2] and lines[2].endswith("at 4 samples")
     assert re.match("subset of policy hard: 10 prompts; all .* 30 ", lines[3])
     assert lines[4].startswith("  failures: ")
     assert re.search(r"live groups .*: \d", lines[6])
-    some = summary_lines(summarise(table, 35, built("hard"), 0, 4))
+    some = summary_lines(table, 4, summarise(table, 35, built("hard"), 0, 4))
     assert re.search("35 prompts; 5 .* 10 ", some[3])
-    plain = summary_lines(summarise(table, 10, built("random"), 0, 4))
+    plain = summary_lines(table, 4, summarise(table, 10, built("random"), 0, 4))
     assert plain[3] == "subset of policy random: 10 prompts"
 
 
@@ -338,14 +335,10 @@ def test_the_summary_describes_the_subset() -> None:
 
 
 def test_the_lines_of_a_summary_state_its_numbers() -> None:
+    table = pool_of([0] * 3 + [1] * 2 + [2] * 2, ["wrong"], 2)
     summary = Summary(
         policy="hard",
         size=10,
-        samples=2,
-        ends=(0.244, 0.2049),
-        reliability=0.917,
-        note="a note",
-        histogram=[[0, 3, 0, 0, 0], [1, 0.5, 0, 0.5, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
         outcomes={"wrong": 1, "unparsed": 0, "truncated": 3},
         pass_rate=0.1,
         unsolved=3,
@@ -354,34 +347,29 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
         ties=Ties(30, 10),
         overlap=0.333,
     )
-    histogram, outcomes, rates, subset, failures, overlap, live = summary_lines(summary)
-    assert ": 3 2 2; 1 " in histogram
-    assert outcomes == "outcomes: 37.5 % correct, 43.8 % wrong, 6.2 % truncated, 12.5 % error"
-    assert re.search("1 % .* 24 % .* 99 % .* 20 %; reliability 0.92 at 2 samples .a note.$", rates)
+    histogram, outcomes, rates, subset, failures, overlap, live = summary_lines(table, 2, summary)
+    assert histogram.endswith(", 0 to 2: 3 2 2")
+    assert outcomes == "outcomes: 42.9 % correct, 57.1 % wrong"
+    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    below, above = (f"{100 * end:.0f} %" for end in prior.ends)
+    value = f"reliability {reliability(prior, 2):.2f} at 2 samples"
+    assert re.search(f"1 % .* {below} .* 99 % .* {above}; {value}$", rates)
     assert re.match("subset of policy hard: 10 prompts; all .* 30 ", subset)
     assert failures == "  failures: 25.0 % wrong, 75.0 % truncated"
     assert "overlap" in overlap and overlap.endswith(": 33 %")
     assert "live groups" in live and live.endswith(": 12.3 %")
-    some = summary_lines(replace(summary, ties=Ties(30, 4)))[3]
+    some = summary_lines(table, 2, replace(summary, ties=Ties(30, 4)))[3]
     assert re.search("10 prompts; 4 .* 30 ", some)
-    known = replace(
-        summary,
-        ties=Ties(10, 10),
-        note="",
-        histogram=[[1, 0, 0, 0, 0]] * 2 + [[0] * 5],
-        learnable=None,
-    )
-    histogram, outcomes, rates, subset, *_, live = summary_lines(known)
-    assert histogram.endswith(", 0 to 2: 1 1") and outcomes == "outcomes: 100.0 % correct"
-    assert rates.endswith(" 0.92 at 2 samples") and subset == "subset of policy hard: 10 prompts"
-    assert live.endswith(": unknown")
+    known = replace(summary, ties=Ties(10, 10), learnable=None)
+    *_, subset, _, _, live = summary_lines(table, 2, known)
+    assert subset == "subset of policy hard: 10 prompts" and live.endswith(": unknown")
 
 
 def test_a_pool_without_scorable_samples_has_a_summary() -> None:
     table = difficulty(samples({"a": ["error"], "b": ["error"]}))
     summary = summarise(table, 1, built("hard"), 0, 1)
     assert summary.learnable is None
-    text = "\n".join(summary_lines(summary))
+    text = "\n".join(summary_lines(table, 1, summary))
     assert "; 2 without" in text and "flat prior" in text
     assert text.endswith(": unknown") and "failures: none" in text
 

@@ -189,15 +189,10 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a probe and of the subset that a policy selects from it; plain values."""
+    """Summary of the subset that a policy selects from a probe; plain values."""
 
     policy: str
     size: int
-    samples: int
-    ends: tuple[float, float]  # estimated shares of the pool with pass rates below 1, above 99 %
-    reliability: float
-    note: str  # what of these is assumed, see `Prior`
-    histogram: list[list[float]]  # [samples + 2][outcomes], see outcome_histogram
     outcomes: dict[str, int]  # of the subset's samples
     pass_rate: float | None  # expected of new samples: the mean of the posterior means
     unsolved: int  # prompts of the subset without a correct sample
@@ -217,7 +212,7 @@ def summarise(
     repeats: int = 50,
     group_size: int = 8,
 ) -> Summary:
-    """The summary of a difficulty table and of the `size` prompts that the policy selects.
+    """The summary of the `size` prompts that the policy selects from a difficulty table.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
     SIMULATED prompts. If this probe stopped early, give the table of
@@ -229,16 +224,10 @@ def summarise(
     again = in_subset_probability(
         pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
     )
-    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     subset = table.take(pa.array(chosen))
     return Summary(
         policy=policy.name,
         size=len(chosen),
-        samples=samples,
-        ends=prior.ends,
-        reliability=reliability(prior, samples),
-        note=prior.note,
-        histogram=outcome_histogram(table, samples).tolist(),
         outcomes=outcome_counts(subset),
         # That of the samples which chose the prompts is too low or too high: the winner's curse.
         pass_rate=pc.mean(subset["posterior"]).as_py(),
@@ -278,12 +267,15 @@ def fit_warning(table: pa.Table) -> str:
     )
 
 
-def summary_lines(summary: Summary) -> list[str]:
-    """The summary as text, one line per fact."""
-    s, k = summary, summary.samples
-    prompts, by_outcome = np.sum(s.histogram, axis=1), np.sum(s.histogram, axis=0)
+def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
+    """A probe of K = `samples`, and the summary of a subset, as text, one line per fact."""
+    s, k = summary, samples
+    histogram = outcome_histogram(table, k)
+    prompts, by_outcome = histogram.sum(axis=1), histogram.sum(axis=0)
+    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    below, above = prior.ends
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
-    note = f" ({s.note})" if s.note else ""
+    note = f" ({prior.note})" if prior.note else ""
     ties = (
         f"; {'all' if s.ties.chosen == s.size else f'{s.ties.chosen} of them'} chosen at random "
         f"among {s.ties.pool} tied at the cutoff"
@@ -295,8 +287,8 @@ def summary_lines(summary: Summary) -> list[str]:
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
         f"outcomes: {shares_text(dict(zip(OUTCOMES, by_outcome, strict=True)))}",
-        f"pass rates: below 1 % for about {100 * s.ends[0]:.0f} % of the prompts, above 99 % for "
-        f"{100 * s.ends[1]:.0f} %; reliability {s.reliability:.2f} at "
+        f"pass rates: below 1 % for about {100 * below:.0f} % of the prompts, above 99 % for "
+        f"{100 * above:.0f} %; reliability {reliability(prior, k):.2f} at "
         f"{counted(k, 'sample')}{note}",
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",
