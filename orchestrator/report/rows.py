@@ -29,8 +29,9 @@ SHOWN_QUESTIONS = 4
 SHOWN_TIERS = 5  # of which a question is shown, where completions are episodes
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
-# update -> prompt_id -> (samples without error, correct samples); sampled answers only
-SampleCounts = Mapping[int, Mapping[str, tuple[int, int]]]
+# prompt_id -> (samples without error, correct samples); sampled answers only
+QuestionCounts = Mapping[str, tuple[int, int]]
+SampleCounts = Mapping[int, QuestionCounts]  # by update
 
 
 class AnswerText(NamedTuple):
@@ -63,7 +64,7 @@ class Row:
     gain: Effect
     counts: Mapping[str, SampleCounts]
     kinds: Mapping[str, Mapping[str, str]]
-    held_out: tuple[Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int]]]
+    held_out: tuple[QuestionCounts, QuestionCounts]
     shares: Mapping[int, GroupShares]
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]

@@ -18,7 +18,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch
 from orchestrator.report.content import Claims, Table
-from orchestrator.report.rows import OWN, Row, rising, training_tiers
+from orchestrator.report.rows import OWN, QuestionCounts, Row, rising, training_tiers
 from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
 from orchestrator.stats.sentences import NONE, in_points, ties_text
 from orchestrator.training.record import pulls_to_base
@@ -26,7 +26,6 @@ from orchestrator.training.record import pulls_to_base
 PREFERRED_K = 8  # as in paper A, table 4
 # samples, correct samples -> a question's value in [0, 1], nan where the samples are too few
 Value = Callable[[int, int], float]
-SampleCounts = Mapping[str, tuple[int, int]]  # question -> samples, correct samples
 
 
 class Change(NamedTuple):
@@ -48,7 +47,7 @@ def change(rows: Sequence[Row], test_set: str, value: Value) -> Change | None:
 
 
 def paired_change(
-    sides: Sequence[tuple[SampleCounts, SampleCounts]],
+    sides: Sequence[tuple[QuestionCounts, QuestionCounts]],
     value: Value,
     groups: Mapping[str, str],
     only: Collection[str] | None = None,
@@ -102,9 +101,11 @@ def gain_text(rows: Sequence[Row]) -> str:
     """A policy's gain in accuracy with its interval, in points, and that of its worst seed."""
     if (gain := change(rows, OWN, correct_share)) is None:
         return NONE
-    worst = min(rows, key=lambda row: row.gain.mean)
-    beside = f"; worst {in_points(100 * worst.gain.mean)}, seed {worst.cell.seed}"
-    return effect_text(gain.effect) + beside * (len(rows) > 1)
+    text = effect_text(gain.effect)
+    if len(rows) > 1:
+        worst = min(rows, key=lambda row: row.gain.mean)
+        text += f"; worst {in_points(100 * worst.gain.mean)}, seed {worst.cell.seed}"
+    return text
 
 
 def learnable_text(rows: Sequence[Row]) -> str:
