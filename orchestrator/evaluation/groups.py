@@ -274,7 +274,10 @@ class GroupRecorder:
         self.discarded_tallies: dict[int, Tally] = {}
         # update -> name of a component -> its sum and number of values, of groups trained on
         self._components: dict[int, dict[str, tuple[float, int]]] = {}
-        self._live_means: dict[int, list[float]] = {}  # empty where a group has been added
+        # update -> share of live groups, of those trained on and of those drawn; and the means up
+        # to it, which are computed when they are first read
+        self._live: dict[int, tuple[float, float]] = {}
+        self._live_means: dict[int, np.ndarray] = {}
         for row in rows:
             self._keep(row)
         for row in discarded or []:
@@ -291,7 +294,7 @@ class GroupRecorder:
         self._trained.add((row["update"], row["prompt_id"]))
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
-        self._live_means.clear()
+        self._count_live(row["update"])
         for name, values in row["components"] or []:
             sums = self._components.setdefault(row["update"], {})
             known, (value, count) = [v for v in values if v is not None], sums.get(name, (0.0, 0))
@@ -309,12 +312,18 @@ class GroupRecorder:
                 truncated_tokens=own.truncated_tokens,
             )
         self.discarded_tallies[row["update"]] = total([before, own])
-        self._live_means.clear()
+        self._count_live(row["update"])
 
     def _refresh(self, row: GroupRow) -> None:
         assert self.refreshed is not None, "this cell refreshes nothing"
         self.refreshed.append(row)
         self.refreshed_tally = total([self.refreshed_tally, tally(row)])
+
+    def _count_live(self, update: int) -> None:
+        kept, lost = self.tallies[update], self.discarded_tallies.get(update, Tally())
+        live, groups = kept.live + lost.live, kept.groups + lost.groups
+        self._live[update] = kept.live / max(1, kept.groups), live / max(1, groups)
+        self._live_means.clear()
 
     def add(
         self,
@@ -357,7 +366,7 @@ class GroupRecorder:
         if update not in self.tallies:
             return {}
         counts, lost = self.tallies[update], self.discarded_tallies.get(update, Tally())
-        learnable, learnable_drawn = self._learnable()[update]
+        learnable, learnable_drawn = self._learnable()[update].tolist()
         shares, groups, rollouts = counts.shares, max(1, counts.groups), max(1, counts.rollouts)
         metrics = {
             "train/learnable_pct": 100 * learnable,
@@ -388,17 +397,14 @@ class GroupRecorder:
             metrics["train/discarded_pct"] = 100 * lost.rollouts / max(1, drawn)
         return metrics
 
-    def _learnable(self) -> dict[int, list[float]]:
+    def _learnable(self) -> dict[int, np.ndarray]:
         """Update -> means up to it of the share of live groups: of those trained on, and drawn."""
         if not self._live_means:
-            updates, shares = sorted(self.tallies), []
-            for update in updates:
-                kept, lost = self.tallies[update], self.discarded_tallies.get(update, Tally())
-                live, groups = kept.live + lost.live, kept.groups + lost.groups
-                shares.append((kept.live / max(1, kept.groups), live / max(1, groups)))
+            updates = sorted(self._live)
+            shares = np.array([self._live[update] for update in updates])
             # Added up in the order of updates: a trial that resumes has the same means.
             means = np.cumsum(shares, axis=0) / np.arange(1, len(updates) + 1)[:, None]
-            self._live_means = dict(zip(updates, means.tolist(), strict=True))
+            self._live_means = dict(zip(updates, means, strict=True))
         return self._live_means
 
 
