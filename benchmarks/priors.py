@@ -15,8 +15,8 @@ from benchmarks.command_line import benchmark_parser
 from orchestrator.difficulty.estimates import (
     GRID,
     Prior,
-    expected_learnability,
     fit_prior,
+    live_chance,
     posterior_mean,
 )
 
@@ -71,8 +71,9 @@ def main() -> None:
             tenths = order[: size // 10], order[-(size // 10) :]
             for fit, function in fits.items():
                 prior = function(s, n)
-                live = expected_learnability(s, n, prior, GROUP) - (1 - p**GROUP - (1 - p) ** GROUP)
-                rate = posterior_mean(s, n, prior) - p
+                of_group = 1 - p**GROUP - (1 - p) ** GROUP
+                live = posterior_mean(live_chance(GROUP), s, n, prior) - of_group
+                rate = posterior_mean(GRID, s, n, prior) - p
                 errors[fit].append([float(e[rows].mean()) for e in (live, rate) for rows in tenths])
         squares = {fit: 100 * np.sqrt(np.mean(np.square(e), axis=0)) for fit, e in errors.items()}
         shown = "; ".join(f"{fit} {' '.join(f'{x:.1f}' for x in e)}" for fit, e in squares.items())

@@ -78,7 +78,8 @@ def welch(a: np.ndarray, b: np.ndarray) -> bool:
     """Welch's t over the seed means of both arms, with the questions as a third component."""
     seeds, items = a.shape
     parts = [(float(side.mean(axis=1).var(ddof=1)) / seeds, seeds - 1) for side in (a, b)]
-    parts.append((mean_squares(a - b).item_part, items - 1))
+    squares = mean_squares(a - b)
+    parts.append((max(0.0, squares.item - squares.rest) / a.size, items - 1))
     total = sum(variance for variance, _ in parts)
     df = total**2 / sum(variance**2 / df for variance, df in parts)
     return bool(abs(a.mean() - b.mean()) > -stdtrit(df, LEVEL / 2) * sqrt(total))

@@ -15,7 +15,13 @@ from factories import marked_rollout, small_plan
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.evaluation.groups import GroupRecorder, Marked, learnable_drawn_pct, learnable_pct
+from orchestrator.evaluation.groups import (
+    GroupRecorder,
+    Marked,
+    group_table,
+    learnable_drawn_pct,
+    learnable_pct,
+)
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.errors import UserError
@@ -411,7 +417,7 @@ def test_a_rest_of_a_group_counts_as_rollouts_and_not_as_a_group(tmp_path: Path)
     ledger = ledger_of(cell, 5, record, [], 1.0)
     assert (ledger["rollouts"], ledger["discarded_rollouts"], ledger["discarded"]) == (48, 36, 0)
     assert (ledger["live"], ledger["all_wrong"]) == (2, 1)
-    metrics, lost = record.metrics(1), record.discarded_table()
+    metrics, lost = record.metrics(1), group_table(record.discarded or [])
     assert lost is not None and metrics["train/discarded_pct"] == 75
     assert metrics["train/learnable_drawn_pct"] == pytest.approx(200 / 3)
     assert learnable_drawn_pct(record.table(), lost) == learnable_pct(record.table(), lost)

@@ -363,7 +363,7 @@ def openings(module: str, tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and not storage and module not in OWN_FILES:
             text, name = ast.unparse(node), ast.unparse(node.func)
-            imported = name in ("read_bytes", "open_json", "Tracker.open")
+            imported = name in ("read_bytes", "open_json")
             if name.rpartition(".")[2] in OPENING and not imported and not HARMLESS.search(text):
                 yield f"{module}:{node.lineno} {text}"
 

@@ -13,7 +13,6 @@ from orchestrator.stats.comparison import (
     RunScores,
     adjust,
     compare_learnable,
-    compare_numbers,
     compare_policies,
 )
 from orchestrator.stats.inference import (
@@ -376,7 +375,7 @@ def test_learnable_of_one_seed_is_compared_by_updates() -> None:
 def test_learnable_of_several_seeds_is_compared_by_seeds() -> None:
     shares = {"hard": {s: live(0.8, key=s) for s in (0, 1)}, "easy": {0: live(0.1), 1: live(0.1)}}
     percentages = {"hard": {0: 78.0, 1: 80.0}, "easy": {0: 15.8, 1: 12.0}}
-    assert compare_learnable(percentages, shares) == compare_numbers(percentages)
+    assert compare_learnable(percentages, shares) == compare_learnable(percentages, {})
 
 
 def test_learnable_without_groups_stays_inconclusive() -> None:
@@ -395,7 +394,7 @@ def test_no_run_and_a_question_twice_are_refused() -> None:
 
 def test_numbers_of_runs_are_compared_by_a_t_test() -> None:
     hard, easy = {0: 34.0, 1: 36.0, 2: 31.5}, {0: 4.0, 1: 7.5, 2: 5.0}
-    (result,) = compare_numbers({"hard": hard, "easy": easy})
+    (result,) = compare_learnable({"hard": hard, "easy": easy}, {})
     other = scipy.stats.ttest_ind(list(hard.values()), list(easy.values()))
     ends = other.confidence_interval(0.95)
     expected = (ends.low, ends.high, other.pvalue)
@@ -405,7 +404,9 @@ def test_numbers_of_runs_are_compared_by_a_t_test() -> None:
 
 
 def test_one_number_each_is_inconclusive() -> None:
-    (result,) = compare_numbers({"hard": {0: 34.0}, "easy": {0: 4.0}})
+    (result,) = compare_learnable(
+        {"hard": {0: 34.0}, "easy": {0: 4.0}}, {"hard": {0: {}}, "easy": {0: {}}}
+    )
     assert result.verdict == "inconclusive" and result.p == 1
     assert "[−∞, +∞]" in sentence(result) and sentence(result).endswith("; needs more seeds")
 

@@ -19,7 +19,6 @@ from orchestrator.evaluation.groups import (
     group_shares,
     learnable_drawn_pct,
     learnable_pct,
-    live_share,
     training_metrics,
 )
 from orchestrator.planning.cells import Cell
@@ -220,7 +219,7 @@ def test_the_report_compares_at_equal_rollouts(tmp_path: Path) -> None:
             finish(store, cell, online_record(plan, cell), {"torch": "1"})
     analysis = analyse(plan, store)
     [family] = analysis.families
-    reads = {plan.cells[n].policy: point for n, point in family.points.items()}
+    reads = {cell.policy: family.points[cell.cell_id] for cell in plan.cells if cell.seed == 0}
     assert reads["random"].update == 4 and reads["dynamic"].update == 2
     assert reads["random"].cost == reads["dynamic"].cost == plan.cells[0].rollouts
     assert family.mismatches == [] and family.matches == []
@@ -299,6 +298,7 @@ def test_learnable_of_drawn_counts_every_group() -> None:
 def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:
     kept = pa.Table.from_pylist([group(2, "a", LIVE), group(2, "b", DEAD)], schema=GROUPS)
     lost = pa.Table.from_pylist([group(1, "a", DEAD), group(2, "c", LIVE)], schema=GROUPS)
-    assert live_share(kept, lost) == {1: 0.0, 2: 0.5} and live_share(kept) == {2: 0.5}
+    live = {u: each.live for u, each in group_shares(kept, lost).items()}
+    assert live == {1: 0.0, 2: 0.5} and group_shares(kept)[2].live == 0.5
     assert (learnable_pct(kept, lost), learnable_pct(kept)) == (25, 50)
     assert [*group_shares(kept, lost)] == [1, 2] and sum(group_shares(kept, lost)[1]) == 0

@@ -27,7 +27,8 @@ from orchestrator.report.render import (
     terminal_report,
     write_page,
 )
-from orchestrator.report.sections.completions import MESSAGE_LIMIT, MESSAGES, Sample, card
+from orchestrator.report.rows import AnswerText
+from orchestrator.report.sections.completions import MESSAGE_LIMIT, MESSAGES, card
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import probe_report
 from orchestrator.sampling.base import SamplingSettings
@@ -247,7 +248,9 @@ def episode(messages: list[Any], **values: Any) -> dict[str, Any]:
 
 
 def shown(messages: list[Any], **values: Any) -> tuple[Message, ...]:
-    [(_, _, chat)] = card(PROMPT, [Sample("s", "wrong", "", episode(messages, **values))]).answers
+    [(_, _, chat)] = card(
+        PROMPT, [("s", AnswerText("", "wrong", episode(messages, **values)))]
+    ).answers
     assert isinstance(chat, tuple)
     return chat
 
@@ -280,7 +283,7 @@ def test_messages_of_any_content_are_shown_and_long_ones_cut() -> None:
 def test_prompts_that_differ_are_shown_with_their_episodes() -> None:
     texts = ("one", "two")
     chats = [[{"role": "user", "content": t}, {"role": "assistant", "content": "A"}] for t in texts]
-    block = card(PROMPT, [Sample("s", "wrong", "", episode(chat)) for chat in chats])
+    block = card(PROMPT, [("s", AnswerText("", "wrong", episode(chat))) for chat in chats])
     assert not block.prompt
     assert [chat[0] for *_, chat in block.answers] == [Message("user", t) for t in texts]
 

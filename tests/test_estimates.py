@@ -15,7 +15,6 @@ from orchestrator.difficulty.estimates import (
     GRID,
     START,
     Prior,
-    expected_learnability,
     expected_overlap,
     fit_p,
     fit_prior,
@@ -186,8 +185,8 @@ def test_the_forecast_of_a_subset_holds_for_pools_of_every_form(name: str, sampl
         n = np.full(1000, samples)
         s = rng.binomial(n, p)
         prior, order = fit_prior(s, n), np.lexsort((rng.random(1000), s))
-        live = expected_learnability(s, n, prior, 8) - (1 - p**8 - (1 - p) ** 8)
-        rate = posterior_mean(s, n, prior) - p
+        live = posterior_mean(live_chance(8), s, n, prior) - (1 - p**8 - (1 - p) ** 8)
+        rate = posterior_mean(GRID, s, n, prior) - p
         hard, easy = order[:100], order[-100:]
         errors.append([live[hard].mean(), live[easy].mean(), rate[hard].mean(), rate[easy].mean()])
     bias = np.abs(np.mean(errors, axis=0))
@@ -218,7 +217,7 @@ def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
     prior: Prior, n: int, data: st.DataObject
 ) -> None:
     s = data.draw(st.integers(0, n))
-    posterior = posterior_mean(np.array([s]), np.array([n]), prior).item()
+    posterior = posterior_mean(GRID, np.array([s]), np.array([n]), prior).item()
     ends = sorted([prior.mean, s / n if n else prior.mean])
     assert ends[0] - 0.01 <= posterior <= ends[1] + 0.01
 
@@ -229,12 +228,12 @@ def test_learnability_is_a_symmetric_probability_that_grows_with_the_group_size(
     prior: Prior, n: int, group: int, data: st.DataObject
 ) -> None:
     s = data.draw(st.integers(0, n))
-    one = expected_learnability(np.array([s]), np.array([n]), prior, group).item()
+    one = posterior_mean(live_chance(group), np.array([s]), np.array([n]), prior).item()
     assert 0 <= one <= 1
     swapped = Prior(prior.weights[::-1])
-    mirrored = expected_learnability(np.array([n - s]), np.array([n]), swapped, group)
+    mirrored = posterior_mean(live_chance(group), np.array([n - s]), np.array([n]), swapped)
     assert mirrored.item() == pytest.approx(one, abs=1e-9)
-    more = expected_learnability(np.array([s]), np.array([n]), prior, group + 1).item()
+    more = posterior_mean(live_chance(group + 1), np.array([s]), np.array([n]), prior).item()
     assert more >= one - 1e-12
     assert group > 1 or one == pytest.approx(0, abs=1e-12)
 
@@ -247,7 +246,9 @@ def test_learnability_equals_that_of_a_beta_posterior(
     for s in {0, n // 2, n}:
         x, y = a + s, b + n - s
         expected = 1 - betabinom.pmf(0, group, x, y) - betabinom.pmf(group, group, x, y)
-        learnability = expected_learnability(np.array([s]), np.array([n]), beta_prior(a, b), group)
+        learnability = posterior_mean(
+            live_chance(group), np.array([s]), np.array([n]), beta_prior(a, b)
+        )
         assert learnability.item() == pytest.approx(expected, abs=2e-3)
 
 
@@ -262,8 +263,8 @@ def test_each_prompt_has_the_rates_of_its_own_counts(most: int) -> None:
     expected = {
         "low": low,
         "high": high,
-        "posterior": posterior_mean(s, n, prior),
-        "learnability": expected_learnability(s, n, prior, 8),
+        "posterior": posterior_mean(GRID, s, n, prior),
+        "learnability": posterior_mean(live_chance(8), s, n, prior),
     }
     assert columns["pass_rate"].to_pylist() == [
         successes / total if total else None for successes, total in zip(s, n, strict=True)
@@ -355,22 +356,6 @@ def test_inclusion_probabilities_sum_to_the_subset_size_and_follow_the_seed() ->
     assert one.sum() == pytest.approx(20)
     assert (one == again).all() and ((one >= 0) & (one <= 1)).all()
     assert (one != in_subset_probability(table, 20, HARD, 4, 5, repeats=20)).any()
-
-
-def test_reusing_tie_breakers_raises_the_expected_overlap() -> None:
-    p, rng = pool(400, 0)
-    table = probe(p, 5, rng)
-    chosen = HARD(table, 40, np.random.default_rng(1))
-    new, same = (
-        expected_overlap(
-            in_subset_probability(table, 40, HARD, 1, 5, repeats=30, same_ties=same), chosen
-        )
-        for same in (False, True)
-    )
-    assert new < 0.5 < 0.7 < same
-    blind = get_policy("random")
-    chances = in_subset_probability(table, 40, blind, 1, 5, repeats=10, same_ties=True)
-    assert expected_overlap(chances, blind(table, 40, np.random.default_rng(1))) == 1
 
 
 def test_a_second_probe_that_cannot_fill_the_subset_selects_nothing() -> None:

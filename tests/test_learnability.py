@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from orchestrator.evaluation.groups import (
     GroupRecorder,
     GroupShares,
-    by_tier,
     group_shares,
     is_live,
     kind_of,
     learnable_pct,
-    live_share,
     tallies_by,
     total,
     training_metrics,
@@ -50,7 +48,7 @@ def test_one_group_per_update_is_the_papers_formula() -> None:
 
 def test_several_groups_count_by_their_share_of_the_update() -> None:
     table = groups((1, [0, 1]), (1, [1, 1]), (2, [0, 1]), (2, [1, 0]))
-    assert live_share(table) == {1: 0.5, 2: 1.0}
+    assert {u: s.live for u, s in group_shares(table).items()} == {1: 0.5, 2: 1.0}
     assert learnable_pct(table) == 75.0
 
 
@@ -186,7 +184,10 @@ def test_group_shares_agree_with_a_plain_count(
 ) -> None:
     rows = [row(*one) for one in drawn]
     table = table_of(rows)
-    for column, by_value in (("update", group_shares(table)), ("tier", by_tier(table))):
+    for column, by_value in (
+        ("update", group_shares(table)),
+        ("tier", group_shares(table, by="tier")),
+    ):
         assert list(by_value) == sorted({r[column] for r in rows})
         for value, shares in by_value.items():
             own = [r for r in rows if r[column] == value]

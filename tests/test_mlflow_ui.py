@@ -68,7 +68,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iter
 
 def _fill(store: Store, plan: Plan) -> str:
     """Finish every cell, and log the sweep; returns its page."""
-    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    tracker = Tracker(default_tracking_uri(store), store, plan)
     for number, cell in enumerate(plan.cells):
         finished_cell(store, plan, cell, seed=number)
         tracker.sync(cell)

@@ -122,14 +122,6 @@ def test_six_questions_must_all_differ_to_one_side() -> None:
     assert ((1 + size) / 2) ** (2 * 6) == pytest.approx(0.8, abs=1e-4)
 
 
-def test_no_noise_detects_everything_and_invalid_counts_are_refused() -> None:
-    assert minimum_detectable(9, 2, accuracy=1.0, seed_points=0) == 0
-    with pytest.raises(ValueError, match="at least 1"):
-        minimum_detectable(0)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        minimum_detectable(9, agreement=1.5)
-
-
 def test_the_required_number_suffices_and_one_less_does_not() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     assert needed(parts, 0.03, Grid(3, 100)).seeds is None  # at 100 questions no number would do

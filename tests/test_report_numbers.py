@@ -17,13 +17,12 @@ from orchestrator.report.compare import (
     StepsToMatch,
     budget_mismatches,
     families,
-    probe_spreads,
 )
 from orchestrator.report.content import Paragraph, svg_of
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, page, tables
 from orchestrator.report.sections.verdicts import family_verdict, match_text, mismatch_text
-from orchestrator.stats.inference import holm, mean_effect, variance_components
+from orchestrator.stats.inference import holm, mean_effect
 
 POLICIES = ("hard", "easy", "middle", "random")
 STYLES = figures.policy_styles(POLICIES)
@@ -277,29 +276,3 @@ def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[
     assert match.steps.update is not None
     assert match.rollouts == pytest.approx(2 * match.steps.update / match.updates)
     assert match_text(match).endswith(f", with {100 * match.rollouts:.0f} % of its rollouts")
-
-
-def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:
-    again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
-    compared = families([*rows, *again])
-    variances = probe_spreads(compared)
-    assert [(s.policy, s.measure) for s in variances[:2]] == [
-        ("hard", "accuracy"),
-        ("hard", "learnable %"),
-    ]
-    results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
-    expected = variance_components([np.array(result) for result in results])
-    assert variances[0].variance == expected
-    assert tables.probe_spread(compared).body[0][3:5] == ("2", "4")
-    assert not probe_spreads(families(rows)) and not tables.missing_seeds(families(rows))
-
-
-def test_several_probes_with_one_training_seed_name_the_missing_seeds(rows: list[Row]) -> None:
-    one = [row for row in rows if row.cell.seed == 0]
-    again = [with_policy(row, row.cell.policy, probe_seed=1) for row in one]
-    compared = families([*one, *again])
-    assert not probe_spreads(compared)
-    assert "set seed: [0, 1]" in tables.missing_seeds(compared)[0]
-    missing = tables.missing_seeds(compared)
-    notes = page.gains(compared, STYLES).blocks[-1]
-    assert isinstance(notes, Paragraph) and missing[0] in notes.text

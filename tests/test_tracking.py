@@ -7,12 +7,10 @@ import logging
 import os
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def opened(store: Store, plan: Plan) -> Tracker:
-    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    tracker = Tracker(default_tracking_uri(store), store, plan)
     assert tracker.enabled
     return tracker
 
@@ -411,24 +409,6 @@ def test_live_writes_of_many_cells_take_a_share_of_the_time(
     assert written() == 20
 
 
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_commits_overwrite_the_journal_unless_the_file_has_none(
-    mode: str, store: Store, plan: Plan
-) -> None:
-    opened(store, plan).close(ok=True)
-    with closing(sqlite3.connect(store.path("mlflow.db"))) as database:
-        database.execute(f"PRAGMA journal_mode = {mode}")
-    uri = f"sqlite:///{store.path('')}/mlflow.db"  # another name, so that MLflow connects again
-    tracker = Tracker.open(uri, store, plan)
-    tracker.start(plan.cells[0])
-    journal = Path(store.path("mlflow.db-journal"))
-    assert tracker.enabled and journal.exists() == (mode == "delete")
-    with closing(sqlite3.connect(store.path("mlflow.db"))) as database:
-        assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)
-        (count,) = database.execute("SELECT count(*) FROM runs").fetchone()
-    assert count == 2
-
-
 def test_live_points_are_written_in_batches(
     store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,7 +467,7 @@ def test_a_deleted_database_is_rebuilt_from_the_store_silently(
         "from orchestrator.tracking import Tracker, default_tracking_uri\n"
         f"folder = Path({str(tmp_path)!r}); plan = small_plan(folder)\n"
         "store = Store(str(folder / 'runs'))\n"
-        "tracker = Tracker.open(default_tracking_uri(store), store, plan)\n"
+        "tracker = Tracker(default_tracking_uri(store), store, plan)\n"
         "[tracker.sync(cell) for cell in plan.cells]; tracker.close(True)\n"
     )
     paths = os.pathsep.join([str(HERE), str(HERE.parent)])
@@ -520,7 +500,7 @@ def test_an_unavailable_tracker_gives_one_warning(
     cell = plan.cells[0]
     finished_cell(store, plan, cell)
     with hang_limit(60), caplog.at_level(logging.WARNING):
-        tracker = Tracker.open(uri, store, plan)
+        tracker = Tracker(uri, store, plan)
         tracker.start(cell)
         tracker.live(cell, 1, {"train/live_pct": 1.0})
         tracker.sync(cell)
@@ -573,7 +553,7 @@ def test_tracking_to_a_server_works_until_the_server_ends(
     uri, process = server
     finished, running = plan.cells
     finished_cell(store, plan, finished)
-    tracker = Tracker.open(uri, store, plan)
+    tracker = Tracker(uri, store, plan)
     tracker.start(running)
     tracker.live(running, 1, {"train/live_pct": 50.0})
     tracker.sync(finished)
@@ -620,7 +600,7 @@ def test_the_ui_prints_the_view_of_each_sweep_with_its_own_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     uri = default_tracking_uri(store)
-    tracker = Tracker.open(uri, store, plan)
+    tracker = Tracker(uri, store, plan)
     page, commands = tracker.page, list[list[str]]()
     tracker.close(ok=True)
     monkeypatch.setattr(os, "execve", lambda path, command, _: commands.append(command))

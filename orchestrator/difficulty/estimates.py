@@ -10,7 +10,7 @@ with a Beta prior: `python -m benchmarks.priors`.
 from collections.abc import Iterator
 from contextlib import suppress
 from math import nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -121,32 +121,23 @@ def _posteriors(successes: np.ndarray, n: np.ndarray, prior: Prior) -> Iterator[
         yield weights / weights.sum(axis=1, keepdims=True)
 
 
-def _expected(values: np.ndarray, successes: np.ndarray, n: np.ndarray, prior: Prior) -> np.ndarray:
-    """E[values(p) | s, n]; values: [GRID] or [GRID, several]."""
+def posterior_mean(
+    values: np.ndarray, successes: np.ndarray, n: np.ndarray, prior: Prior
+) -> np.ndarray:
+    """E[values(p) | s, n]; values: [GRID] or [GRID, several].
+
+    Of GRID itself: the prior's mean for n = 0, close to s / n for a large n. Of `live_chance`: the
+    event inside the paper's learnable %, before any training.
+    """
     s, total, back = _distinct(successes, n)
     means = [weights @ values for weights in _posteriors(s, total, prior)]
     return np.asarray(np.concatenate([np.empty((0, *values.shape[1:])), *means])[back])
-
-
-def posterior_mean(successes: np.ndarray, n: np.ndarray, prior: Prior) -> np.ndarray:
-    """E[p | s, n]: the prior's mean for n = 0, close to s / n for a large n."""
-    return _expected(GRID, successes, n, prior)
 
 
 def live_chance(group_size: int) -> np.ndarray:
     """[GRID]: the chance 1 − p^G − (1−p)^G that a group of G completions is live."""
     both = -np.expm1(xlog1py(group_size, -GRID)) - GRID**group_size
     return np.asarray(np.clip(both, 0, 1))
-
-
-def expected_learnability(
-    successes: np.ndarray, n: np.ndarray, prior: Prior, group_size: int
-) -> np.ndarray:
-    """E[1 − p^G − (1−p)^G | s, n]: the chance that a group of G completions is live, in [0, 1].
-
-    The event inside the paper's learnable %, before any training.
-    """
-    return _expected(live_chance(group_size), successes, n, prior)
 
 
 def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
@@ -192,7 +183,7 @@ def rates(
     with np.errstate(invalid="ignore"):
         columns = {"pass_rate": s / total, "low": low, "high": high}
     of_grid = np.stack([GRID, live_chance(group_size)], axis=1)
-    columns["posterior"], columns["learnability"] = _expected(of_grid, s, total, prior).T
+    columns["posterior"], columns["learnability"] = posterior_mean(of_grid, s, total, prior).T
     return {name: pa.array(column[back], mask=n == 0) for name, column in columns.items()}
 
 
@@ -251,7 +242,7 @@ class _Reprobes:
         # Sample 0 is any of the K: its outcome is drawn in proportion to the counts.
         ends = np.cumsum(list(by_outcome.values()), axis=0)
         first = (rng.integers(0, self.samples, len(right)) >= ends).sum(axis=0)
-        drawn: dict[str, Any] = {
+        drawn: dict[str, np.ndarray | pa.Array] = {
             **by_outcome,
             **rates(right, self.scorable, self.prior, self.group_size),
             "n": np.full(len(right), self.samples),
@@ -283,20 +274,18 @@ def in_subset_probability(
     samples: int,
     *,
     repeats: int = 200,
-    same_ties: bool = False,
     group_size: int = 8,
 ) -> np.ndarray:
     """[prompts]: the share of `repeats` further probes of `samples` each that choose the prompt.
 
-    `table` has the schema DIFFICULTY. Ties are broken anew in every probe, or, with `same_ties`,
-    always by `seed`. A probe from which the policy cannot fill the subset (PolicyError) chooses
-    nothing.
+    `table` has the schema DIFFICULTY. Ties are broken anew in every probe. A probe from which the
+    policy cannot fill the subset (PolicyError) chooses nothing.
     """
     probes = _Reprobes(table, samples, group_size)
     times = np.zeros(table.num_rows)
     for repeat in range(repeats):
         again = probes.draw(np.random.default_rng([seed, repeat, 0]))
-        ties = np.random.default_rng(seed if same_ties else [seed, repeat, 1])
+        ties = np.random.default_rng([seed, repeat, 1])
         with suppress(PolicyError):
             times[policy(again, size, ties)] += 1
     return times / repeats

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.difficulty.table import outcome_counts
 from orchestrator.plugins.counts import counted
-from tasks import OUTCOMES
 
 NAMED = 1 / 4  # share of the failures from which on an outcome is named
 ANY_LIMIT = "the token limit"  # where the setting is not known
@@ -45,13 +45,6 @@ def unread_answers(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> str:
     )
 
 
-def outcomes_of(table: pa.Table) -> dict[str, int]:
-    """The completions of a difficulty table by outcome, as far as it counts them."""
-    columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
-    known = {o: pc.sum(table[name]) for o, name in columns.items() if name in table.column_names}
-    return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
-
-
 def few_signals_of(table: pa.Table, size: int) -> str:
     """`few_signals` of a difficulty table, which may hold pass rates alone.
 
@@ -66,7 +59,7 @@ def few_signals_of(table: pa.Table, size: int) -> str:
     rated = ~np.isnan(rates)
     scorable = np.where(rated, scorable, 0.0)
     successes = np.where(rated, rates, 0.0) * scorable
-    return few_signals(successes, scorable, size, unread_answers(outcomes_of(table)))
+    return few_signals(successes, scorable, size, unread_answers(outcome_counts(table)))
 
 
 def pool_warning(

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,25 +18,11 @@ from orchestrator.difficulty.estimates import (
     in_subset_probability,
     rates,
     reliability,
-    wilson,
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import BuiltPolicy, Policy, PolicyError, Ties
 from tasks import OUTCOMES
-
-__all__ = [
-    "BANDS",
-    "Summary",
-    "band_of",
-    "difficulty",
-    "outcome_counts",
-    "outcome_histogram",
-    "pass_rate_histogram",
-    "summarise",
-    "summary_lines",
-    "wilson",
-]
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
@@ -147,7 +132,7 @@ def _table(
         mean = np.round(total / scorable, 12)  # equal means tie, in any order of summation
         variance = np.maximum(0.0, np.round(squares - total * mean, 12)) / (scorable - 1)
     prior = fit_prior(by_outcome["correct"], scorable)
-    columns: dict[str, Any] = {
+    columns: dict[str, np.ndarray | pa.Array | list[str]] = {
         **by_outcome,
         **rates(by_outcome["correct"], scorable, prior, group_size),
         "prompt_id": ids,
@@ -165,9 +150,10 @@ def _table(
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:
-    """Outcome -> samples of all prompts of a difficulty table."""
-    columns = ("successes", *OUTCOMES[1:])
-    return {o: int(counts(table, c).sum()) for o, c in zip(OUTCOMES, columns, strict=True)}
+    """Outcome -> samples of all prompts of a difficulty table, as far as it counts them."""
+    columns = dict(zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True))
+    known = {o: pc.sum(table[name]) for o, name in columns.items() if name in table.column_names}
+    return {outcome: int(count.as_py() or 0) for outcome, count in known.items()}
 
 
 def band_of(table: pa.Table) -> np.ndarray:
@@ -203,24 +189,17 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a probe and of the subset that a policy selects from it; plain values."""
+    """Summary of the subset that a policy selects from a probe; plain values."""
 
     policy: str
     size: int
-    samples: int
-    ends: tuple[float, float]  # estimated shares of the pool with pass rates below 1, above 99 %
-    reliability: float
-    note: str  # what of these is assumed, see `Prior`
-    histogram: list[list[float]]  # [samples + 2][outcomes], see outcome_histogram
     outcomes: dict[str, int]  # of the subset's samples
-    failures: dict[str, float]  # of the subset's samples: shares of FAILURES
     pass_rate: float | None  # expected of new samples: the mean of the posterior means
     unsolved: int  # prompts of the subset without a correct sample
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
     overlap: float  # expected share that a second probe would choose again, ties broken anew
-    overlap_same_ties: float  # the same with the same random tie-breakers
 
 
 def summarise(
@@ -233,47 +212,30 @@ def summarise(
     repeats: int = 50,
     group_size: int = 8,
 ) -> Summary:
-    """The summary of a difficulty table and of the `size` prompts that the policy selects.
+    """The summary of the `size` prompts that the policy selects from a difficulty table.
 
-    `samples` is K. `repeats` second probes of K samples per prompt are simulated with new
-    tie-breaking, and as many with the same, of at most SIMULATED prompts. If this probe stopped
-    early, give the table of `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot
-    be filled.
+    `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
+    SIMULATED prompts. If this probe stopped early, give the table of
+    `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
     """
     chosen = policy(table, size, np.random.default_rng(seed))
     pool, members = _simulated(table, chosen, policy, seed)
-    again = partial(
-        in_subset_probability,
-        pool,
-        size if pool is table else len(members),
-        policy,
-        seed,
-        samples,
-        repeats=repeats,
-        group_size=group_size,
+    simulated = size if pool is table else len(members)
+    again = in_subset_probability(
+        pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
     )
-    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     subset = table.take(pa.array(chosen))
-    outcomes = outcome_counts(subset)
-    failed = {o: outcomes[o] for o in FAILURES}
     return Summary(
         policy=policy.name,
         size=len(chosen),
-        samples=samples,
-        ends=prior.ends,
-        reliability=reliability(prior, samples),
-        note=prior.note,
-        histogram=outcome_histogram(table, samples).tolist(),
-        outcomes=outcomes,
-        failures={o: count / max(1, sum(failed.values())) for o, count in failed.items()},
+        outcomes=outcome_counts(subset),
         # That of the samples which chose the prompts is too low or too high: the winner's curse.
         pass_rate=pc.mean(subset["posterior"]).as_py(),
         unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=policy.ties(table, chosen),
-        overlap=expected_overlap(again(same_ties=False), members),
-        overlap_same_ties=expected_overlap(again(same_ties=True), members),
+        overlap=expected_overlap(again, members),
     )
 
 
@@ -305,13 +267,15 @@ def fit_warning(table: pa.Table) -> str:
     )
 
 
-def summary_lines(summary: Summary) -> list[str]:
-    """The summary as text, one line per fact."""
-    s, k = summary, summary.samples
-    prompts, by_outcome = np.sum(s.histogram, axis=1), np.sum(s.histogram, axis=0)
-    outcomes = dict(zip(OUTCOMES, by_outcome / by_outcome.sum(), strict=True))
+def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
+    """A probe of K = `samples`, and the summary of a subset, as text, one line per fact."""
+    s, k = summary, samples
+    histogram = outcome_histogram(table, k)
+    prompts, by_outcome = histogram.sum(axis=1), histogram.sum(axis=0)
+    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    below, above = prior.ends
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
-    note = f" ({s.note})" if s.note else ""
+    note = f" ({prior.note})" if prior.note else ""
     ties = (
         f"; {'all' if s.ties.chosen == s.size else f'{s.ties.chosen} of them'} chosen at random "
         f"among {s.ties.pool} tied at the cutoff"
@@ -322,18 +286,19 @@ def summary_lines(summary: Summary) -> list[str]:
     return [
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
-        f"outcomes: {_shares(outcomes)}",
-        f"pass rates: below 1 % for about {100 * s.ends[0]:.0f} % of the prompts, above 99 % for "
-        f"{100 * s.ends[1]:.0f} %; reliability {s.reliability:.2f} at "
+        f"outcomes: {shares_text(dict(zip(OUTCOMES, by_outcome, strict=True)))}",
+        f"pass rates: below 1 % for about {100 * below:.0f} % of the prompts, above 99 % for "
+        f"{100 * above:.0f} %; reliability {reliability(prior, k):.2f} at "
         f"{counted(k, 'sample')}{note}",
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
-        f"  failures: {_shares(s.failures)}",
-        f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} % "
-        f"({100 * s.overlap_same_ties:.0f} % with the same tie-breaking)",
+        f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",
+        f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} %",
         f"  expected share of live groups before training: {learnable}",
     ]
 
 
-def _shares(by_outcome: dict[str, float]) -> str:
-    shown = {name: f"{100 * share:.1f} % {name}" for name, share in by_outcome.items() if share}
-    return ", ".join(shown.values()) or "none"
+def shares_text(by_outcome: Mapping[str, float]) -> str:
+    """The share of each outcome that occurs."""
+    total = sum(by_outcome.values())
+    shown = (f"{100 * n / total:.1f} % {name}" for name, n in by_outcome.items() if n)
+    return ", ".join(shown) or "none"

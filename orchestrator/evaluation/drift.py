@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 
 from orchestrator.evaluation.groups import correctness, is_live
 
@@ -132,10 +132,10 @@ def rank_correlation(a: Rates, b: Rates) -> float:
 
     nan for fewer than two values, and where all values of a side are equal.
     """
-    ranks = [rankdata(values.round(12)) for values in (a, b)]
-    if min(len({*side.tolist()}) for side in ranks) < 2:
+    rounded = a.round(12), b.round(12)
+    if min(map(np.ptp, rounded)) == 0:
         return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(spearmanr(*rounded).statistic)
 
 
 def hardest_overlap(a: Rates, b: Rates) -> float:

@@ -1,11 +1,12 @@
 """Evaluates a cell on its test sets, with its trainer's model or with an engine afterwards."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from orchestrator.evaluation.metrics import as_evaluation
-from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec
+from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.probing.samples import sample_and_mark
@@ -14,25 +15,44 @@ from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 
 
+class TestSet(NamedTuple):
+    """What a cell is evaluated on: its own test set, or another one, which has a name."""
+
+    spec: ProbeSpec
+    pool: Pool
+    dataset: str = ""
+    greedy: bool = False
+
+    def rows(self, samples: pa.Table, update: int) -> pa.Table:
+        """Its marked samples as rows of EVALUATIONS."""
+        tiers, groups = self.pool.tiers("test"), self.pool.groups
+        dataset, greedy = self.dataset, self.greedy
+        return as_evaluation(samples, update, tiers, groups=groups, dataset=dataset, greedy=greedy)
+
+
 class Evaluator:
     """A cell's evaluations; `rank` is one of `workers` processes that share the questions."""
 
     def __init__(self, cell: Cell, pool: Pool, rank: int = 0, workers: int = 1) -> None:
-        self.cell, self.pool, self.rank, self.workers = cell, pool, rank, workers
-        self.others: dict[str, Pool] = {}
+        self.cell, self.rank, self.workers = cell, rank, workers
+        self._pools = {"": pool}
+
+    def _test_sets(self, update: int) -> Iterator[TestSet]:
+        """Those to evaluate after an update; what is sampled of others, at both ends only."""
+        yield TestSet(self.cell.baseline, self._pools[""])
+        for extra in self.cell.extra_evals:
+            if extra.greedy or update in (0, self.cell.updates):
+                if extra.dataset not in self._pools:
+                    self._pools[extra.dataset] = load_pool(extra.probe.dataset)
+                pool = self._pools[extra.dataset]
+                yield TestSet(extra.probe, pool, extra.dataset, extra.greedy)
 
     def base(self, store: Store) -> pa.Table:
         """The base model's evaluation, read from its probes (schema EVALUATIONS)."""
-
-        def stored(spec: ProbeSpec, pool: Pool) -> pa.Table:
-            return ProbeFolder(store, spec, pool.test, pool.task).samples()
-
-        samples = stored(self.cell.baseline, self.pool)
-        tables = [self._rows(samples, 0)]
-        for extra in self.cell.extra_evals:
-            pool = self._pool_of(extra)
-            samples = stored(extra.probe, pool)
-            tables.append(self._rows(samples, 0, extra))
+        tables = []
+        for each in self._test_sets(0):
+            folder = ProbeFolder(store, each.spec, each.pool.test, each.pool.task)
+            tables.append(each.rows(folder.samples(), 0))
         return pa.concat_tables(tables)
 
     def evaluate(self, sampler: Sampler, update: int, listeners: Listeners = nobody) -> pa.Table:
@@ -40,22 +60,14 @@ class Evaluator:
 
         `listeners` gives what is told of each set, by the number of its completions.
         """
-        samples = self._sampled(sampler, self.pool, self.cell.baseline, listeners)
-        tables = [self._rows(samples, update)]
-        for extra in self.cell.extra_evals:
-            if extra.greedy or update == self.cell.updates:
-                samples = self._sampled(sampler, self._pool_of(extra), extra.probe, listeners)
-                tables.append(self._rows(samples, update, extra))
-        return pa.concat_tables(tables)
+        sets = self._test_sets(update)
+        return pa.concat_tables(
+            [each.rows(self._sampled(sampler, each, listeners), update) for each in sets]
+        )
 
-    def _sampled(
-        self,
-        sampler: Any,
-        pool: Pool,
-        spec: ProbeSpec,
-        listeners: Listeners,
-    ) -> pa.Table:
+    def _sampled(self, sampler: Any, test: TestSet, listeners: Listeners) -> pa.Table:
         """Marked samples of a test set; workers share the questions."""
+        spec, pool = test.spec, test.pool
         questions = pool.test[self.rank :: self.workers]
         requests = [(prompt, range(spec.settings.samples)) for prompt in questions]
         max_errors = spec.dataset.max_marking_errors
@@ -70,22 +82,3 @@ class Evaluator:
 
             samples = pa.Table.from_pylist(gather_object(samples.to_pylist()), schema=SAMPLES)
         return samples
-
-    def _pool_of(self, extra: ExtraEval) -> Pool:
-        """The test set of another evaluation, loaded once."""
-        if not extra.dataset:
-            return self.pool
-        if extra.dataset not in self.others:
-            self.others[extra.dataset] = load_pool(extra.probe.dataset)
-        return self.others[extra.dataset]
-
-    def _rows(self, samples: pa.Table, update: int, extra: ExtraEval | None = None) -> pa.Table:
-        pool = self._pool_of(extra) if extra else self.pool
-        return as_evaluation(
-            samples,
-            update,
-            pool.tiers("test"),
-            groups=pool.groups,
-            dataset=extra.dataset if extra else "",
-            greedy=bool(extra and extra.greedy),
-        )

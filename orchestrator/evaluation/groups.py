@@ -5,11 +5,10 @@ in shaped rewards, and report the spread of a batch as that of a group. A group 
 while its correctness does not is a phantom: it moves the weights, and says nothing about answers.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,21 @@ from orchestrator.storage.schema import GROUPS
 from policies import End
 
 Rewards = Sequence[float | None]
+
+
+class GroupRow(TypedDict):
+    """A row of GROUPS as plain values."""
+
+    update: int
+    prompt_id: str
+    rewards: Rewards
+    tier: str
+    outcomes: Sequence[str]
+    other_outcomes: Sequence[str]
+    tokens: Sequence[int]
+    scores: Rewards
+    components: Sequence[tuple[str, Rewards]] | None
+    episodes: Sequence[Mapping[str, Any] | None] | None
 
 
 def is_live(rewards: Rewards) -> bool:
@@ -60,6 +74,20 @@ class Marked(NamedTuple):
     components: Mapping[str, Any]
     reward: float | None = None
     episode: Mapping[str, Any] | None = None
+
+
+class GroupShares(NamedTuple):
+    """Shares of groups, 0 to 1. live + all_right + all_wrong + unmarked = 1.
+
+    `truncated` is the part of all_wrong of which at least half of the completions were cut by the
+    token limit: the limit may be too low, rather than the prompts too hard.
+    """
+
+    live: float
+    all_right: float
+    all_wrong: float
+    truncated: float
+    unmarked: float
 
 
 class Tally(NamedTuple):
@@ -107,8 +135,14 @@ class Tally(NamedTuple):
         by_outcome = {"wrong": wrong, "unparsed": self.unparsed, "truncated": self.truncated}
         return by_outcome | {"error": errors}
 
+    @property
+    def shares(self) -> GroupShares:
+        """The shares of groups by kind; all 0 without a group."""
+        counts = self.live, self.all_right, self.all_wrong, self.all_wrong_truncated, self.unmarked
+        return GroupShares(*(count / max(1, self.groups) for count in counts))
 
-def tally(group: Mapping[str, Any]) -> Tally:
+
+def tally(group: GroupRow) -> Tally:
     """One row of `groups` (rewards, outcomes, other_outcomes and tokens of its G completions)."""
     rewards, outcomes, others = group["rewards"], group["outcomes"], group["other_outcomes"]
     correct = correctness(outcomes)
@@ -149,59 +183,26 @@ def total(tallies: Iterable[Tally]) -> Tally:
     return sums
 
 
-def tallies_by(groups: pa.Table, column: str) -> dict[Any, Tally]:
-    """Value of a column (update, tier, prompt_id) -> tally of its groups, in rising order."""
-    tallies: dict[Any, Tally] = {}
+def tallies_by(
+    groups: pa.Table, column: str, discarded: pa.Table | None = None
+) -> dict[Any, Tally]:
+    """Value of a column (update, tier, prompt_id) -> tally of its groups, in rising order.
+
+    The groups of `discarded` (same schema), which an online policy drew and did not train on, are
+    not counted; an update may have no others.
+    """
+    values = [] if discarded is None else discarded[column].to_pylist()
+    tallies: dict[Any, Tally] = dict.fromkeys(values, Tally())
     for row in groups.to_pylist():
         tallies[row[column]] = total([tallies.get(row[column], Tally()), tally(row)])
     return dict(sorted(tallies.items()))
 
 
-class GroupShares(NamedTuple):
-    """Shares of groups, 0 to 1. live + all_right + all_wrong + unmarked = 1.
-
-    `truncated` is the part of all_wrong of which at least half of the completions were cut by the
-    token limit: the limit may be too low, rather than the prompts too hard.
-    """
-
-    live: float
-    all_right: float
-    all_wrong: float
-    truncated: float
-    unmarked: float
-
-
-def _shares(t: Tally) -> GroupShares:
-    n = max(1, t.groups)
-    return GroupShares(
-        t.live / n, t.all_right / n, t.all_wrong / n, t.all_wrong_truncated / n, t.unmarked / n
-    )
-
-
-def tallies_by_update(groups: pa.Table, discarded: pa.Table | None = None) -> dict[int, Tally]:
-    """Update -> tally of the groups that it trained on, in rising order.
-
-    `discarded` (same schema) are the groups that an online policy drew and did not train on; an
-    update may have no others.
-    """
-    updates = [] if discarded is None else discarded["update"].to_pylist()
-    tallies = dict.fromkeys(updates, Tally()) | tallies_by(groups, "update")
-    return dict(sorted(tallies.items()))
-
-
-def group_shares(groups: pa.Table, discarded: pa.Table | None = None) -> dict[int, GroupShares]:
-    """Update -> shares by kind of the groups that it trained on; all 0 where there are none."""
-    return {update: _shares(t) for update, t in tallies_by_update(groups, discarded).items()}
-
-
-def by_tier(groups: pa.Table) -> dict[str, GroupShares]:
-    """Tier -> shares of its groups by kind, over all updates; over time: filter the table first."""
-    return {tier: _shares(t) for tier, t in tallies_by(groups, "tier").items()}
-
-
-def live_share(groups: pa.Table, discarded: pa.Table | None = None) -> dict[int, float]:
-    """Update -> share of the groups that it trained on that are live."""
-    return {update: shares.live for update, shares in group_shares(groups, discarded).items()}
+def group_shares(
+    groups: pa.Table, discarded: pa.Table | None = None, by: str = "update"
+) -> dict[Any, GroupShares]:
+    """Update, or tier, -> shares by kind of the groups trained on; all 0 where there are none."""
+    return {value: t.shares for value, t in tallies_by(groups, by, discarded).items()}
 
 
 def learnable_pct(groups: pa.Table, discarded: pa.Table | None = None) -> float:
@@ -209,7 +210,7 @@ def learnable_pct(groups: pa.Table, discarded: pa.Table | None = None) -> float:
 
     With one group per update it is the paper's 100/T · Σ 1{std(r_t) > 0}. nan without updates.
     """
-    shares = list(live_share(groups, discarded).values())
+    shares = [each.live for each in group_shares(groups, discarded).values()]
     return 100 * float(np.mean(shares)) if shares else float("nan")
 
 
@@ -230,52 +231,20 @@ def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
 def training_metrics(
     groups: pa.Table, discarded: pa.Table | None = None
 ) -> dict[int, dict[str, float]]:
-    """Update -> the metrics that `groups` gives, under their MLflow names.
+    """Update -> the metrics that `groups` gives, under their MLflow names (docs/mlflow.md).
 
-    `train/learnable_pct` is the mean up to the update; the others are the update's own: percentages
-    of its groups (`live`, `all_right`, `all_wrong`, of those `truncated`) and of its generated
-    tokens (`live_tokens`, absent where there are none). `train/accuracy` is absent where no
-    completion of the update could be marked, and `train/accuracy_other_reading` is what it would be
-    under the reading that rewards do not use. Where rewards are not correctness,
-    `train/rewarded_pct` and `train/phantom_pct` are the percentages of groups whose rewards differ,
-    and of those among them whose correctness does not; `train/reward/<name>` is the mean of each
-    component of the reward. Of episodes of several turns, `train/turns` and `train/tool_calls` are
-    means per episode, and `train/tool_errors_pct` is the percentage of calls answered by an error.
-
-    With the groups that were `discarded`: `train/learnable_drawn_pct` is the mean up to the update
-    over all groups drawn, and `train/discarded_pct` the percentage of the update's rollouts that
-    were discarded. All other metrics are of the groups trained on.
+    `train/learnable_pct` is the mean up to the update, and so is `train/learnable_drawn_pct`, over
+    all groups drawn, those `discarded` included; the others are the update's own, and absent where
+    they are not defined.
     """
-    recorder = GroupRecorder(
-        groups.to_pylist(), None if discarded is None else discarded.to_pylist()
-    )
+    lost = None if discarded is None else discarded.to_pylist()
+    recorder = GroupRecorder(groups.to_pylist(), lost)
     return {update: recorder.metrics(update) for update in sorted(recorder.tallies)}
 
 
-def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
-    shares = _shares(counts)
-    parts = {
-        "train/live_tokens_pct": (100 * counts.live_tokens, counts.generated_tokens),
-        "train/accuracy": (counts.correct, counts.marked),
-        "train/accuracy_other_reading": (counts.other_correct, counts.other_marked),
-    }
-    shaped = {
-        "train/rewarded_pct": 100 * counts.rewarded / max(1, counts.groups),
-        "train/phantom_pct": 100 * counts.phantom / max(1, counts.groups),
-    }
-    episodes = {
-        "train/turns": counts.turns / max(1, counts.rollouts),
-        "train/tool_calls": counts.tool_calls / max(1, counts.rollouts),
-        "train/tool_errors_pct": 100 * counts.tool_errors / max(1, counts.tool_calls),
-    }
-    return {
-        "train/learnable_pct": 100 * learnable,
-        "train/live_pct": 100 * shares.live,
-        "train/all_right_pct": 100 * shares.all_right,
-        "train/all_wrong_pct": 100 * shares.all_wrong,
-        "train/truncated_pct": 100 * shares.truncated,
-        **{name: part / whole for name, (part, whole) in parts.items() if whole},
-    } | ((shaped if counts.shaped else {}) | (episodes if counts.turns else {}))
+def group_table(rows: Sequence[GroupRow]) -> pa.Table:
+    """The rows as a table (schema GROUPS)."""
+    return pa.Table.from_pylist(rows, schema=GROUPS)
 
 
 class GroupRecorder:
@@ -292,46 +261,46 @@ class GroupRecorder:
 
     def __init__(
         self,
-        rows: list[dict[str, Any]] | None = None,
-        discarded: list[dict[str, Any]] | None = None,
-        refreshed: list[dict[str, Any]] | None = None,
+        rows: Sequence[GroupRow] = (),
+        discarded: Sequence[GroupRow] | None = None,
+        refreshed: Sequence[GroupRow] | None = None,
     ) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[GroupRow] = []
         self.tallies: dict[int, Tally] = {}
         self.seen: Counter[str] = Counter()
         self.sizes: Counter[int] = Counter()
         self._trained: set[tuple[int, str]] = set()  # update and prompt_id
-        self.discarded: list[dict[str, Any]] | None = None if discarded is None else []
+        self.discarded: list[GroupRow] | None = None if discarded is None else []
         self.discarded_tallies: dict[int, Tally] = {}
         # update -> name of a component -> its sum and number of values, of groups trained on
         self._components: dict[int, dict[str, tuple[float, int]]] = {}
-        self._updates: list[int] = []  # those of `tallies`, in rising order
-        # By position in `_updates`, as far as they are known: the sums up to there of the shares of
-        # live groups, of those trained on and of those drawn.
-        self._live_sums: list[tuple[float, float]] = []
-        for row in rows or []:
+        # update -> share of live groups, of those trained on and of those drawn; and the means up
+        # to it, which are computed when they are first read
+        self._live: dict[int, tuple[float, float]] = {}
+        self._live_means: dict[int, np.ndarray] = {}
+        for row in rows:
             self._keep(row)
         for row in discarded or []:
             self._discard(row)
-        self.refreshed: list[dict[str, Any]] | None = None if refreshed is None else []
+        self.refreshed: list[GroupRow] | None = None if refreshed is None else []
         self.refreshed_tally = Tally()
         for row in refreshed or []:
             self._refresh(row)
 
-    def _keep(self, row: dict[str, Any]) -> None:
+    def _keep(self, row: GroupRow) -> None:
         self.rows.append(row)
         self.seen[row["prompt_id"]] += 1
         self.sizes[len(row["outcomes"])] += 1
         self._trained.add((row["update"], row["prompt_id"]))
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
-        self._forget_sums(row["update"])
+        self._count_live(row["update"])
         for name, values in row["components"] or []:
             sums = self._components.setdefault(row["update"], {})
             known, (value, count) = [v for v in values if v is not None], sums.get(name, (0.0, 0))
             sums[name] = value + sum(known), count + len(known)
 
-    def _discard(self, row: dict[str, Any]) -> None:
+    def _discard(self, row: GroupRow) -> None:
         assert self.discarded is not None, "this policy discards no groups"
         self.discarded.append(row)
         self.tallies.setdefault(row["update"], Tally())
@@ -343,19 +312,18 @@ class GroupRecorder:
                 truncated_tokens=own.truncated_tokens,
             )
         self.discarded_tallies[row["update"]] = total([before, own])
-        self._forget_sums(row["update"])
+        self._count_live(row["update"])
 
-    def _refresh(self, row: dict[str, Any]) -> None:
+    def _refresh(self, row: GroupRow) -> None:
         assert self.refreshed is not None, "this cell refreshes nothing"
         self.refreshed.append(row)
         self.refreshed_tally = total([self.refreshed_tally, tally(row)])
 
-    def _forget_sums(self, update: int) -> None:
-        """An update has another group: the sums are no longer right from it on."""
-        position = bisect_left(self._updates, update)
-        if self._updates[position : position + 1] != [update]:
-            self._updates.insert(position, update)
-        del self._live_sums[position:]
+    def _count_live(self, update: int) -> None:
+        kept, lost = self.tallies[update], self.discarded_tallies.get(update, Tally())
+        live, groups = kept.live + lost.live, kept.groups + lost.groups
+        self._live[update] = kept.live / max(1, kept.groups), live / max(1, groups)
+        self._live_means.clear()
 
     def add(
         self,
@@ -372,7 +340,7 @@ class GroupRecorder:
             ids = {each.prompt_id for each in group}
             if len(ids) != 1:
                 raise RuntimeError(f"update {update}: one group holds the prompts {sorted(ids)}")
-            row = {
+            row: GroupRow = {
                 "update": update,
                 "prompt_id": group[0].prompt_id,
                 "rewards": [each.reward for each in group],
@@ -391,40 +359,53 @@ class GroupRecorder:
 
     def table(self) -> pa.Table:
         """All groups so far that were trained on."""
-        return pa.Table.from_pylist(self.rows, schema=GROUPS)
-
-    def discarded_table(self) -> pa.Table | None:
-        """All groups so far that were discarded; None for a policy that discards none."""
-        if self.discarded is None:
-            return None
-        return pa.Table.from_pylist(self.discarded, schema=GROUPS)
-
-    def refreshed_table(self) -> pa.Table | None:
-        """All prompts probed again so far, with the update before which; None without refreshes."""
-        if self.refreshed is None:
-            return None
-        return pa.Table.from_pylist(self.refreshed, schema=GROUPS)
+        return group_table(self.rows)
 
     def metrics(self, update: int) -> dict[str, float]:
-        """The `training_metrics` of this update, from sums that are kept: cheap at every update."""
+        """The `training_metrics` of this update."""
         if update not in self.tallies:
             return {}
-        count = bisect_left(self._updates, update) + 1
-        for each in self._updates[len(self._live_sums) : count]:
-            kept, lost = self.tallies[each], self.discarded_tallies.get(each, Tally())
-            before = self._live_sums[-1] if self._live_sums else (0.0, 0.0)
-            shares = (_shares(kept).live, _shares(total([kept, lost])).live)
-            self._live_sums.append((before[0] + shares[0], before[1] + shares[1]))
-        of_kept, of_drawn = (each / count for each in self._live_sums[count - 1])
-        metrics = _metrics(self.tallies[update], of_kept)
+        counts, lost = self.tallies[update], self.discarded_tallies.get(update, Tally())
+        learnable, learnable_drawn = self._learnable()[update].tolist()
+        shares, groups, rollouts = counts.shares, max(1, counts.groups), max(1, counts.rollouts)
+        metrics = {
+            "train/learnable_pct": 100 * learnable,
+            "train/live_pct": 100 * shares.live,
+            "train/all_right_pct": 100 * shares.all_right,
+            "train/all_wrong_pct": 100 * shares.all_wrong,
+            "train/truncated_pct": 100 * shares.truncated,
+        }
+        if counts.generated_tokens:
+            metrics["train/live_tokens_pct"] = 100 * counts.live_tokens / counts.generated_tokens
+        if counts.marked:
+            metrics["train/accuracy"] = counts.correct / counts.marked
+        if counts.other_marked:
+            metrics["train/accuracy_other_reading"] = counts.other_correct / counts.other_marked
+        if counts.shaped:
+            metrics["train/rewarded_pct"] = 100 * counts.rewarded / groups
+            metrics["train/phantom_pct"] = 100 * counts.phantom / groups
+        if counts.turns:
+            metrics["train/turns"] = counts.turns / rollouts
+            metrics["train/tool_calls"] = counts.tool_calls / rollouts
+            metrics["train/tool_errors_pct"] = 100 * counts.tool_errors / max(1, counts.tool_calls)
         for name, (value, number) in self._components.get(update, {}).items():
-            metrics |= {f"train/reward/{name}": value / number} if number else {}
-        if self.discarded is None:
-            return metrics
-        lost_rollouts = self.discarded_tallies.get(update, Tally()).rollouts
-        every = lost_rollouts + self.tallies[update].rollouts
-        drawn = {"train/learnable_drawn_pct": 100 * of_drawn}
-        return metrics | drawn | {"train/discarded_pct": 100 * lost_rollouts / max(1, every)}
+            if number:
+                metrics[f"train/reward/{name}"] = value / number
+        if self.discarded is not None:
+            drawn = counts.rollouts + lost.rollouts
+            metrics["train/learnable_drawn_pct"] = 100 * learnable_drawn
+            metrics["train/discarded_pct"] = 100 * lost.rollouts / max(1, drawn)
+        return metrics
+
+    def _learnable(self) -> dict[int, np.ndarray]:
+        """Update -> means up to it of the share of live groups: of those trained on, and drawn."""
+        if not self._live_means:
+            updates = sorted(self._live)
+            shares = np.array([self._live[update] for update in updates])
+            # Added up in the order of updates: a trial that resumes has the same means.
+            means = np.cumsum(shares, axis=0) / np.arange(1, len(updates) + 1)[:, None]
+            self._live_means = dict(zip(updates, means, strict=True))
+        return self._live_means
 
 
 # An update is explained when at most this share of its groups is live.

@@ -40,7 +40,7 @@ from orchestrator.cost.throughput import (
     token_lengths,
     worker_device,
 )
-from orchestrator.difficulty.estimates import expected_learnability, fit_prior
+from orchestrator.difficulty.estimates import fit_prior, live_chance, posterior_mean
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
@@ -83,7 +83,7 @@ def live_share(codes: Codes, group_size: int) -> float:
     unrewarded = (codes == NONE) | (codes == OUTCOMES.index("error"))
     right = np.count_nonzero(codes == OUTCOMES.index("correct"), axis=1)
     n = codes.shape[1] - np.count_nonzero(unrewarded, axis=1)
-    return float(expected_learnability(right, n, fit_prior(right, n), group_size).mean())
+    return float(posterior_mean(live_chance(group_size), right, n, fit_prior(right, n)).mean())
 
 
 def estimate_costs(

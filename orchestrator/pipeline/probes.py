@@ -179,7 +179,7 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         policy = cell.rule.build()
         summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
         yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
-        yield from (f"  {line}" for line in summary_lines(summary))
+        yield from (f"  {line}" for line in summary_lines(table, samples, summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
         for name, own in {cell.policy: cell for cell in cells_of(run.plan.cells, spec)}.items():

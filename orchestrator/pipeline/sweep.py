@@ -89,7 +89,7 @@ def _run_experiment(
     for line in plan.source.warnings(plan.name) if unsettled else ():
         progress.say(line)
     manifest = write_manifest(plan, store)
-    tracker = Tracker.open(tracking_uri, store, plan)
+    tracker = Tracker(tracking_uri, store, plan)
     outcome = SweepOutcome()
     with at_end(tracker.interrupt):
         try:

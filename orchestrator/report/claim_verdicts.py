@@ -36,6 +36,7 @@ from orchestrator.stats.claim_tests import (
     value_texts,
 )
 from orchestrator.stats.comparison import Run
+from orchestrator.stats.fairness import Point
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.stats.sentences import NONE, counted_runs
 
@@ -47,13 +48,13 @@ class NotMeasured(Exception):
 class ClaimReading(NamedTuple):
     """How one block of cells is read.
 
-    claim: with one tier, if it has any. updates: id of a row -> update where the experiment
-    compares it. limit: the end of the cost over which accuracy is averaged. questions: those of the
-    claim's tier; None for all.
+    claim: with one tier, if it has any. points: cell_id -> where the experiment compares it. limit:
+    the end of the cost over which accuracy is averaged. questions: those of the claim's tier; None
+    for all.
     """
 
     claim: Claim
-    updates: Mapping[int, int]
+    points: Mapping[str, Point]
     limit: float
     questions: frozenset[str] | None
 
@@ -133,7 +134,7 @@ def _update(reading: ClaimReading, row: Row) -> int:
     claim = reading.claim
     if not claim.at:
         own = claim.metric != "learnable" and test_set_of(claim, row) == OWN
-        update = reading.updates[id(row)] if own else row.cell.updates
+        update = reading.points[row.cell.cell_id].update if own else row.cell.updates
         if not update:
             raise NotMeasured(
                 f"{row.cell.name} has no evaluation within the common budget: set a smaller "
@@ -318,11 +319,8 @@ def _judge(
     limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
     families = [*{id(family): family for family in block.families}.values()]
     rows = [row for family in families for row in family.rows]
-    points = families[0].points
-    if len(families) > 1:
-        points = reading_points(rows, families[0].compare_at)
-    updates = {id(row): points[number].update for number, row in enumerate(rows)}
-    reading = ClaimReading(claim, updates, limit, questions)
+    points = reading_points(rows, families[0].compare_at)
+    reading = ClaimReading(claim, points, limit, questions)
     try:
         verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
     except NotMeasured as error:

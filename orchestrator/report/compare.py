@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.config.experiment import CONTROLS, axes_text, value_text
+from orchestrator.config.experiment import CONTROLS, Axis, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.report.rows import OWN, Row
 from orchestrator.stats.comparison import (
@@ -24,15 +24,13 @@ from orchestrator.stats.comparison import (
     compare_learnable,
     compare_policies,
 )
-from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
+from orchestrator.stats.fairness import TOLERANCE, Point, difference, last_within, outliers
 from orchestrator.stats.inference import (
     LEVEL,
-    ProbeVariance,
     SeedSpread,
     available,
     group_codes,
     pooled_spread,
-    variance_components,
 )
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
@@ -66,13 +64,9 @@ def steps_to_match(
     with its own seeds. The curve is interpolated linearly between evaluations. Whole questions, or
     `groups` of them (a number for each), are resampled jointly in curve and target, and the seeds
     of each separately; with one seed the interval covers new questions only. A noisy curve crosses
-    the target early: evaluate with enough questions. Raises ValueError on unequal lengths or an
-    empty curve.
+    the target early: evaluate with enough questions.
     """
     updates = sorted(curve)
-    shapes = {curve[u].shape for u in updates}
-    if len(shapes) != 1 or shapes.pop()[1:] != target.shape[1:] or target.ndim != 2:
-        raise ValueError("curve and target need the same questions, after at least one update")
     at = np.array(updates, float)
     stacked = np.array([curve[u] for u in updates])  # [updates, seeds, items]
     # The order of questions does not decide which are drawn.
@@ -250,7 +244,7 @@ class Family:
     """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
 
     All other axes are equal, too; swept: the settings among them, dotted name -> value.
-    points: index of a row -> where its accuracy is read; accuracy, learnable: every pair of
+    points: cell_id -> where its accuracy is read; accuracy, learnable: every pair of
     policies, in points; mismatches: axes on which their budgets differ; matches: when each policy
     is as good as training on the whole pool.
     """
@@ -260,7 +254,7 @@ class Family:
     probe_seed: int
     rows: tuple[Row, ...]
     compare_at: Axis
-    points: Mapping[int, Point]
+    points: Mapping[str, Point]
     accuracy: Sequence[Comparison]
     learnable: Sequence[Comparison]
     mismatches: Sequence[BudgetMismatch]
@@ -347,10 +341,10 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     scores: dict[str, dict[int, Run]] = {}
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
-    for number, row in enumerate(rows):
+    for row in rows:
         policy, seed = row.cell.policy, row.cell.seed
         if policy not in uncompared:
-            scores.setdefault(policy, {})[seed] = row.run(points[number].update)
+            scores.setdefault(policy, {})[seed] = row.run(points[row.cell.cell_id].update)
         learnable.setdefault(policy, {})[seed] = row.result.learnable_pct
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
@@ -369,46 +363,49 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     )
 
 
-def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
-    """Where each row is read: its end, or its last evaluation within the common budget."""
+def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[str, Point]:
+    """cell_id -> where it is read: its end, or its last evaluation within the common budget."""
     if compare_at == "updates":
         return {
-            n: Point(row.cell.updates, row.curve[row.cell.updates], float(row.cell.updates))
-            for n, row in enumerate(rows)
+            row.cell.cell_id: Point(
+                row.cell.updates, row.curve[row.cell.updates], float(row.cell.updates)
+            )
+            for row in rows
         }
-    curves = {str(n): row.curve for n, row in enumerate(rows)}
-    costs = {str(n): row.costs[compare_at] for n, row in enumerate(rows)}
-    return {int(n): point for n, point in truncate_at(curves, costs).items()}
+    budget = min(float(row.costs[compare_at][-1]) for row in rows)
+    return {row.cell.cell_id: last_within(row.curve, row.costs[compare_at], budget) for row in rows}
 
 
-def unread_policies(rows: Sequence[Row], points: Mapping[int, Point]) -> list[str]:
+def unread_policies(rows: Sequence[Row], points: Mapping[str, Point]) -> list[str]:
     """Policies of which a cell's first evaluation exceeds the common budget.
 
     There it is the base model, and is not compared.
     """
-    return sorted({row.cell.policy for n, row in enumerate(rows) if not points[n].update})
+    return sorted({row.cell.policy for row in rows if not points[row.cell.cell_id].update})
 
 
 def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMismatch]:
     """Axes on which cells of the same seed have different budgets, each axis once."""
-    tolerance = {a: t for a, t in TOLERANCE.items() if compare_at == "updates" or a in ALWAYS_EQUAL}
-    seeds: dict[str, dict[str, list[int]]] = {}
-    difference: dict[str, float] = {}
-    for seed in sorted({row.cell.seed for row in rows}):
-        own = [row for row in rows if row.cell.seed == seed]
-        ledgers = {row.cell.policy: row.result.ledger.as_json() for row in own}
-        # An online policy sees other prompts by design.
-        static = {r.cell.policy: ledgers[r.cell.policy] for r in own if r.cell.online is None}
-        subsets = {axis: t for axis, t in tolerance.items() if axis == "prompts"}
-        costs = {axis: t for axis, t in tolerance.items() if axis != "prompts"}
-        for flag in (*check_comparable(ledgers, costs), *check_comparable(static, subsets)):
-            difference[flag.axis] = max(flag.difference, difference.get(flag.axis, 0.0))
-            for policy in flag.cells:
-                seeds.setdefault(flag.axis, {}).setdefault(policy, []).append(seed)
-    return [
-        BudgetMismatch(axis, {p: tuple(s) for p, s in by_policy.items()}, difference[axis])
-        for axis, by_policy in seeds.items()
-    ]
+    mismatches = []
+    for axis, most in TOLERANCE.items():
+        if compare_at != "updates" and axis not in ALWAYS_EQUAL:
+            continue
+        seeds: dict[str, list[int]] = {}
+        largest = 0.0
+        for seed in sorted({row.cell.seed for row in rows}):
+            # An online policy sees other prompts by design.
+            ledgers = {
+                row.cell.policy: row.result.ledger.get(axis)
+                for row in rows
+                if row.cell.seed == seed and (axis != "prompts" or row.cell.online is None)
+            }
+            for policy in outliers(ledgers, most):
+                seeds.setdefault(policy, []).append(seed)
+                largest = max(largest, difference(ledgers.values()))
+        if seeds:
+            by_policy = {policy: tuple(of) for policy, of in seeds.items()}
+            mismatches.append(BudgetMismatch(axis, by_policy, largest))
+    return mismatches
 
 
 @dataclass(frozen=True)
@@ -459,14 +456,15 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
     """A policy of the family with the score, and of the other one with a control."""
     rows = [*family.rows, *other.rows]
     points = reading_points(rows, family.compare_at)
-    own = {n: row for n, row in enumerate(rows) if row.cell.policy == policy}
+    own = [row for row in rows if row.cell.policy == policy]
     name = value_text(other.swept["reward"])
     scores: dict[str, dict[int, Run]] = {"score": {}, name: {}}
-    for n, row in own.items():
+    for row in own:
         arm = name if row.cell.reward else "score"
-        scores[arm][row.cell.seed] = row.run(points[n].update)
-    gains = [points[n].value - row.curve[0] for n, row in own.items() if row.cell.reward]
-    read = all(points[n].update for n in own)
+        scores[arm][row.cell.seed] = row.run(points[row.cell.cell_id].update)
+    controls = [row for row in own if row.cell.reward]
+    gains = [points[row.cell.cell_id].value - row.curve[0] for row in controls]
+    read = all(points[row.cell.cell_id].update for row in own)
     return Control(
         replace(family, swept={a: v for a, v in family.swept.items() if a != "reward"}).title,
         policy,
@@ -475,42 +473,3 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
         compare_policies(scores, groups=rows[0].groups.get(OWN, {}))[0] if read else None,
         policies,
     )
-
-
-class ProbeSpread(NamedTuple):
-    """One policy's results (`measure`, in points) over probes and over training seeds.
-
-    `data`: the model, the dataset and the settings that are axes.
-    """
-
-    data: str
-    policy: str
-    measure: str
-    variance: ProbeVariance
-
-
-def by_probe(families: Sequence[Family]) -> dict[str, list[Family]]:
-    """Title without the probe's seed -> the families that differ in it only."""
-    groups: dict[str, list[Family]] = {}
-    for family in families:
-        groups.setdefault(replace(family, probe_seed=0).title, []).append(family)
-    return groups
-
-
-def probe_spreads(families: Sequence[Family]) -> list[ProbeSpread]:
-    """Every policy with at least two probes, and two training seeds of one of them."""
-    spreads = []
-    for data, group in by_probe(families).items():
-        for policy in dict.fromkeys(p for family in group for p in family.by_policy()):
-            accuracy, learnable = [], []  # an array for each probe: its seeds' results in points
-            for family in group:
-                own = [n for n, row in enumerate(family.rows) if row.cell.policy == policy]
-                if own:
-                    accuracy.append(np.array([100 * family.points[n].value for n in own]))
-                    shares = [family.rows[n].result.learnable_pct for n in own]
-                    learnable.append(np.array(shares))
-            for measure, results in (("accuracy", accuracy), ("learnable %", learnable)):
-                if len(results) > 1 and max(map(len, results)) > 1:
-                    variance = variance_components(results)
-                    spreads.append(ProbeSpread(data, policy, measure, variance))
-    return spreads

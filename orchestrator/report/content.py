@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cluster.terminal import printable
 from orchestrator.plugins.counts import counted
@@ -46,8 +46,17 @@ def one_line(text: str, limit: int = LINE_LIMIT) -> str:
 NAME_LIMIT = 120  # characters of a file name
 
 
+class Block:
+    """A part of a section."""
+
+    @property
+    def kind(self) -> str:
+        """The macro of templates/blocks.html that renders it: `share_table` of a ShareTable."""
+        return re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()
+
+
 @dataclass(frozen=True)
-class Table:
+class Table(Block):
     """A table of text; `caption` explains its entries. `folded`: shown on request only."""
 
     title: str
@@ -55,7 +64,6 @@ class Table:
     body: Sequence[tuple[str, ...]]
     caption: str = ""
     folded: bool = False
-    kind: ClassVar[str] = "table"
 
     @property
     def csv(self) -> str:
@@ -68,8 +76,6 @@ class Table:
 @dataclass(frozen=True)
 class Claims(Table):
     """The claims of the experiment file; the third column is the verdict."""
-
-    kind: ClassVar[str] = "claims"
 
 
 def svg_of(figure: "MplFigure") -> str:
@@ -119,7 +125,6 @@ class Figure:
 
     caption: str
     draw: Callable[[], "MplFigure"]
-    kind: ClassVar[str] = "figure"
 
     @cached_property
     def svg(self) -> str:
@@ -143,37 +148,33 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class FigureRow:
+class FigureRow(Block):
     """Figures side by side."""
 
     figures: tuple[Figure, ...]
-    kind: ClassVar[str] = "figure_row"
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class Paragraph(Block):
     """One paragraph; `style`: "" or "note"."""
 
     text: str
     style: str = ""
-    kind: ClassVar[str] = "paragraph"
 
 
 @dataclass(frozen=True)
-class Details:
+class Details(Block):
     """Preformatted text, shown on request."""
 
     title: str
     text: str
-    kind: ClassVar[str] = "details"
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Block):
     """A command line."""
 
     text: str
-    kind: ClassVar[str] = "command"
 
 
 class Message(NamedTuple):
@@ -188,7 +189,7 @@ Chat = tuple[Message, ...]
 
 
 @dataclass(frozen=True)
-class Completions:
+class Completions(Block):
     """One question with some completions, such as those of the base and the final models.
 
     prompt: the messages that several episodes begin with, in place of the question. about: a line
@@ -200,34 +201,25 @@ class Completions:
     answers: tuple[tuple[str, str, str | Chat], ...]  # where it is from, outcome, completion
     prompt: Chat = ()
     about: str = ""
-    kind: ClassVar[str] = "completions"
 
 
 @dataclass(frozen=True)
-class PromptList:
+class PromptList(Block):
     """Questions, each with a line about it. `folded`: shown on request only."""
 
     title: str
     items: tuple[tuple[str, str], ...]
     folded: bool = True
-    kind: ClassVar[str] = "prompt_list"
 
 
 @dataclass(frozen=True)
-class ShareTable:
+class ShareTable(Block):
     """Rows of a name, a count, and shares of it from 0 to 1 that are shaded; see `head`."""
 
     title: str
     head: tuple[str, ...]
     body: Sequence[tuple[str, int, tuple[float, ...]]]
     caption: str = ""
-    kind: ClassVar[str] = "share_table"
-
-
-class Block(Protocol):
-    """A part of a section; `kind` names the macro of templates/blocks.html that renders it."""
-
-    kind: ClassVar[str]
 
 
 T = TypeVar("T", Table, Figure)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.probing.probe_folder import KNOWN, ProbeFolder, WrongAnswers
+from orchestrator.report.rows import AnswerText
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
 from orchestrator.storage.schema import SAMPLES
@@ -106,24 +107,18 @@ class PolicyOutlook(NamedTuple):
     """What a policy takes from the pool with its first seed; `note` says why it is not known."""
 
     policy: str
-    seed: int
     summary: Summary | None
     command: str
     note: str = ""
 
 
 class Example(NamedTuple):
-    """A completion to read; `extracted` is the answer that the marker found in it.
-
-    `episode` is that of SAMPLES.
-    """
+    """A completion to read; `extracted` is the answer that the marker found in it."""
 
     prompt: Prompt
     sample: int
-    outcome: str
     extracted: str | None
-    completion: str
-    episode: Mapping[str, Any] | None = None
+    answer: AnswerText
 
 
 @dataclass(frozen=True)
@@ -249,7 +244,7 @@ def _policies(
         if tables is None:
             file = f"{store.uri}/subsets/{cell.subset_key}.parquet"
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
-                outlooks.append(PolicyOutlook(policy, cell.seed, None, "", f"subset in {file}"))
+                outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
             continue
         table = tables.of(cell, answers=True)
         try:
@@ -265,7 +260,7 @@ def _policies(
                 group_size=cell.batch.group_size,
             )
         except PolicyError as error:
-            outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
+            outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
         command, note = "", ""
         if cell.rule.build().reads_answers:
@@ -275,7 +270,7 @@ def _policies(
             note = "; ".join(filter(None, [note, online]))
         elif table_file and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
-        outlooks.append(PolicyOutlook(policy, cell.seed, summary, command, note))
+        outlooks.append(PolicyOutlook(policy, summary, command, note))
     return outlooks
 
 
@@ -340,10 +335,8 @@ def _read_examples(
             Example(
                 prompts[row["prompt_id"]],
                 row["sample"],
-                row["outcome"],
                 row["extracted"],
-                row["completion"],
-                row["episode"],
+                AnswerText(row["completion"], row["outcome"], row["episode"]),
             )
             for pair in group
             if (row := by_pair.get(pair))

@@ -12,7 +12,7 @@ in GRPO-Tuned SLMs".
 import re
 from collections.abc import Mapping
 from math import sqrt
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,16 +21,12 @@ from orchestrator.embedded import is_embedded
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import Interval, RSquared, mean_effect, r_squared
-from orchestrator.stats.power import fewest
 from orchestrator.stats.sentences import in_points
 
 POLICIES = ("easy", "middle", "hard", "random")
 GROUPS = 1000  # behind each learnable %: one per step, so all are multiples of 0.1
 STATED_R_SQUARED = 0.66
-EARLY = 0.3  # of the updates: the paper states that hard leads by checkpoint 300 of 1,000
 Z = 1.959963984540054
-Metric = Literal["gain", "learnable"]
-Holds = Literal["holds", "contrary", "inconclusive"]
 
 
 class Published(NamedTuple):
@@ -41,23 +37,6 @@ class Published(NamedTuple):
     questions: int
     gain: Mapping[str, float]
     learnable: Mapping[str, float]
-
-    def difference(self, metric: Metric, a: str, b: str) -> tuple[float, Holds]:
-        """Policy a minus policy b in points, and the best-case verdict.
-
-        Gains refer to the same questions, of which `fewest` must differ. Learnable percentages
-        refer to groups of different prompts and are compared as independent proportions.
-        """
-        values = self.gain if metric == "gain" else self.learnable
-        points = values[a] - values[b]
-        if metric == "gain":
-            significant = round(abs(points) / 100 * self.questions) >= fewest()
-        else:
-            shares = [values[name] / 100 for name in (a, b)]
-            significant = abs(points) / 100 > Z * sqrt(sum(s * (1 - s) for s in shares) / GROUPS)
-        if not significant:
-            return points, "inconclusive"
-        return points, "holds" if points > 0 else "contrary"
 
 
 def _row(task: str, model: str, questions: int, gain: str, learnable: str) -> Published:
@@ -86,25 +65,6 @@ AIME_BASE = 5
 AIME_SOLVED = {"easy": 5, "middle": 4, "hard": 6, "random": 5}
 
 
-class Ordering(NamedTuple):
-    """A claim of the paper: policy `a` is above policy `b`."""
-
-    metric: Metric
-    a: str
-    b: str
-
-    def __str__(self) -> str:
-        verb = "gains more than" if self.metric == "gain" else "is more learnable than"
-        return f"{self.a} {verb} {self.b}"
-
-
-ORDERINGS = (
-    *(Ordering("gain", "hard", other) for other in ("random", "middle", "easy")),
-    *(Ordering("gain", other, "easy") for other in ("middle", "random")),
-    *(Ordering("learnable", "hard", other) for other in ("random", "middle", "easy")),
-)
-
-
 def published_interval(points: float, questions: int) -> Interval:
     """The narrowest 95 % interval of a gain: all changed questions changed in one direction."""
     changed = np.zeros((1, questions))
@@ -124,16 +84,6 @@ def published_r_squared(rows: tuple[Published, ...] = PUBLISHED) -> RSquared:
     """R² of learnable % against gain over the paper's own tables: .670 of 24, .641 with Llama."""
     cells = [(row.learnable[name], row.gain[name]) for row in rows for name in POLICIES]
     return r_squared(*np.array(cells).T)
-
-
-def tally(ordering: Ordering) -> str:
-    """In how many of the paper's rows an ordering holds, as text."""
-    verdicts = [row.difference(ordering.metric, ordering.a, ordering.b)[1] for row in ALL]
-    counts = [f"holds in {verdicts.count('holds')} of {len(ALL)}"]
-    for kind in ("contrary", "inconclusive"):
-        if kind in verdicts:
-            counts.append(f"{kind} in {verdicts.count(kind)}")
-    return ", ".join(counts)
 
 
 # Paper B, abstract: points by which training on GSM8K beats training on MATH, on numeric MATH.

@@ -159,17 +159,8 @@ def terminal_report(
 
 
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
-    """The conclusions of every family, the variance between probes, and the claims."""
+    """The conclusions of every family, the controls, and the claims."""
     parts = [_verdict_lines(family_verdict(family), width) for family in analysis.families]
-    spread, missing = (
-        tables.probe_spread(analysis.families),
-        tables.missing_seeds(analysis.families),
-    )
-    if spread.body or missing:
-        lines = as_text(spread, width and width - 2).split("\n") if spread.body else []
-        title = spread.title[0].lower() + spread.title[1:]
-        indented = [f"  {line}".rstrip() for line in lines]
-        parts.append([title, *indented, *_indented(missing, width)])
     if analysis.controls:
         parts.append(["controls", *_indented(control_lines(analysis.controls), width)])
     if analysis.claims:

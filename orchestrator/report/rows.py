@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.evaluation.drift import Drift, drift_of
-from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
+from orchestrator.evaluation.groups import GroupShares, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, held_out, main, part, per_prompt
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
@@ -29,14 +29,15 @@ SHOWN_QUESTIONS = 4
 SHOWN_TIERS = 5  # of which a question is shown, where completions are episodes
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
-# update -> prompt_id -> (samples without error, correct samples); sampled answers only
-SampleCounts = Mapping[int, Mapping[str, tuple[int, int]]]
+# prompt_id -> (samples without error, correct samples); sampled answers only
+QuestionCounts = Mapping[str, tuple[int, int]]
+SampleCounts = Mapping[int, QuestionCounts]  # by update
 
 
 class AnswerText(NamedTuple):
-    """One completion of a test question, and its outcome; `episode` is that of EVALUATIONS."""
+    """One completion, and its outcome; `episode` is that of SAMPLES."""
 
-    completion: str
+    completion: str | None
     outcome: str
     episode: Mapping[str, Any] | None = None
 
@@ -63,7 +64,7 @@ class Row:
     gain: Effect
     counts: Mapping[str, SampleCounts]
     kinds: Mapping[str, Mapping[str, str]]
-    held_out: tuple[Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int]]]
+    held_out: tuple[QuestionCounts, QuestionCounts]
     shares: Mapping[int, GroupShares]
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
@@ -174,10 +175,9 @@ def _read_row(
         kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": bands(base)},
         held_out=(held_out(base), held_out(final)),
         shares=group_shares(groups, lost),
-        tier_shares=by_tier(groups),
+        tier_shares=group_shares(groups, by="tier"),
         costs={
-            axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds)  # type: ignore[arg-type]
-            for axis in AXES
+            axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds) for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,

@@ -9,14 +9,13 @@ import pyarrow as pa
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.agreement import no_suspects
-from orchestrator.difficulty.remedies import outcomes_of, unread_answers
+from orchestrator.difficulty.remedies import unread_answers
+from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.pool_columns import pool_column_names
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
 from policies import PolicyError, get_policy
-
-_ROWS = 65_536  # read at once
 
 
 class SubsetRequest(NamedTuple):
@@ -70,7 +69,7 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
     }
     notes = policy.notes(difficulty, len(chosen))
     notes += [no_suspects(difficulty)] if policy.reads_answers else []
-    if unread := unread_answers(outcomes_of(difficulty.take(pa.array(chosen)))):
+    if unread := unread_answers(outcome_counts(difficulty.take(pa.array(chosen)))):
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
@@ -93,12 +92,11 @@ def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, 
 def _subset_table(difficulty: pa.Table, chosen: np.ndarray, tied: np.ndarray) -> pa.Table:
     """The chosen prompts with the reason for each; `tied`: which were chosen at random."""
     rows = difficulty.take(pa.array(chosen))
-    why: list[str] = []
-    read = [name for name in ("n", "successes", "short") if name in rows.column_names]
-    for start in range(0, rows.num_rows, _ROWS):  # dicts of all rows take much memory
-        some = rows.slice(start, _ROWS)
-        counts = some.select(read).to_pylist() if read else [{}] * some.num_rows
-        why += map(_why, counts, tied[start : start + _ROWS].tolist())
+    counts = (
+        rows[name].to_pylist() if name in rows.column_names else [None] * len(chosen)
+        for name in ("n", "successes", "short")
+    )
+    why = [_why(*each) for each in zip(tied.tolist(), *counts, strict=True)]
     columns = {f.name: pa.nulls(len(chosen), f.type) for f in SUBSET}
     columns |= {name: rows[name] for name in SUBSET.names if name in rows.column_names}
     columns |= {
@@ -112,13 +110,13 @@ def _subset_table(difficulty: pa.Table, chosen: np.ndarray, tied: np.ndarray) ->
     return table
 
 
-def _why(row: dict[str, Any], tied: bool) -> str:
+def _why(tied: bool, n: int | None, successes: int | None, short: bool | None) -> str:
     """The reason for one prompt, for people."""
     reason = "chosen at random among ties" if tied else "chosen by its score"
-    if row.get("n") is None or row.get("successes") is None:
+    if n is None or successes is None:
         return reason
-    early = ", decided before all samples were drawn" if row.get("short") else ""
-    return f"{reason}; {row['successes']} of {counted(row['n'], 'sample')} correct{early}"
+    early = ", decided before all samples were drawn" if short else ""
+    return f"{reason}; {successes} of {counted(n, 'sample')} correct{early}"
 
 
 def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:

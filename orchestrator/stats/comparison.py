@@ -86,18 +86,18 @@ class Comparison:
 
     a: str
     b: str
-    effect: float
-    low: float
-    high: float
-    p: float
-    p_holm: float
-    p_runs: float
-    test: str
     runs: tuple[int, int]
     items: int
     left_out: int
-    verdict: Verdict
-    variances: Variances
+    effect: float = nan
+    low: float = -inf
+    high: float = inf
+    p: float = 1.0
+    p_holm: float = 1.0
+    p_runs: float = 1.0
+    test: str = "none"
+    verdict: Verdict = "inconclusive"
+    variances: Variances = Variances(0.0, 0.0, 0.0)
     tests: int = 1
     item: Item = "question"
     spreads: tuple[SeedSpread | None, SeedSpread | None] = (None, None)
@@ -213,21 +213,6 @@ def compare_policies(
     )
 
 
-def compare_numbers(
-    numbers: Mapping[str, Mapping[int, float]], spread: SeedSpread | None = None
-) -> list[Comparison]:
-    """The same for one number per run in points (learnable %): policy -> seed -> number.
-
-    Only seeds vary: a t interval over paired seeds; infinite with one seed, unless their spread is
-    known.
-    """
-    scores = {
-        policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
-        for policy, by_seed in numbers.items()
-    }
-    return compare_policies(scores, spread, item="run")
-
-
 def compare_learnable(
     percentages: Mapping[str, Mapping[int, float]],
     live_shares: Mapping[str, Mapping[int, Mapping[int, float]]],
@@ -235,12 +220,16 @@ def compare_learnable(
 ) -> list[Comparison]:
     """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
 
-    The interval is over seeds. A pair with one seed each and no known `spread` (of learnable
-    shares) is compared by its live groups, paired by update: that covers other updates of this seed
-    only.
+    Only seeds vary: a t interval over seeds; infinite with one, unless their spread is known. A
+    pair with one seed each and no known `spread` (of learnable shares) is compared by its live
+    groups, paired by update: that covers other updates of this seed only.
     """
+    numbers = {
+        policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
+        for policy, by_seed in percentages.items()
+    }
     pairs = []
-    for c in compare_numbers(percentages, spread):
+    for c in compare_policies(numbers, spread, item="run"):
         if c.runs == (1, 1) and not c.covers_seeds:
             run_a, run_b = (
                 (list(map(str, shares)), np.array(list(shares.values())))
@@ -365,18 +354,9 @@ def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
     nothing = Comparison(
         a=pair.a,
         b=pair.b,
-        effect=nan,
-        low=-inf,
-        high=inf,
-        p=1.0,
-        p_holm=1.0,
-        p_runs=1.0,
-        test="none",
         runs=pair.runs,
         items=len(items),
         left_out=len(a.every | b.every) - len(items),
-        verdict="inconclusive",
-        variances=Variances(0.0, 0.0, 0.0),
         item=pair.item,
         spreads=spreads,
         arms=arms,

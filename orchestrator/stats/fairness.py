@@ -4,15 +4,15 @@ Policies change what training costs: hard prompts have longer answers. Ledgers a
 compared, and accuracies can be read at the point where every cell had the same cost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.experiment import Axis as Axis
+from orchestrator.config.experiment import Axis
 
-AXES: tuple[str, ...] = get_args(Axis)
+AXES: tuple[Axis, ...] = get_args(Axis)
 
 # Axis of the ledger -> share of the larger value by which two cells may differ. What the
 # experiment fixes must be equal. The length of answers depends on the model; 10 % of the tokens is
@@ -25,60 +25,17 @@ TOLERANCE: dict[str, float] = {
 }
 
 
-class Flag(NamedTuple):
-    """An axis on which cells are not comparable.
+def outliers(values: Mapping[str, float], most: float) -> tuple[str, ...]:
+    """The cells that differ from the others, in the given order; none where all agree.
 
-    `cells`: the outliers, in the given order; `values`: the values of all cells; `difference`:
-    between the smallest and the largest value, as a share of the largest (0 to 1).
+    Two cells agree if they differ by at most `most` × the larger value. If the largest set of cells
+    that all agree is a majority, the other cells are returned; otherwise all are. Compare cells of
+    one seed at a time where a subset does not divide into whole updates: the seed then decides
+    which prompts an epoch leaves out.
     """
-
-    axis: str
-    cells: tuple[str, ...]
-    values: dict[str, float]
-    difference: float
-
-    def __str__(self) -> str:
-        low, high = (f"{f(self.values.values()):,g}" for f in (min, max))
-        return (
-            f"not comparable on {self.axis.replace('_', ' ')} ({low} to {high}, "
-            f"{100 * self.difference:.0f} % apart): {', '.join(self.cells)}"
-        )
-
-
-def check_comparable(
-    ledgers: Mapping[str, Mapping[str, float]], tolerance: Mapping[str, float] = TOLERANCE
-) -> list[Flag]:
-    """The axes on which the cells of one comparison differ beyond a tolerance, with the outliers.
-
-    Two cells agree on an axis when they differ by at most `tolerance[axis]` × the larger value. If
-    the largest set of cells that all agree is a majority, the other cells are flagged; otherwise
-    all are. Compare cells of one seed at a time where a subset does not divide into whole updates:
-    the seed then decides which prompts an epoch leaves out.
-
-    Raises KeyError where an axis is missing from a ledger, ValueError unless every value is finite
-    and at least 0.
-    """
-    flags = []
-    for axis, most in tolerance.items():
-        values = {name: float(entries[axis]) for name, entries in ledgers.items()}
-        for name, value in values.items():
-            if not (np.isfinite(value) and value >= 0):
-                raise ValueError(f"the ledger of {name} has {axis} {value}: expected a number >= 0")
-        if outliers := _outliers(values, most):
-            difference = _difference(min(values.values()), max(values.values()))
-            flags.append(Flag(axis, outliers, values, difference))
-    return flags
-
-
-def _difference(low: float, high: float) -> float:
-    return (high - low) / high if high else 0.0
-
-
-def _outliers(values: Mapping[str, float], most: float) -> tuple[str, ...]:
-    """Cells outside of the majority that agrees; none where all agree."""
     numbers = sorted(values.values())
     runs = [
-        [v for v in numbers if v >= low and _difference(low, v) <= most]
+        [v for v in numbers if v >= low and difference([low, v]) <= most]
         for low in dict.fromkeys(numbers)
     ]
     size = max(map(len, runs), default=0)
@@ -91,6 +48,12 @@ def _outliers(values: Mapping[str, float], most: float) -> tuple[str, ...]:
     return tuple(name for name, value in values.items() if value not in majority)
 
 
+def difference(values: Collection[float]) -> float:
+    """Between the smallest and the largest value, as a share of the largest (0 to 1)."""
+    largest = max(values)
+    return (largest - min(values)) / largest if largest else 0.0
+
+
 def cost_curve(
     axis: Axis, updates: int, groups: pa.Table, log: pa.Table, seconds: float
 ) -> np.ndarray:
@@ -99,7 +62,7 @@ def cost_curve(
     rollouts and (generated) tokens are accumulated from `groups`, which must contain those that
     were drawn and discarded, and prompts that were probed again before an update; seconds from the
     trainer's `step_time` in the log, scaled to the ledger's `seconds`, or in proportion to updates
-    where the log has none. Raises ValueError for another axis.
+    where the log has none.
     """
     if axis == "updates":
         return np.arange(updates + 1, dtype=float)
@@ -109,8 +72,6 @@ def cost_curve(
         if {r["update"] for r in rows} >= set(range(1, updates + 1)) and steps[-1] > 0:
             return np.asarray(steps * (seconds / steps[-1]))
         return np.linspace(0.0, seconds, updates + 1)
-    if axis not in AXES:
-        raise ValueError(f"compare_at is {axis!r}: expected one of {', '.join(AXES)}")
     tokens = groups["tokens"].to_pylist()
     costs = [len(t) if axis == "rollouts" else sum(t) for t in tokens]
     return _cumulative(groups["update"].to_pylist(), costs, updates)
@@ -129,34 +90,13 @@ class Point(NamedTuple):
     cost: float
 
 
-def common_budget(costs: Mapping[str, np.ndarray]) -> float:
-    """The largest budget that every cell reached: the minimum of the cells' total costs."""
-    return min(float(curve[-1]) for curve in costs.values())
+def last_within(curve: Mapping[int, float], cost: np.ndarray, budget: float) -> Point:
+    """A cell at its last evaluated update within a budget.
 
-
-def truncate_at(
-    curves: Mapping[str, Mapping[int, float]],
-    costs: Mapping[str, np.ndarray],
-    budget: float | None = None,
-) -> dict[str, Point]:
-    """Each cell at its last evaluated update within one budget (default: the common budget).
-
-    `curves` are evaluated update -> value (an accuracy), `costs` come from `cost_curve` under the
-    same names. A cell is read at update 0, the base model, when its first later evaluation already
-    exceeds the budget: evaluate more often to get closer to it.
-
-    Raises ValueError where a cell has no evaluation within the budget.
+    `curve`: evaluated update -> value (an accuracy), that of the base model included, which the
+    cell is read at where its first later evaluation exceeds the budget: evaluate more often to get
+    closer to it. `cost` comes from `cost_curve`.
     """
-    most = common_budget(costs) if budget is None else budget
-    slack = 1e-9 * max(1.0, abs(most))  # sums of the same seconds may differ in the last digit
-    points = {}
-    for name, curve in curves.items():
-        cost = costs[name]
-        within = [u for u in curve if u < len(cost) and cost[u] <= most + slack]
-        if not within:
-            raise ValueError(
-                f"{name} was not evaluated within {most:g}: evaluate the base model too"
-            )
-        last = max(within)
-        points[name] = Point(last, curve[last], float(cost[last]))
-    return points
+    slack = 1e-9 * max(1.0, budget)  # sums of the same seconds may differ in the last digit
+    last = max(u for u in curve if u < len(cost) and cost[u] <= budget + slack)
+    return Point(last, curve[last], float(cost[last]))

@@ -1,17 +1,17 @@
-"""Intervals, tests, and variances between questions, seeds and probes. Pure: NumPy and SciPy.
+"""Intervals, tests, and variances between questions and seeds. Pure: NumPy and SciPy.
 
 Values are [runs, items]: for one run (training seed) and one test question, the mean correctness
 over that question's samples. A question is one cluster of samples.
 """
 
 from collections.abc import Mapping, Sequence
-from math import atanh, exp, inf, isfinite, log, nan, sqrt, tanh
+from math import exp, inf, isfinite, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import digamma, ndtri, polygamma, stdtrit
+from scipy.special import digamma, polygamma, stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
@@ -45,18 +45,6 @@ class MeanSquares(NamedTuple):
     seed: float
     item: float
     rest: float
-    seeds: int
-    items: int
-
-    @property
-    def seed_part(self) -> float:
-        """Variance of the mean due to seeds (and the residual)."""
-        return self.seed / (self.seeds * self.items)
-
-    @property
-    def item_part(self) -> float:
-        """Variance of the mean due to items, beyond `seed_part`."""
-        return max(0.0, self.item - self.rest) / (self.seeds * self.items)
 
 
 class Variances(NamedTuple):
@@ -112,14 +100,10 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
     seed = items * float(by_seed.var(ddof=1)) if seeds > 1 else 0.0
     item = seeds * float(by_item.var(ddof=1)) if items > 1 else 0.0
     if seeds == 1 or items == 1:
-        return MeanSquares(seed, item, 0.0, seeds, items)
+        return MeanSquares(seed, item, 0.0)
     left = differences - by_seed[:, None] - by_item[None, :] + differences.mean()
     rest = float((left**2).sum()) / ((seeds - 1) * (items - 1))
-    return MeanSquares(seed, item, rest, seeds, items)
-
-
-def _parts(squares: MeanSquares, item_df: float) -> list[VarianceComponent]:
-    return [(squares.seed_part, squares.seeds - 1), (squares.item_part, item_df)]
+    return MeanSquares(seed, item, rest)
 
 
 class Available(NamedTuple):
@@ -230,11 +214,14 @@ def mean_effect(values: np.ndarray, groups: np.ndarray | None = None) -> Effect:
     _check(values)
     df = _group_df(values.shape[1], groups)
     values = by_group(values, groups)
-    squares = mean_squares(values)
-    if squares.items == 1:  # says nothing about others
+    seeds, items = values.shape
+    if items == 1:  # says nothing about others
         return Effect(float(values.mean()), -inf, inf, 1.0)
-    alone = _parts(squares._replace(rest=0.0), df)
-    return _effect(values.mean(axis=0), _parts(squares, df), alone)
+    squares = mean_squares(values)
+    by_seed = (squares.seed / values.size, seeds - 1)  # with the residual
+    by_item = (max(0.0, squares.item - squares.rest) / values.size, df)
+    alone = (squares.item / values.size, df)
+    return _effect(values.mean(axis=0), [by_seed, by_item], [by_seed, alone])
 
 
 def difference_effect(
@@ -322,7 +309,6 @@ def _p(size: float, parts: Sequence[VarianceComponent]) -> float:
 def permutation_p(
     differences: np.ndarray,
     resamples: int = 9999,
-    rng: np.random.Generator | None = None,
     groups: np.ndarray | None = None,
 ) -> float:
     """Two-sided p of a mean of zero, from flipping the signs of whole items, paired by item.
@@ -330,7 +316,7 @@ def permutation_p(
     [seeds, items] or [items]; an item's seeds share one sign, and so do the items of one of the
     `groups`. It is conditional on these seeds.
     All patterns are tried for up to 14 items that differ; beyond, `resamples` random ones plus the
-    observed one (reproducible by default, and the same in every order of the items).
+    observed one (reproducible, and the same in every order of the items).
     """
     values = np.atleast_2d(differences).mean(axis=0)
     if groups is not None:
@@ -343,7 +329,7 @@ def permutation_p(
         # [patterns, items] of 0 and 1: every number's binary digits.
         patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))
-    rng, block, hits = rng or np.random.default_rng(0), max(1, BLOCK // len(values)), 0
+    rng, block, hits = np.random.default_rng(0), max(1, BLOCK // len(values)), 0
     for start in range(0, resamples, block):
         size = (min(block, resamples - start), len(values))
         signs = rng.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)
@@ -355,13 +341,10 @@ def permutation_p(
 def mcnemar_p(a: np.ndarray, b: np.ndarray) -> float:
     """Exact two-sided McNemar test: are the questions that only one side solves split evenly?
 
-    Both are [questions] of 0 and 1, one sample each. Raises ValueError on other values or lengths.
+    Both are [questions] of 0 and 1, one sample each.
     """
-    if a.shape != b.shape or not (np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all()):
-        raise ValueError("McNemar's test needs 0 or 1 for each question, in pairs")
-    only_a, only_b = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
-    few = stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5)
-    return min(1.0, 2 * float(few))
+    only_a, only_b = int((a > b).sum()), int((b > a).sum())
+    return min(1.0, 2 * float(stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -380,31 +363,15 @@ def r_squared(x: np.ndarray, y: np.ndarray) -> RSquared:
     The interval of the correlation r is tanh(atanh r ± 1.96/√(n − 3)) (Fisher 1921); where it
     contains zero, that of R² begins at zero. A bootstrap of R² never contains zero. Points of one
     policy under several seeds are not independent: average them first. With fewer than eight
-    points, or where x or y is (nearly) constant, the value is nan and the interval [0, 1]. Raises
-    ValueError on unequal lengths.
+    points, or where x or y is (nearly) constant, the value is nan and the interval [0, 1].
     """
-    if x.shape != y.shape or x.ndim != 1:
-        raise ValueError(f"x and y need equal lengths, not {x.shape} and {y.shape}")
     points = len(x)
     if points < FEWEST_POINTS or min(x.var(), y.var()) * points < 1e-18:
         return RSquared(nan, 0.0, 1.0, points)
-    r = float(np.corrcoef(x, y)[0, 1])
-    z, half = atanh(min(max(r, -1 + 1e-15), 1 - 1e-15)), -float(ndtri(LEVEL / 2)) / sqrt(points - 3)
-    low, high = tanh(z - half), tanh(z + half)
+    fit = stats.pearsonr(x, y)
+    low, high = fit.confidence_interval(1 - LEVEL)
     nearest = 0.0 if low <= 0 <= high else min(low**2, high**2)
-    return RSquared(r**2, nearest, max(low**2, high**2), points)
-
-
-class ProbeVariance(NamedTuple):
-    """Variance between probes, and between training seeds of one probe; p: of no former."""
-
-    between: float
-    between_interval: Interval
-    within: float
-    within_interval: Interval
-    p: float
-    probes: int
-    results: int
+    return RSquared(float(fit.statistic**2), float(nearest), float(max(low**2, high**2)), points)
 
 
 def pooled_spread(results: Sequence[Sequence[float]]) -> SeedSpread | None:
@@ -482,35 +449,3 @@ def _shared(spreads: Sequence[SeedSpread]) -> SeedSpread | None:
     half = float(brentq(lambda x: float(polygamma(1, x)) - excess, 1e-8, 2 / LEAST_EXCESS))
     variance = exp(float(logs.mean()) + float(digamma(half)) - log(half))
     return SeedSpread(variance, total, cells, alike=2 * half)
-
-
-def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
-    """Variances from one array per probe: the results (e.g. in points) of its training seeds.
-
-    One-way random effects: `between` is the variance that selecting by another probe adds, `within`
-    that of another training seed (and of the evaluation's samples). Probes may have unequal numbers
-    of seeds. Intervals: chi-squared for `within`, Williams (1962) for `between`. Raises ValueError
-    with fewer than two probes, or where no probe has two seeds.
-    """
-    sizes = np.array([len(group) for group in results])
-    probes, total = len(sizes), int(sizes.sum())
-    if probes < 2 or total <= probes:
-        raise ValueError(
-            "needs at least two probes, and at least two training seeds of one of them"
-        )
-    means = np.array([group.mean() for group in results])
-    grand, df = float(sizes @ means) / total, (probes - 1, total - probes)
-    among = float(sizes @ (means - grand) ** 2)
-    inside = float(sum(((group - group.mean()) ** 2).sum() for group in results))
-    each = (total - float((sizes**2).sum()) / total) / df[0]  # effective seeds per probe
-    within = inside / df[1]
-    ratio = among / df[0] / within if within else (inf if among else 0.0)
-    between = max(0.0, (among / df[0] - within) / each)
-    ends_between = []  # Williams' interval
-    for q in (1 - LEVEL / 2, LEVEL / 2):
-        cut = 1 - float(stats.f.ppf(q, *df)) / ratio if ratio > 0 else 0.0
-        ends_between.append(max(0.0, among / each * cut / float(stats.chi2.ppf(q, df[0]))))
-    ends = (inside / float(stats.chi2.isf(q, df[1])) for q in (LEVEL / 2, 1 - LEVEL / 2))
-    p = float(stats.f.sf(ratio, *df))
-    intervals = Interval(*ends_between), Interval(*ends)
-    return ProbeVariance(between, intervals[0], within, intervals[1], p, probes, total)

@@ -75,10 +75,6 @@ def minimum_detectable(
     seeds: int = 1,
     samples_per_item: int = 1,
     *,
-    accuracy: float = ACCURACY,
-    between: float = BETWEEN,
-    agreement: float = AGREEMENT,
-    seed_points: float = SEED_POINTS,
     level: float = LEVEL,
     arms: int = 2,
 ) -> float:
@@ -88,29 +84,23 @@ def minimum_detectable(
     refers to the difference of those two runs, by the exact test that the verdict uses. 100 means
     that the grid can detect nothing. Example: AIME's 15 questions, one sample each: 48 points; an
     observed difference under 40 (six questions) can never be significant.
-    Raises ValueError on counts under one and on shares outside [0, 1].
     """
-    if min(items, seeds, samples_per_item) < 1:
-        raise ValueError("items, seeds and samples_per_item must be at least 1")
-    if not all(0 <= share <= 1 for share in (accuracy, between, agreement)):
-        raise ValueError("accuracy, between and agreement must be between 0 and 1")
 
     def variances(size: float) -> Variances:
-        """With the two policies at `accuracy` ± half of `size`."""
-        per_answer = max(0.0, 2 * accuracy * (1 - accuracy) - size**2 / 2)
+        """With the two policies at ACCURACY ± half of `size`."""
+        per_answer = max(0.0, 2 * ACCURACY * (1 - ACCURACY) - size**2 / 2)
         # The effect differs between questions, because spread pass rates cannot all rise equally.
-        # With beta-distributed pass rates its variance is about between · size².
-        item = per_answer * between * (1 - agreement) + between * size**2
-        return Variances(
-            2 * (seed_points / 100) ** 2, item, per_answer * (1 - between) / samples_per_item
-        )
+        # With beta-distributed pass rates its variance is about BETWEEN · size².
+        item = per_answer * BETWEEN * (1 - AGREEMENT) + BETWEEN * size**2
+        rest = per_answer * (1 - BETWEEN) / samples_per_item
+        return Variances(2 * (SEED_POINTS / 100) ** 2, item, rest)
 
     if seeds == 1 and items < fewest(level):
         return 100.0
     most = 1.0
     if seeds == 1:  # more samples per question never detect less than one does
-        one = 2 * accuracy * (1 - accuracy)  # the variance of a difference of independent answers
-        most = _by_mcnemar(one * (1 - between * agreement), one, items, level)
+        one = 2 * ACCURACY * (1 - ACCURACY)  # the variance of a difference of independent answers
+        most = _by_mcnemar(one * (1 - BETWEEN * AGREEMENT), one, items, level)
     if seeds == 1 and samples_per_item == 1:
         return 100 * most
     size = 0.0

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import psutil
 import pyarrow.fs as pafs
@@ -39,6 +39,16 @@ MAX_PROCESS = 2**31 - 1
 ATTEMPTS = 4  # of two drivers that start at once, each may see the other's claim
 
 Say = Callable[[str], None]
+
+
+class Driver(TypedDict, total=False):
+    """A driver, as its lease names it. ids: where its process id holds; held: it has the lease."""
+
+    host: str
+    pid: int
+    since: str
+    ids: str
+    held: bool
 
 
 class LeaseHeld(PlainError, RuntimeError):
@@ -71,7 +81,7 @@ def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False)
             lease.release()
 
 
-def _this_driver() -> dict[str, Any]:
+def _this_driver() -> Driver:
     now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     return {"host": socket.gethostname(), "pid": os.getpid(), "since": now, "ids": _pid_space()}
 
@@ -84,18 +94,17 @@ def _pid_space() -> str:
     return ""
 
 
-def _read_driver(data: bytes) -> dict[str, Any]:
+def _read_driver(data: bytes) -> Driver:
     """What `_this_driver` of another process has written; nothing where it cannot be read."""
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):  # torn, or written by something else
         return {}
-    kinds = {"host": str, "pid": int, "since": str, "ids": str, "held": bool}
-    items = values.items() if isinstance(values, dict) else ()
-    return {name: value for name, value in items if type(value) is kinds.get(name)}
+    kinds, items = Driver.__annotations__, values.items() if isinstance(values, dict) else ()
+    return cast(Driver, {name: each for name, each in items if type(each) is kinds.get(name)})
 
 
-def _is_dead(holder: dict[str, Any]) -> bool:
+def _is_dead(holder: Driver) -> bool:
     """Whether the holder was a process of this machine that has ended."""
     if not holder.get("ids") or holder["ids"] != _pid_space():
         return False
@@ -110,7 +119,7 @@ class FolderLease:
         self._file = store.local_path("sweeps") / f".{experiment}.lease"
         self._descriptor = -1
 
-    def acquire(self) -> dict[str, Any] | None:
+    def acquire(self) -> Driver | None:
         """Take the lease; returns who holds it, or None once it is held by this process."""
         descriptor = open_lock(self._file)
         with naming(self._file):
@@ -144,9 +153,9 @@ class ObjectLease:
         self._released = threading.Event()
         self._writing = threading.Lock()
 
-    def acquire(self) -> dict[str, Any] | None:
+    def acquire(self) -> Driver | None:
         """Take the lease; returns who holds it, or None once it is held by this process."""
-        holder: dict[str, Any] | None = None
+        holder: Driver | None = None
         for _ in range(ATTEMPTS):
             self._write()
             holder = self._other_claim()
@@ -173,16 +182,16 @@ class ObjectLease:
             if not self._released.is_set():
                 self._store.write_bytes(json.dumps(self._claim).encode(), *self._folder, self._name)
 
-    def _other_claim(self) -> dict[str, Any] | None:
+    def _other_claim(self) -> Driver | None:
         """A current claim of another driver; deletes those that are void."""
         selector = pafs.FileSelector(self._store.path(*self._folder), allow_not_found=True)
         infos = {info.base_name: info for info in self._store.fs.get_file_info(selector)}
         if self._name not in infos:
             raise FileNotFoundError(f"the claim {self._name} was deleted")
         now = infos.pop(self._name).mtime.timestamp()
-        current: dict[str, Any] | None = None
+        current: Driver | None = None
         for name, info in infos.items():
-            claim: dict[str, Any] = {}
+            claim: Driver = {}
             with suppress(OSError):  # just withdrawn: it counts, to be safe
                 data = self._store.read_bytes(*self._folder, name, most=MAX_BYTES)
                 claim = _read_driver(data)

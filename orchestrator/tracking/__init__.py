@@ -45,29 +45,22 @@ class Tracker:
     """
 
     def __init__(self, uri: str, store: Store, plan: Plan) -> None:
+        """Connect; find or create the sweep's experiment and its parent run."""
         self._uri, self._store, self._plan = uri, store, plan
-        self._runs: SweepRuns | None = None
         self._lock = threading.RLock()  # for `interrupt`, which another thread calls
         self.enabled = True
+        self._attempt(self._connect)
 
-    @classmethod
-    def open(cls, uri: str, store: Store, plan: Plan) -> "Tracker":
-        """Connect; find or create the sweep's experiment and its parent run."""
-        tracker = cls(uri, store, plan)
-
-        def connect() -> None:
-            tracker._runs = SweepRuns(uri, store, plan)
-
-        tracker._attempt(connect)
-        return tracker
+    def _connect(self) -> None:
+        self._runs = SweepRuns(self._uri, self._store, self._plan)
 
     def start(self, cell: Cell) -> None:
         """A trial of the cell starts, for the first time or again."""
-        self._attempt(lambda: self._live_runs.start(cell))
+        self._attempt(lambda: self._runs.start(cell))
 
     def live(self, cell: Cell, update: int, metrics: Mapping[str, float]) -> None:
         """Log a running trial's metrics; an update that was logged before is not logged again."""
-        self._attempt(lambda: self._live_runs.live(cell, update, metrics))
+        self._attempt(lambda: self._runs.live(cell, update, metrics))
 
     def sync(self, cell: Cell) -> None:
         """Write what MLflow misses of a finished cell, or an unfinished one's pending metrics."""
@@ -75,8 +68,8 @@ class Tracker:
             return
         result = CellFolder(self._store, cell.cell_id).result()
         if result is None:
-            self._attempt(lambda: self._live_runs.flush())
-        elif self._live_runs.digest(cell) != view_digest(result):
+            self._attempt(lambda: self._runs.flush())
+        elif self._runs.digest(cell) != view_digest(result):
             # The store is read outside of _attempt: its failures are not MLflow's.
             try:
                 test = self._plan.pool(cell.baseline).prompts("test")
@@ -84,41 +77,35 @@ class Tracker:
             except StoreError as error:
                 LOG.warning("MLflow does not show cell %s: %s", cell.name, error)
                 return
-            self._attempt(lambda: self._live_runs.write(cell, view))
+            self._attempt(lambda: self._runs.write(cell, view))
 
     def fail(self, cell: Cell, reason: str) -> None:
         """The trial failed; `reason` becomes the tag decile.error."""
-        self._attempt(lambda: self._live_runs.fail(cell, reason))
+        self._attempt(lambda: self._runs.fail(cell, reason))
 
     def show(self, analysis: SweepAnalysis) -> None:
         """Bring the runs up to date with the analysis, as far as they do not show it already."""
         if not self.enabled or not analysis.rows:
             return
-        self._attempt(lambda: self._live_runs.mark_collapsed(analysis.collapsed))
-        if self.enabled and analysis.digest != self._live_runs.parent.digest:
+        self._attempt(lambda: self._runs.mark_collapsed(analysis.collapsed))
+        if self.enabled and analysis.digest != self._runs.parent.digest:
             view = sweep_view(analysis)  # outside of _attempt: its failures are not MLflow's
-            self._attempt(lambda: self._live_runs.parent.show(view))
+            self._attempt(lambda: self._runs.parent.show(view))
 
     def interrupt(self) -> None:
         """Mark the runs in progress as killed; nothing is written after that."""
         with self._lock:
-            self._attempt(lambda: self._live_runs.interrupt())
+            self._attempt(lambda: self._runs.interrupt())
             self.enabled = False
 
     def close(self, ok: bool) -> None:
         """End the parent run."""
-        self._attempt(lambda: self._live_runs.close(ok))
+        self._attempt(lambda: self._runs.close(ok))
 
     @property
     def page(self) -> str:
         """Path of the MLflow page that compares the cells; empty without MLflow."""
-        return compare_page(self._live_runs.experiment_id) if self.enabled else ""
-
-    @property
-    def _live_runs(self) -> SweepRuns:
-        if self._runs is None:
-            raise RuntimeError("this Tracker is not connected: create it with Tracker.open")
-        return self._runs
+        return compare_page(self._runs.experiment_id) if self.enabled else ""
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """The only place where failures of MLflow are caught."""

@@ -9,10 +9,9 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
@@ -69,8 +68,6 @@ def connect(uri: str) -> "MlflowClient":
         logging.getLogger(logger).setLevel(logging.ERROR)
     logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
     with _creation_lock(uri) as database:
-        if database:
-            _keep_journals().add(database.resolve())
         if uri.startswith(DATABASES):
             # Connect once: MLflow itself retries an unusable database for 100 seconds.
             import sqlalchemy
@@ -99,27 +96,6 @@ def _creation_lock(uri: str) -> Iterator[Path | None]:
     with (file.parent / f".{file.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield file
-
-
-@cache
-def _keep_journals() -> set[Path]:
-    """SQLite files whose journal a commit overwrites instead of deleting it; empty, to add to.
-
-    A commit then takes about half as long, and is as safe. MLflow commits five times for each run.
-    """
-    from sqlalchemy import Engine, event
-
-    files: set[Path] = set()
-
-    @event.listens_for(Engine, "connect")
-    def set_mode(connection: Any, _: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            database = connection.execute("PRAGMA database_list").fetchone()[2]
-            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-            if mode == "delete" and Path(database).resolve() in files:
-                connection.execute("PRAGMA journal_mode = PERSIST")
-
-    return files
 
 
 def _create_database(file: Path) -> None:

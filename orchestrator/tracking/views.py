@@ -4,14 +4,12 @@ A cell: tags, parameters, curves, summary, samples. The sweep, on its parent run
 figures, headline numbers.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +23,13 @@ from orchestrator.planning.cells import Cell, axis_names
 from orchestrator.planning.result import Result
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.compare import Family, whole_pool_policy
+from orchestrator.report.content import Table
 from orchestrator.report.render import page_html, render, verdict_text
 from orchestrator.report.rows import Row, before_and_after
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
 from orchestrator.selection.stored import read_subset
+from orchestrator.stats.comparison import Comparison
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
@@ -238,32 +238,14 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
     """Rows as CSV, columns in order of first appearance."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names)
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    names = tuple(dict.fromkeys(name for row in rows for name in row))
+    return Table("", names, [tuple(row.get(name, "") for name in names) for row in rows]).csv
 
 
 BASELINE = "random"
 MEANS = {"accuracy": "accuracy_final", "gain": "gain", "learnable_pct": "learnable_pct"}
 DESCRIPTION_HEAD = "**Verdicts**"
 DESCRIPTION_LIMIT = 6000  # characters; MLflow truncates tags at 8000
-
-
-class GainOverBaseline(NamedTuple):
-    """A policy's accuracy minus that of `random`, in points, with a 95 % interval.
-
-    `verdict`: "beats random", "behind random", "inconclusive" or "inconclusive (one seed)".
-    """
-
-    policy: str
-    points: float
-    low: float
-    high: float
-    p_holm: float
-    verdict: str
 
 
 @dataclass(frozen=True)
@@ -287,15 +269,20 @@ def sweep_view(analysis: SweepAnalysis) -> SweepView:
     for family in analysis.families:
         metrics |= means(family)
         if (best := best_over_baseline(family)) is not None:
-            name = _name(family)
+            policy, c = best
+            points, low, high = c.oriented(policy)
+            verdict = f"{'beats' if points > 0 else 'behind'} {BASELINE}"
+            if c.verdict == "inconclusive":
+                verdict = c.verdict if c.covers_seeds else f"{c.verdict} (one seed)"
             numbers = {
-                "points_over_random": best.points,
-                "points_over_random_low": best.low,
-                "points_over_random_high": best.high,
-                "p_holm": best.p_holm,
+                "points_over_random": points,
+                "points_over_random_low": low,
+                "points_over_random_high": high,
+                "p_holm": c.p_holm,
             }
+            name = _name(family)
             metrics |= {clean(f"best/{key}/{name}"): value for key, value in numbers.items()}
-            tags[clean(f"decile.best/{name}")] = f"{best.policy}: {best.verdict}"
+            tags[clean(f"decile.best/{name}")] = f"{policy}: {verdict}"
     markdown = description([*map(family_verdict, analysis.families)])
     results = [flat_row(row) for row in analysis.rows]
     page = sweep_page(analysis)
@@ -326,20 +313,15 @@ def means(family: Family) -> dict[str, float]:
     }
 
 
-def best_over_baseline(family: Family) -> GainOverBaseline | None:
+def best_over_baseline(family: Family) -> tuple[str, Comparison] | None:
     """The subset that gains most over `random`, without the whole pool; None without any."""
-    whole_pool = whole_pool_policy(family.by_policy())
-    gains = []
-    for c in family.accuracy:
-        if BASELINE in (c.a, c.b) and c.items:
-            policy = c.a if c.b == BASELINE else c.b
-            points, low, high = c.oriented(policy)
-            verdict = f"{'beats' if points > 0 else 'behind'} {BASELINE}"
-            if c.verdict == "inconclusive":
-                verdict = c.verdict if c.covers_seeds else f"{c.verdict} (one seed)"
-            if policy != whole_pool:
-                gains.append(GainOverBaseline(policy, points, low, high, c.p_holm, verdict))
-    return max(gains, key=lambda gain: gain.points, default=None)
+    pairs = {
+        c.a if c.b == BASELINE else c.b: c
+        for c in family.accuracy
+        if BASELINE in (c.a, c.b) and c.items
+    }
+    pairs.pop(whole_pool_policy(family.by_policy()) or "", None)
+    return max(pairs.items(), key=lambda pair: pair[1].oriented(pair[0])[0], default=None)
 
 
 def _name(family: Family) -> str:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from orchestrator.evaluation.groups import (
     GroupRecorder,
     Tally,
+    group_table,
     learnable_drawn_pct,
     learnable_pct,
     total,
@@ -262,15 +263,12 @@ class CellRecord:
 
     def tables(self) -> dict[str, pa.Table]:
         """The stored tables by name."""
-        more = {
-            DISCARDED: self.groups.discarded_table(),
-            REFRESHED: self.groups.refreshed_table(),
-        }
+        more = {DISCARDED: self.groups.discarded, REFRESHED: self.groups.refreshed}
         return {
             "groups": self.groups.table(),
             "evaluations": self.evaluations,
             "log": pa.Table.from_pylist(self.log, schema=LOG),
-            **{name: table for name, table in more.items() if table is not None},
+            **{name: group_table(rows) for name, rows in more.items() if rows is not None},
         }
 
     def ledger(self, cell: Cell, size: int) -> dict[str, float]:
@@ -313,7 +311,8 @@ def summary(cell: Cell, record: CellRecord, update: int, size: int) -> dict[str,
     steps = by_update(record.evaluations)
     evaluations = {u: evaluation_metrics(t, steps[0], cell.pass_at) for u, t in steps.items()}
     base, final = evaluations[0], evaluations[update]
-    groups, lost = record.groups.table(), record.groups.discarded_table()
+    tables = record.tables()
+    groups, lost = tables["groups"], tables.get(DISCARDED)
     drawn = {} if lost is None else {"learnable_drawn_pct": learnable_drawn_pct(groups, lost)}
     return {
         **cell.axes,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
@@ -13,6 +13,7 @@ from orchestrator.report.content import (
     one_line,
     visible,
 )
+from orchestrator.report.rows import AnswerText
 from tasks import Prompt
 
 MESSAGE_LIMIT = 600  # characters of a message, and of its tool calls
@@ -21,39 +22,30 @@ _ERROR = "{'error': "  # how the message of a tool that failed starts
 _THOUGHTS = ("reasoning_content", "thinking")
 
 
-class Sample(NamedTuple):
-    """A completion to read; `name` says where it is from, `episode` is that of SAMPLES."""
-
-    name: str
-    outcome: str
-    completion: str | None
-    episode: Mapping[str, Any] | None = None
-
-
-def card(prompt: Prompt, samples: Sequence[Sample], about: str = "") -> Completions:
-    """Completions of a prompt, of bounded length.
+def card(prompt: Prompt, answers: Sequence[tuple[str, AnswerText]], about: str = "") -> Completions:
+    """Completions of a prompt, each with where it is from; of bounded length.
 
     The messages that all of its episodes begin with are shown once, in place of the question.
     """
-    chats = [json.loads(s.episode["messages"]) if s.episode else None for s in samples]
+    chats = [json.loads(a.episode["messages"]) if a.episode else None for _, a in answers]
     prompts = [
         [*takewhile(lambda message: message.get("role") != "assistant", chat)]
         for chat in chats
         if chat is not None
     ]
     shared = prompts[0] if prompts and all(each == prompts[0] for each in prompts) else []
-    answers = tuple(
+    shown = tuple(
         (
-            sample.name,
-            sample.outcome,
-            visible(sample.completion or "")
-            if chat is None or sample.episode is None
-            else (*_turns(chat[len(shared) :], sample.episode), _end(sample)),
+            name,
+            answer.outcome,
+            visible(answer.completion or "")
+            if chat is None or answer.episode is None
+            else (*_turns(chat[len(shared) :], answer.episode), _end(answer)),
         )
-        for sample, chat in zip(samples, chats, strict=True)
+        for (name, answer), chat in zip(answers, chats, strict=True)
     )
     start = tuple(_message(message, COMPLETION_LIMIT) for message in shared)
-    return Completions(visible(prompt.question), one_line(prompt.answer), answers, start, about)
+    return Completions(visible(prompt.question), one_line(prompt.answer), shown, start, about)
 
 
 def _turns(messages: Sequence[Mapping[str, Any]], episode: Mapping[str, Any]) -> list[Message]:
@@ -97,13 +89,13 @@ def _call(call: Any) -> str:
     return f"{function['name']}({_text(arguments)})"
 
 
-def _end(sample: Sample) -> Message:
+def _end(answer: AnswerText) -> Message:
     """The outcome of an episode, its reward, and what it took."""
-    episode = sample.episode or {}
+    episode = answer.episode or {}
     reward, failure = episode["reward"], episode["failure"]
     texts = (
         f"environment failed: {visible(failure, MESSAGE_LIMIT)}" if failure else "",
-        sample.outcome,
+        answer.outcome,
         "no reward" if reward is None else f"reward {reward:g}",
         *(
             f"{counted(episode[name], what)}"

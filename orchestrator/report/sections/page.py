@@ -26,7 +26,7 @@ from orchestrator.report.content import (
 )
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
-from orchestrator.report.sections.completions import Sample, card
+from orchestrator.report.sections.completions import card
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
@@ -124,7 +124,7 @@ def verdicts(
 
 
 def gains(families: Sequence[Family], styles: Styles) -> Section:
-    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; spread over probes."""
+    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B."""
     curves = (
         Figure(
             f"Test accuracy by update, {family.title}: mean over seeds; the band spans the seeds",
@@ -139,8 +139,7 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
             *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
             FigureRow(tuple(curves)),
-            *(t for t in (tables.steps(families), tables.probe_spread(families)) if t.body),
-            *(Paragraph(f"Note: {text}.", "note") for text in tables.missing_seeds(families)),
+            *(table for table in (tables.steps(families),) if table.body),
         ),
     )
 
@@ -206,13 +205,8 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
             (f"after training on {policy}, seed {row.cell.seed}", row.answers[i][1])
             for policy, row in rows.items()
         )
-        samples = [
-            Sample(name, answer.outcome, answer.completion, answer.episode)
-            for name, answer in (("before: base model", base), *after)
-        ]
-        blocks.append(
-            card(questions[i], samples, f"Tier {one_line(tiers[i], 40)}." if tiers[i] else "")
-        )
+        about = f"Tier {one_line(tiers[i], 40)}." if tiers[i] else ""
+        blocks.append(card(questions[i], [("before: base model", base), *after], about))
     note = Paragraph(EPISODES if episodes else COMPLETIONS, "note")
     what = "Episodes" if episodes else "Completions"
     title = f"{what} before and after: {family.title}"

@@ -1,30 +1,19 @@
-"""Comparison with paper A: published next to measured numbers, and which orderings hold.
+"""Comparison with paper A: published next to measured numbers. Claims judge its orderings.
 
 Policies are matched by their rule (`hard`, whatever its name in the grid), data by task.
 """
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from orchestrator.config.claims import Claim
-from orchestrator.plugins.counts import counted
 from orchestrator.report import published as paper
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
-from orchestrator.report.rows import OWN, Row, learnable_gain_means
-from orchestrator.report.sections.tables import (
-    gain_text,
-    learnable_text,
-    levels,
-    measures,
-)
-from orchestrator.stats.claim_tests import Measured, judge_claim
-from orchestrator.stats.comparison import Comparison, compare_policies
-from orchestrator.stats.inference import Interval, r_squared
+from orchestrator.report.rows import Row
+from orchestrator.report.sections.tables import gain_text, learnable_text
+from orchestrator.stats.inference import Interval
 from orchestrator.stats.sentences import NONE, in_points
 
-TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects", "aime2025": "AIME2025-I"}
+TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects"}
 PUBLISHED = "paper A"
 MEASURED = "measured"
 ABOUT = (
@@ -38,9 +27,8 @@ NOT_APPLICABLE = (
 
 
 def tables(families: Sequence[Family]) -> list[Table]:
-    """Gains, learnable % and AIME side by side, then the orderings; none without rows."""
-    all_tables = [gains(families), learnable(families), aime(families), orderings(families)]
-    return [table for table in all_tables if table.body]
+    """Gains and learnable % side by side; none without rows."""
+    return [table for table in (gains(families), learnable(families)) if table.body]
 
 
 def policy_names(family: Family) -> dict[str, str]:
@@ -115,126 +103,3 @@ def _model(family: Family) -> str:
 def _with_interval(value: float, interval: Interval, plus: bool = True) -> str:
     mean, low, high = (in_points(x, plus) for x in (value, *interval))
     return f"{mean} [{low}, {high}]"
-
-
-def aime(families: Sequence[Family]) -> Table:
-    """Table 4 of the paper next to pass@k on the measured AIME sets; empty without any."""
-    body = []
-    for family in families:
-        names = policy_names(family)
-        columns = [names.get(policy, "") for policy in paper.POLICIES]
-        extra = [evaluation for row in family.rows for evaluation in row.cell.extra_evals]
-        sampled = (e for e in extra if e.probe.dataset.task == "aime2025" and not e.greedy)
-        for test_set in dict.fromkeys(evaluation.dataset for evaluation in sampled):
-            measure, value = measures(family.rows, test_set)[-1]
-            entries = levels(family, test_set, value, columns)
-            source = (family.dataset, _model(family), MEASURED)
-            body.append((*source, f"{measure} on {test_set}", *entries))
-    if body:
-        base = f"{100 * paper.AIME_BASE / paper.AIME_QUESTIONS:.1f}"
-        entries = []
-        for policy in paper.POLICIES:
-            solved = paper.AIME_SOLVED[policy]
-            difference = 100 * (solved - paper.AIME_BASE) / paper.AIME_QUESTIONS
-            interval = paper.published_interval(difference, paper.AIME_QUESTIONS)
-            share = f"{100 * solved / paper.AIME_QUESTIONS:.1f}"
-            entries.append(f"{share} ({_with_interval(difference, interval)}): inconclusive")
-        body = [("GSM8K", "Qwen3-4B", PUBLISHED, "pass@8", base, *entries), *body]
-    return Table(
-        "AIME, paper A and measured",
-        ("trained on", "model", "source", "measure", "base", *paper.POLICIES),
-        body,
-        "In %; in parentheses the difference to the base model in points with its 95 % interval. "
-        "The paper's 15 questions: 40.0 against 33.3 is 6 of them against 5; fewer than six "
-        "questions that change in one direction are never significant.",
-    )
-
-
-def orderings(families: Sequence[Family]) -> Table:
-    """The paper's claims about pairs of policies: judged by its own and by the measured numbers."""
-    shown = [family for family in families if len(policy_names(family)) > 1]
-    body: list[tuple[str, ...]] = []
-    if shown:
-        for claim in paper.ORDERINGS:
-            learnable = claim.metric == "learnable"
-            verdicts = (
-                _verdict_text(claim, f, f.learnable if learnable else f.accuracy) for f in shown
-            )
-            body.append((str(claim), paper.tally(claim), *verdicts))
-        for other in ("random", "middle", "easy"):
-            early = (_judged_early(other, family) for family in shown)
-            body.append((f"hard leads {other} early on", "stated without numbers", *early))
-        in_tables = " and ".join(
-            f"{fit.value:.3f} of {fit.points} points"
-            for fit in map(paper.published_r_squared, (paper.PUBLISHED, paper.ALL))
-        )
-        fits = []
-        for family in shown:
-            fit = r_squared(*np.array(learnable_gain_means(family.rows)).reshape(-1, 2).T)
-            text = (
-                f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] "
-                f"({counted(fit.points, 'policy', 'policies')})"
-            )
-            fits.append(NONE if np.isnan(fit.value) else text)
-        body.append(("learnable % explains gain, R²", in_tables, *fits))
-    single = any(len(rows) == 1 for family in shown for rows in family.by_policy().values())
-    return Table(
-        "Which orderings of paper A hold",
-        (
-            "claim",
-            f"{PUBLISHED} ({len(paper.ALL)} models and data)",
-            *(f.title for f in shown),
-        ),
-        body,
-        "Measured: supported where the whole 95 % interval of the difference (in parentheses, "
-        "points) lies on the claimed side, refuted where it lies on the other; not corrected for "
-        "multiple testing. Published: the best case for its own numbers; at least six questions "
-        f"have to differ. Early: at the evaluation nearest to {100 * paper.EARLY:.0f} % of "
-        "the updates, its checkpoint 300 of 1,000. R²: learnable % against gain over all "
-        f"cells; the paper states {paper.STATED_R_SQUARED}, its tables give the value shown."
-        + (
-            " A single seed decides nothing: intervals of accuracies cover test questions only, "
-            "those of learnable % compare the groups of both runs, paired by update."
-            if single
-            else ""
-        ),
-    )
-
-
-def _judged_early(other: str, family: Family) -> str:
-    """Hard against another policy, at the evaluation nearest to the paper's checkpoint 300."""
-    names = policy_names(family)
-    if not {"hard", other} <= set(names):
-        return NONE
-    groups = {names[p]: family.by_policy()[names[p]] for p in ("hard", other)}
-    rows = [row for group in groups.values() for row in group]
-    last = max(row.cell.updates for row in rows)
-    shared = set.intersection(*(set(row.curve) for row in rows))
-    between = sorted(u for u in shared if 0 < u < last)
-    if not between:
-        return NONE
-    update = min(between, key=lambda u: abs(u - paper.EARLY * last))
-    scores = {
-        name: {row.cell.seed: row.run(update) for row in group} for name, group in groups.items()
-    }
-    ordering = paper.Ordering("gain", "hard", other)
-    pairs = compare_policies(scores, groups=rows[0].groups.get(OWN, {}))
-    text = _verdict_text(ordering, family, pairs)
-    return text if text == NONE else f"{text} after {update}"
-
-
-def _verdict_text(ordering: paper.Ordering, family: Family, pairs: Sequence[Comparison]) -> str:
-    """The verdict on a claim about two policies, with the numbers."""
-    names = policy_names(family)
-    if not {ordering.a, ordering.b} <= set(names):
-        return NONE
-    a, b = names[ordering.a], names[ordering.b]
-    claim = Claim(str(ordering), ordering.metric, (("policy", a),), ">", (("policy", b),))
-    pair = next((c for c in pairs if {c.a, c.b} == {a, b}), None)
-    if pair is None or not np.isfinite(pair.high):
-        return "inconclusive"
-    effect, low, high = pair.oriented(a)
-    measured = Measured.of(pair)._replace(effect=effect, low=low, high=high)
-    verdict = judge_claim(claim, measured).verdict
-    updates = f"; {counted(pair.items, 'update')} of one seed" if pair.item == "update" else ""
-    return f"{verdict} ({_with_interval(effect, Interval(low, high))}{updates})"

@@ -15,7 +15,7 @@ from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
-from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts
+from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
@@ -40,7 +40,7 @@ from orchestrator.report.probe_analysis import (
     analyse_pool,
 )
 from orchestrator.report.rows import rising
-from orchestrator.report.sections.completions import Sample, card
+from orchestrator.report.sections.completions import card
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
@@ -272,12 +272,6 @@ def _count(prompts: int, table: pa.Table) -> str:
     return f"{counted(prompts, 'prompt')} ({100 * prompts / table.num_rows:.1f} %)"
 
 
-def shares_text(outcomes: Mapping[str, int], digits: int = 1) -> str:
-    """The share of each outcome that occurs."""
-    total = max(1, sum(outcomes.values()))
-    return ", ".join(f"{100 * n / total:.{digits}f} % {o}" for o, n in outcomes.items() if n)
-
-
 def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
     """Pass rates by tier; empty where all prompts have the same tier."""
     prompts = pa.table({"tier": table["tier"], "band": band_of(table)})
@@ -439,14 +433,8 @@ def _completions(pool: PoolAnalysis) -> list[Block]:
 
 def _card(examples: Sequence[Example], about: str = "") -> Completions:
     """Completions of one prompt."""
-    samples = [
-        Sample(
-            name=f"sample {e.sample}"
-            + (f", answer {one_line(e.extracted, 40)}" if e.extracted else ""),
-            outcome=e.outcome,
-            completion=e.completion,
-            episode=e.episode,
-        )
-        for e in examples
-    ]
-    return card(examples[0].prompt, samples, about)
+    answers = []
+    for each in examples:
+        extracted = f", answer {one_line(each.extracted, 40)}" if each.extracted else ""
+        answers.append((f"sample {each.sample}{extracted}", each.answer))
+    return card(examples[0].prompt, answers, about)

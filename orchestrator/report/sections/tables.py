@@ -1,12 +1,12 @@
 """The tables of a sweep as text in cells for every view.
 
 Those of both papers and where the gain comes from; every cell, what it consumed, and its live and
-dead groups; how much another probe would change.
+dead groups.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isfinite, isnan, nan, sqrt
-from typing import Any, Literal, NamedTuple
+from math import isfinite, isnan, nan
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,17 +16,16 @@ from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.evaluation.turns import total
 from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import ClaimResult
-from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
+from orchestrator.report.compare import Family, StepsToMatch
 from orchestrator.report.content import Claims, Table
-from orchestrator.report.rows import OWN, Row, rising, training_tiers
-from orchestrator.stats.inference import Effect, Interval, available, group_codes, mean_effect
+from orchestrator.report.rows import OWN, QuestionCounts, Row, rising, training_tiers
+from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
 from orchestrator.stats.sentences import NONE, in_points, ties_text
 from orchestrator.training.record import pulls_to_base
 
 PREFERRED_K = 8  # as in paper A, table 4
 # samples, correct samples -> a question's value in [0, 1], nan where the samples are too few
 Value = Callable[[int, int], float]
-SampleCounts = Mapping[str, tuple[int, int]]  # question -> samples, correct samples
 
 
 class Change(NamedTuple):
@@ -48,7 +47,7 @@ def change(rows: Sequence[Row], test_set: str, value: Value) -> Change | None:
 
 
 def paired_change(
-    sides: Sequence[tuple[SampleCounts, SampleCounts]],
+    sides: Sequence[tuple[QuestionCounts, QuestionCounts]],
     value: Value,
     groups: Mapping[str, str],
     only: Collection[str] | None = None,
@@ -102,9 +101,11 @@ def gain_text(rows: Sequence[Row]) -> str:
     """A policy's gain in accuracy with its interval, in points, and that of its worst seed."""
     if (gain := change(rows, OWN, correct_share)) is None:
         return NONE
-    worst = min(rows, key=lambda row: row.gain.mean)
-    beside = f"; worst {in_points(100 * worst.gain.mean)}, seed {worst.cell.seed}"
-    return effect_text(gain.effect) + beside * (len(rows) > 1)
+    text = effect_text(gain.effect)
+    if len(rows) > 1:
+        worst = min(rows, key=lambda row: row.gain.mean)
+        text += f"; worst {in_points(100 * worst.gain.mean)}, seed {worst.cell.seed}"
+    return text
 
 
 def learnable_text(rows: Sequence[Row]) -> str:
@@ -134,7 +135,7 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
     for family in read:
         entries = {}
         for policy, rows in family.by_policy().items():
-            updates = [family.points[family.rows.index(row)].update for row in rows]
+            updates = [family.points[row.cell.cell_id].update for row in rows]
             counts = [row.counts[OWN] for row in rows]
             sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
             span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
@@ -412,59 +413,43 @@ SPLIT = ("live", "all correct", "all wrong", "of these truncated")
 
 def results(rows: Sequence[Row]) -> Table:
     """Every cell by itself."""
-    swept = list(dict.fromkeys(axis for row in rows for axis in row.cell.swept))
-    discards = any(row.result.learnable_drawn_pct is not None for row in rows)
-    of_drawn = ("of drawn", "rollouts", "discarded %") if discards else ()
-    noisy = any(row.mislabeled is not None for row in rows)
-    head = (
-        *("model", "dataset", "policy", "seed", *swept, "accuracy", "gain in points [95 %]"),
-        *("learnable %", *of_drawn, "updates", "generated tokens", "seconds", "tied at cutoff"),
-        *(("wrong golds",) if noisy else ()),
-    )
-    drawn = (
-        " Learnable % is the share of live groups among those trained on; of drawn: among all that "
-        "were drawn. Rollouts and tokens include the discarded ones."
-    )
-    return Table(
-        "Every cell",
-        head,
-        [_result(row, swept, discards, noisy) for row in rows],
+    ledgers = [row.result.ledger for row in rows]
+    caption = (
         "Gain: final minus base accuracy of this run, with its 95 % interval over questions; it "
         "does not cover other seeds. Generated tokens: those of training. Tied at cutoff: prompts "
         "chosen at random among those whose score equals that of the last chosen one."
-        + (drawn if discards else "")
-        + (
-            " Wrong golds: prompts of the subset whose gold answer label noise has replaced."
-            if noisy
-            else ""
-        ),
     )
-
-
-def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tuple[str, ...]:
-    result, ledger = row.result, row.result.ledger
-    learnable, of_drawn = result.learnable_pct, result.learnable_drawn_pct
-    lost = ledger.get("discarded_rollouts", 0) / max(1, ledger.rollouts)
-    drawn = (
-        f"{learnable if of_drawn is None else of_drawn:.1f}",
-        f"{ledger.rollouts:,}",
-        f"{100 * lost:.1f}",
-    )
-    return (
-        *(result.model, result.dataset, result.policy, str(result.seed)),
-        *(value_text(row.cell.swept.get(axis, NONE)) for axis in swept),
-        " → ".join(
-            f"{value:.3f}" if isfinite(value) else NONE
-            for value in (result.accuracy_base, result.accuracy_final)
-        ),
-        effect_text(row.gain),
-        f"{learnable:.1f}",
-        *(drawn if discards else ()),
-        str(result.updates),
-        f"{ledger.generated_tokens:,}",
-        f"{ledger.seconds:.0f}",
-        ties_text(**row.ties) if row.ties else NONE,
-    ) + ((NONE if row.mislabeled is None else str(row.mislabeled),) if noisy else ())
+    columns: dict[str, list[str]] = {}
+    for name in ("model", "dataset", "policy", "seed"):
+        columns[name] = [str(getattr(row.result, name)) for row in rows]
+    for axis in dict.fromkeys(axis for row in rows for axis in row.cell.swept):
+        columns[axis] = [value_text(row.cell.swept.get(axis, NONE)) for row in rows]
+    ends = [(row.result.accuracy_base, row.result.accuracy_final) for row in rows]
+    shown = [[f"{end:.3f}" if isfinite(end) else NONE for end in pair] for pair in ends]
+    columns["accuracy"] = [" → ".join(pair) for pair in shown]
+    columns["gain in points [95 %]"] = [effect_text(row.gain) for row in rows]
+    learnable = [row.result.learnable_pct for row in rows]
+    columns["learnable %"] = [f"{share:.1f}" for share in learnable]
+    drawn = [row.result.learnable_drawn_pct for row in rows]
+    if any(share is not None for share in drawn):
+        both = zip(learnable, drawn, strict=True)
+        columns["of drawn"] = [f"{kept if every is None else every:.1f}" for kept, every in both]
+        columns["rollouts"] = [f"{each.rollouts:,}" for each in ledgers]
+        lost = [each.get("discarded_rollouts", 0) / max(1, each.rollouts) for each in ledgers]
+        columns["discarded %"] = [f"{100 * share:.1f}" for share in lost]
+        caption += (
+            " Learnable % is the share of live groups among those trained on; of drawn: among all "
+            "that were drawn. Rollouts and tokens include the discarded ones."
+        )
+    columns["updates"] = [str(row.result.updates) for row in rows]
+    columns["generated tokens"] = [f"{each.generated_tokens:,}" for each in ledgers]
+    columns["seconds"] = [f"{each.seconds:.0f}" for each in ledgers]
+    columns["tied at cutoff"] = [ties_text(**row.ties) if row.ties else NONE for row in rows]
+    wrong = [row.mislabeled for row in rows]
+    if any(count is not None for count in wrong):
+        columns["wrong golds"] = [NONE if count is None else str(count) for count in wrong]
+        caption += " Wrong golds: prompts of the subset whose gold answer label noise has replaced."
+    return Table("Every cell", tuple(columns), [*zip(*columns.values(), strict=True)], caption)
 
 
 def ledgers(rows: Sequence[Row]) -> Table:
@@ -510,56 +495,46 @@ DISCARDED_GROUPS = (
 def groups(families: Sequence[Family]) -> Table:
     """Live and dead groups, and the shares of tokens and updates with a learning signal."""
     body = []
-    present = {name for f in families for row in f.rows for name in row.result.ledger.as_json()}
-    discards, shaped = "discarded" in present, "phantom" in present
+    every = [row.result.ledger for family in families for row in family.rows]
+    discards = any(each.get("discarded") is not None for each in every)
+    shaped = any(each.get("phantom") is not None for each in every)
+    kinds = ("live", "all_right", "all_wrong", "unmarked")
     for family in families:
         for policy, rows in family.by_policy().items():
-            ledgers = [row.result.ledger.as_json() for row in rows]
-            kinds = ("live", "all_right", "all_wrong", "all_wrong_truncated", "unmarked")
-            shares = []
-            for ledger in ledgers:
-                counts = [ledger.get(kind, 0) for kind in kinds]
-                total = max(1, sum(counts) - counts[3])  # truncated groups are all wrong too
-                shares.append(GroupShares(*(count / total for count in counts)))
-            live = [each["live_tokens"] / max(1, each["generated_tokens"]) for each in ledgers]
-            drawn = [(e["live"] + e.get("discarded_live", 0)) / max(1, _groups(e)) for e in ledgers]
-            lost = [e.get("discarded", 0) / max(1, _groups(e)) for e in ledgers]
-            trained = [max(1, _groups(e) - e.get("discarded", 0)) for e in ledgers]
-            phantoms = [e.get("phantom", 0) / n for e, n in zip(ledgers, trained, strict=True)]
-            rewarded = [
-                e.get("rewarded", e["live"]) / n for e, n in zip(ledgers, trained, strict=True)
-            ]
+            ledgers = [row.result.ledger for row in rows]
+            trained = [sum(each.get(kind, 0) for kind in kinds) for each in ledgers]
+            lost = [each.get("discarded", 0) for each in ledgers]
+            drawn = [sum(pair) for pair in zip(trained, lost, strict=True)]
+            live = [each.get("live", 0) for each in ledgers]
+            entries = [_percent(live, trained)]
+            for kind in ("all_right", "all_wrong", "all_wrong_truncated"):
+                entries.append(_percent([each.get(kind, 0) for each in ledgers], trained))
+            if shaped:
+                rewarded = [each.get("rewarded", each.get("live", 0)) for each in ledgers]
+                entries.append(_percent(rewarded, trained))
+                entries.append(_percent([each.get("phantom", 0) for each in ledgers], trained))
+            if discards:
+                lost_live = [each.get("discarded_live", 0) for each in ledgers]
+                of_drawn = [sum(pair) for pair in zip(live, lost_live, strict=True)]
+                entries += [_percent(of_drawn, drawn), _percent(lost, drawn)]
+            live_tokens = [each.get("live_tokens") for each in ledgers]
+            entries.append(_percent(live_tokens, [each.generated_tokens for each in ledgers]))
             dead = [[groups.live == 0 for groups in row.shares.values()] for row in rows]
+            entries.append(_percent(list(map(sum, dead)), list(map(len, dead))))
             kl_only = NONE
             if any(pulls_to_base(row.cell) for row in rows):
-                kl_only = _percent([e["kl_only_updates"] / max(1, e["updates"]) for e in ledgers])
-            body.append(
-                (
-                    family.title,
-                    policy,
-                    *_split(shares),
-                    *((_percent(rewarded), _percent(phantoms)) if shaped else ()),
-                    *((_percent(drawn), _percent(lost)) if discards else ()),
-                    _percent(live),
-                    _percent([float(np.mean(updates or [False])) for updates in dead]),
-                    kl_only,
-                )
-            )
-    return Table(
-        "Live and dead groups",
-        (
-            *(
-                "model and data",
-                "policy",
-                *SPLIT,
-                *(("rewards differ", "phantom") if shaped else ()),
-            ),
-            *(("live of drawn", "discarded") if discards else ()),
-            *("live tokens", "dead updates", "KL only"),
-        ),
-        body,
-        GROUPS + (SHAPED_GROUPS if shaped else "") + (DISCARDED_GROUPS if discards else ""),
-    )
+                of_updates = [each.get("kl_only_updates") for each in ledgers]
+                kl_only = _percent(of_updates, [each.updates for each in ledgers])
+            body.append((family.title, policy, *entries, kl_only))
+    head, caption = ["model and data", "policy", *SPLIT], GROUPS
+    if shaped:
+        head += ["rewards differ", "phantom"]
+        caption += SHAPED_GROUPS
+    if discards:
+        head += ["live of drawn", "discarded"]
+        caption += DISCARDED_GROUPS
+    head += ["live tokens", "dead updates", "KL only"]
+    return Table("Live and dead groups", tuple(head), body, caption)
 
 
 def groups_by_tier(families: Sequence[Family]) -> Table:
@@ -576,56 +551,15 @@ def groups_by_tier(families: Sequence[Family]) -> Table:
     return Table("Groups by tier", head, body, caption, folded=True)
 
 
-def _groups(ledger: dict[str, Any]) -> int:
-    """Groups that were drawn."""
-    kinds = ("live", "all_right", "all_wrong", "unmarked", "discarded")
-    return sum(ledger.get(kind, 0) for kind in kinds)
-
-
 def _split(shares: Sequence[GroupShares]) -> list[str]:
     """live, all correct, all wrong and truncated in %, mean over seeds."""
     return [f"{100 * value:.1f}" for value in np.mean(np.array(shares), axis=0)[:4]]
 
 
-def _percent(shares: Sequence[float]) -> str:
+def _percent(parts: Sequence[float], wholes: Sequence[float]) -> str:
+    """100 × part / whole, mean over seeds."""
+    shares = [part / max(1, whole) for part, whole in zip(parts, wholes, strict=True)]
     return f"{100 * float(np.mean(shares)):.1f}"
-
-
-def probe_spread(families: Sequence[Family]) -> Table:
-    """The variance between probes and between training seeds; empty without several probes."""
-
-    def deviation(variance: float, interval: Interval) -> str:
-        low, high = (f"{sqrt(end):.1f}" for end in interval)
-        return f"{sqrt(variance):.1f} [{low}, {high}]"
-
-    body = [
-        (
-            *(s.data, s.policy, s.measure, str(s.variance.probes), str(s.variance.results)),
-            deviation(s.variance.between, s.variance.between_interval),
-            deviation(s.variance.within, s.variance.within_interval),
-            f"{s.variance.p:.3f}".lstrip("0"),
-        )
-        for s in probe_spreads(families)
-    ]
-    return Table(
-        "Variance between probes and between training seeds",
-        (
-            *("model and data", "policy", "result", "probes", "cells"),
-            *("sd between probes", "sd between training seeds", "p"),
-        ),
-        body,
-        "Standard deviations in points with their 95 % intervals: between subsets selected by "
-        "different probes, and between training seeds of the same probe. p: of no variance between "
-        "probes. Two probes give a rough estimate only.",
-    )
-
-
-def missing_seeds(families: Sequence[Family]) -> list[str]:
-    """What is missing to estimate these variances, where probe_seed was swept."""
-    swept = any(len(group) > 1 for group in by_probe(families).values())
-    if not swept or probe_spreads(families):
-        return []
-    return ["the variance between probes needs at least two training seeds: set seed: [0, 1]"]
 
 
 def claims(results: Sequence[ClaimResult], caption: str) -> Claims:

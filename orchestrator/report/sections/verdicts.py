@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.report.compare import (
@@ -14,6 +13,7 @@ from orchestrator.report.compare import (
     unread_policies,
     whole_pool_policy,
 )
+from orchestrator.report.content import Block
 from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.sentences import (
@@ -38,7 +38,7 @@ class PairVerdict:
 
 
 @dataclass(frozen=True)
-class FamilyVerdict:
+class FamilyVerdict(Block):
     """The conclusions of one family, the decided pairs first, and their caveats.
 
     `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
@@ -52,7 +52,6 @@ class FamilyVerdict:
     below_base: tuple[str, ...]
     matches: tuple[str, ...]
     caveats: tuple[str, ...]
-    kind: ClassVar[str] = "family_verdict"
 
     @property
     def lines(self) -> list[str]:
@@ -80,11 +79,13 @@ def mismatch_text(mismatch: BudgetMismatch) -> str:
         f"{policy} ({noun_for(len(seeds), 'seed')} {', '.join(map(str, seeds))})"
         for policy, seeds in mismatch.policies.items()
     )
-    compare_at = "; set compare_at: tokens to compare at equal tokens"
-    return (
+    text = (
         f"not comparable on {mismatch.axis.replace('_', ' ')}: {policies}; they differ by up to "
-        f"{100 * mismatch.difference:.0f} %{compare_at * (mismatch.axis == 'generated_tokens')}"
+        f"{100 * mismatch.difference:.0f} %"
     )
+    if mismatch.axis == "generated_tokens":
+        text += "; set compare_at: tokens to compare at equal tokens"
+    return text
 
 
 def family_verdict(family: Family) -> FamilyVerdict:
