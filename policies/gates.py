@@ -86,7 +86,7 @@ class Gate(ABC):
     """What of the probe it uses."""
 
     @abstractmethod
-    def open(self, update: int, history: History) -> Bools:
+    def passes(self, update: int, history: History) -> Bools:
         """One boolean per prompt of the history [N]."""
 
 
@@ -110,7 +110,7 @@ class Gaussian(Gate):
         if min(self._sd.values) <= 0:
             raise PolicyError(f"gaussian: sd is {self.sd!r:.80}: write numbers above 0")
 
-    def open(self, update: int, history: History) -> Bools:
+    def passes(self, update: int, history: History) -> Bools:
         """Prompts that pass by chance."""
         mean, sd = (s.at(update, history.updates) for s in (self._mean, self._sd))
         chance = np.exp(-((history.pass_rate - mean) ** 2) / (2 * sd**2))
@@ -130,7 +130,7 @@ class Rates(Gate):
     def __post_init__(self) -> None:
         check_band("rates", self.low, self.high)
 
-    def open(self, update: int, history: History) -> Bools:
+    def passes(self, update: int, history: History) -> Bools:
         """Prompts within the band."""
         outside = (history.pass_rate < np.float32(self.low)) | (
             history.pass_rate > np.float32(self.high)
@@ -147,7 +147,7 @@ class Rest(Gate):
     def __post_init__(self) -> None:
         check_count("rest", "updates", self.updates)
 
-    def open(self, update: int, history: History) -> Bools:
+    def passes(self, update: int, history: History) -> Bools:
         """Prompts that were not drawn, or long enough ago."""
         return (history.last_update == 0) | (history.last_update < update - self.updates)
 
@@ -161,14 +161,14 @@ class Retire(Gate):
     def __post_init__(self) -> None:
         check_count("retire", "solved", self.solved)
 
-    def open(self, update: int, history: History) -> Bools:
+    def passes(self, update: int, history: History) -> Bools:
         """Prompts that are not solved for good."""
         return np.asarray(history.solved < self.solved)
 
 
 @dataclass(frozen=True)
 class BuiltGate(Built):
-    """A gate with its options; one of the user's own is a class with a method `open`."""
+    """A gate with its options; one of the user's own is a class with a method `passes`."""
 
     options: dict[str, Any]
     kind: ClassVar[str] = "gate"
@@ -178,10 +178,10 @@ class BuiltGate(Built):
         """What of the probe it uses; nothing if it does not declare it."""
         return "all" if self.declared("needs", "nothing") != "nothing" else "nothing"
 
-    def open(self, update: int, history: History) -> Bools:
+    def passes(self, update: int, history: History) -> Bools:
         """One boolean per prompt. Raises PolicyError where the gate fails."""
         with self.errors():
-            opened = np.asarray(self.rule.open(update, history))
+            opened = np.asarray(self.rule.passes(update, history))
         if opened.shape != (len(history.prompt_ids),) or opened.dtype != np.bool_:
             raise PolicyError(
                 f"gate {self.name!r} returned {opened.dtype} of shape {opened.shape}: return one "
@@ -256,7 +256,7 @@ class Composed(OnlinePolicy):
         fresh = history.fresh(update)
         opened = fresh.copy()
         for gate in self._gates:
-            opened &= gate.open(update, history)
+            opened &= gate.passes(update, history)
         strata = self._strata = self._strata or self._strata_of(history)
         shares = np.array([stratum.share(update, history.updates) for stratum in strata])
         eligible = [int(opened[stratum.rows].sum()) for stratum in strata]
@@ -370,6 +370,6 @@ def _gate(policy: str, written: Any) -> BuiltGate:
         raise PolicyError(
             f"{policy}: gate {name!r} cannot be built: {describe(error)}: correct its options"
         ) from error
-    if not callable(getattr(built, "open", None)):
-        raise PolicyError(f"{policy}: gate {name!r} has no method open(update, history): add one")
+    if not callable(getattr(built, "passes", None)):
+        raise PolicyError(f"{policy}: gate {name!r} has no method passes(update, history): add one")
     return BuiltGate(str(name), built, dict(options))

@@ -17,6 +17,7 @@ from orchestrator.config.claims import (
     COSTS,
     Claim,
     ClaimError,
+    Part,
     Reading,
     Sign,
     parse_claim,
@@ -61,9 +62,14 @@ PARSED: dict[str, Claim] = {
         "", "learnable", (("grpo.beta", "0"),), ">", (("grpo.beta", "0.1"),)
     ),
     "low, x=1 = full, x=[a, b] in every tier within 1": Claim(
-        "", "accuracy", side("low", x="1"), "=", side("full", x="[a, b]"), 1, tier="*"
+        "", "accuracy", side("low", x="1"), "=", side("full", x="[a, b]"), 1, part=Part("tier", "*")
     ),
-    "hard >= random within 1 in tier 5": Claim("", "accuracy", HARD, ">=", RANDOM, 1, tier="5"),
+    "hard >= random within 1 in tier 5": Claim(
+        "", "accuracy", HARD, ">=", RANDOM, 1, part=Part("tier", "5")
+    ),
+    "hard >= random in every source within 1": Claim(
+        "", "accuracy", HARD, ">=", RANDOM, 1, part=Part("source", "*")
+    ),
     "hard <= random": Claim("", "accuracy", RANDOM, ">=", HARD),
     "hard != random by 2": Claim("", "accuracy", HARD, "!=", RANDOM, 2),
     "hard > random at update 300": Claim(

@@ -66,14 +66,14 @@ def test_a_schedule_goes_from_one_number_to_another() -> None:
 
 def test_gates_follow_pass_rates_and_the_updates_of_each_prompt() -> None:
     known = history(successes=[0, 4, 8], sources=["a"] * 3)
-    assert Rates(low=0.2, high=0.5).open(1, known).tolist() == [False, True, False]
+    assert Rates(low=0.2, high=0.5).passes(1, known).tolist() == [False, True, False]
     known.add(1, 0, 8, 8)
     known.add(2, 0, 8, 8)
     known.add(2, 1, 8, 8)
-    assert Rest(updates=1).open(3, known).tolist() == [False, False, True]
-    assert Rest(updates=1).open(4, known).tolist() == [True, True, True]
-    assert Retire(solved=2).open(3, known).tolist() == [False, True, True]
-    assert Rates(low=0.0, high=0.5).open(3, known).tolist() == [False, False, False]
+    assert Rest(updates=1).passes(3, known).tolist() == [False, False, True]
+    assert Rest(updates=1).passes(4, known).tolist() == [True, True, True]
+    assert Retire(solved=2).passes(3, known).tolist() == [False, True, True]
+    assert Rates(low=0.0, high=0.5).passes(3, known).tolist() == [False, False, False]
 
 
 def test_a_gaussian_passes_most_prompts_near_a_mean_that_moves() -> None:
@@ -81,11 +81,11 @@ def test_a_gaussian_passes_most_prompts_near_a_mean_that_moves() -> None:
     known = history(successes=rates, sources=["a"] * len(rates))
     gate = Gaussian(mean={"from": 0.75, "to": 0.25}, sd=0.2)
     for update, mean in ((1, 0.75), (UPDATES, 0.25)):
-        opened = gate.open(update, known).reshape(GROUP + 1, 200).mean(axis=1)
+        opened = gate.passes(update, known).reshape(GROUP + 1, 200).mean(axis=1)
         expected = np.exp(-((np.arange(GROUP + 1) / GROUP - mean) ** 2) / (2 * 0.2**2))
         assert np.abs(opened - expected).max() < 0.12  # four standard errors of 200 draws
     unknown = History(pa.array(["p"]), [0], [0], seed=0, updates=1, group_size=GROUP)
-    assert gate.open(1, unknown).tolist() == [True]
+    assert gate.passes(1, unknown).tolist() == [True]
 
 
 @pytest.mark.parametrize("name", ONLINE)
@@ -148,14 +148,14 @@ def test_all_gates_have_to_agree() -> None:
 class OddRows:
     """A gate of a user's own."""
 
-    def open(self, update: int, known: History) -> Any:
+    def passes(self, update: int, known: History) -> Any:
         return np.arange(len(known.prompt_ids)) % 2 == 1
 
 
 class NoGate:
     """A gate that returns something else."""
 
-    def open(self, update: int, known: History) -> Any:
+    def passes(self, update: int, known: History) -> Any:
         return [1, 0]
 
 

@@ -27,7 +27,7 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.render import page_html, save_report, terminal_probe
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.report.sections.pool import MAX_TIERS, advice, probe_report, tier_table
+from orchestrator.report.sections.pool import MAX_PARTS, advice, part_table, probe_report
 from orchestrator.selection.stored import store_subset
 from orchestrator.stats.sentences import ties_text
 from orchestrator.storage.schema import SAMPLES
@@ -413,11 +413,11 @@ def tiers(count: int, prompts: int = 200) -> pa.Table:
 
 
 def test_small_tiers_share_a_line() -> None:
-    assert tier_table(tiers(1)).body == []
-    assert len(tier_table(tiers(MAX_TIERS)).body) == MAX_TIERS
-    body = tier_table(tiers(MAX_TIERS + 5)).body
+    assert part_table(tiers(1), "tier").body == []
+    assert len(part_table(tiers(MAX_PARTS), "tier").body) == MAX_PARTS
+    body = part_table(tiers(MAX_PARTS + 5), "tier").body
     assert [name for name, _, _ in body][-1] == "6 smaller tiers"
-    assert len(body) == MAX_TIERS and sum(count for _, count, _ in body) == 200
+    assert len(body) == MAX_PARTS and sum(count for _, count, _ in body) == 200
     assert all(sum(shares) == pytest.approx(1) for _, _, shares in body)
 
 

@@ -31,7 +31,7 @@ from orchestrator.storage.errors import shortened
 METRICS = ("accuracy", "gain", "learnable")
 COSTS = ("updates", "rollouts", "tokens", "seconds")
 BASE = "base"  # a side: the base model
-EVERY_TIER = "*"
+EVERY = "*"
 CORRELATION = "r2"
 EXAMPLE = "hard > random on gsm8k by 3"
 MAX_LENGTH = 500  # characters
@@ -55,7 +55,7 @@ _CLAUSE = re.compile(
     rf"\s+(?:(?P<size>by|within)\s+(?P<points>{_NUMBER})\s*(?:points?|pp|%)?"
     rf"|on\s+(?P<on>{_NAME})"
     rf"|for\s+(?P<for>{_SETTINGS})"
-    rf"|in\s+(?:every\s+(?P<every>tier)|tier\s+(?P<tier>{_NAME}))"
+    rf"|in\s+(?:every\s+(?P<every>tier|source)|(?P<kind>tier|source)\s+(?P<part>{_NAME}))"
     rf"|at\s+(?:update\s+(?P<update>\d{{1,12}})"
     rf"|(?P<amount>{_NUMBER})(?P<unit>[kM]?)\s+(?P<cost>{'|'.join(COSTS)}))"
     rf"|over\s+(?P<over>{'|'.join(COSTS)})"
@@ -80,15 +80,25 @@ class Reading(NamedTuple):
     amount: float
 
 
+class Part(NamedTuple):
+    """Test questions of one tier or source; of EVERY one, each by itself."""
+
+    kind: Literal["tier", "source"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"every {self.kind}" if self.name == EVERY else f"{self.kind} {self.name}"
+
+
 @dataclass(frozen=True)
 class Claim:
     """`a` is above `b` by more than `size` (sign ">"), and so on for the other signs; see `region`.
 
     metric: accuracy, gain, learnable, pass@K, or r2, which has a `level` and no sides. a, b: the
     axes that the cells of each side fix; BASE_SIDE is the base model. "<" and "<=" are stored with
-    the sides swapped. test_set: None for each cell's own. only: restricts the cells. tier: of the
-    test questions; EVERY_TIER judges each by itself. at: where curves are read; None: where the
-    experiment compares. over: the cost over which accuracy is averaged.
+    the sides swapped. test_set: None for each cell's own. only: restricts the cells. part: of the
+    test questions; EVERY judges each tier or source by itself. at: where curves are read; None:
+    where the experiment compares. over: the cost over which accuracy is averaged.
     """
 
     text: str = field(compare=False)
@@ -100,7 +110,7 @@ class Claim:
     level: float | None = None
     test_set: str | None = None
     only: AxisValues = ()
-    tier: str | None = None
+    part: "Part | None" = None
     at: Reading | None = None
     over: str | None = None
 
@@ -139,8 +149,7 @@ class Claim:
         clauses = [pair]
         clauses += [f"on {self.test_set}"] if self.test_set else []
         clauses += [f"for {side_text(self.only)}"] if self.only else []
-        if self.tier:
-            clauses.append("in every tier" if self.tier == EVERY_TIER else f"in tier {self.tier}")
+        clauses += [f"in {self.part}"] if self.part else []
         clauses += [f"at {_plain(self.at.amount)} {self.at.cost}"] if self.at else []
         clauses += [f"over {self.over}"] if self.over else []
         word = "by" if self.sign in (">", "<", "!=") else "within"
@@ -194,7 +203,10 @@ def parse_claim(text: str) -> Claim:
         raise ClaimError(text, f"{what}: write at most {most}")
     if sign in _MIRRORED and not level:
         a, b, sign = b, a, _MIRRORED[sign]
-    at = None
+    part = at = None
+    if "every" in clauses or "kind" in clauses:
+        kind = clauses.get("every") or clauses["kind"]
+        part = Part(kind, clauses.get("part", EVERY))  # type: ignore[arg-type]
     if "update" in clauses:
         at = Reading("updates", float(clauses["update"]))
     elif "cost" in clauses:
@@ -213,7 +225,7 @@ def parse_claim(text: str) -> Claim:
         float(level["level"]) if level else None,
         clauses.get("on"),
         _settings(clauses.get("for", "")),
-        EVERY_TIER if "every" in clauses else clauses.get("tier"),
+        part,
         at,
         clauses.get("over"),
     )
@@ -229,7 +241,7 @@ def _clauses(text: str, words: str, start: int) -> dict[str, str]:
             raise ClaimError(
                 text,
                 f"cannot parse {shortened(words[start:].strip())}: write for example {EXAMPLE!r}, "
-                "and add on SET, for MODEL, in tier T, at update N or over tokens",
+                "and add on SET, for MODEL, in tier T or source S, at update N or over tokens",
             )
         groups = {name: value for name, value in clause.groupdict().items() if value is not None}
         kind = groups.get("size") or ("metric" if "metric" in groups else clause[0].split()[0])
@@ -386,7 +398,9 @@ def _with_dataset(claim: Claim) -> AxisValues:
 def _check_clauses(claim: Claim) -> None:
     """Clauses that do not fit the metric."""
     if claim.metric in ("learnable", CORRELATION):
-        clauses: dict[str, Any] = {"in tier": claim.tier, "over": claim.over}
+        clauses: dict[str, Any] = {"over": claim.over}
+        if claim.part:
+            clauses = {f"in {claim.part.kind}": True, **clauses}
         if claim.metric == CORRELATION:
             clauses["at"] = claim.at
         if clause := next((name for name, value in clauses.items() if value), None):

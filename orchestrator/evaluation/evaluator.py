@@ -27,7 +27,15 @@ class TestSet(NamedTuple):
         """Its marked samples as rows of EVALUATIONS."""
         tiers, groups = self.pool.tiers("test"), self.pool.groups
         dataset, greedy = self.dataset, self.greedy
-        return as_evaluation(samples, update, tiers, groups=groups, dataset=dataset, greedy=greedy)
+        return as_evaluation(
+            samples,
+            update,
+            tiers,
+            groups=groups,
+            sources=self.pool.sources,
+            dataset=dataset,
+            greedy=greedy,
+        )
 
 
 class Evaluator:

@@ -33,12 +33,14 @@ def as_evaluation(
     tiers: Mapping[str, str],
     *,
     groups: Mapping[str, str] = MappingProxyType({}),
+    sources: Mapping[str, str] = MappingProxyType({}),
     dataset: str = "",
     greedy: bool = False,
 ) -> pa.Table:
     """Marked samples of a test set as rows of `evaluations`, after `update` updates.
 
-    `groups` has the questions that are related to others (`Pool.groups`). `dataset` is empty for
+    `groups` has the questions that are related to others (`Pool.groups`), `sources` those with a
+    source (`Pool.sources`). `dataset` is empty for
     the cell's own test set, and names an out-of-distribution one.
     """
     ids = samples["prompt_id"].to_pylist()
@@ -49,6 +51,7 @@ def as_evaluation(
         "tier": pa.array([tiers[i] for i in ids], pa.string()),
         **{name: samples[name] for name in samples.column_names},
         "group": pa.array([groups.get(i) for i in ids], pa.string()),
+        "source": pa.array([sources.get(i) for i in ids], pa.string()),
     }
     return pa.table(columns).cast(EVALUATIONS)
 
@@ -107,9 +110,9 @@ def evaluation_metrics(
         if name:
             ood = _set_metrics(part(evaluation, name, greedy=False), pass_at)
             metrics |= {f"ood/{name}/{key}": value for key, value in ood.items()}
-    tiers = np.array(own["tier"].to_pylist())
-    for tier in filter(None, np.unique(tiers)):
-        metrics[f"tier/{tier}/accuracy"] = accuracy(own.filter(pa.array(tiers == tier)))
+    for kind in ("tier", "source"):
+        for name in filter(None, pc.unique(own[kind]).to_pylist()):
+            metrics[f"{kind}/{name}/accuracy"] = accuracy(own.filter(pc.equal(own[kind], name)))
     bands = by_band(base, own) if base is not None else {}
     return metrics | {f"band/{n}/accuracy": v for n, v in bands.items()}
 

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.claims import (
     BASE_SIDE,
-    EVERY_TIER,
+    EVERY,
     AxisValues,
     Claim,
     ClaimError,
@@ -47,7 +47,7 @@ def load_claims(
         sides = [side for side in (claim.a, claim.b) if side != BASE_SIDE]
         about = [
             cell
-            for cell in (cells if claim.tier or claim.at else ())
+            for cell in (cells if claim.part or claim.at else ())
             if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
         ]
         twice = "it is stated twice: remove one" if claim in claims else ""
@@ -64,18 +64,23 @@ def has_values(cell: Cell, values: AxisValues) -> bool:
     return all(repr(axes[axis]) == repr(value) for axis, value in values)
 
 
-def tiers_of(pool: Pool) -> dict[str, str]:
-    """Every test question of a data set, by prompt_id, and its tier."""
-    return {prompt.prompt_id: prompt.tier for prompt in pool.test}
+def parts_of(pool: Pool) -> dict[str, Mapping[str, str]]:
+    """Kind of a claim's part -> test question of a data set -> its tier or source."""
+    return {"tier": pool.tiers("test"), "source": pool.sources}
 
 
 def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
-    """Why a claim's tier or cost has no evaluation; empty if it has one."""
-    if claim.tier not in (None, EVERY_TIER):
+    """Why a claim's part or cost has no evaluation; empty if it has one."""
+    if claim.part:
         for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
-            tiers = sorted({*tiers_of(pools[test_set]).values()})
-            if claim.tier not in tiers:
-                return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
+            names = sorted({*parts_of(pools[test_set])[claim.part.kind].values()})
+            if not names:
+                return (
+                    f"the test questions of {test_set} have no {claim.part.kind}: name its column "
+                    f"with the data set's option {claim.part.kind}"
+                )
+            if claim.part.name not in (EVERY, *names):
+                return f"{test_set} has no {claim.part}: write {one_of(names, '')}"
     if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
         return ""
     cost, amount = claim.at

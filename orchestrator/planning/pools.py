@@ -115,6 +115,12 @@ class Pool:
         return near_duplicates(self.test)
 
     @cached_property
+    def sources(self) -> dict[str, str]:
+        """prompt_id -> source, of the test questions that have one."""
+        ids, sources = (self.test.column(name).to_pylist() for name in ("prompt_id", "source"))
+        return {i: source for i, source in zip(ids, sources, strict=True) if source}
+
+    @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""
         return sequence_hash(_sorted_ids(self.train))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from orchestrator.planning.plan import Plan, tiers_of, training_probes
+from orchestrator.planning.plan import Plan, parts_of, training_probes
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Control, Family, control_arms, families, read_spreads
 from orchestrator.report.probe_analysis import (
@@ -62,7 +62,8 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
     """Analyse what the store holds of a plan."""
     mislabeled = {title: pool.mislabeled for title, pool in plan.noisy_pools.items()}
     groups = {name: pool.groups for name, pool in plan.pools.items()}
-    rows = read_rows(store, plan.cells, mislabeled, groups)
+    sources = {name: pool.sources for name, pool in plan.pools.items()}
+    rows = read_rows(store, plan.cells, mislabeled, groups, sources)
     spreads = read_spreads(store, [row.cell for row in rows])
     again = (  # for each further combination of axes of which a cell is the cell, too
         replace(row, cell=row.cell.model_copy(update={"swept": swept}))
@@ -71,9 +72,9 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
     )
     compared = families([*rows, *again], plan.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
-    tiers = {}
-    if any(claim.tier for claim in plan.claims):
-        tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}
+    parts = {}
+    if any(claim.part for claim in plan.claims):
+        parts = {name: parts_of(pool) for name, pool in plan.pools.items()}
     declared = manifest.get("claims", {})
     probes = training_probes(plan)
     pools = [] if rows else [pool for spec in probes if (pool := analyse_pool(plan, store, spec))]
@@ -86,13 +87,14 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         "dropped": manifest.get("dropped"),
         "spreads": spreads,
         "groups": groups,
+        "sources": sources,
     }
     return SweepAnalysis(
         plan,
         tuple(rows),
         tuple(compared),
         tuple(control_arms(compared)),
-        tuple(claim_results(plan.claims, compared, declared, tiers, spreads)),
+        tuple(claim_results(plan.claims, compared, declared, parts, spreads)),
         dropped_summary(manifest.get("dropped"), manifest.get("cells", ())),
         tuple(pools),
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),

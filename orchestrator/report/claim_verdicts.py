@@ -14,8 +14,9 @@ import numpy as np
 from orchestrator.config.claims import (
     BASE_SIDE,
     CORRELATION,
-    EVERY_TIER,
+    EVERY,
     Claim,
+    Part,
     side_text,
 )
 from orchestrator.config.experiment import axes_text
@@ -180,7 +181,8 @@ def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, tuple[float, 
 
 # claim -> {"at": when a run first saw it, "results": cells that had results by then}
 Declared = Mapping[str, Mapping[str, Any]]
-Tiers = Mapping[str, Mapping[str, str]]  # data set -> test question -> tier
+# data set -> tier or source -> test question -> its tier or source
+Parts = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -229,13 +231,13 @@ def claim_results(
     claims: Sequence[Claim],
     families: Sequence[Family],
     declared: Declared = MappingProxyType({}),
-    tiers: Tiers = MappingProxyType({}),
+    parts: Parts = MappingProxyType({}),
     spreads: Mapping[str, Spreads] = MappingProxyType({}),
 ) -> list[ClaimResult]:
     """Each claim, judged on every block of cells that it covers.
 
-    tiers: of the test sets of claims about tiers. spreads (by `settings_key`): how much results
-    vary between seeds, for blocks with one seed.
+    parts: of the test sets of claims about tiers or sources. spreads (by `settings_key`): how much
+    results vary between seeds, for blocks with one seed.
     """
     results = []
     for claim in claims:
@@ -255,14 +257,13 @@ def claim_results(
             continue
         blocks = _blocks(claim, families)
         for block in blocks:
-            parts = [(claim, block.title)]
-            if claim.tier == EVERY_TIER:
-                names = {*tiers[claim.test_set or block.rows[0].cell.probe.dataset.name].values()}
-                parts = [
-                    (replace(claim, tier=t), f"{block.title}, tier {t}") for t in rising(names)
-                ]
-            for one, title in parts:
-                verdict = _judge(one, block, tiers, spreads)
+            judged = [(claim, block.title)]
+            if claim.part and claim.part.name == EVERY:
+                names = rising({*_of(claim, block, parts).values()})
+                every = [Part(claim.part.kind, name) for name in names]
+                judged = [(replace(claim, part=p), f"{block.title}, {p}") for p in every]
+            for one, title in judged:
+                verdict = _judge(one, block, parts, spreads)
                 paper = published_text(claim, _cell(block.a), _cell(block.b))
                 results.append(_result(claim, title, verdict, when, paper))
         if not blocks:
@@ -303,7 +304,7 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[ClaimBlock]:
 
 
 def _judge(
-    claim: Claim, block: ClaimBlock, tiers: Tiers, spreads: Mapping[str, Spreads]
+    claim: Claim, block: ClaimBlock, parts: Parts, spreads: Mapping[str, Spreads]
 ) -> ClaimVerdict:
     """The verdict on one block; inconclusive, with the reason, where something is missing."""
     for side, rows in ((claim.a, block.a), (claim.b, block.b)):
@@ -313,9 +314,9 @@ def _judge(
     if same and BASE_SIDE not in (claim.a, claim.b):
         return ClaimVerdict("inconclusive", "both sides are the same cells: the axis changes none")
     questions = None
-    if claim.tier:
-        by_question = tiers[claim.test_set or block.rows[0].cell.probe.dataset.name]
-        questions = frozenset(i for i, tier in by_question.items() if tier == claim.tier)
+    if claim.part:
+        own = _of(claim, block, parts).items()
+        questions = frozenset(i for i, name in own if name == claim.part.name)
     limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
     families = [*{id(family): family for family in block.families}.values()]
     rows = [row for family in families for row in family.rows]
@@ -327,6 +328,12 @@ def _judge(
         return ClaimVerdict("inconclusive", str(error))
     costs = unequal_costs(claim, [*block.a, *block.b], block.families[0].compare_at)
     return verdict._replace(reason="; ".join(filter(None, [verdict.reason, costs])))
+
+
+def _of(claim: Claim, block: ClaimBlock, parts: Parts) -> Mapping[str, str]:
+    """The tier or source of each question that a claim is about."""
+    assert claim.part
+    return parts[claim.test_set or block.rows[0].cell.probe.dataset.name][claim.part.kind]
 
 
 def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None) -> Measured:
@@ -370,7 +377,7 @@ def _change(after: Run, before: Run) -> Run:
 def _spread(claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
     """The variance between seeds that other cells tell: of final results with equal settings."""
     own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
-    compared = claim.at or claim.over or claim.tier or BASE_SIDE in (claim.a, claim.b)
+    compared = claim.at or claim.over or claim.part or BASE_SIDE in (claim.a, claim.b)
     keys = {settings_key(row.cell) for row in block.rows} if spreads else set()
     if not own or compared or claim.pass_at or len(keys) != 1:
         return None

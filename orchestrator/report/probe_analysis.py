@@ -8,9 +8,11 @@ read.
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +112,7 @@ class PolicyOutlook(NamedTuple):
     summary: Summary | None
     command: str
     note: str = ""
+    sources: Mapping[str, int] = MappingProxyType({})  # prompts of each source that it takes
 
 
 class Example(NamedTuple):
@@ -248,7 +251,8 @@ def _policies(
             continue
         table = tables.of(cell, answers=True)
         try:
-            size = select(table, request_of(cell))[0].num_rows
+            subset, _ = select(table, request_of(cell))
+            size = subset.num_rows
             summary = summarise(
                 table,
                 size,
@@ -262,15 +266,17 @@ def _policies(
         except PolicyError as error:
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
-        command, note = "", ""
+        command, notes = "", cell.rule.build().notes(table, size)
         if cell.rule.build().reads_answers:
-            note = no_suspects(table)
+            notes.append(no_suspects(table))
         if cell.online:
-            online = "chooses the prompts of each update among these, during training"
-            note = "; ".join(filter(None, [note, online]))
+            notes.append("chooses the prompts of each update among these, during training")
         elif table_file and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
-        outlooks.append(PolicyOutlook(policy, summary, command, note))
+        note, sources = "; ".join(filter(None, notes)), Counter[str]()
+        if "source" in subset.column_names:
+            sources.update(subset["source"].fill_null("").to_pylist())
+        outlooks.append(PolicyOutlook(policy, summary, command, note, sources))
     return outlooks
 
 

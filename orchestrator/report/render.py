@@ -32,15 +32,17 @@ from orchestrator.report.sections import items, tables
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
+    PARTS,
     SUSPECTS,
     ProbeReport,
     advice,
     agreement_text,
     facts,
+    part_table,
     policy_table,
     probe_report,
+    source_table,
     suspect_lines,
-    tier_table,
     turn_table,
     unlisted_suspects,
 )
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 PAGES = (".html", ".htm")
 CONTINUED = 4  # more spaces before the other lines of a conclusion
 BAR = 14  # characters of the longest bar of a histogram
-TERMINAL_TIERS = 8
+TERMINAL_PARTS = 8
 TERMINAL_SUSPECTS = 3
 
 
@@ -227,17 +229,20 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
             "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
             as_text(_histogram(pool), width),
         ]
-        if (tiers := tier_table(pool.table, TERMINAL_TIERS)).body:
-            body = [
-                (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
-                for name, count, shares in tiers.body
-            ]
-            text = as_text(Table("", tiers.head, body), width)
-            parts.append(f"{tiers.title}, % of prompts\n{text}")
+        for kind in PARTS:
+            if (of_kind := part_table(pool.table, kind, TERMINAL_PARTS)).body:
+                body = [
+                    (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
+                    for name, count, shares in of_kind.body
+                ]
+                text = as_text(Table("", of_kind.head, body), width)
+                parts.append(f"{of_kind.title}, % of prompts\n{text}")
         if (turns := turn_table(pool)).body:
             parts.append(f"{turns.title}\n{as_text(turns, width)}")
         if (policies := policy_table(pool)).body:
             parts.append(as_text(policies, width))
+        if (sources := source_table(pool, TERMINAL_PARTS)).body:
+            parts.append(f"{sources.title}\n{as_text(sources, width)}")
         if unlisted := unlisted_suspects(pool):
             parts.append(wrapped(unlisted, width))
         parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]

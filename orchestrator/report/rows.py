@@ -47,14 +47,14 @@ class Row:
     """A finished cell.
 
     gain: final minus base accuracy with its 95 % interval, as shares; nan where no question could
-    be scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier" and
-    "band" -> question of the own test set -> its tier or band. held_out: counts before and after
-    training, of samples that assign no bands. shares, tier_shares: update, tier -> its groups by
-    kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. log: the trainer's,
-    name -> update -> value. answers: some test questions -> a completion before and after training.
-    mislabeled: prompts of the subset whose gold answer label noise has replaced;
-    None without label noise. groups: test set -> question -> the group of related questions that
-    it belongs to, if it does. drift: what groups and refreshes say about it. turns: of the own test
+    be scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier", "source"
+    and "band" -> question of the own test set -> its tier, source or band. held_out: counts before
+    and after training, of samples that assign no bands. shares, tier_shares: update, tier -> its
+    groups by kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. log: the
+    trainer's, name -> update -> value. answers: some test questions -> a completion before and
+    after training. mislabeled: prompts of the subset whose gold answer label noise has replaced;
+    None without label noise. groups: test set -> question -> the group of related questions that it
+    belongs to, if it does. drift: what groups and refreshes say about it. turns: of the own test
     set's episodes before and after training, by question; both are empty where completions are no
     episodes.
     """
@@ -102,14 +102,23 @@ def read_rows(
     cells: Sequence[Cell],
     mislabeled: Mapping[str, Set[str]] = MappingProxyType({}),
     groups: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    sources: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> list[Row]:
     """The rows of the finished cells, in the given order.
 
     `mislabeled`: title of a data set with label noise -> ids of the prompts with a wrong gold.
-    `groups`: name of a data set -> its groups of related test questions (`Pool.groups`).
+    `groups`, `sources`: name of a data set -> its groups of related test questions
+    (`Pool.groups`), and their sources (`Pool.sources`).
     """
     rows = (
-        _read_row(store, cell, mislabeled.get(cell.probe.dataset.title), groups) for cell in cells
+        _read_row(
+            store,
+            cell,
+            mislabeled.get(cell.probe.dataset.title),
+            groups,
+            sources.get(cell.probe.dataset.name, {}),
+        )
+        for cell in cells
     )
     return [row for row in rows if row is not None]
 
@@ -143,6 +152,7 @@ def _read_row(
     cell: Cell,
     mislabeled: Set[str] | None,
     groups_by_name: Mapping[str, Mapping[str, str]],
+    sources: Mapping[str, str],
 ) -> Row | None:
     folder = CellFolder(store, cell.cell_id)
     finished = folder.finished()
@@ -172,7 +182,11 @@ def _read_row(
         result,
         gain=_gain(counts[OWN], cell.updates, related[OWN]),
         counts=dict(counts),
-        kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": bands(base)},
+        kinds={
+            "tier": {i: tier for i, tier in tiers if tier},
+            "source": sources,
+            "band": bands(base),
+        },
         held_out=(held_out(base), held_out(final)),
         shares=group_shares(groups, lost),
         tier_shares=group_shares(groups, by="tier"),

@@ -117,6 +117,7 @@ EVALUATIONS = pa.schema(
         pa.field("tier", pa.string()),
         *SAMPLES,
         pa.field("group", pa.string()),  # of related questions; null for a question by itself
+        pa.field("source", pa.string()),  # null where questions have none
     ]
 )
 
@@ -124,7 +125,7 @@ EVALUATIONS = pa.schema(
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
 # Columns that are only written where they hold anything.
-OPTIONAL = ("episode", "episodes", "group")
+OPTIONAL = ("episode", "episodes", "group", "source")
 
 
 def without_empty(table: pa.Table) -> pa.Table:

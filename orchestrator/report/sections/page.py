@@ -216,9 +216,9 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
 
 
 def breakdown(families: Sequence[Family]) -> Section | None:
-    """Accuracy by tier (paper B) and by base difficulty; None where neither is known."""
-    both = (tables.tiers(families), tables.bands(families))
-    shown = [table for table in both if table.body]
+    """Accuracy by source, tier (paper B) and base difficulty; None where none is known."""
+    parts = (tables.sources(families), tables.tiers(families), tables.bands(families))
+    shown = [table for table in parts if table.body]
     return Section("tiers", "Where the gain comes from", tuple(shown)) if shown else None
 
 

@@ -52,7 +52,8 @@ ADAPTIVE = (
 )
 LISTED = 20  # prompts of a list; the difficulty table has all of them
 DOUBTFUL = 0.2  # share of a subset that was never solved, or is suspected, worth a warning
-MAX_TIERS = 30  # lines of a table; the smallest tiers share the last one
+PARTS = ("tier", "source")
+MAX_PARTS = 30  # lines of a table; the smallest tiers or sources share the last one
 POLICIES = (
     "Each policy of the grid with its first seed. Expected pass rate: of new samples of the "
     "subset; the samples that chose it exaggerate. Learnable %: the expected share of groups of "
@@ -117,7 +118,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         suffix = f": {pool.title}" if len(pools) > 1 else ""
         what = "episodes" if pool.turns else "completions"
         subsets = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
-        tables = (tier_table(pool.table), turn_table(pool))
+        tables = (*(part_table(pool.table, kind) for kind in PARTS), turn_table(pool))
         difficulty = [
             *(Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)),
             pool_figures(pool.title, pool.table, pool.samples, subsets),
@@ -126,6 +127,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         commands = [Command(p.command) for p in pool.policies if p.command]
         about = "To select a subset from the pool's difficulty table, one row per prompt:"
         policies: list[Block] = [policy_table(pool)] if subsets else []
+        policies += [table for table in [source_table(pool)] if table.body]
         policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
         policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
@@ -272,19 +274,20 @@ def _count(prompts: int, table: pa.Table) -> str:
     return f"{counted(prompts, 'prompt')} ({100 * prompts / table.num_rows:.1f} %)"
 
 
-def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
-    """Pass rates by tier; empty where all prompts have the same tier."""
-    prompts = pa.table({"tier": table["tier"], "band": band_of(table)})
-    grouped = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
+def part_table(table: pa.Table, kind: str, most: int = MAX_PARTS) -> ShareTable:
+    """Pass rates by tier or source; without rows where all prompts have the same."""
+    parts = table[kind] if kind in table.column_names else pa.nulls(table.num_rows, pa.string())
+    prompts = pa.table({kind: pc.fill_null(parts, ""), "band": band_of(table)})
+    grouped = prompts.group_by([kind, "band"]).aggregate([([], "count_all")])
     sizes: dict[str, np.ndarray] = {}
     for row in grouped.to_pylist():
-        bands = sizes.setdefault(str(row["tier"]), np.zeros(len(BANDS), int))
+        bands = sizes.setdefault(row[kind], np.zeros(len(BANDS), int))
         bands[row["band"]] = row["count_all"]
     names = sorted(sizes, key=lambda name: (-sizes[name].sum(), name))
     kept = names if len(names) <= most else names[: most - 1]
     by_tier = {name: sizes[name] for name in rising(kept)}
     if others := names[len(kept) :]:
-        smaller = counted(len(others), "smaller tier")
+        smaller = counted(len(others), f"smaller {kind}")
         by_tier[smaller] = np.sum([sizes[n] for n in others], axis=0)
     shown = len(BANDS) if any(band[-1] for band in by_tier.values()) else len(BANDS) - 1
     body = [
@@ -292,10 +295,42 @@ def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
         for name, band in by_tier.items()
     ]
     return ShareTable(
-        "Pass rates by tier",
-        ("tier", "prompts", *BANDS[:shown]),
+        f"Pass rates by {kind}",
+        (kind, "prompts", *BANDS[:shown]),
         body if len(names) > 1 else [],
-        "In % of the tier's prompts, by the share of their completions that are correct.",
+        f"In % of the {kind}'s prompts, by the share of their completions that are correct.",
+    )
+
+
+def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
+    """Outcomes and suspected golds by source, and what each policy takes of each."""
+    if "source" not in pool.table.column_names:
+        return Table("", (), [])
+    source = pc.fill_null(pool.table["source"], "")
+    sizes = Counter(source.to_pylist())
+    policies = {p.policy: p.sources for p in pool.policies if p.summary}
+    body = []
+    for name, count in sizes.most_common(most):
+        own = pool.table.filter(pc.equal(source, name))
+        outcomes = outcome_counts(own)
+        total = max(1, sum(outcomes.values()))
+        suspected = pc.sum(own["suspected"]).as_py()
+        body.append(
+            (
+                one_line(name, 40) or "none",
+                f"{count:,}",
+                *(f"{100 * outcomes[outcome] / total:.1f}" for outcome in OUTCOMES),
+                NONE if suspected is None else f"{suspected:,}",
+                *(f"{taken.get(name, 0):,}" for taken in policies.values()),
+            )
+        )
+    smaller = len(sizes) - len(body)
+    shown = f" The {most} largest of {len(sizes):,} sources." if smaller else ""
+    return Table(
+        "Outcomes and subsets by source",
+        ("source", "prompts", *(f"{o} %" for o in OUTCOMES), "suspected", *policies),
+        body,
+        f"Outcomes of all completions; under each policy, the prompts that it takes.{shown}",
     )
 
 

@@ -332,13 +332,18 @@ def _mean_turns(rows: Sequence[Row], name: str) -> tuple[str, str]:
     return f"{most * changed.base:.2f}", f"{most * changed.final:.2f} ({difference}{interval})"
 
 
-Kind = Literal["tier", "band"]
+Kind = Literal["tier", "source", "band"]
 
 
 def tiers(families: Sequence[Family]) -> Table:
     """Paper B: accuracy per tier of the test set."""
     caption = "Tiers come with the dataset (solution steps, levels, objects)."
     return _table(families, "Accuracy by tier", "tier", caption)
+
+
+def sources(families: Sequence[Family]) -> Table:
+    """Accuracy per source of the test questions."""
+    return _table(families, "Accuracy by source", "source", "Sources come with the data.")
 
 
 def bands(families: Sequence[Family]) -> Table:
