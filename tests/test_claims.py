@@ -280,6 +280,9 @@ SIZES = st.decimals(0, 100, places=3).map(float)
 SHARES = st.decimals(0, 1, places=3).map(float)
 
 
+PARTS = st.sampled_from(["*", "5", "tier-1"])
+
+
 @st.composite
 def claims(draw: st.DrawFn) -> Claim:
     level = draw(st.one_of(st.none(), SHARES))
@@ -299,7 +302,7 @@ def claims(draw: st.DrawFn) -> Claim:
         level,
         draw(st.one_of(st.none(), NAMES)),
         tuple(draw(st.one_of(st.just([]), SETTINGS))),
-        draw(st.one_of(st.none(), st.sampled_from(["*", "5", "tier-1"]))),
+        draw(st.none() | st.builds(Part, st.sampled_from(["tier", "source"]), PARTS)),
         draw(st.one_of(st.none(), readings)),
         draw(st.one_of(st.none(), st.sampled_from(COSTS))),
     )

@@ -117,10 +117,10 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, list[Row]]:
 
 
 def judged(plan: Plan, rows: Sequence[Row], text: str, **more: Any) -> list[ClaimResult]:
-    tiers = {name: parts_of(pool) for name, pool in plan.pools.items()}
+    parts = {name: parts_of(pool) for name, pool in plan.pools.items()}
     claim = resolved_claim(text, plan.experiment)
     compare_at = plan.experiment.compare_at
-    return claim_results([claim], families(rows, compare_at), tiers=tiers, **more)
+    return claim_results([claim], families(rows, compare_at), parts=parts, **more)
 
 
 def points(value: float) -> str:

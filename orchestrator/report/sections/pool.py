@@ -1,5 +1,6 @@
 """The sections about a pool: those of a probe's page, and the one of a sweep's page."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
