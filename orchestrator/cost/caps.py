@@ -128,7 +128,9 @@ class CellQueue:
                 capacity, probe_seconds = self.forecast.capacity, self.forecast.probe_seconds()
                 gpu_seconds = 0.0
                 if capacity.unit == "GPU":
-                    gpu_seconds = probe_seconds * len(capacity.devices) + device_seconds(jobs)
+                    gpu_seconds = probe_seconds * len(capacity.devices) + device_seconds(
+                        jobs, capacity
+                    )
                 projected = Usage(probe_seconds + makespan(pack(jobs, capacity)), gpu_seconds)
                 self.cap = exceeded_cap(self.experiment, self.meter.usage(), projected)
         return bool(self._current or (self._blocks and not self.cap))

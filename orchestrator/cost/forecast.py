@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.cost.schedule import Capacity, Job, cell_job, makespan, pack
+from orchestrator.cost.schedule import Capacity, Job, makespan, pack
 from orchestrator.cost.throughput import Cost, evaluations_until
 from orchestrator.planning.cells import Cell
 
@@ -171,7 +171,6 @@ class Forecast:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells = {cell.cell_id: cell for cell in cells}
-        self._names = {cell.cell_id: cell.name for cell in cells}
         self.costs, self.capacity, self.clock = costs, capacity, clock
         self.probes, self._updates = probes, updates
         self._event_at = clock()
@@ -346,9 +345,7 @@ class Forecast:
         ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._running)
         correction = self.corrections()
         unended = [cell for cell in ordered if cell.cell_id not in self._ended]
-        seconds = [self.cell_left(cell, correction).seconds for cell in unended]
-        names = [self._names[cell.cell_id] for cell in unended]
-        return [*map(cell_job, unended, seconds, names)]
+        return [Job(each.name, self.cell_left(each, correction).seconds) for each in unended]
 
     def cells_left(self) -> dict[str, TimeLeft]:
         """The time left of each running cell, by cell_id."""

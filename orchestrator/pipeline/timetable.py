@@ -13,7 +13,7 @@ from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
     Capacity,
-    cell_job,
+    Job,
     cluster_capacity,
     device_seconds,
     gantt,
@@ -131,12 +131,12 @@ def timetable(
     queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter, updates)
     admitted = list(iter(queue.next, None))
     names = short_names(plan)
-    jobs = [cell_job(c, queue.forecast.remaining(c), names[c.cell_id]) for c in admitted]
+    jobs = [Job(names[cell.cell_id], queue.forecast.remaining(cell)) for cell in admitted]
     placements, probe_seconds = pack(jobs, capacity), queue.forecast.probe_seconds()
     gpu_hours, count = 0.0, round(capacity.devices[0])
     if capacity.unit == "GPU":  # a probe occupies every GPU
         count = len(capacity.devices)
-        gpu_seconds = device_seconds(jobs) + probe_seconds * site.cluster.get("GPU", 0.0)
+        gpu_seconds = device_seconds(jobs, capacity) + probe_seconds * site.cluster.get("GPU", 0.0)
         gpu_hours = gpu_seconds / 3600
     at_once = f"{counted(capacity.at_once, 'cell')}"
     return Timetable(
