@@ -114,9 +114,7 @@ def _experiments(gpus: float) -> dict[str, Any]:
     """64 prompts and four updates of the embedded model."""
     return {
         "models": {"tiny": {"embedded": "tiny"}},
-        "datasets": {
-            "few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}},
-        },
+        "datasets": {"few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}}},
         "experiments": {
             NAME: {
                 "grid": {"model": ["tiny"], "dataset": ["few"], "policy": ["middle"]},

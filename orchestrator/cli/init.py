@@ -110,10 +110,7 @@ def plan_lines(
         _line("budget", f"{starter.budget:.0%} of the pool: {counted(size, 'prompt')} per policy"),
         *(_line("", note) for note in unused_budgets(plan)),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
-        _line(
-            "machine",
-            f"{counted(site.cpus, 'CPU')}, {gpus}",
-        ),
+        _line("machine", f"{counted(site.cpus, 'CPU')}, {gpus}"),
         *(_line("", warning) for warning in _trial_lines(starter, site, sizing)),
     ]
 

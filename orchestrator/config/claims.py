@@ -300,8 +300,7 @@ def _named(
             if not axis:
                 known = [name for each in order for name in axes[each]]
                 raise ClaimError(
-                    text,
-                    f"unknown policy, dataset or model {word!r}: write {one_of(known, word)}",
+                    text, f"unknown policy, dataset or model {word!r}: write {one_of(known, word)}"
                 )
         elif axis == "seed":
             raise ClaimError(text, f"claims are judged over all seeds: remove seed={word}")

@@ -166,10 +166,7 @@ class Grid(Settings):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[
         str,
-        Annotated[
-            list[Any],
-            Field(min_length=1, max_length=MAX_LISTED, examples=[[0.05, 0.1]]),
-        ],
+        Annotated[list[Any], Field(min_length=1, max_length=MAX_LISTED, examples=[[0.05, 0.1]])],
     ]
 
     model: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["tiny"]])

@@ -163,9 +163,4 @@ def _check_division(config: Config, experiment: Experiment) -> None:
         raise Problem("invalid-division", str(error)) from error
 
 
-VARIANT_CHECKS = (
-    _check_test_sets,
-    _check_quantization,
-    _check_online_policies,
-    _check_allocation,
-)
+VARIANT_CHECKS = (_check_test_sets, _check_quantization, _check_online_policies, _check_allocation)

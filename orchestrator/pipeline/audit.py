@@ -165,11 +165,7 @@ def _check_units(
 
 
 def check_unit(
-    store: Store,
-    unit: Unit,
-    *,
-    unread: str | None = None,
-    on_part: OnPart = lambda key, part: None,
+    store: Store, unit: Unit, *, unread: str | None = None, on_part: OnPart = lambda key, part: None
 ) -> Iterator[Checked]:
     """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`.
 

@@ -94,9 +94,7 @@ class Cell(Spec):
     probe: ProbeSpec
     baseline: ProbeSpec
     extra_evals: list[ExtraEval] = Field(  # "also" in stored cells
-        default=[],
-        validation_alias=AliasChoices("extra_evals", "also"),
-        serialization_alias="also",
+        default=[], validation_alias=AliasChoices("extra_evals", "also"), serialization_alias="also"
     )
     pass_at: tuple[int, ...] = PASS_AT
     policy: str
