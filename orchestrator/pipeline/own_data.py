@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from cluster.session import this_machine
 from orchestrator.config.catalog import validated
-from orchestrator.config.starter import GROUP, Starter
-from orchestrator.config.yaml_lines import parsed
+from orchestrator.config.entries import ModelEntry
+from orchestrator.config.starter import GROUP, PROMPTS_PER_UPDATE, Starter
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
@@ -22,12 +22,12 @@ from orchestrator.cost.throughput import (
     Device,
     gpu_type,
 )
-from orchestrator.embedded import EMBEDDED, IN_WHEELS, NAMES, embedded_path
+from orchestrator.embedded import EMBEDDED, NAMES
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.planning.resolve import source_of
 from orchestrator.plugins.counts import counted
-from orchestrator.sampling.gguf_models import converted_model, wheel_model
-from orchestrator.sampling.model import ModelSource, check_hub_id, context_length
+from orchestrator.sampling.model import context_length
 from orchestrator.storage.errors import UserError, shortened
 from tasks import TaskError, task_names
 from tasks.sources.files import SUFFIXES, Rows, read_file
@@ -63,11 +63,6 @@ class ModelChoice(NamedTuple):
     shape: ModelShape | None
     context: int | None = None
 
-    @classmethod
-    def of(cls, entry: dict[str, Any], source: ModelSource) -> "ModelChoice":
-        """With what the model's files say."""
-        return cls(source.name, entry, shape_of(source), context_length(source))
-
     @property
     def tiny(self) -> bool:
         """Whether it is one of those that ship with Decile."""
@@ -79,45 +74,29 @@ def choose_model(text: str) -> ModelChoice:
 
     Raises UserError if it is none of these, or if a Hub model's commit cannot be determined.
     """
-    if text in EMBEDDED:
-        source = ModelSource(text, str(embedded_path(text)), "")
-        return ModelChoice.of({"embedded": text}, source)
-    folder = Path(text).expanduser()
-    try:
-        is_folder = folder.is_dir()
-    except (OSError, ValueError):  # over-long, or with a null byte
-        is_folder = False
-    if is_folder:
-        if not (folder / "config.json").is_file():
-            raise UserError(f"model {text}: the folder has no config.json: write a model's folder")
-        name = slug(folder.resolve().name, "model")
-        return ModelChoice.of({"path": text}, ModelSource(name, str(folder), ""))
-    if text in IN_WHEELS or text.lower().endswith(".gguf"):
-        wheel = text in IN_WHEELS
-        try:
-            converted = wheel_model(text) if wheel else converted_model(Path(text).expanduser())
-        except (OSError, ValueError) as error:
-            raise UserError(f"model {shortened(text)}: {error}") from error
-        name = text if wheel else slug(Path(text).stem, "model")
-        source = ModelSource(name, str(converted.folder), converted.identity)
-        return ModelChoice.of({"embedded" if wheel else "gguf": text}, source)
-    match = _HUB_ID.fullmatch(text)
-    if match is None:
+    folder = os.path.expanduser(text)
+    if text in NAMES:
+        name, entry = text, {"embedded": text}
+    elif os.path.isdir(folder):
+        name, entry = slug(Path(folder).resolve().name, "model"), {"path": text}
+    elif text.lower().endswith(".gguf"):
+        name, entry = slug(Path(text).stem, "model"), {"gguf": text}
+    elif match := _HUB_ID.fullmatch(text):
+        hub = match[1]
+        name = slug(hub.partition("/")[2].lower(), "model")
+        entry = {"hub": hub, "revision": match[2] or _revision(hub), "dtype": "bfloat16"}
+        if _THINKS.match(hub):
+            entry["chat_template_kwargs"] = {"enable_thinking": False}
+    else:
         raise UserError(
             f"model {shortened(text)} is not a model: write a Hub id such as Qwen/Qwen3-4B, "
             f"OWNER/NAME@COMMIT, a folder, a .gguf file, or {' or '.join(NAMES)}"
         )
-    hub = match[1]
     try:
-        check_hub_id(hub)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    revision = match[2] or _revision(hub)
-    entry: dict[str, Any] = {"hub": hub, "revision": revision, "dtype": "bfloat16"}
-    if _THINKS.match(hub):
-        entry["chat_template_kwargs"] = {"enable_thinking": False}
-    name = slug(hub.partition("/")[2].lower(), "model")
-    return ModelChoice.of(entry, ModelSource(name, hub, "", revision))
+        source = source_of(name, ModelEntry(**entry))
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {shortened(text)}: {error}") from error
+    return ModelChoice(name, entry, shape_of(source), context_length(source))
 
 
 def slug(text: str, default: str) -> str:
@@ -150,7 +129,6 @@ def _revision(hub: str) -> str:
 MIN_TRAIN, MIN_TEST = 16, 4  # prompts, below which subsets and accuracies mean nothing
 MAX_HELD_OUT = 500  # test questions taken from a file
 TEST_SHARES = (0.2, 0.25, 0.3, 0.4, 0.5)  # held out; the first that gives enough questions
-PROMPTS_PER_UPDATE = 8
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.50)  # of the pool
 ON_CPU = 100e6  # parameters of a model that trains without a GPU, even where there is one
 WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour and more
@@ -273,7 +251,6 @@ def _starter(
         model=model.name,
         source=model.entry,
         budget=budget,
-        prompts_per_update=PROMPTS_PER_UPDATE,
         tokens=EMBEDDED_TOKENS if model.tiny else tokens,
         updates=updates,
         learning_rate=learning_rate,
@@ -292,7 +269,7 @@ def _sized(
 
     Unknown shapes get a small batch.
     """
-    completions = GROUP * starter.prompts_per_update
+    completions = GROUP * PROMPTS_PER_UPDATE
     if model.shape is None:
         remark = "completions in memory at once; the model's size is not known"
         remarks = {**starter.remarks, "per_device_train_batch_size": remark}
@@ -312,7 +289,6 @@ def _sized(
     source = dict(starter.source)
     if sizing.load_in_4bit:
         source["load_in_4bit"] = True
-        remarks["load_in_4bit"] = "to fit the GPU; needs pip install 'decile[4bit]'"
     return replace(starter, batch=sizing.batch, source=source, remarks=remarks), sizing
 
 
@@ -344,14 +320,8 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
     """Comments on settings that come from the data."""
     survey = data.survey
     remarks = {
-        "revision": "the Hub commit, so that the weights never change",
-        "chat_template_kwargs": "true: with thinking; raise both token limits",
-        "test_share": "held out as test questions, chosen by content",
         "marker": "a function" if ":" in survey.marker else "number, letter, expression or text",
         "budget": f"share of the pool: {counted(size, 'prompt')} per policy",
-        "max_completion_length": "tokens; raise it if completions are truncated",
-        "resources": "per trial; fractions allowed",
-        "prompt": "the questions say how to answer",
     }
     invalid = len(survey.invalid) + len(data.test_survey.invalid if data.test_survey else ())
     if invalid:
@@ -433,7 +403,7 @@ def planned_probe(
         of_test = held_out.survey(survey.question, survey.answer, survey.marker)
         own = own._replace(test=held_out.path, test_survey=of_test)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content, _ = parsed(starter.render())
+    content = starter.content()
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)
