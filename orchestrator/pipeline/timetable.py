@@ -20,7 +20,7 @@ from orchestrator.cost.schedule import (
     makespan,
     pack,
 )
-from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, gpu_type, memory_fit, memory_lines
+from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, MemoryFit, gpu_type, memory_fit
 from orchestrator.pipeline.estimate import estimate_costs, finished_results
 from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
@@ -84,8 +84,8 @@ class Timetable:
     """Where the speed of each model comes from."""
     packing: Sequence[str] = ()
     """The chart of the schedule, a row for each device."""
-    memory: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """By model: see `memory_fit`."""
+    memory: Mapping[str, MemoryFit] = field(default_factory=dict)
+    """By model."""
     dropped: Mapping[str, Any] = field(default_factory=dict)
     """What a cap leaves out: see `CellQueue.dropped_json`."""
     problem: str = ""
@@ -103,7 +103,7 @@ class Timetable:
             lines.append(f"GPU-hours: {self.gpu_hours:,.1f}{price}")
         if self.packing:
             lines += ["schedule:", *(f"  {row}" for row in self.packing)]
-        lines += memory_lines(self.memory)
+        lines += [fit.line(model) for model, fit in self.memory.items()]
         if dropped := dropped_summary(self.dropped, cells):
             lines.append(f"capped: {dropped}")
         return lines
