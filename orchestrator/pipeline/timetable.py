@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.caps import make_queue
+from orchestrator.cost.caps import Dropped, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
@@ -86,8 +86,8 @@ class Timetable:
     """The chart of the schedule, a row for each device."""
     memory: Mapping[str, MemoryFit] = field(default_factory=dict)
     """By model."""
-    dropped: Mapping[str, Any] = field(default_factory=dict)
-    """What a cap leaves out: see `CellQueue.dropped_json`."""
+    dropped: Dropped = field(default_factory=Dropped)
+    """What a cap leaves out."""
     problem: str = ""
 
     def lines(self, cells: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -64,16 +64,11 @@ def has_values(cell: Cell, values: AxisValues) -> bool:
     return all(repr(axes[axis]) == repr(value) for axis, value in values)
 
 
-def tiers_of(pool: Pool) -> dict[str, str]:
-    """Every test question of a data set, by prompt_id, and its tier."""
-    return {prompt.prompt_id: prompt.tier for prompt in pool.test}
-
-
 def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
     """Why a claim's tier or cost has no evaluation; empty if it has one."""
     if claim.tier not in (None, EVERY_TIER):
         for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
-            tiers = sorted({*tiers_of(pools[test_set]).values()})
+            tiers = sorted({*pools[test_set].tiers("test").values()})
             if claim.tier not in tiers:
                 return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
     if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
