@@ -336,23 +336,15 @@ class Experiment(Settings):
         if not grid.swept:
             return handler(value)
         content = value | {"grid": Grid(**{n: getattr(grid, n) for n in Grid.model_fields})}
-        blocks: dict[tuple[str, str], Any] = {}  # valid ones, so that each is validated once
         variants: list[Variant] = []
         for axes in combinations(grid.swept):
-            changed = with_values(content, axes)
-            keys = {
-                block: (block, repr([v for name, v in axes.items() if path_of(name)[0] == block]))
-                for block in ("probe", "evaluate")
-            }
-            valid = {block: blocks[key] for block, key in keys.items() if key in blocks}
             try:
-                variant = cls.model_validate(changed | valid)
+                variants.append(Variant(axes, cls.model_validate(with_values(content, axes))))
             except ValidationError as error:
                 cls._raise_at_axis(error, grid, axes, first=not variants)
-            blocks |= {key: getattr(variant, block) for block, key in keys.items()}
-            variants.append(Variant(axes, variant))
         experiment = handler(with_values(value, variants[0].axes) | {"grid": grid})
-        return experiment.with_variants(variants)
+        experiment._variants = tuple(variants)
+        return experiment
 
     @classmethod
     def _raise_at_axis(
@@ -496,11 +488,6 @@ class Experiment(Settings):
                 "refresh",
                 "every",
             )
-        return self
-
-    def with_variants(self, variants: Sequence["Variant"]) -> Self:
-        """Set what `variants` returns."""
-        self._variants = tuple(variants)
         return self
 
     @property
