@@ -303,10 +303,11 @@ def write_planned(output: Path, starter: Starter) -> Plan:
             plan = make_plan(load_config(draft, Path()), starter.dataset)
         except UserError as error:
             raise UserError(str(error).replace(str(draft), str(output))) from error
+    paths = starter.source.model_dump(include={"path", "gguf"}, exclude_none=True)
     starter = replace(
         starter,
         options=_relative_to(output, starter.options, "path", "train", "test"),
-        source=_relative_to(output, starter.source, "path", "gguf"),
+        source=starter.source.model_copy(update=_relative_to(output, paths, *paths)),
     )
     text = starter.render()
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)

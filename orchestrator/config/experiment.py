@@ -120,7 +120,10 @@ def _known() -> list[str]:
     return [*PLAIN, *(name for name in dotted if name not in _REFUSED)]
 
 
-def combinations(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+Axes = dict[str, Any]  # values by the names of axes: model, dataset, …, or of settings, dotted
+
+
+def combinations(axes: Mapping[str, Sequence[Any]]) -> Iterator[Axes]:
     """Every combination of the axes' values, the last axis varying fastest."""
     for values in product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
@@ -348,7 +351,7 @@ class Experiment(Settings):
 
     @classmethod
     def _raise_at_axis(
-        cls, error: ValidationError, grid: Grid, axes: dict[str, Any], *, first: bool
+        cls, error: ValidationError, grid: Grid, axes: Axes, *, first: bool
     ) -> NoReturn:
         """Raise the first error of a combination at the axis that has caused it."""
         problem = Problem.first_of(error, cls)

@@ -436,7 +436,7 @@ def _expected_word(section: str, name: str, value: Any) -> str | None:
     return one_of(words, str(value))
 
 
-def why_trl_draws(grpo: dict[str, Any], rollouts: str, stop: Sequence[str]) -> str:
+def why_trl_draws(grpo: Mapping[str, Any], rollouts: str, stop: Sequence[str]) -> str:
     """The setting because of which TRL draws the rollouts; empty where Decile's decoder does.
 
     The decoder ends a rollout at a stop string, which TRL's mask takes for one that was cut.

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from orchestrator.config.entries import ModelEntry
 from orchestrator.plugins.counts import counted
 
 # learnable takes prompts that are never solved last: many of these have a wrong gold answer.
@@ -56,7 +57,7 @@ class Starter:
     options: Mapping[str, Any]
     prompt: Mapping[str, Any]
     model: str
-    source: Mapping[str, Any]  # the model's entry
+    source: ModelEntry
     budget: float
     tokens: int  # limit of a completion
     updates: int
@@ -99,7 +100,7 @@ class Starter:
         }
         return {
             "storage": "./runs",
-            "models": {self.model: dict(self.source)},
+            "models": {self.model: self.source.model_dump(exclude_defaults=True)},
             "datasets": {self.dataset: data},
             "experiments": {self.dataset: experiment},
         }

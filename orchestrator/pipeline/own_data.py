@@ -59,14 +59,14 @@ class ModelChoice(NamedTuple):
     """
 
     name: str
-    entry: dict[str, Any]
+    entry: ModelEntry
     shape: ModelShape | None
     context: int | None = None
 
     @property
     def tiny(self) -> bool:
         """Whether it is one of those that ship with Decile."""
-        return self.entry.get("embedded") in EMBEDDED
+        return self.entry.embedded in EMBEDDED
 
 
 def choose_model(text: str) -> ModelChoice:
@@ -76,24 +76,25 @@ def choose_model(text: str) -> ModelChoice:
     """
     folder = os.path.expanduser(text)
     if text in NAMES:
-        name, entry = text, {"embedded": text}
+        name, settings = text, {"embedded": text}
     elif os.path.isdir(folder):
-        name, entry = slug(Path(folder).resolve().name, "model"), {"path": text}
+        name, settings = slug(Path(folder).resolve().name, "model"), {"path": text}
     elif text.lower().endswith(".gguf"):
-        name, entry = slug(Path(text).stem, "model"), {"gguf": text}
+        name, settings = slug(Path(text).stem, "model"), {"gguf": text}
     elif match := _HUB_ID.fullmatch(text):
         hub = match[1]
         name = slug(hub.partition("/")[2].lower(), "model")
-        entry = {"hub": hub, "revision": match[2] or _revision(hub), "dtype": "bfloat16"}
-        if _THINKS.match(hub):
-            entry["chat_template_kwargs"] = {"enable_thinking": False}
+        settings = {"hub": hub, "revision": match[2] or _revision(hub), "dtype": "bfloat16"}
     else:
         raise UserError(
             f"model {shortened(text)} is not a model: write a Hub id such as Qwen/Qwen3-4B, "
             f"OWNER/NAME@COMMIT, a folder, a .gguf file, or {' or '.join(NAMES)}"
         )
     try:
-        source = source_of(name, ModelEntry(**entry))
+        entry = ModelEntry.model_validate(settings)
+        if _THINKS.match(entry.hub or ""):
+            entry = entry.model_copy(update={"chat_template_kwargs": {"enable_thinking": False}})
+        source = source_of(name, entry)
     except (OSError, ValueError) as error:
         raise UserError(f"model {shortened(text)}: {error}") from error
     return ModelChoice(name, entry, shape_of(source), context_length(source))
@@ -210,7 +211,7 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
     data, prompts = _split(data)
     parameters = model.shape.parameters if model.shape else inf
     if parameters < ON_CPU:
-        updates, rate = EMBEDDED_TRAINING.get(model.entry.get("embedded", ""), (100, 1e-5))
+        updates, rate = EMBEDDED_TRAINING.get(model.entry.embedded or "", (100, 1e-5))
         starter = _starter(data, prompts, model, updates, rate)
         return replace(starter, cpus=1, gpus=0, rank=16, batch=GROUP * PROMPTS_PER_UPDATE), None
     if not site.gpus and parameters < WITHOUT_GPU:
@@ -218,8 +219,9 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
         if not data.survey.solution_length:
             starter = replace(starter, tokens=min(starter.tokens, CORE_TOKENS))
         # CPUs are slow in half precision; a GGUF file's weights are in float32.
-        dtype = {"dtype": "float32"} if {"hub", "path"} & model.entry.keys() else {}
-        starter = replace(starter, gpus=0, rank=16, source={**model.entry, **dtype})
+        dtype = "float32" if model.entry.hub or model.entry.path else "auto"
+        source = model.entry.model_copy(update={"dtype": dtype})
+        starter = replace(starter, gpus=0, rank=16, source=source)
         # As many trials at once as the memory holds.
         for at_once in range(site.cpus, 0, -1):
             on_cpus = replace(starter, cpus=-(-site.cpus // at_once))
@@ -286,9 +288,7 @@ def _sized(
     )
     need = f"{sizing.peak / GIB:.0f} GiB estimated, {place}"
     remarks = {**starter.remarks, "per_device_train_batch_size": need}
-    source = dict(starter.source)
-    if sizing.load_in_4bit:
-        source["load_in_4bit"] = True
+    source = starter.source.model_copy(update={"load_in_4bit": sizing.load_in_4bit})
     return replace(starter, batch=sizing.batch, source=source, remarks=remarks), sizing
 
 
