@@ -141,7 +141,15 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
             f"storage {store.uri} holds no results (no {', '.join(KINDS)}): "
             "write the `storage` of the experiments file"
         )
-    result = audit(store, _Progress())
+    printed = time.monotonic()
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed > PROGRESS_SECONDS:
+            printed = time.monotonic()
+            echo(f"checked {done:,} of {counted(total, 'probe')}, subsets and cells", sys.stderr)
+
+    result = audit(store, on_progress)
     if repair:
         unsound = set_aside(store, result.unsound)
     else:
@@ -177,18 +185,6 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
 def _paths(paths: list[str]) -> str:
     more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
     return ", ".join(paths[:SHOWN]) + more
-
-
-class _Progress:
-    """Prints how far the check is, every few seconds."""
-
-    def __init__(self) -> None:
-        self.printed = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self.printed > PROGRESS_SECONDS:
-            self.printed = time.monotonic()
-            echo(f"checked {done:,} of {counted(total, 'probe')}, subsets and cells", sys.stderr)
 
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")

@@ -433,8 +433,7 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _one_model_per_served_name(self) -> Self:
-        blocks: dict[str, Probe | Evaluate] = {"probe": self.probe, "evaluate": self.evaluate}
-        for name, block in blocks.items():
+        for name, block in self.sampled.items():
             served = block.engine_args.get("model") if block.engine == "server" else None
             if served and len(self.grid.model) > 1:
                 raise Problem(
@@ -497,6 +496,11 @@ class Experiment(Settings):
     def variants(self) -> "tuple[Variant, ...]":
         """Every combination of the settings that are axes."""
         return self._variants or (Variant({}, self),)
+
+    @property
+    def sampled(self) -> "dict[str, Probe | Evaluate]":
+        """The blocks that say how completions are drawn, by name."""
+        return {"probe": self.probe, "evaluate": self.evaluate}
 
     @property
     def ood_sets(self) -> list[str]:

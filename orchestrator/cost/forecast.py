@@ -39,15 +39,9 @@ class TimeLeft(NamedTuple):
         late = max(0.0, now - max(self.at, self.due))
         return max(0.0, self.seconds - (now - self.at - late)) + LATE * late
 
-
-def left_between_reports(seconds: float, step: float, since: float, now: float) -> TimeLeft:
-    """What is left of work that had `seconds` left at its last report, `since` seconds ago.
-
-    `step`: the seconds from that report to the next one.
-    """
-    late = max(0.0, since - step)
-    left = max(0.0, seconds - (since - late)) + LATE * late
-    return TimeLeft(left, now, now + max(0.0, step - since))
+    def at_time(self, now: float) -> "TimeLeft":
+        """What is left at a later time, if there has been no report since."""
+        return TimeLeft(self.seconds_at(now), now, max(self.due, now))
 
 
 @dataclass
@@ -238,7 +232,8 @@ class Forecast:
             return TimeLeft(seconds, now, now)
         start = 0.0 if self._sampled else sampler.start
         step = start + correction * min(sampler.part, started)
-        return left_between_reports(start + seconds, step, now - self._reported_at, now)
+        last = self._reported_at
+        return TimeLeft(start + seconds, last, last + step).at_time(now)
 
     @property
     def probe_correction(self) -> float:
@@ -338,7 +333,8 @@ class Forecast:
             own = weight * last.measured / last.expected + (1 - weight) * correction.training
             correction = correction._replace(training=own)
         step = start + self._step(cell, last).times(correction)
-        return left_between_reports(start + left.times(correction), step, now - last.time, now)
+        seconds = start + left.times(correction)
+        return TimeLeft(seconds, last.time, last.time + step).at_time(now)
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
         """The remaining work of cells, running ones first."""
@@ -363,5 +359,5 @@ class Forecast:
         if any(list(self._unsampled.values())):
             running.append(self._probes_left(self.probes))
         if not running and seconds:
-            return left_between_reports(seconds, 0.0, now - self._event_at, now)
+            return TimeLeft(seconds, self._event_at, self._event_at).at_time(now)
         return TimeLeft(seconds, now, max((left.due for left in running), default=inf))
