@@ -193,7 +193,7 @@ def test_the_device_of_a_worker_is_its_share() -> None:
 def test_a_model_is_measured_estimated_or_unknown() -> None:
     pairs = [(Cost(1, 2, 3), Cost(2, 6, 12))]
     measured = model_speed(None, pairs, Resources(), "h100")
-    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4, 1)
+    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4)
     assert measured.source == "measured on 1 finished cell in this storage"
     assert model_speed(SMALL, pairs * 2, Resources(), "h100")[::2] == (
         SMALL,
@@ -293,11 +293,11 @@ def test_measured_cells_calibrate_nominal_costs() -> None:
     nominal = Cost(10, 100, 20)
     measured = [Cost(5, 150, 0), Cost(5, 170, 0), Cost(0, 900, 0)]
     calibration = calibrate([(nominal, each) for each in measured])
-    assert calibration == Calibration(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
+    assert calibration == Calibration(0.5, 1.7, 1.7), "medians; evaluation was not measured"
     assert calibration(nominal) == Cost(5, 170, 34)
     assert calibrate([]) == Calibration()
     without_start = [(Cost(0, 100, 0), Cost(3, 150, 0))]
-    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5, 1), "nothing to divide by"
+    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5), "nothing to divide by"
 
 
 def test_the_gpu_type_is_read_from_rays_resources_or_the_drivers_name() -> None:

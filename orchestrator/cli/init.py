@@ -27,7 +27,6 @@ from orchestrator.pipeline.own_data import (
     ModelChoice,
     QuestionRows,
     choose_model,
-    dataset_name,
     make_starter,
     read_questions,
     test_in,
@@ -230,16 +229,9 @@ def init(arguments: argparse.Namespace) -> int:
         )
     survey = _survey(arguments, train, answers)
     echo("\n".join(survey_lines(train.path, survey)))
-    data = Data(dataset_name(train.path), train.path, survey)
-    if test and os.path.realpath(test.path) == os.path.realpath(train.path):
-        raise UserError(
-            f"--train and --test are the same file, {train.path}: leave out --test, so that a part "
-            "of the questions is held out, or write another file"
-        )
-    if test:
-        held_out = test.survey(survey.question, survey.answer, survey.marker)
-        echo("\n".join(survey_lines(test.path, held_out)))
-        data = data._replace(test=test.path, test_survey=held_out)
+    data = Data.of(train, survey, test)
+    if data.test and data.test_survey:
+        echo("\n".join(survey_lines(data.test, data.test_survey)))
     if model is None:
         default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
         question = "model: a Hub id, a folder, a .gguf file or an embedded name"

@@ -281,12 +281,10 @@ class Calibration(NamedTuple):
     start: float = 1.0
     training: float = 1.0
     evaluation: float = 1.0
-    cells: int = 0
 
     def __call__(self, cost: Cost) -> Cost:
         """A nominal cost, corrected for this cluster."""
-        factors = (self.start, self.training, self.evaluation)
-        return Cost(*(factor * part for factor, part in zip(factors, cost, strict=True)))
+        return Cost(*(factor * part for factor, part in zip(self, cost, strict=True)))
 
 
 def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
@@ -299,7 +297,7 @@ def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
     training = _ratio([(c.training, m.training) for c, m in pairs]) or 1.0
     start = _ratio([(c.start, m.start) for c, m in pairs]) or 1.0
     evaluation = _ratio([(c.evaluation, m.evaluation) for c, m in pairs]) or training
-    return Calibration(start, training, evaluation, len(pairs))
+    return Calibration(start, training, evaluation)
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float | None:

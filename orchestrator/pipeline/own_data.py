@@ -157,6 +157,20 @@ class Data(NamedTuple):
     test_survey: FileSurvey | None = None
     test_share: float = 0.0
 
+    @classmethod
+    def of(cls, train: "QuestionRows", survey: FileSurvey, test: "QuestionRows | None") -> "Data":
+        """Files that were read, the test file under the columns and marker of the survey."""
+        data = cls(dataset_name(train.path), train.path, survey)
+        if test is None:
+            return data
+        if os.path.realpath(test.path) == os.path.realpath(train.path):
+            raise UserError(
+                f"--train and --test are the same file, {train.path}: leave out --test, so that a "
+                "part of the questions is held out, or write another file"
+            )
+        held_out = test.survey(survey.question, survey.answer, survey.marker)
+        return data._replace(test=test.path, test_survey=held_out)
+
     def options(self) -> dict[str, Any]:
         """Options of `task: file`."""
         survey = self.survey
@@ -395,13 +409,10 @@ def planned_probe(
     # Absolute, because the plan is of no file whose folder a path could be relative to.
     train = read_questions(str(Path(data).absolute()), "train")
     survey = train.survey(texts["question"], texts["answer"], texts["marker"])
-    own = Data(dataset_name(train.path), train.path, survey)
     held_out = read_questions(str(Path(test).absolute()), "test") if test else None
     if held_out is None and Path(data).is_dir():
         held_out = test_in(Path(data).absolute())
-    if held_out:
-        of_test = held_out.survey(survey.question, survey.answer, survey.marker)
-        own = own._replace(test=held_out.path, test_survey=of_test)
+    own = Data.of(train, survey, held_out)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
     content = starter.content()
     content["experiments"][starter.dataset]["probe"] |= settings

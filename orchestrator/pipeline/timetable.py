@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
@@ -11,7 +10,6 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import Dropped, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
-    CHART_COLUMNS,
     Capacity,
     Job,
     cluster_capacity,
@@ -113,8 +111,8 @@ def timetable(
     run: Run,
     cells: Sequence[Cell],
     site: Site,
-    chart_columns: int = CHART_COLUMNS,
-    updates: Mapping[str, int] = MappingProxyType({}),
+    chart_columns: int,
+    updates: Mapping[str, int],
 ) -> Timetable:
     """When the cells would run. `updates`: those that cells have done, by cell_id."""
     plan, results = run.plan, finished_results(run.plan, run.store)
