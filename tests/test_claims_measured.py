@@ -19,7 +19,7 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.planning.cells import Cell, ProbeSpec
-from orchestrator.planning.plan import Plan, tiers_of
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
@@ -77,7 +77,9 @@ def evaluation(cell: Cell, pool: Pool, update: int) -> pa.Table:
     ]
     own = pool.dataset.name == cell.probe.dataset.name
     samples = pa.Table.from_pylist(rows, schema=SAMPLES)
-    return as_evaluation(samples, update, tiers_of(pool), dataset="" if own else pool.dataset.name)
+    return as_evaluation(
+        samples, update, pool.tiers("test"), dataset="" if own else pool.dataset.name
+    )
 
 
 def finish_cell(store: Store, plan: Plan, cell: Cell) -> None:
@@ -115,7 +117,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, list[Row]]:
 
 
 def judged(plan: Plan, rows: Sequence[Row], text: str, **more: Any) -> list[ClaimResult]:
-    tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}
+    tiers = {name: pool.tiers("test") for name, pool in plan.pools.items()}
     claim = resolved_claim(text, plan.experiment)
     compare_at = plan.experiment.compare_at
     return claim_results([claim], families(rows, compare_at), tiers=tiers, **more)
@@ -247,7 +249,7 @@ def test_pass_at_k_is_estimated_from_all_samples(sweep: tuple[Plan, list[Row]]) 
 
 def test_tiers_are_judged_each_by_itself(sweep: tuple[Plan, list[Row]]) -> None:
     plan, _ = sweep
-    tiers = [*tiers_of(plan.pools["small"]).values()]
+    tiers = [*plan.pools["small"].tiers("test").values()]
     results = judged(*sweep, "hard > base on small in every tier for probe.samples=2")
     assert [r.cells for r in results] == [
         f"stub on small, probe.samples 2, tier {tier}" for tier in ("3", "5", "7")

@@ -18,7 +18,6 @@ from orchestrator.cost.forecast import (
     TimeLeft,
     duration,
     evaluations_until,
-    left_between_reports,
 )
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
@@ -336,10 +335,10 @@ def test_a_speed_recovers_from_reports_that_took_no_time() -> None:
 
 
 def test_the_time_left_counts_down_until_a_report_is_due_and_then_rises() -> None:
-    left = left_between_reports(100.0, 10.0, 4.0, now=50.0)
+    left = TimeLeft(100.0, 46.0, due=56.0).at_time(50.0)
     assert left == (96.0, 50.0, 56.0)
     assert [left.seconds_at(50.0 + s) for s in (0, 6, 10)] == [96, 90, 90 + 4 * LATE]
-    late = left_between_reports(100.0, 10.0, 14.0, now=60.0)
+    late = TimeLeft(100.0, 46.0, due=56.0).at_time(60.0)
     assert late == (90 + 4 * LATE, 60.0, 60.0)
     assert late.seconds_at(64.0) == 90 + 8 * LATE
     assert TimeLeft(3.0, 0.0).seconds_at(9.0) == 0, "never below zero"

@@ -821,7 +821,7 @@ def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
     reference = Path("hub") / "models--owner--cached" / "refs" / "main"
     reference.parent.mkdir(parents=True)
     reference.write_text(commit)
-    assert choose_model("owner/cached").entry["revision"] == commit
+    assert choose_model("owner/cached").entry.revision == commit
     reference.write_text("main")
     with pytest.raises(UserError, match="owner/cached"):
         choose_model("owner/cached")

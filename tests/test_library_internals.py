@@ -141,7 +141,6 @@ def parameters(function: Callable[..., Any]) -> list[str]:
         (DynamicLayer, "lazy_initialization", ["self", "key_states", "value_states"]),
         (DynamicLayer, "get_seq_length", ["self"]),
         (DynamicLayer, "reorder_cache", ["self", "beam_idx"]),
-        (GlobalState, "get_max_resources_from_cluster_config", ["self"]),
         (RayActorManager, "_actor_task_failed", ["self", "tracked_actor_task", "exception"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

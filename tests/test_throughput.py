@@ -34,7 +34,6 @@ from orchestrator.cost.throughput import (
     ModelSize,
     TokenLengths,
     Workload,
-    assumed_lengths,
     calibrate,
     cell_workload,
     cpu,
@@ -105,7 +104,6 @@ def test_the_expected_longest_agrees_with_simulation() -> None:
         {"prompt": 500},
         {"live": 1.0},
         {"trl_draws": True},
-        {"padded": True},
     ],
 )
 def test_more_work_takes_longer(more: dict[str, Any]) -> None:
@@ -134,7 +132,7 @@ def test_an_update_costs_what_is_computed() -> None:
     device = H100._replace(**free)
 
     def update(work: Workload) -> float:
-        alone = work._replace(live=0.0, padded=False)
+        alone = work._replace(live=0.0)
         return (
             nominal_cost(work, size, device).training - nominal_cost(alone, size, device).training
         )
@@ -142,8 +140,8 @@ def test_an_update_costs_what_is_computed() -> None:
     assert update(work) == pytest.approx(0.5 * 6400 * 4 * (100 / 8 + 80))
     few = COUNTS._replace(read=2)
     assert update(work._replace(counts=few)) == pytest.approx(0.5 * 6400 * 4 * (100 / 2 + 80))
-    padded = work._replace(padded=True, recompute=True)
-    assert update(padded) == pytest.approx(6400 * 6 * (100 + 200))
+    recomputed = work._replace(recompute=True)
+    assert update(recomputed) == pytest.approx(0.5 * 6400 * 6 * (100 / 8 + 80))
 
 
 # A megabyte of weights in a second, and a billion operations; 0.5 s to launch a layer.
@@ -181,8 +179,6 @@ def test_seconds_of_a_cell_by_hand() -> None:
     step = 2 * 0.5 + (2e6 + 8 * (20 + 12 / 2) * 10) / 1e6
     prefill = 2 * 8 * 20 * 1e6 / 1e9
     assert by_trl == pytest.approx(5 * (12 * step + prefill) + update)
-    padded = nominal_cost(work._replace(padded=True, recompute=False), SMALL, SLOW).training
-    assert padded == pytest.approx(5 * drawn + (40 * 4 + 2 * 16) * (20 + 12) * 1e6 / 1e9)
 
 
 def test_the_device_of_a_worker_is_its_share() -> None:
@@ -197,7 +193,7 @@ def test_the_device_of_a_worker_is_its_share() -> None:
 def test_a_model_is_measured_estimated_or_unknown() -> None:
     pairs = [(Cost(1, 2, 3), Cost(2, 6, 12))]
     measured = model_speed(None, pairs, Resources(), "h100")
-    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4, 1)
+    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4)
     assert measured.source == "measured on 1 finished cell in this storage"
     assert model_speed(SMALL, pairs * 2, Resources(), "h100")[::2] == (
         SMALL,
@@ -219,9 +215,9 @@ def test_lengths_are_those_of_the_stored_samples(tmp_path: Path) -> None:
     stored = np.array([[7, -1], [0, 9]], np.int32)
     lengths = token_lengths(stored, train, spec)
     assert lengths.prompt == pytest.approx(characters / 4 + 40)
-    assert (lengths.completions.tolist(), lengths.measured) == ([7, 0, 9], True)
+    assert lengths.completions.tolist() == [7, 0, 9]
     assumed = token_lengths(stored[:0], train, spec)
-    assert not assumed.measured and assumed.prompt == lengths.prompt
+    assert assumed.prompt == lengths.prompt
     assert (assumed.completions.min(), assumed.completions.max()) == (1, 32), "the probe's limit"
     assert token_lengths(stored, train[:0], spec).prompt == 40
 
@@ -297,18 +293,11 @@ def test_measured_cells_calibrate_nominal_costs() -> None:
     nominal = Cost(10, 100, 20)
     measured = [Cost(5, 150, 0), Cost(5, 170, 0), Cost(0, 900, 0)]
     calibration = calibrate([(nominal, each) for each in measured])
-    assert calibration == Calibration(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
+    assert calibration == Calibration(0.5, 1.7, 1.7), "medians; evaluation was not measured"
     assert calibration(nominal) == Cost(5, 170, 34)
     assert calibrate([]) == Calibration()
     without_start = [(Cost(0, 100, 0), Cost(3, 150, 0))]
-    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5, 1), "nothing to divide by"
-
-
-def test_before_sampling_lengths_are_assumed_and_marked_so() -> None:
-    lengths = assumed_lengths(30, 200)
-    assert not lengths.measured
-    assert 90 < lengths.mean < 110
-    assert lengths.longest(64) > 190
+    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5), "nothing to divide by"
 
 
 def test_the_gpu_type_is_read_from_rays_resources_or_the_drivers_name() -> None:
@@ -400,7 +389,7 @@ def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, wor
     by_trl = workload(stored, versions={"rollouts": "trl"})
     assert by_trl == expected._replace(trl_draws=True)
     before = workload(stored, versions={})
-    assert before == expected._replace(trl_draws=True, padded=True)
+    assert before == expected._replace(trl_draws=True)
 
 
 def test_the_evaluations_of_a_cell_are_shared_by_its_workers(tmp_path: Path) -> None:
@@ -419,7 +408,7 @@ def test_the_evaluations_of_a_cell_are_shared_by_its_workers(tmp_path: Path) -> 
         assert work.answers == Draws((12 * 9 + 6 * 4 / 2) / workers, 60, 32, 30, 8)
         assert (work.evaluations, work.counts.generations, work.counts.rows) == (2, 6, 8)
         assert (work.prompt, work.tokens, work.live) == (10, 22.5, 0.5)
-        assert 24 < work.steps < 25 and not (work.trl_draws or work.padded or work.recompute)
+        assert 24 < work.steps < 25 and not (work.trl_draws or work.recompute)
     grpo = cell.grpo | {"gradient_checkpointing": True}
     assert cell_workload(plan, cell.model_copy(update={"grpo": grpo}), expected).recompute
 

@@ -21,7 +21,7 @@ from orchestrator.config.claims import (
 )
 from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.experiment import Axis, Experiment, axes_text, path_of, value_text
+from orchestrator.config.experiment import Axes, Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem, below
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, cells_of, needed_samples
@@ -64,16 +64,11 @@ def has_values(cell: Cell, values: AxisValues) -> bool:
     return all(repr(axes[axis]) == repr(value) for axis, value in values)
 
 
-def tiers_of(pool: Pool) -> dict[str, str]:
-    """Every test question of a data set, by prompt_id, and its tier."""
-    return {prompt.prompt_id: prompt.tier for prompt in pool.test}
-
-
 def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
     """Why a claim's tier or cost has no evaluation; empty if it has one."""
     if claim.tier not in (None, EVERY_TIER):
         for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
-            tiers = sorted({*tiers_of(pools[test_set]).values()})
+            tiers = sorted({*pools[test_set].tiers("test").values()})
             if claim.tier not in tiers:
                 return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
     if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
@@ -226,7 +221,7 @@ class Plan:
     pools: Mapping[str, Pool]
     cells: list[Cell]
     # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
-    shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    shared: Mapping[str, list[Axes]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
     trains: bool = True  # False: only the training pools are probed, no test set
@@ -314,14 +309,14 @@ def _noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str,
 
 def _distinct(
     experiment: Experiment, cells: list[Cell]
-) -> tuple[list[Cell], dict[str, list[dict[str, Any]]]]:
+) -> tuple[list[Cell], dict[str, list[Axes]]]:
     """Every cell once, and by its id the other combinations of axes of which it is the cell, too.
 
     Raises Problem where two names give the same cell, and where two values of an axis give the same
     cells.
     """
     by_id: dict[str, Cell] = {}
-    shared: dict[str, list[dict[str, Any]]] = {}
+    shared: dict[str, list[Axes]] = {}
     ids: dict[tuple[str, str], set[str]] = {}  # by axis and value
     for cell in cells:
         same = by_id.setdefault(cell.cell_id, cell)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from orchestrator.planning.plan import Plan, tiers_of, training_probes
+from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Control, Family, control_arms, families, read_spreads
 from orchestrator.report.probe_analysis import (
@@ -73,7 +73,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     tiers = {}
     if any(claim.tier for claim in plan.claims):
-        tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}
+        tiers = {name: pool.tiers("test") for name, pool in plan.pools.items()}
     declared = manifest.get("claims", {})
     probes = training_probes(plan)
     pools = [] if rows else [pool for spec in probes if (pool := analyse_pool(plan, store, spec))]
