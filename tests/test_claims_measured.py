@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.stats
-from factories import cell_record, finished_cell, small_plan
+from factories import cell_record, finished_cell, finished_sweep, small_plan
 
 from orchestrator.config.claims import resolved_claim
 from orchestrator.embedded import embedded_path
@@ -25,11 +25,14 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
 from orchestrator.report.published import published_text
+from orchestrator.report.render import page_html, verdict_text
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.sections import tables
+from orchestrator.report.sections.page import sweep_page
 from orchestrator.stats.inference import LEVEL, SeedSpread, seed_spreads
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
+from orchestrator.tracking.views import sweep_view
 from orchestrator.training.record import CellRecord, finish
 
 SAMPLES_EACH = 8
@@ -484,3 +487,15 @@ def test_a_claim_that_is_removed_and_comes_back_keeps_the_time_of_its_declaratio
     both = small_plan(tmp_path, claims=["hard > random", "random > hard"])
     claims = write_manifest(both, store)["claims"]
     assert claims["hard > random"]["at"] == "2026-01-01 00:00:00Z" != claims["random > hard"]["at"]
+
+
+def test_every_view_shows_the_claims(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, claims=["hard > random", "r2 > 0.5"])
+    analysis = analyse(plan, store)
+    text, page = verdict_text(analysis), page_html(sweep_page(analysis))
+    table = sweep_view(analysis).files["tables/claims.csv"].decode()
+    assert [result.text for result in analysis.claims] == ["hard > random", "r2 > 0.5"]
+    for result in analysis.claims:
+        assert f"{result.text}: {result.verdict}" in text and result.reason in text
+        assert result.value in table and result.cells.partition(" on ")[2] in page
+    assert page.count('<tr class="inconclusive">') == table.count(",inconclusive,")

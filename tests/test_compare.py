@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from exchange_files import written
 from factories import finished_sweep
-from sweeps import evaluations, plan_of, store_of
+from sweeps import evaluations
 
 import decile
-from benchmarks.compare_null import significant_share
 from orchestrator.cli.main import main
 from orchestrator.evaluation.metrics import by_update
 from orchestrator.evaluation.metrics import main as own_part
@@ -133,19 +132,6 @@ def test_the_spread_between_seeds_of_a_storage_is_used_as_in_the_report(tmp_path
     assert analysis.comparisons[0].borrowed is not None
     assert KNOWN_SPREAD in item_verdict(analysis).caveats
     assert len(plan.cells) == 6
-
-
-def test_a_finished_sweep_agrees_with_its_report(finished: Path, tmp_path: Path) -> None:
-    check_agreement(plan_of(finished), store_of(finished), tmp_path)
-
-
-# --- no difference ---
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_arms_without_a_difference_are_rarely_significant(seeds: int) -> None:
-    share, frequent = significant_share(400, seeds, 60, 1, False)
-    assert 0.01 <= share <= 0.08 and (frequent == "McNemar") == (seeds == 1)
 
 
 # --- sources ---
