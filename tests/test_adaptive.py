@@ -73,7 +73,7 @@ def pool(seed: int, prompts: int, k: int, alpha: float = 0.24, beta: float = 0.2
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
-    prompts=st.integers(2, 30),
+    prompts=st.integers(1, 30),
     k=st.integers(1, 6),
     share=st.floats(0.05, 1.0),
     batch=st.integers(1, 40),

@@ -104,8 +104,8 @@ def test_knapsack_maximises_the_sum_of_the_paper(seed: int, most: int) -> None:
 
 def test_knapsack_without_a_prompt_between() -> None:
     rule = get_allocation("knapsack")
-    for rates in ([0.0] * 4, [1.0] * 4, [float("nan")] * 4):
-        assert np.asarray(rule(groups_with(rates))).tolist() == [G] * 4
+    for rates in ([0.0] * 4, [1.0] * 4, [float("nan")] * 4, [0.5]):
+        assert np.asarray(rule(groups_with(rates))).tolist() == [G] * len(rates)
     assert np.asarray(rule(groups_with([0, 0, 1, 1]))).tolist() == [14, 14, 2, 2]
     assert np.asarray(rule(groups_with([1, float("nan"), 1, 0]))).tolist() == [2, 8, 2, 20]
     tight = get_allocation("knapsack", most=2)(groups_with([0.5, 0.3, 0, 1]))
@@ -209,12 +209,12 @@ def loaded(folder: Path, allocation: Any, policy: str = "random", **changes: Any
     grid = {"model": ["tiny"], "dataset": ["few"], "policy": [policy]}
     if isinstance(allocation, list):
         grid["allocation"] = allocation
-    file = sweeps.experiments(folder, grid=grid)
+    elif allocation is not None:
+        changes["allocation"] = allocation
+    file = sweeps.experiments(folder, storage=str(folder / "runs"), grid=grid)
     content = yaml.safe_load(file.read_text())
     experiment = content["experiments"][sweeps.NAME]
     experiment["grpo"] |= changes.pop("grpo", {})
-    if allocation is not None and not isinstance(allocation, list):
-        experiment["allocation"] = allocation
     file.write_text(yaml.safe_dump(content | {"experiments": {sweeps.NAME: experiment | changes}}))
     return make_plan(load_config(file), sweeps.NAME)
 
@@ -278,13 +278,6 @@ def test_settings_that_an_allocation_cannot_have(
     written = Path(place).read_text().splitlines()[int(line) - 1]
     names = [*allocation] if isinstance(allocation, dict) else [str(allocation)]
     assert any(name in written for name in ("allocation", *names))
-
-
-def test_a_prompt_is_not_repeated_within_an_update(tmp_path: Path) -> None:
-    """As its groups would draw the same rollouts."""
-    with pytest.raises(UserError, match="selects 1 prompt, fewer than the . of one update"):
-        loaded(tmp_path, "sqrt", budget=1)
-    assert loaded(tmp_path, "uniform", budget=1).cells
 
 
 def fails(groups: Groups) -> Any:

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from factories import finished_sweep
 from processes import loaded_libraries
 from remedies import problems, refused
-from sweeps import NAME, experiments, probed, store_of
+from sweeps import NAME, experiments, probed
 from test_architecture import HEAVY
 
 import decile as api
@@ -234,8 +235,9 @@ def test_a_file_of_questions_has_the_probe_of_the_file_that_init_writes(
         api.probe(Path("pool.jsonl"), "tinny")
 
 
-def test_results_are_those_of_the_report(finished: Path, tmp_path: Path) -> None:
-    results = api.load(finished, NAME, storage=store_of(finished).uri).results()
+def test_results_are_those_of_the_report(tmp_path: Path) -> None:
+    finished_sweep(tmp_path)
+    results = api.load(tmp_path / "experiments.yaml", "small").results()
     assert results.table.num_rows == 2 and {"policy", "gain", "rollouts"} <= {
         *results.table.column_names
     }

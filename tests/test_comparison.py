@@ -323,8 +323,12 @@ def test_learnable_of_several_seeds_is_compared_by_seeds() -> None:
 
 def test_learnable_without_groups_stays_inconclusive() -> None:
     percentages = {"hard": {0: 78.0}, "easy": {0: 15.8}}
-    (result,) = compare_learnable(percentages, {"hard": {0: {}}, "easy": {0: {}}})
-    assert result.effect == pytest.approx(62.2) and result.verdict == "inconclusive"
+    for of_updates in ({}, {1: 0.5}):
+        (result,) = compare_learnable(
+            percentages, {"hard": {0: of_updates}, "easy": {0: of_updates}}
+        )
+        assert result.verdict == "inconclusive" and result.p == 1
+        assert result.effect == pytest.approx(62.2) and result.high == np.inf
 
 
 def test_no_run_and_a_question_twice_are_refused() -> None:
