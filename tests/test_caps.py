@@ -121,6 +121,7 @@ def test_measured_usage_counts_instead_of_the_estimate(tmp_path: Path) -> None:
         ({"max_hours": 2}, (3600, 0), (3601, 0), "max_hours 2 (1 used, 2 hours with the next blo"),
         ({"max_hours": 2}, (7200, 0), (0, 0), "max_hours 2 (2 used, 2 hours with"),
         ({"max_hours": 0.5}, (0.4, 0), (5400, 0), "max_hours 0.5 (0 used, 1.5 hours with"),
+        ({"max_hours": 0.5}, (1, 0), (5399, 0), "max_hours 0.5 (0.000278 used, 1.5 hours with"),
         ({"max_gpu_hours": 1.5}, (0, 3600), (0, 3600), "max_gpu_hours 1.5 (1 used, 2 GPU-hours w"),
         ({"max_hours": 1, "max_gpu_hours": 1}, (9999, 9999), (0, 0), "max_gpu_hours 1 (2.78 used"),
     ],

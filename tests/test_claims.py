@@ -357,6 +357,16 @@ def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
     level = parse_claim("r2 > 0.5")
     reason = judge_claim(level, Measured(0.404, 0.1, 0.6, (3, 3), 24, "policy")).reason
     assert reason.startswith("R² is 0.40 [0.10, 0.60]; claimed: above 0.5; over 24 policies")
+    for text, claimed in (
+        ("a >= b within 3", "at least −3"),
+        ("a = b within 2", "within 2"),
+        ("a != b by 2", "more than 2 from 0"),
+        ("r2 < 0.5", "below 0.5"),
+        ("r2 <= 0.5 within 0.1", "at most 0.6"),
+        ("r2 = 0.66 within 0.05", "within 0.05 of 0.66"),
+    ):
+        reason = judge_claim(parse_claim(text), Measured(0.4, 0.1, 0.6, (3, 3), 24)).reason
+        assert reason.partition("; claimed: ")[2] == claimed
 
 
 @pytest.mark.parametrize(
