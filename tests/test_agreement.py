@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty import agreement as module
-from orchestrator.difficulty.agreement import LEAST, SHARE, SuspectGold, agreement
+from orchestrator.difficulty.agreement import (
+    DEVIATIONS,
+    INEXACT,
+    LEAST,
+    PRECISION,
+    SHARE,
+    Agreement,
+    SuspectGold,
+    agreement,
+)
 from orchestrator.difficulty.table import difficulty
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
 from orchestrator.storage.schema import SAMPLES
@@ -116,6 +125,14 @@ def completions(
         ]
         for i, (row, rights) in enumerate(zip(given, right, strict=True))
     }
+
+
+def test_disputed_golds_are_suspected_beyond_chance_alone() -> None:
+    most = int(10 + DEVIATIONS * np.sqrt(10 + (INEXACT * 10) ** 2))
+    agreed = Agreement(most + 2, most + 1, 10.0, PRECISION, np.zeros(0, bool), [])
+    assert agreed.credible
+    for change in ({"on_other": most}, {"on_gold": most + 1}, {"precision": PRECISION - 1e-9}):
+        assert not agreed._replace(**change).credible
 
 
 @pytest.mark.parametrize("samples", [4, 10])

@@ -148,8 +148,8 @@ def test_usage_is_counted_while_work_runs_and_over_all_runs(tmp_path: Path) -> N
     clock.now = 120.0
     assert meter.usage() == (7 + 20, 5 + 40 + 20 * 1.5)
     meter.cell_ended(cell)
-    clock.now = 150.25
-    assert meter.usage() == (7 + 50.25, 5 + 40 + 20 * 1.5), "no longer"
+    clock.now = 150.25 + 2**-12
+    assert meter.usage() == (7 + 50.25 + 2**-12, 5 + 40 + 20 * 1.5), "no longer"
     meter.cell_ended(cell)  # it was stopped before it started
     assert meter.as_json() == {"seconds": 57.25, "gpu_seconds": 75.0, "begun": ["a", "b"]}
     assert UsageMeter(clock=clock).as_json() == {"seconds": 0, "gpu_seconds": 0, "begun": []}
