@@ -376,6 +376,8 @@ def test_runs_that_do_not_vary_give_no_number() -> None:
     few = {"a": {0: (IDS[:2], np.ones(2))}, "b": {0: (IDS[:2], np.zeros(2))}}
     (result,) = compare_policies(few)
     assert result.needed == (None, None, None) and result.low <= 0
+    (known,) = compare_policies(few, SeedSpread(0.01**2, 8, 12))
+    assert known.p >= known.p_runs == 0.5, "seeds that vary make p no smaller"
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
