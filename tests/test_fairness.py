@@ -38,14 +38,6 @@ def test_what_the_experiment_fixes_must_be_equal(axis: str) -> None:
 def test_two_cells_that_differ_are_both_flagged() -> None:
     [flag] = check_comparable({"a": SAME, "b": SAME | {"generated_tokens": 1500.0}})
     assert flag.cells == ("a", "b")
-    text = "not comparable on generated tokens (1,000 to 1,500, 33 % apart): a, b"
-    assert str(flag) == text
-
-
-def test_with_two_majorities_only_common_flags_remain() -> None:
-    cells = {"a": {"t": 91.0}, "b": {"t": 100.0}, "c": {"t": 110.0}}
-    [flag] = check_comparable(cells, {"t": 0.10})
-    assert flag.cells == ("a", "c")
 
 
 def test_invalid_ledger_values_are_refused() -> None:
@@ -82,13 +74,6 @@ def test_flags_agree_with_comparing_every_pair(numbers: list[int], most: float) 
     largest = [set(kept) for kept in sets if len(kept) == size]
     standing = set.intersection(*largest) if 2 * size > len(cells) else set()
     assert flag.cells == tuple(name for name in cells if name not in standing)
-
-
-def test_the_order_of_cells_changes_nothing() -> None:
-    cells = {"a": {"t": 1.0}, "b": {"t": 2.0}, "c": {"t": 1.0}}
-    turned = dict(reversed(cells.items()))
-    assert [set(f.cells) for f in check_comparable(cells, {"t": 0})] == [{"b"}]
-    assert [set(f.cells) for f in check_comparable(turned, {"t": 0})] == [{"b"}]
 
 
 def groups(*rows: tuple[int, list[int]]) -> pa.Table:
