@@ -9,8 +9,6 @@ import yaml
 from sweeps import decile_here
 
 from orchestrator.config.catalog import load_config
-from orchestrator.sampling import find_sampler
-from orchestrator.sampling.transformers import TransformersSampler
 from orchestrator.storage.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -94,7 +92,3 @@ def test_an_invalid_engine_is_refused_with_its_line(
         load_config(file)
     line = next(n for n, t in enumerate(file.read_text().splitlines(), 1) if "engine" in t)
     assert f"experiments.yaml:{line}" in str(caught.value)
-
-
-def test_the_built_in_engines_are_found_by_name() -> None:
-    assert find_sampler("transformers") is TransformersSampler

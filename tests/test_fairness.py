@@ -37,7 +37,7 @@ def test_what_the_experiment_fixes_must_be_equal(axis: str) -> None:
 
 def test_two_cells_that_differ_are_both_flagged() -> None:
     [flag] = check_comparable({"a": SAME, "b": SAME | {"generated_tokens": 1500.0}})
-    assert flag.cells == ("a", "b")
+    assert flag.cells == ("a", "b") and "(1,000 to 1,500, 33 % apart)" in str(flag)
 
 
 def test_invalid_ledger_values_are_refused() -> None:

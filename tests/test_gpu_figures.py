@@ -68,26 +68,20 @@ def test_ratios_are_given_with_their_spread() -> None:
     assert "GPU 9000 (80 GiB), driver 580.1, CUDA 13.0; 16 CPU cores" in tables
 
 
-def test_a_cell_is_compared_with_plain_trl() -> None:
+def test_a_cell_is_compared_with_plain_trl_and_with_several_at_once() -> None:
     result = update_result(("bare", 1, 4.0), ("cell", 1, 5.0), trl_ratios=[1.25])
-    tables = gpu_tables.tables({"update": {"4b": measurement(result=result)}})
+    packed = update_result(("cell", 1, 2.0), ("cell", 4, 4.0), trl_ratios=[])
+    figures = {"4b": measurement(result=result), "14b": measurement(failed="exit code 1")}
+    tables = gpu_tables.tables({"update": figures, "packing": {"tiny": measurement(result=packed)}})
+    assert "* update, 14b: exit code 1" in tables
+    # Four cells at once make one update per second.
+    assert "| 4 | 4.00 | 1.000 | 2.00 | 20.0 | 256 |" in tables
     assert row(tables, "4b", "32 × 8 × 250 tokens", "plain TRL").startswith(
         "| 4b | 32 × 8 × 250 tokens | plain TRL | 1 | 4.00 | 4.00 | 0.00 "
     )
     assert row(tables, "4b", "32 × 8 × 250 tokens", "a cell").endswith("1.25 / **1.25** / 1.25 |")
     # The same cell, its memory: 25 GiB were estimated, 20 used.
     assert row(tables, "4b", "32 × 8 × 250 tokens", "20.0").endswith("| 20.0 | 25.0 | 1.25 |")
-
-
-def test_packing_counts_the_updates_of_all_cells() -> None:
-    result = update_result(("cell", 1, 2.0), ("cell", 4, 4.0), trl_ratios=[])
-    tables = gpu_tables.tables({"packing": {"tiny": measurement(result=result)}})
-    assert "| 4 | 4.00 | 1.000 | 2.00 | 20.0 | 256 |" in tables
-
-
-def test_what_failed_is_named() -> None:
-    tables = gpu_tables.tables({"memory": {"14b": measurement(failed="exit code 1")}})
-    assert "* memory, 14b: exit code 1" in tables
 
 
 def test_the_tables_of_the_page_are_those_of_the_stored_figures() -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import re
 import resource
 import runpy
 import shutil
@@ -24,7 +23,6 @@ from huggingface_hub import constants
 from processes import free_port, hang_limit, wait_until
 from remedies import problems
 from sweeps import ONE_CPU, command
-from terminal import Screen, run_in_terminal
 
 import tasks.sources.hub
 from benchmarks.local_cluster import environment
@@ -303,14 +301,6 @@ def test_a_lost_connection_continues_at_once(
     assert decile("fetch", hub).returncode == 0
     first, second = hub.bodies("model.safetensors")
     assert second.start > 0 and second.start + second.sent == len(weights)
-
-
-def test_a_terminal_shows_the_bars_of_the_client(tmp_path: Path, hub: Hub) -> None:
-    file, screen = experiments(tmp_path, hub), Screen(100, 40)
-    arguments = command("fetch", file.name, "-e", "small")
-    code = run_in_terminal(arguments, screen, tmp_path, **client(file, hub))
-    assert code == 0 and "\\u00" not in screen.printed, screen.printed
-    assert re.search(r"Fetching \d+ files: 100%", screen.printed), screen.printed
 
 
 def test_content_that_does_not_match_its_hash_is_never_kept(
