@@ -97,7 +97,7 @@ def test_what_yaml_cannot_read_is_refused_at_its_line(
 POLICY = "[hard, random]"
 LAST = "lora: {r: 8}"
 RATE = "learning_rate: 1e-4"
-INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\\n"', '"q\\e[31m"')
+INVALID_NAMES = ("../q", "a..q", "a\\q", "''", ".q", "q" * 81, '"q\\e[31m"')
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,6 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         ("  q:", "  q: 3\n  p:", 5, "model-type", "{grid: {model: [tiny], "),
         ("model: [tiny]", "", 6, "missing", "model: [tiny]"),
         (POLICY, "[hard, no]", 9, "string-type", "no, yes"),
-        (POLICY, "[hard, 3]", 9, "string-type", "'3'"),
         (POLICY, "[hard, {band: {low: 0}}]", 9, "string-type", "near-half:"),
         (LAST, "probe: {stop: [1]}", 12, "string-type", "'1'"),
         (LAST, "probe: {stop: ['']}", 12, "string-too-short", "''"),
@@ -149,7 +148,6 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         (LAST, "resources: {cpus: 0}", 12, "greater-than", "100,000"),
         (LAST, f"resources: {{workers: {'9' * 500}}}", 12, "less-than-equal", "1 to 100,000"),
         (LAST, "marking: lax", 12, "literal-error", "lenient or strict"),
-        (LAST, "match_sizes: 1", 12, "bool-type", "true or false"),
         (LAST, "max_marking_errors: 1.5", 12, "less-than-equal", "0 to 1"),
         (LAST, "max_hours: 1:30", 12, "float-type", "'1:30'"),
         (LAST, "probe: {samples: 0}", 12, "greater-than-equal", "1 to 10,000"),
@@ -158,7 +156,6 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         (LAST, "probe: {top_p: 0}", 12, "greater-than", "above 0 and at most 1"),
         (LAST, "probe: {temperature: .nan}", 12, "finite-number", "0 to 100"),
         (LAST, "probe: {seed: 4294967296}", 12, "less-than", "0 to 4,294,967,295"),
-        (LAST, "evaluate: {ood_samples: 2147483648}", 12, "less-than-equal", "1 to 10,000"),
         (LAST, "evaluate: {samples: 4, pass_at: [2, 8]}", 12, "too-few-samples", "samples: 8"),
         (
             LAST,
@@ -185,7 +182,7 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         *(("  q:", f"  {name}:", 5, "invalid-name", "80") for name in INVALID_NAMES),
         *(
             ("tiny: {emb", f"{name}: {{emb", 3, "invalid-name", f"models.{name}: ")
-            for name in ("a b", "a/b", "a:b", "a..b")
+            for name in ("a b", "a:b")
         ),
         ("experiments:", "datasets: {a@b: {task: gsm8k}}\nexperiments:", 4, "invalid-name", "a@b"),
         ("experiments:", "policies: {a$: {policy: hard}}\nexperiments:", 4, "invalid-name", "a$"),
@@ -224,7 +221,6 @@ def test_each_error_names_its_line_and_a_fix(
         ("hub_token: x", "HF_TOKEN"),
         ("output_dir: here", "(set storage)"),
         ("num_train_epochs: 3", "max_steps"),
-        ("save_total_limit: 5", "Decile"),
         ("num_generations: 1", "least 2"),
         ("num_generations: null", "8"),
         ("learning_rate: fast", "number, such as 1e-05"),
@@ -235,7 +231,6 @@ def test_each_error_names_its_line_and_a_fix(
         ("gradient_accumulation_steps: 0", "least 1"),
         ("warmup_steps: -3", "least 0"),
         ("warmup_steps: null", "number"),
-        ("ddp_timeout: 10000000000", "1,000,000,000"),
         ("temperature: -1", "above 0"),
         ("top_p: 1.5", "most 1"),
         ("adam_beta2: 1", "below 1"),
@@ -243,13 +238,10 @@ def test_each_error_names_its_line_and_a_fix(
         ("delta: 010", "'010': write a number"),
         ("generation_kwargs: {min_new: [1, .nan]}", "finite"),
         ("generation_kwargs: 3", "mapping or a string"),
-        ("loss_type: 5", "bnpo, cispo, dapo, dr_grpo, grpo"),
         ("loss_type: drgrpo", "'dr_grpo'?"),
         ("scale_rewards: nne", "batch, group, none; did you mean 'none'?"),
         ("lr_scheduler_type: cosin", "'cosine'?"),
-        ("vllm_mode: remote", "colocate, server"),
         ("reward_weights: [1, 2]", "one weight"),
-        ("reward_weights: [1, x]", "numbers"),
         ("shuffle_dataset: false", "true"),
         ("bf16: 'true'", "true or false"),
         ("ddp_backend: 3", "string"),

@@ -4,7 +4,6 @@ import hashlib
 import json
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from benchmarks.embedded import arithmetic, number_guess, plus_minus
 from benchmarks.embedded.lessons import LESSONS
 from benchmarks.embedded.pretrain import batches, make_model, update
 from benchmarks.embedded.recipe import make
-from benchmarks.embedded.shuffled_objects import careful, guess, ramble, scenarios
+from benchmarks.embedded.shuffled_objects import careful, scenarios
 from benchmarks.embedded.vocabulary import CLOSE, make_tokenizer
 from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.sampling.base import Request, SamplingSettings
@@ -39,6 +38,14 @@ WEIGHTS = {
     "tiny-arithmetic": "28d5fcf022c0f0be3aeee9bd1f806d4ea6ddf3b2aac27fc014072e11eaeb4afa",
     "tiny-plus-minus": "153d72ca13fd4e51cd48c2d3fa062e2443f6affdc4fa5d5deb3c0a6ff43a34eb",
     "tiny-guess": "65cf74c202f99cb2d2fd18a3470ea0e6f7a3132189d8d44518771566f8eafc36",
+}
+
+# Of 100 questions of each stage with their texts, from which these weights were trained.
+TEXTS = {
+    "tiny": "b70a161c47ec685b",
+    "tiny-arithmetic": "acaec477fc53cc68",
+    "tiny-plus-minus": "d51a0be295c318a3",
+    "tiny-guess": "bae9d77933a92402",
 }
 
 
@@ -98,6 +105,15 @@ def test_no_stage_trains_on_a_question_of_any_test_set(name: str) -> None:
         assert not any(in_test_split(as_prompt(item)) for item in items)
 
 
+def test_the_training_texts_are_those_of_the_stored_weights(name: str) -> None:
+    lesson, rng, digest = LESSONS[name], random.Random(0), hashlib.sha256()
+    for stage in lesson.stages:
+        for item in islice(stage.source(rng), 100):
+            text = lesson.styled(item, rng)[1] if lesson.mixture else lesson.careful(item)
+            digest.update(f"{item.question()}\n{text}\n".encode())
+    assert digest.hexdigest()[:16] == TEXTS[name]
+
+
 def test_careful_traces_are_correct_in_each_swap_and_the_answer() -> None:
     task = ShuffledObjects()
     for item in shuffled_scenarios(300):
@@ -112,30 +128,6 @@ def test_careful_traces_are_correct_in_each_swap_and_the_answer() -> None:
             assert (a, b) == (item.names[first], item.names[second])
             assert states[int(step) - 1][item.names.index(holder)] == answer
         assert len(re.findall(r"^\d\)", text, re.MULTILINE)) == len(item.swaps)
-
-
-def test_guesses_are_blind_and_rambles_never_answer() -> None:
-    task, rng = ShuffledObjects(), random.Random(0)
-    item = next(i for i in shuffled_scenarios(50) if len(i.names) == 5)
-    letters = Counter(task.mark(guess(item, rng), "(A)").extracted for _ in range(1000))
-    assert set(letters) == {f"({c})" for c in LETTERS[:5]}
-    assert min(letters.values()) > 140
-    assert all(
-        task.mark(ramble(i, rng), i.letter()).outcome == "unparsed" for i in shuffled_scenarios(200)
-    )
-
-
-@pytest.mark.parametrize("model", ["tiny", "tiny-arithmetic"])
-def test_care_is_rarer_in_longer_questions_and_all_styles_occur(model: str) -> None:
-    lesson, items, rng = LESSONS[model], scenarios_of(model, 2000), random.Random(0)
-    shares: dict[int, list[float]] = {}
-    for item in items:
-        length = len(item.names if model == "tiny" else item.actions)
-        shares.setdefault(length, []).append(lesson.mixture.careful_share(item))
-    means = [sum(shares[length]) / len(shares[length]) for length in sorted(shares)]
-    assert means == sorted(means, reverse=True) and means[0] > means[-1] + 0.2
-    assert min(map(min, shares.values())) < 0.25 < 0.75 < max(map(max, shares.values()))
-    assert {lesson.styled(item, rng)[0] for item in items} == {"careful", "guess", "ramble"}
 
 
 def test_traces_compute_every_sum_correctly_and_box_the_gold() -> None:
@@ -173,30 +165,6 @@ def test_only_subtractions_are_wrong_in_the_text_of_the_constructed_weakness() -
         assert solved == all(error == 0 for error in item.errors)
     assert all(right["+"])
     assert 0.35 < sum(right["-"]) / len(right["-"]) < 0.45
-
-
-def test_blurted_numbers_are_of_the_story_and_idle_talk_never_answers() -> None:
-    lesson, rng = LESSONS["tiny-arithmetic"], random.Random(0)
-    items = arithmetic_scenarios(400)
-    for item in items:
-        guessed = lesson.task.mark(lesson.mixture.guess(item, rng), "0").extracted
-        assert int(guessed) in {item.start, *(action.number for action in item.actions)}
-        talk = lesson.task.mark(lesson.mixture.ramble(item, rng), str(item.answer()))
-        assert talk.outcome == "unparsed"
-    right = [lesson.task.mark(lesson.mixture.guess(i, rng), str(i.answer())).reward for i in items]
-    assert sum(right) / len(right) < 0.1
-
-
-def test_a_question_of_sums_is_short_and_each_digit_is_a_token() -> None:
-    lesson = LESSONS["tiny-arithmetic"]
-    tokenizer = make_tokenizer(lesson, 0, size=1000)
-    digits = set(tokenizer("0123456789")["input_ids"])
-    assert len(digits) == 10
-    assert [tokenizer.decode([i]) for i in tokenizer(" 100")["input_ids"]] == [" ", "1", "0", "0"]
-    messages = [
-        lesson.task.messages(item.question())[0]["content"] for item in arithmetic_scenarios(300)
-    ]
-    assert max(len(tokenizer(text)["input_ids"]) for text in messages) < 80
 
 
 @pytest.mark.parametrize(

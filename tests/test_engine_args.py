@@ -1,4 +1,4 @@
-"""`engine_args`: which an engine takes, and which of them are part of a probe's key."""
+"""Engines by name, and their `engine_args`: which are taken, and which are part of a key."""
 
 import importlib.util
 import json
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from factories import small_plan
+from remedies import place, refused
 
 from orchestrator.cli.plan_summary import _engine_notes
 from orchestrator.config import library_settings
@@ -66,6 +67,10 @@ class Plain(Scaled):
     @classmethod
     def load(cls, source, device=None):
         return cls()
+
+
+def no_class():
+    pass
 
 
 class Open(Scaled):
@@ -244,6 +249,24 @@ def test_an_argument_without_a_default_is_required(tmp_path: Path, own: None) ->
     args = {"scale": 2, "name": "y"}
     load_config(written(tmp_path, "probe", engine="engines_of_mine:Scaled", engine_args=args))
     load_config(written(tmp_path, "probe", engine="engines_of_mine:Open", engine_args={"any": 1}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "value"),
+    [
+        ("vlm", "transformers, vllm, server"),
+        ("absent:Sayer", "ModuleNotFoundError"),
+        ("engines_of_mine:no_class", "Sampler"),
+        ("engines_of_mine:Other", "engines_of_mine:Other"),
+    ],
+)
+def test_an_unknown_engine_is_refused_with_its_line(
+    engine: str, value: str, tmp_path: Path, own: None
+) -> None:
+    for block in ("probe", "evaluate"):
+        file = written(tmp_path, block, engine=engine)
+        with refused(place(file, "engine: "), value, code="unknown-engine"):
+            load_config(file)
 
 
 def probe_keys(folder: Path, **settings: Any) -> tuple[str, str, str]:

@@ -207,16 +207,6 @@ def test_metrics_of_an_evaluation_of_episodes(tmp_path: Path) -> None:
     assert metrics["eval/tool_errors_pct"] > 0
 
 
-def test_a_pool_without_a_success(tmp_path: Path) -> None:
-    plan, store = probe_of(tmp_path, lambda *_: "No.")
-    report = probe_report(plan, store)
-    table = report.tables["turns_by_pass_rate"]
-    [line] = table.body
-    assert line[0] == "0 %" and line[2:] == ("1.00", "0.00", "–", "0.0", "0.0")
-    assert table.title in terminal_probe(report)
-    assert len(cards_of(report)) == 1
-
-
 def test_episodes_that_failed_before_their_first_turn(tmp_path: Path) -> None:
     plan, store = probe_of(tmp_path, environment="BadReset", number="raise")
     report = probe_report(plan, store)

@@ -53,21 +53,6 @@ def row(tables: str, *starts: str) -> str:
     return line
 
 
-def test_ratios_are_given_with_their_spread() -> None:
-    result = {
-        "prompts": 64,
-        "samples": 8,
-        "options": {"tokens": 96},
-        "pairs": [{"generate": 100, "vllm": 300}, {"generate": 100, "vllm": 500}],
-        "ratios": {"vllm": [3.0, 5.0]},
-    }
-    tables = gpu_tables.tables({"vllm": {"tiny": measurement(result=result)}})
-    assert row(tables, "tiny") == (
-        "| tiny | 64 × 8, 96 | vllm | 2 | 100 | 400 | 3.00 / **4.00** / 5.00 |"
-    )
-    assert "GPU 9000 (80 GiB), driver 580.1, CUDA 13.0; 16 CPU cores" in tables
-
-
 def test_a_cell_is_compared_with_plain_trl_and_with_several_at_once() -> None:
     result = update_result(("bare", 1, 4.0), ("cell", 1, 5.0), trl_ratios=[1.25])
     packed = update_result(("cell", 1, 2.0), ("cell", 4, 4.0), trl_ratios=[])
@@ -89,15 +74,6 @@ def test_the_tables_of_the_page_are_those_of_the_stored_figures() -> None:
     figures = gpu_figures.read_json(ROOT / "docs" / "gpu-figures.json")
     assert gpu_tables.with_tables(page, figures) == page
     assert all(each["machine"]["gpu"] for part in figures.values() for each in part.values())
-
-
-def test_rendering_again_replaces_the_tables() -> None:
-    page = f"before\n{gpu_tables.BEGIN}\nold\n{gpu_tables.END}\nafter\n"
-    once = gpu_tables.with_tables(page, {})
-    assert "old" not in once and gpu_tables.NONE_YET in once and once.endswith("\nafter\n")
-    assert gpu_tables.with_tables(once, {}) == once
-    with pytest.raises(ValueError, match="no lines"):
-        gpu_tables.with_tables("a page", {})
 
 
 def test_figures_of_a_cpu_stay_out_of_the_documentation(tmp_path: Path) -> None:
