@@ -58,8 +58,14 @@ def refusal(folder: Path, old: str, new: str) -> UserError:
     return caught.value
 
 
+def loaded(folder: Path, old: str = "", new: str = "") -> Experiment:
+    """The experiment of the good file with this change."""
+    assert old in GOOD
+    return load_config(written(folder, GOOD.replace(old, new) if old else GOOD)).experiment("q")
+
+
 def test_a_valid_file_loads_with_its_values(tmp_path: Path) -> None:
-    experiment = load_config(written(tmp_path, GOOD)).experiment("q")
+    experiment = loaded(tmp_path)
     assert experiment.grid.seed == [0]
     assert experiment.full_grpo()["learning_rate"] == pytest.approx(1e-4)
     assert experiment.full_grpo()["loss_type"] == "dr_grpo"
@@ -318,16 +324,14 @@ def test_values_that_peft_would_refuse_after_the_probe(
 )
 def test_values_that_trl_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
     name = setting.partition(":")[0]
-    file = written(tmp_path, GOOD.replace("learning_rate: 1e-4", setting))
-    assert name in load_config(file).experiment("q").grpo
+    assert name in loaded(tmp_path, "learning_rate: 1e-4", setting).grpo
 
 
 @pytest.mark.parametrize(
     "setting", ["bias: all", "init_lora_weights: pissa_niter_4", "layer_replication: [[0, 2]]"]
 )
 def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
-    file = written(tmp_path, GOOD.replace("r: 8", setting))
-    assert setting.partition(":")[0] in load_config(file).experiment("q").lora
+    assert setting.partition(":")[0] in loaded(tmp_path, "r: 8", setting).lora
 
 
 def test_a_valid_setting_that_is_probably_a_slip_is_a_warning(
@@ -434,8 +438,8 @@ def test_an_item_of_a_block_list_is_found_on_its_own_line(tmp_path: Path) -> Non
 
 
 def test_a_group_is_divided_over_accumulated_steps(tmp_path: Path) -> None:
-    file = written(tmp_path, GOOD.replace("size: 16", "size: 12, gradient_accumulation_steps: 2"))
-    assert load_config(file).experiment("q").batch.prompts_per_update == 3
+    experiment = loaded(tmp_path, "size: 16", "size: 12, gradient_accumulation_steps: 2")
+    assert experiment.batch.prompts_per_update == 3
 
 
 @settings(max_examples=50)
@@ -463,8 +467,7 @@ def test_a_share_is_floored_without_rounding_noise(percent: int, pool: int) -> N
 
 @pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.0e-4", "0.0001", "1.e-4", "10e-5"])
 def test_every_spelling_of_a_small_number_is_a_number(tmp_path: Path, text: str) -> None:
-    file = written(tmp_path, GOOD.replace("1e-4", text))
-    assert load_config(file).experiment("q").grpo["learning_rate"] == pytest.approx(1e-4)
+    assert loaded(tmp_path, "1e-4", text).grpo["learning_rate"] == pytest.approx(1e-4)
 
 
 def test_pass_at_needs_as_many_samples_only_where_it_is_written(tmp_path: Path) -> None:
@@ -473,8 +476,7 @@ def test_pass_at_needs_as_many_samples_only_where_it_is_written(tmp_path: Path) 
         "{samples: 8, pass_at: [8]}",
         "{samples: 2, ood: [arithmetic], ood_samples: 8, pass_at: [2, 8]}",
     ):
-        file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"evaluate: {evaluate}"))
-        assert load_config(file).experiment("q")
+        assert loaded(tmp_path, "lora: {r: 8}", f"evaluate: {evaluate}")
 
 
 def test_common_forms_of_names_are_valid(tmp_path: Path) -> None:
@@ -494,13 +496,11 @@ def test_an_option_that_is_no_utf_8_is_refused() -> None:
 
 def test_text_that_only_looks_like_a_number_or_a_merge_stays_text(tmp_path: Path) -> None:
     for word in ("1e", "e4", "1e-", "1e4x", "<<", "9" * (MAX_DIGITS + 1)):
-        file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"about: {word}"))
-        assert load_config(file).experiment("q").about == word
+        assert loaded(tmp_path, "lora: {r: 8}", f"about: {word}").about == word
 
 
 def test_a_budget_of_1_and_of_100_percent_differ(tmp_path: Path) -> None:
-    whole = load_config(written(tmp_path, GOOD.replace("0.1", "1.0"))).experiment("q")
-    single = load_config(written(tmp_path, GOOD.replace("0.1", "1"))).experiment("q")
+    whole, single = (loaded(tmp_path, "0.1", budget) for budget in ("1.0", "1"))
     assert (whole.subset_size(800), single.subset_size(800)) == (800, 1)
 
 
@@ -508,11 +508,10 @@ def test_an_evaluation_uses_the_probes_completion_length_unless_it_sets_its_own(
     tmp_path: Path,
 ) -> None:
     probe = "probe: {max_completion_length: 77}"
-    file = written(tmp_path, GOOD.replace("lora: {r: 8}", probe))
-    experiment = load_config(file).experiment("q")
+    experiment = loaded(tmp_path, "lora: {r: 8}", probe)
     assert experiment.evaluate.as_probe(experiment.probe).max_completion_length == 77
     own = f"{probe}\n    evaluate: {{max_completion_length: 9}}"
-    experiment = load_config(written(tmp_path, GOOD.replace("lora: {r: 8}", own))).experiment("q")
+    experiment = loaded(tmp_path, "lora: {r: 8}", own)
     assert experiment.evaluate.as_probe(experiment.probe).max_completion_length == 9
 
 

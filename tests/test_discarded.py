@@ -109,8 +109,11 @@ def test_metrics_agree_with_a_plain_count(drawn: list[tuple[dict, bool]]) -> Non
             mean = sum(sum(each) / max(1, len(each)) for each in live) / len(live)
             full = "train/learnable_drawn_pct" if name == "drawn" else name
             assert values[full] == pytest.approx(100 * mean)
-        own, gone = (sum(g["update"] == update for g in rows) for rows in (kept, lost))
-        assert values["train/discarded_pct"] == pytest.approx(100 * gone / (own + gone))
+        own, gone = ([g for g in rows if g["update"] == update] for rows in (kept, lost))
+        every = len(own) + len(gone)
+        assert values["train/discarded_pct"] == pytest.approx(100 * len(gone) / every)
+        all_right = sum(g["outcomes"] == ["correct", "correct"] for g in own)
+        assert values["train/all_right_pct"] == pytest.approx(100 * all_right / max(1, len(own)))
 
 
 def mean_live_pct(rows: list[dict], updates: list[int]) -> float:
@@ -291,6 +294,9 @@ def test_learnable_of_drawn_counts_every_group() -> None:
     ]
     assert learnable_drawn_pct(*tables[:2]) == 50
     assert learnable_drawn_pct(tables[0], tables[2]) == 100, "the rest of a group that was trained"
+    recorder = GroupRecorder([group(1, "a", LIVE)], [group(1, "a", DEAD)])
+    rest = recorder.discarded_tallies[1]
+    assert (rest.groups, rest.rollouts, rest.generated_tokens) == (0, 2, 6)
 
 
 def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:
@@ -299,3 +305,6 @@ def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:
     assert live_share(kept, lost) == {1: 0.0, 2: 0.5} and live_share(kept) == {2: 0.5}
     assert (learnable_pct(kept, lost), learnable_pct(kept)) == (25, 50)
     assert [*group_shares(kept, lost)] == [1, 2] and sum(group_shares(kept, lost)[1]) == 0
+    unmarked = group(3, "a", ["error", "error"]) | {"rewards": [None, None]}
+    half = pa.Table.from_pylist([unmarked, group(3, "b", DEAD)], schema=GROUPS)
+    assert group_shares(half)[3].unmarked == group_shares(half)[3].all_wrong == 0.5

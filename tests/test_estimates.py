@@ -255,10 +255,8 @@ def test_reliability_is_the_correlation_of_two_probes() -> None:
     assert reliability(prior, 5) == pytest.approx(0.917, abs=0.002)
     assert reliability(prior, 1) == pytest.approx(prior.icc)
     p, rng = pool(100_000, 0)
-    for samples in (1, 5, 10):
-        one, other = rng.binomial(samples, p), rng.binomial(samples, p)
-        correlation = np.corrcoef(one, other)[0, 1]
-        assert reliability(prior, samples) == pytest.approx(correlation, abs=0.01)
+    correlation = np.corrcoef(rng.binomial(10, p), rng.binomial(10, p))[0, 1]
+    assert reliability(prior, 10) == pytest.approx(correlation, abs=0.01)
 
 
 # A second probe
