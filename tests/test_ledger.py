@@ -86,10 +86,7 @@ def test_the_ledger_of_a_finished_cell(tmp_path: Path) -> None:
     [cell] = plan.cells
     record: CellRecord = cell_record(plan, cell)
     usage = record.ledger(cell, cell.size)
-    assert usage["rollouts"] == cell.rollouts
-    assert usage["updates"] == cell.updates
-    assert usage["generated_tokens"] == 20 * cell.rollouts
-    assert usage["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
+    assert (usage["rollouts"], usage["updates"]) == (cell.rollouts, cell.updates)
     assert usage["gpu_seconds"] == usage["seconds"] == 12.5
     assert usage == record.running_ledger(cell, cell.size)
 

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from browser import Browser, program
@@ -126,23 +125,6 @@ def test_the_compare_view_draws_every_curve_of_the_store(browser: Browser, site:
     text = browser.evaluate("document.body.innerText")
     for name in site.runs:
         assert f"{name} (eval/accuracy)" in text  # the legend
-
-
-def test_runs_side_by_side_lead_to_their_curves(browser: Browser, site: Site) -> None:
-    runs = quote(json.dumps(list(site.runs.values())))
-    experiments = quote(json.dumps([site.experiment]))
-    browser.open(f"{site.address}/#/compare-runs?runs={runs}&experiments={experiments}")
-    browser.wait_for("document.body.innerText.includes('Parallel Coordinates Plot')")
-    browser.wait_for("document.querySelectorAll('.js-plotly-plot, canvas').length")
-    text = browser.evaluate("document.body.innerText")
-    assert all(name in text for name in site.runs)
-    browser.click("[...document.querySelectorAll('a')].find(a => a.innerText === 'eval/accuracy')")
-    plot = "document.querySelector('.js-plotly-plot')"
-    browser.wait_for(f"{plot}.querySelectorAll('.scatterlayer .trace').length")
-    browser.wait_for(f"new Set({plot}.data.map(t => t.name)).size === {len(site.runs)}")
-    drawn = browser.evaluate(f"{plot}.data.map(t => [t.name, [...t.x], [...t.y]])")
-    curves = {name: dict(zip(x, y, strict=True)) for name, x, y in drawn}  # each is there twice
-    assert curves == {run_name(row.cell): pytest.approx(row.curve) for row in site.rows}
 
 
 def test_the_parent_run_shows_the_verdicts_and_the_report(browser: Browser, site: Site) -> None:
