@@ -15,7 +15,7 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.selection.candidates import check_candidates, history_of
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SUBSET
-from policies import BuiltOnlinePolicy, PolicyError, get_online_policy
+from policies import PolicyError
 
 GRID = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "mine"]}
 
@@ -151,10 +151,3 @@ def test_before_training_a_prompt_is_known_by_the_samples_that_could_be_scored(
     assert history.pass_rate.tolist() == pytest.approx(rates, nan_ok=True)
     group_size = cell.grpo["num_generations"]
     assert (history.seed, history.updates, history.group_size) == (7, cell.updates, group_size)
-
-
-def test_a_policy_judges_groups_by_their_correct_and_marked_completions() -> None:
-    policy = get_online_policy("dynamic")
-    assert BuiltOnlinePolicy("", policy).discards
-    kept = BuiltOnlinePolicy("dynamic", policy).keep(np.array([0, 1, 4]), np.array([4, 4, 4]))
-    assert kept.tolist() == [False, True, False]
