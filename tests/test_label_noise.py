@@ -20,10 +20,7 @@ from orchestrator.pipeline.estimate import samples_text
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
 from orchestrator.probing.outcomes import MissingSamples
-from orchestrator.report.analysis import analyse
-from orchestrator.report.render import page_html
 from orchestrator.report.rows import read_rows
-from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import probe_report
 from orchestrator.report.sections.tables import results
 from orchestrator.selection.stored import store_subset
@@ -169,7 +166,6 @@ def test_the_report_counts_the_wrong_golds_of_each_subset(tmp_path: Path) -> Non
     assert table.head[-1] == "wrong golds"
     assert [row[-1] for row in table.body] == ["–", "–", str(first), str(first)]
     assert "wrong golds" not in results(read_rows(store, plan.cells)).head
-    assert "wrong golds" in page_html(sweep_page(analyse(plan, store)))
 
 
 def test_suspected_golds_are_left_out_of_a_subset_and_of_a_selection_from_a_file(

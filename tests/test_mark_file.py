@@ -115,11 +115,9 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--task", "gsm9k"], "'gsm9k'"),
         (["--option", "last_number"], "NAME=VALUE"),
         (["--option", "nothing=1"], "'nothing'"),
         (["--output", "out.csv"], ".jsonl or .parquet"),
-        (["--input", "nowhere.jsonl"], "nowhere.jsonl "),
     ],
 )
 def test_an_invalid_argument_ends_with_code_2(
