@@ -116,15 +116,9 @@ class KeepsOne:
 def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, message: str) -> None:
     plan = loaded(tmp_path, {"policy": f"test_online_config:{name}"})
     cell = plan.cells[1]
-    ids = plan.pool(cell.probe).train.column("prompt_id")
-    rows = {
-        "prompt_id": ids.to_pylist(),
-        "n": [4] * 64,
-        "successes": [2] * 64,
-        "pass_rate": [0.5] * 64,
-    }
-    columns = {f.name: rows.get(f.name, [None] * 64) for f in SUBSET}
-    subset = pa.table(columns, schema=SUBSET)
+    known = {"n": 4, "successes": 2, "pass_rate": 0.5}
+    rows = [{"prompt_id": p.prompt_id, **known} for p in plan.pool(cell.probe).train]
+    subset = pa.Table.from_pylist(rows, schema=SUBSET)
     with pytest.raises(PolicyError, match=message):
         check_candidates(cell, subset)
     check_candidates(plan.cells[0], subset)  # a static policy has nothing to try

@@ -169,11 +169,14 @@ def test_an_effect_that_is_detected_already_needs_no_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     size = detectable(parts, Grid(3, 100))
     grid = Grid(3, 100)
-    assert needed(parts, size, Grid(3, 100, 0.05 / 3)) != needed(parts, size, grid), (
-        "a stricter level"
-    )
     assert needed(parts, size, grid) == needed(parts, -size, grid) == Needed(3, 100, (3, 100))
     assert needed(parts, np.inf, grid) == Needed(None, None, None)
+
+
+def test_a_stricter_level_needs_more() -> None:
+    parts = Variances(0.0004, 0.04, 0.09)
+    one, many = (needed(parts, 0.05, Grid(5, 100, level)).items for level in (0.05, 0.05 / 3))
+    assert one and many and many > one
 
 
 def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: Path) -> None:

@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from grpo import rated_pool
+from grpo import Killed, learned, rated_pool
 from remedies import refused
-from safetensors.numpy import load_file
-from sweeps import evaluations, plan_of, probed, store_of
+from sweeps import plan_of, probed, store_of
 
 from benchmarks.local_cluster import environment
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset
-from orchestrator.storage.schema import GROUPS
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.trial import run_cell
 from policies import (
@@ -367,10 +365,6 @@ run_cell(Cell.model_validate_json(open(sys.argv[1]).read()), sys.argv[2], report
 """
 
 
-class Killed(BaseException):
-    """Ends a cell in place of a signal."""
-
-
 def kill_after_3(values: dict[str, Any]) -> None:
     if values.get("update") == 3:
         raise Killed
@@ -404,14 +398,7 @@ def test_a_cell_killed_between_checkpoints_ends_as_an_undisturbed_one(
         if folder == "killed":
             assert CellFolder(store, cell.cell_id).checkpoints() == [2]
         run_cell(cell, store.uri, lambda _: None)
-        place = ("cells", cell.cell_id)
-        tables = [store.read_table(GROUPS, *place, f"{n}.parquet") for n in ("groups", "discarded")]
-        ledger = store.read_json(*place, "ledger.json")
-        adapter = load_file(store.path(*place, "adapter", "adapter_model.safetensors"))
-        weights = {key: value.tobytes() for key, value in adapter.items()}
-        figures = {key: value for key, value in ledger.items() if "seconds" not in key}
-        runs.append((tables, evaluations(store, cell.cell_id), figures, weights))
-    assert {*runs[0][0][0]["update"].to_pylist()} == {*range(1, 5)}
-    assert {*runs[0][1]["update"].to_pylist()} == {0, 2, 4}
-    for calm, killed in zip(*runs, strict=True):
-        assert calm == killed
+        runs.append(learned(store, cell))
+    assert {*runs[0]["groups"]["update"].to_pylist()} == {*range(1, 5)}
+    assert {*runs[0]["evaluations"]["update"].to_pylist()} == {0, 2, 4}
+    assert runs[0] == runs[1]

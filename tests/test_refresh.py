@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from factories import cell_record, marked_rollout, small_plan
 from grpo import (  # noqa: F401 (a fixture)
     Fixed,
-    Killed,
+    learned,
     mark_in_this_process,
     one_thread,
     trained_cell,
 )
-from safetensors.torch import load_file
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Refresh
@@ -330,18 +328,12 @@ def test_a_resumed_cell_refreshes_and_learns_what_an_undisturbed_one_does(
     changes["rule"] = PolicyEntry(policy="full")
     refresh = Refresh(every=2, samples=2, share=0.25)
     cell = cell.model_copy(update={"grpo": cell.grpo | sizes, "refresh": refresh, **changes})
-    runs = []
-    for stops in ((), (3, 5)):
-        store = trained_cell(tmp_path / f"stops{len(stops)}", cell, stops, monkeypatch)
-        finished = CellFolder(store, cell.cell_id).finished()
-        assert finished is not None
-        tables = [finished.tables[name] for name in ("groups", "refreshed")]
-        spent = {n: v for n, v in finished.result.ledger.as_json().items() if "seconds" not in n}
-        place = store.path("cells", cell.cell_id, "adapter", "adapter_model.safetensors")
-        runs.append((tables, spent, load_file(place)))
-    (groups, refreshed), spent, weights = runs[0]
-    assert runs[0][:2] == runs[1][:2]
-    assert all(torch.equal(value, runs[1][2][key]) for key, value in weights.items())
+    calm, stopped = (
+        learned(trained_cell(tmp_path / name, cell, stops, monkeypatch), cell)
+        for name, stops in (("calm", ()), ("stopped", (3, 5)))
+    )
+    assert calm == stopped
+    groups, refreshed, spent = calm["groups"], calm["refreshed"], calm["ledger"]
     assert refreshed["update"].value_counts().to_pylist() == [
         {"values": update, "counts": 16} for update in (3, 5, 7)
     ]
@@ -350,6 +342,5 @@ def test_a_resumed_cell_refreshes_and_learns_what_an_undisturbed_one_does(
     assert spent["prompt_tokens"] > 152 * 20, "prompts of refreshes are counted, too"
     if policy == "random":
         plain = cell.model_copy(update={"refresh": None})
-        store = trained_cell(tmp_path / "plain", plain, (), monkeypatch)
-        other = CellFolder(store, plain.cell_id).finished()
-        assert other is not None and other.tables["groups"] == groups, "measured, not changed"
+        other = learned(trained_cell(tmp_path / "plain", plain, (), monkeypatch), plain)
+        assert other["groups"] == groups, "measured, not changed"
