@@ -182,6 +182,14 @@ def result_json(timing: Mapping[str, Any] = MappingProxyType({}), **more: Any) -
     }
 
 
+def group_row(update: int, outcomes: Sequence[str], *, tokens: int = 5, **fields: Any) -> Any:
+    """A group as the recorder stores it; each completion has its outcome's reward."""
+    rewards = [None if o == "error" else float(o == "correct") for o in outcomes]
+    marks = {"rewards": rewards, "outcomes": outcomes, "other_outcomes": outcomes}
+    own = {"prompt_id": "p", "tier": "", "tokens": [tokens] * len(outcomes), "components": []}
+    return {"update": update, **own, **marks, **fields}
+
+
 def sample_row(prompt_id: str, sample: int, **fields: object) -> dict[str, Any]:
     """A stored sample: a wrong answer of five tokens, but for these fields."""
     drawn = {"completion": "text", "tokens": 5, "finish": "stop"}

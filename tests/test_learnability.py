@@ -6,7 +6,7 @@ from math import isnan
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import marked_rollout
+from factories import group_row, marked_rollout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,21 +26,10 @@ from orchestrator.evaluation.groups import (
 from orchestrator.storage.schema import GROUPS
 
 
-def outcomes(rewards: list[float | None]) -> list[str]:
-    return ["error" if r is None else "correct" if r else "wrong" for r in rewards]
-
-
 def groups(*rows: tuple[int, list[float | None]]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [
-            {
-                **{"update": u, "prompt_id": "p", "rewards": r, "tier": "", "tokens": [5] * len(r)},
-                **{"outcomes": outcomes(r), "other_outcomes": outcomes(r), "components": []},
-            }
-            for u, r in rows
-        ],
-        schema=GROUPS,
-    )
+    """Groups of these updates and rewards."""
+    outcomes = {None: "error", 0: "wrong", 1: "correct"}
+    return table_of([group_row(u, [outcomes[r] for r in rewards]) for u, rewards in rows])
 
 
 def test_a_failed_mark_is_neither_correct_nor_wrong() -> None:
@@ -131,16 +120,11 @@ ONE = st.tuples(
 
 
 def row(update: int, tier: str, completions: list[tuple[str, int]]) -> dict:
-    """A group as the recorder stores it, from the (outcome, tokens) of each completion."""
+    """A group of a tier, from the (outcome, tokens) of each completion."""
     outcomes = [o for o, _ in completions]
-    return {
-        **{"update": update, "prompt_id": tier, "tier": tier},
-        "tokens": [t for _, t in completions],
-        "outcomes": outcomes,
-        "other_outcomes": ["wrong" if o == "correct" else o for o in outcomes],
-        "rewards": [None if o == "error" else float(o == "correct") for o in outcomes],
-        "components": [],
-    }
+    row: dict = group_row(update, outcomes, tier=tier, tokens=0)
+    other = ["wrong" if o == "correct" else o for o in outcomes]
+    return row | {"tokens": [t for _, t in completions], "other_outcomes": other}
 
 
 def table_of(rows: list[dict]) -> pa.Table:
