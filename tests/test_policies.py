@@ -33,7 +33,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tiers": {"levels": "1-2"},
     "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
 }
-PLAIN = ["hard", "easy", "middle", "random"]
 STATIC = [name for name in policy_names() if not is_online(find_policy(name))]
 SCORED = [name for name in STATIC if name not in ("mixture", "diverse")]
 ROWS = st.lists(
