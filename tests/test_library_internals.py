@@ -120,23 +120,6 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("owner", "name", "names"),
     [
-        (GRPOTrainer, "_get_train_sampler", ["self", "dataset"]),
-        (
-            GRPOTrainer,
-            "_generate_single_turn",
-            [
-                "self",
-                "prompt_ids",
-                "images",
-                "multimodal_fields",
-                "num_generations",
-                "has_tool_images",
-            ],
-        ),
-        (GRPOTrainer, "_generate", ["self", "prompts"]),
-        (GRPOTrainer, "_generate_and_score_completions", ["self", "inputs"]),
-        (GRPOTrainer, "_prepare_inputs", ["self", "generation_batch"]),
-        (GRPOTrainer, "_compute_loss", ["self", "model", "inputs"]),
         (DynamicLayer, "update", ["self", "key_states", "value_states", "args", "kwargs"]),
         (DynamicLayer, "lazy_initialization", ["self", "key_states", "value_states"]),
         (DynamicLayer, "get_seq_length", ["self"]),
