@@ -13,12 +13,10 @@ from benchmarks.interval_coverage import (
     World,
     coverage,
     hierarchical_bootstrap,
-    significant,
     sweeps,
 )
 from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
-    Interval,
     _half_width,
     _parts,
     difference_effect,
@@ -31,81 +29,6 @@ from orchestrator.stats.inference import (
     r_squared,
     variance_components,
 )
-
-RATES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
-
-
-def bootstrap(before: np.ndarray, after: np.ndarray, resamples: int = 4000) -> Interval:
-    """Of one seed: whole questions are drawn."""
-    differences = (after - before)[None, :]
-    return hierarchical_bootstrap(differences, resamples, np.random.default_rng(0))
-
-
-def pairs(count: int, gain: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(count)
-    return rng.random(count), rng.random(count) + gain
-
-
-@settings(max_examples=50)
-@given(RATES)
-def test_the_interval_lies_between_the_smallest_and_the_largest_difference(
-    rates: list[tuple[float, float]],
-) -> None:
-    before, after = np.array(rates).T
-    low, high = bootstrap(before, after, resamples=200)
-    difference = after - before
-    assert difference.min() - 1e-12 <= low <= high <= difference.max() + 1e-12
-
-
-@settings(max_examples=50)
-@given(RATES)
-def test_swapping_before_and_after_mirrors_the_interval(rates: list[tuple[float, float]]) -> None:
-    before, after = np.array(rates).T
-    forth, back = (bootstrap(*pair, resamples=200) for pair in ((before, after), (after, before)))
-    assert (back.low, back.high) == pytest.approx((-forth.high, -forth.low))
-
-
-@pytest.mark.parametrize("count", [20, 100, 500])
-def test_the_interval_contains_the_mean_and_has_the_theoretical_width(count: int) -> None:
-    before, after = pairs(count)
-    low, high = bootstrap(before, after)
-    difference = after - before
-    assert low < difference.mean() < high
-    normal = 2 * 1.96 * difference.std() / np.sqrt(count)
-    assert high - low == pytest.approx(normal, rel=0.12)
-
-
-def test_more_questions_narrow_the_interval() -> None:
-    widths = [
-        interval.high - interval.low for interval in (bootstrap(*pairs(n)) for n in (25, 100, 400))
-    ]
-    assert widths[0] > 1.5 * widths[1] > 1.5**2 * widths[2]
-
-
-def test_the_same_data_give_the_same_interval_and_are_left_alone() -> None:
-    before, after = pairs(50)
-    copies = before.copy(), after.copy()
-    assert bootstrap(before, after) == bootstrap(before, after)
-    assert (before == copies[0]).all() and (after == copies[1]).all()
-
-
-def test_pairing_removes_the_variance_between_questions() -> None:
-    rng = np.random.default_rng(0)
-    before = rng.random(200)
-    after = before + rng.normal(0.05, 0.01, 200)
-    paired, unpaired = (
-        bootstrap(before, after),
-        bootstrap(before, rng.permutation(after)),
-    )
-    assert 10 * (paired.high - paired.low) < unpaired.high - unpaired.low
-    assert paired.low > 0
-
-
-@pytest.mark.parametrize("resamples", [1, 499, 501])
-def test_any_number_of_resamples_fills_its_last_block(resamples: int) -> None:
-    low, high = bootstrap(*pairs(30), resamples=resamples)
-    assert -2 < low <= high < 2
-
 
 # ---- seeds and items together
 
@@ -203,16 +126,6 @@ def test_an_array_that_is_not_seeds_by_items_is_refused(values: np.ndarray) -> N
         mean_effect(values)
 
 
-def test_the_bootstrap_draws_seeds_too() -> None:
-    """Of two seeds both draws are the lower one, or both the higher one, in a quarter each."""
-    values = np.repeat(np.array([[0.1], [0.3]]), 20, axis=1)
-    ends = hierarchical_bootstrap(values, 2000, np.random.default_rng(0))
-    assert ends == pytest.approx((0.1, 0.3))
-    assert hierarchical_bootstrap(values[:1], 2000, np.random.default_rng(0)) == pytest.approx(
-        (0.1, 0.1)
-    )
-
-
 def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
     values = drawn(20, 200)
     result = mean_effect(values)
@@ -253,7 +166,6 @@ def test_many_questions_use_a_sampled_test_close_to_the_exact_one() -> None:
     values = np.random.default_rng(0).choice([-1.0, 1.0], 60, p=[0.35, 0.65])
     exact = scipy.stats.binomtest(int((values > 0).sum()), 60).pvalue
     assert permutation_p(values) == pytest.approx(exact, abs=0.01)
-    assert permutation_p(values) == permutation_p(values)
     assert permutation_p(np.ones(100)) == 1 / 10_000
 
 
@@ -265,11 +177,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int, both: int)
     n = only_a + only_b
     other = scipy.stats.binomtest(only_a, n).pvalue if n else 1.0
     assert mcnemar_p(a, b) == pytest.approx(other, abs=1e-9)
-
-
-def test_mcnemar_of_few_questions_is_their_permutation() -> None:
-    a, b = np.array([1, 1, 1, 1, 1, 0, 1, 0]), np.array([0, 0, 0, 0, 0, 1, 1, 0])
-    assert mcnemar_p(a, b) == pytest.approx(permutation_p(a - b))
 
 
 @pytest.mark.parametrize("other", [np.array([0.5, 1]), np.array([1, 0, 1])])
@@ -286,10 +193,6 @@ def test_holm_agrees_with_its_definition(p_values: list[float]) -> None:
         before = sorted(q for q in p_values if q <= p)
         steps = [(m - k) * q for k, q in enumerate(before)]
         assert result == pytest.approx(min(1.0, max(steps)))
-
-
-def test_holm_agrees_with_a_textbook_example() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 # ---- learnable % against gain
@@ -316,10 +219,10 @@ def test_too_few_or_equal_cells_have_no_regression_line(y: list[float]) -> None:
     assert np.isnan(result.value) and (result.low, result.high) == (0, 1)
 
 
-@given(st.integers(8, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
-@settings(max_examples=20)
-def test_points_on_a_line_have_r_squared_1(cells: int, slope: float) -> None:
-    result = r_squared(np.arange(cells), slope * np.arange(cells) + 1)
+@pytest.mark.parametrize("slope", [-0.1, 3.0])
+def test_points_on_a_line_have_r_squared_1(slope: float) -> None:
+    """Of the fewest points that have one."""
+    result = r_squared(np.arange(8), slope * np.arange(8) + 1)
     assert result[:3] == pytest.approx((1, 1, 1))
 
 
@@ -334,11 +237,6 @@ def test_small_differences_between_cells_count() -> None:
     x, y = np.array(LEARNABLE), np.array(GAIN)
     scaled = r_squared(1e-6 * x - 3, 1e-6 * y + 5)
     assert scaled[:3] == pytest.approx(r_squared(x, y)[:3], abs=1e-6)
-
-
-def test_unpaired_cells_are_refused() -> None:
-    with pytest.raises(ValueError, match="equal lengths"):
-        r_squared(np.zeros(3), np.zeros(4))
 
 
 # ---- probe seeds and training seeds
@@ -363,28 +261,12 @@ def test_variances_of_probes_and_seeds_are_estimated_and_covered() -> None:
         assert 0.92 < np.mean([e.low <= truth <= e.high for e in ends]) < 0.98
 
 
-def test_equal_results_have_no_variance() -> None:
-    result = variance_components([np.full(2, 60.0), np.full(2, 60.0)])
-    assert (result.between, result.within, result.p) == (0, 0, 1)
-
-
-def test_variances_have_the_square_of_the_unit_of_the_results() -> None:
-    points = probes(4.0, 1.0, 3)
-    one, other = variance_components(points), variance_components([x / 100 for x in points])
-    assert 0 < one.between_interval.low < one.between < one.between_interval.high
-    assert [10**4 * x for x in (other.between, *other.between_interval)] == pytest.approx(
-        [one.between, *one.between_interval]
-    )
-    assert [10**4 * x for x in (other.within, *other.within_interval)] == pytest.approx(
-        [one.within, *one.within_interval]
-    )
-    assert other.p == pytest.approx(one.p)
-
-
 def test_variance_only_between_probes_is_attributed_to_probes() -> None:
     result = variance_components([np.full(2, 60.0), np.full(2, 62.0)])
     assert (result.between, result.within, result.p) == (2, 0, 0)
     assert result.between_interval.low > 0
+    equal = variance_components([np.full(2, 60.0), np.full(2, 60.0)])
+    assert (equal.between, equal.within, equal.p) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("sizes", [[3], [1, 1, 1]])
@@ -407,10 +289,6 @@ def test_intervals_of_identical_policies_exclude_zero_in_5_of_100(seeds: int) ->
     same = World(seeds, items=120, samples=2, seed_points=2.0)
     result = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
     assert 0.015 <= np.mean(np.array(result) < 0.05) <= 0.075
-
-
-def test_identical_policies_rarely_have_a_winner() -> None:
-    assert significant(World(3, items=60, samples=2, seed_points=1.0), 30) <= 0.075
 
 
 def test_policies_that_scatter_differently_are_rarely_reported_as_different() -> None:
