@@ -239,14 +239,11 @@ def test_an_unreachable_hub_points_to_a_local_path() -> None:
     [
         (" 1,234 ", "1234"),
         ("-3.50", "-3.50"),
-        (".5", ".5"),
         ("7/8", "7/8"),
         ("7/0", None),
         ("", None),
         ("--5", None),
-        ("5 apples", None),
         ("1e5", None),
-        ("x", None),
     ],
 )
 def test_plain_numbers_are_normalized(text: str, number: str | None) -> None:
