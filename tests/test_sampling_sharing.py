@@ -158,16 +158,6 @@ def test_attention_without_prefix_sharing_is_refused(short_sampler: Transformers
     assert short_sampler.base.config._attn_implementation == "sdpa"
 
 
-def test_a_batch_is_wider_on_a_cpu(short_sampler: TransformersSampler) -> None:
-    assert short_sampler.limits.rows == 256
-    assert (
-        TransformersSampler(
-            short_sampler.model, short_sampler.tokenizer, rows_per_batch=7
-        ).limits.rows
-        == 7
-    )
-
-
 def successes(task: Any, texts: list[str], lengths: list[int], prompts: list[Any]) -> np.ndarray:
     """Correct samples of each prompt; a prompt's samples follow one another."""
     count = len(texts) // len(prompts)
