@@ -100,29 +100,21 @@ def doctor(folder: Path) -> list[str]:
 def catalogue(folder: Path) -> Path:
     """An experiments file with hostile texts in every place that takes any text."""
     small_plan(folder)
-    (file := folder / f"{NAME[:30]}.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "storage": f"{folder}/runs{NAME[:40]}",
-                "models": {"stub": {"path": str(folder / "model")}},
-                "datasets": {
-                    "d": {
-                        "task": "file",
-                        "options": {"path": str(own_data(folder)), "question": f"q{NAME}"},
-                    }
-                },
-                "experiments": {
-                    "e": {
-                        "about": f"About {NAME}",
-                        "grid": {"model": ["stub"], "dataset": ["d"], "policy": ["hard"]},
-                        "budget": 8,
-                        "probe": {"samples": 4, "stop": [NAME]},
-                        "grpo": {"max_steps": 2, "num_generations": 4},
-                    }
-                },
-            }
-        )
-    )
+    options = {"path": str(own_data(folder)), "question": f"q{NAME}"}
+    experiment = {
+        "about": f"About {NAME}",
+        "grid": {"model": ["stub"], "dataset": ["d"], "policy": ["hard"]},
+        "budget": 8,
+        "probe": {"samples": 4, "stop": [NAME]},
+        "grpo": {"max_steps": 2, "num_generations": 4},
+    }
+    content = {
+        "storage": f"{folder}/runs{NAME[:40]}",
+        "models": {"stub": {"path": str(folder / "model")}},
+        "datasets": {"d": {"task": "file", "options": options}},
+        "experiments": {"e": experiment},
+    }
+    (file := folder / f"{NAME[:30]}.yaml").write_text(yaml.safe_dump(content))
     return file
 
 

@@ -16,13 +16,11 @@ from pydantic import BaseModel, field_validator
 from remedies import refused
 
 from orchestrator.embedded import embedded_path
-from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource, stored_dtype
 from orchestrator.storage.identity import folder_identity
-from tasks import get_task
 
 pytestmark = pytest.mark.slow
 
@@ -271,14 +269,6 @@ def test_a_prompt_longer_than_the_window_gives_an_error_completion(sampler: Any)
     assert (long.finish, short.finish) == ("error", "stop")
     [[alone]] = sampler.sample([request("long", [0], words=500)], SETTINGS)
     assert alone.finish == "error"
-
-
-def test_a_completion_that_was_never_generated_is_an_error(sampler: Any) -> None:
-    task = get_task("shuffled_objects", train=1, test=1)
-    sampler.window = 10
-    samples = sample_and_mark(sampler, task, [(task.test()[0], [0, 1])], SETTINGS)
-    assert samples["outcome"].to_pylist() == ["error", "error"]
-    assert samples["rule"].to_pylist() == ["not-generated"] * 2
 
 
 def test_without_vllm_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
