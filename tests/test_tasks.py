@@ -4,7 +4,6 @@ Small files are generated here; tests named `real` read the real data sets if th
 """
 
 import gzip
-import inspect
 import json
 import re
 from collections import Counter
@@ -27,7 +26,6 @@ from tasks.competition_math import MATH500, SUBJECTS, CompetitionMath, is_numeri
 from tasks.gsm8k import Gsm8k
 from tasks.marking.marks import final_answer
 from tasks.question_file import QuestionFile, mark_text
-from tasks.shuffled_objects import ShuffledObjects
 
 READ = (Gsm8k, CompetitionMath, Aime2025, QuestionFile)
 
@@ -58,15 +56,6 @@ def pairs(prompts: list[Prompt]) -> list[tuple[str, str]]:
 
 
 # --- every task ---
-
-
-@pytest.mark.parametrize("task", [*READ, ShuffledObjects])
-def test_options_are_keyword_only_and_a_docstring_describes_the_task(task: type[Task]) -> None:
-    parameters = inspect.signature(task).parameters
-    assert list(parameters)[:2] == ["marking", "prompt"]
-    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-    first = (task.__doc__ or "").splitlines()[0]
-    assert first.endswith(".") and "`" not in first and len(first) < 90
 
 
 def questions(folder: Path, count: int = 4) -> str:
@@ -260,12 +249,6 @@ def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> No
     assert set(task.provenance) == {"train", "test"}
     small = Gsm8k(path=path, partial=True, train=1, test=0)
     assert (questions_of(small.train()), small.test()) == (["a?"], [])
-
-
-def test_gsm8k_with_an_unexpected_number_of_rows_is_refused(tmp_path: Path) -> None:
-    path = gsm8k(tmp_path, [worked("a?", "1")], [worked("b?", "1")])
-    with refused("train.jsonl", "1 row;", "7,473", "partial: true", by=TaskError):
-        Gsm8k(path=path).train()
 
 
 def test_real_gsm8k_has_its_official_counts_golds_and_steps() -> None:
@@ -762,17 +745,3 @@ def test_an_instruction_is_removed_as_a_whole_sentence_or_not_at_all(instruction
     listed = f"Rules:\n1. Show it.\n2. {instruction}"
     assert without_instructions(listed) == listed
     assert without_instructions(instruction) == instruction
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "What is 0+1? Output the final answer within \\boxed{}.",
-        "What is 0+1? Please output your final answer within \\boxed{}.",
-        "Find l, and output the final answer in \\boxed{}.",
-        "Simplify and put your final answer within \\boxed{}",
-        "Express it as a mixed number and\nput your final answer within \\boxed{}.",
-    ],
-)
-def test_a_sentence_that_says_something_else_too_stays(question: str) -> None:
-    assert without_instructions(question) == question
