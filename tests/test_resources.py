@@ -126,11 +126,7 @@ def test_the_number_of_trials_is_the_most_that_fit(have: int, cpus: float, worke
 
 
 @pytest.mark.parametrize(
-    ("cluster", "shares"),
-    [
-        ({"CPU": 2, "GPU": 1}, (1, 1, 2)),
-        ({}, (1, 0, 1)),
-    ],
+    ("cluster", "shares"), [({"CPU": 2, "GPU": 1}, (1, 1, 2)), ({}, (1, 0, 1))]
 )
 def test_a_request_that_never_fits_is_refused_with_both_counts(
     cluster: dict[str, float], shares: tuple[float, float, int]

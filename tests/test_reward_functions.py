@@ -62,13 +62,7 @@ def test_the_tokens_of_completions_are_passed_where_they_are_known() -> None:
 
 @pytest.mark.parametrize(
     ("returned", "value"),
-    [
-        ("numpy", 0.25),
-        ("true", 1),
-        ("tuple", 1),
-        ("none", None),
-        ("infinity", "not-finite"),
-    ],
+    [("numpy", 0.25), ("true", 1), ("tuple", 1), ("none", None), ("infinity", "not-finite")],
 )
 def test_values_of_many_types(returned: str, value: Any) -> None:
     assert values("returns", answers([returned])) == [value]

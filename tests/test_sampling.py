@@ -21,13 +21,7 @@ from tiny_sampler import (
 )
 
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler, transformers
-from orchestrator.sampling.base import (
-    Listener,
-    SamplingError,
-    cut_at_stop,
-    listening,
-    render,
-)
+from orchestrator.sampling.base import Listener, SamplingError, cut_at_stop, listening, render
 from orchestrator.sampling.decoding import uniforms
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource

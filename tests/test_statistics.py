@@ -9,12 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.interval_coverage import (
-    World,
-    coverage,
-    hierarchical_bootstrap,
-    sweeps,
-)
+from benchmarks.interval_coverage import World, coverage, hierarchical_bootstrap, sweeps
 from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
     _half_width,

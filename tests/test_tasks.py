@@ -180,11 +180,7 @@ def test_annotations_that_cannot_be_resolved_refuse_nothing() -> None:
         (Gsm8k(), "She has 3.\n#### 1,234", "1234"),
         (Gsm8k(), "-3.5", "-3.5"),
         (Gsm8k(), "one\n#### 5 apples", None),
-        (
-            CompetitionMath(),
-            r"$\boxed{1}$, $x = \boxed{\frac{1}{\sqrt2}}$",
-            r"\frac{1}{\sqrt2}",
-        ),
+        (CompetitionMath(), r"$\boxed{1}$, $x = \boxed{\frac{1}{\sqrt2}}$", r"\frac{1}{\sqrt2}"),
         (CompetitionMath(), r"\fbox{ 3 } or \boxed 5", "3"),
         (CompetitionMath(), r"It is $\boxed 5$", "5"),
         (CompetitionMath(), " x+1 ", "x+1"),

@@ -262,9 +262,7 @@ def test_an_interrupted_sweep_leaves_its_runs_killed(store: Store, plan: Plan) -
     assert {run.info.status for run in (*parents, *children.values())} == {"RUNNING"}
 
 
-def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(
-    tmp_path: Path,
-) -> None:
+def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(tmp_path: Path) -> None:
     experiment = load_config(experiments(tmp_path)).experiment(NAME)
     assert sweep_tags(NAME, experiment)["decile.settings"] == "50e56acb5dc87ed2"
     for axis in ({"rollouts": ["decile", "trl"]}, {"label_noise": [0, 0.1]}):

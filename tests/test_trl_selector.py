@@ -414,10 +414,7 @@ STATES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda file: file.write_bytes(file.read_bytes().replace(b"predicted", b"predikted", 1)),
         "does not match its hash",
     ),
-    "without a proof": (
-        lambda file: pq.write_table(pa.table({"a": [1]}), file),
-        "has no proof",
-    ),
+    "without a proof": (lambda file: pq.write_table(pa.table({"a": [1]}), file), "has no proof"),
     "swapped": (
         lambda file: shutil.copy(file.parents[1] / "checkpoint-2" / STATE, file),
         "is of update 2, not of 4",
