@@ -23,7 +23,7 @@ from orchestrator.selection.subsets import SubsetRequest, policy_entry, reason, 
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET
 from orchestrator.storage.store import Store
-from policies import PolicyError, get_policy, tie_breakers
+from policies import PolicyError, get_policy
 from tasks import OUTCOMES
 
 ONE_PROMPT = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 4}  # per update
@@ -178,24 +178,16 @@ def test_sample_numbers_are_within_the_samples_that_a_probe_may_have(tmp_path: P
     assert chosen(file, "random", "1") == ["a"]
 
 
-def test_the_folder_of_a_probe_is_sufficient_input(tmp_path: Path) -> None:
-    folder = probe_folder(tmp_path, samples())
-    assert chosen(folder) == ["b", "d"]
-    assert chosen(folder, "easy") == ["a", "c"]
-    subset = pq.read_table(folder.parent / "subset.parquet")
-    assert subset.schema.equals(SUBSET)
-    assert subset["pass_rate"].to_pylist() == [1.0, 0.5]
-    assert subset["rank"].to_pylist() == [0, 1]
-
-
 def test_parts_are_combined_and_repeated_samples_count_once(tmp_path: Path) -> None:
     whole = probe_folder(tmp_path / "whole", samples())
     parts = [samples("ab"), samples("cd", range(2)), samples("bcd", range(4))]
     pieces = probe_folder(tmp_path / "pieces", *parts)
     assert len(list(pieces.glob("*.parquet"))) == 3
     assert chosen(pieces, budget="4") == chosen(whole, budget="4") == ["b", "d", "c", "a"]
-    rates = pq.read_table(pieces.parent / "subset.parquet")["pass_rate"].to_pylist()
-    assert rates == [0.0, 0.25, 0.5, 1.0]
+    subset = pq.read_table(pieces.parent / "subset.parquet")
+    assert subset.schema.equals(SUBSET)
+    assert subset["pass_rate"].to_pylist() == [0.0, 0.25, 0.5, 1.0]
+    assert subset["rank"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_a_file_of_samples_and_its_difficulty_table_select_the_same_subset(tmp_path: Path) -> None:
@@ -300,44 +292,30 @@ def test_probes_of_other_settings_are_not_merged_and_the_difference_is_named(
 
 
 @pytest.mark.parametrize(
-    ("policy", "budget", "undecided"),
+    ("policy", "budget", "seed", "undecided"),
     [
-        ("hard", "1", 0),  # b fails all; whatever a's other samples are, it does not
-        ("hard", "2", 0),
-        ("hard", "3", 0),  # should a end at half, the tie-breaker prefers c
-        ("easy", "1", 1),  # the same tie may cost a its place
-        ("easy", "2", 0),
-        ("random", "3", 0),
-        ("learnable", "1", 4),
+        ("hard", "1", 0, 0),  # b fails all; whatever a's other samples are, it does not
+        ("hard", "2", 0, 0),
+        ("hard", "3", 0, 0),  # should a end at half, the tie-breaker prefers c
+        ("hard", "3", 1, 1),  # that of another seed prefers a
+        ("easy", "1", 0, 1),  # the same tie may cost a its place
+        ("easy", "2", 0, 0),
+        ("random", "3", 0, 0),
+        ("learnable", "1", 0, 4),
     ],
 )
 def test_a_probe_that_stopped_early_serves_the_subsets_that_it_has_decided(
-    tmp_path: Path, policy: str, budget: str, undecided: int
+    tmp_path: Path, policy: str, budget: str, seed: int, undecided: int
 ) -> None:
     parts = pa.concat_tables([samples("a", range(2)), samples("bcd")])
     pq.write_table(parts, tmp_path / "samples.parquet")
     if undecided:
         with refused(f"{undecided} of 4", policy, code="undecided"):
-            chosen(tmp_path / "samples.parquet", policy, budget)
+            chosen(tmp_path / "samples.parquet", policy, budget, seed)
         return
-    early = chosen(tmp_path / "samples.parquet", policy, budget)
+    early = chosen(tmp_path / "samples.parquet", policy, budget, seed)
     pq.write_table(samples(), tmp_path / "samples.parquet")
-    assert {*early} == {*chosen(tmp_path / "samples.parquet", policy, budget)}
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_seed_decides_whether_a_probe_that_stopped_early_has_decided(
-    tmp_path: Path, seed: int
-) -> None:
-    """Should a end at half, it ties with c: the tie-breakers say whether that matters."""
-    file = tmp_path / "samples.parquet"
-    pq.write_table(pa.concat_tables([samples("a", range(2)), samples("bcd")]), file)
-    ranks = tie_breakers(4, np.random.default_rng(seed))
-    if ranks[0] < ranks[2]:
-        with refused("1 of 4", code="undecided"):
-            chosen(file, budget="3", seed=seed)
-    else:
-        assert chosen(file, budget="3", seed=seed) == ["b", "d", "c"]
+    assert {*early} == {*chosen(tmp_path / "samples.parquet", policy, budget, seed)}
 
 
 def test_a_torn_part_is_refused(tmp_path: Path) -> None:

@@ -51,19 +51,6 @@ def test_a_sweep_leaves_results_that_agree_with_what_was_recorded(finished: Path
     assert bases[0] == bases[1], "of the same stored samples"
 
 
-def test_mlflow_has_one_parent_and_one_run_per_cell_with_every_axis(finished: Path) -> None:
-    runs = mlflow_runs(finished)
-    children = [r for r in runs if "mlflow.parentRunId" in r.data.tags]
-    assert len(runs) == 3
-    assert {r.data.params["policy"] for r in children} == {"hard", "random"}
-    for child in children:
-        assert {"model", "dataset", "policy", "seed", "grpo.learning_rate"} <= set(
-            child.data.params
-        )
-        assert child.info.status == "FINISHED"
-        assert "final/accuracy" in child.data.metrics
-
-
 def test_rerunning_a_finished_sweep_reports_that_nothing_is_left(finished: Path) -> None:
     def written() -> dict[Path, int]:
         files = Path(store_of(finished).path("cells")).rglob("*.parquet")
