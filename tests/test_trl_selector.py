@@ -488,7 +488,6 @@ def dataset_of(**columns: list[str | None]) -> dict[str, Dataset]:
         ("predicted", {"seed": -1}, "seed -1"),
         ("predicted", {"options": ["of"]}, "options .* write a dict"),
         ("predicted", {"options": {"off": "hard"}}, "has no option 'off'"),
-        ("predicted", {"options": {"of": object()}}, "options .* write a dict"),
         (
             "hard",
             {"table": rates([0.5]).append_column("n", pa.array(["x"])), "budget": 1},
@@ -499,7 +498,6 @@ def dataset_of(**columns: list[str | None]) -> dict[str, Dataset]:
         ("predikted", {}, "predikted"),
         (None, {}, "policy None"),
         ("predicted", {"table": None}, "'predicted' needs .*probe"),
-        ("hard", {"table": None}, "'hard' needs .*probe"),
         ("dynamic", {"table": None, "options": {"of": "hard"}}, "'dynamic' needs .*probe"),
         ("hard", {"table": {"prompt_id": ["a"]}}, "table is dict: .*pyarrow.Table"),
         ("hard", {"table": pa.table({"prompt_id": ["a"]})}, "no column pass_rate"),
