@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.interval_coverage import World, coverage, hierarchical_bootstrap, sweeps
+from benchmarks.interval_coverage import World, coverage, hierarchical_bootstrap
 from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
     _half_width,
@@ -254,6 +254,7 @@ def test_variances_of_probes_and_seeds_are_estimated_and_covered() -> None:
     for name, truth in (("between_interval", 4.0), ("within_interval", 1.0)):
         ends = [getattr(f, name) for f in result]
         assert 0.92 < np.mean([e.low <= truth <= e.high for e in ends]) < 0.98
+        assert min(e.low for e in ends) >= 0
 
 
 def test_variance_only_between_probes_is_attributed_to_probes() -> None:
@@ -273,17 +274,11 @@ def test_components_need_two_probes_and_two_seeds(sizes: list[int]) -> None:
 # ---- simulated truth, in short; benchmarks/interval_coverage.py has it in full
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.4])
 @pytest.mark.parametrize("seeds", [1, 2, 3, 5])
-def test_the_interval_covers_the_true_difference_in_95_of_100(seeds: int) -> None:
-    world = World(seeds, items=120, samples=4, seed_points=1.0, shift=0.4)
+def test_the_interval_covers_the_true_difference_in_95_of_100(seeds: int, shift: float) -> None:
+    world = World(seeds, items=120, samples=4, seed_points=1.0, shift=shift)
     assert 0.925 <= coverage(world, 400) <= 0.985
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_intervals_of_identical_policies_exclude_zero_in_5_of_100(seeds: int) -> None:
-    same = World(seeds, items=120, samples=2, seed_points=2.0)
-    result = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
-    assert 0.015 <= np.mean(np.array(result) < 0.05) <= 0.075
 
 
 def test_policies_that_scatter_differently_are_rarely_reported_as_different() -> None:

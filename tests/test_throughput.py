@@ -167,6 +167,7 @@ def test_lengths_are_those_of_the_stored_samples(tmp_path: Path) -> None:
     assert not assumed.measured and assumed.prompt == lengths.prompt
     assert (assumed.completions.min(), assumed.completions.max()) == (1, 32), "the probe's limit"
     assert assumed.mean == pytest.approx(16.5)
+    assert assumed.longest(8) == pytest.approx(32 * 8 / 9, rel=0.05), "uniform"
     assert token_lengths(stored, train[:0], spec).prompt == 40
 
 

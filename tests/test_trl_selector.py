@@ -535,6 +535,7 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
     selector, wide = selector_of(cell, "predicted"), selector_of(cell, "dynamic")
     few = selector_of(cell, "hard", budget=8)
     trainer = trainer_of(cell, tmp_path, selector)
+    with_images = wide.dataset.add_column("images", [[]] * len(wide.dataset))  # type: ignore[arg-type]
     wrong: list[tuple[PromptSelector, Any, str, Any, str]] = [
         (selector, trainer.args, "gradient_accumulation_steps", 2, "serves 0.5 updates"),
         (selector, trainer.args, "num_iterations", 3, r"save_steps \(2\) .*3"),
@@ -546,11 +547,7 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
         (selector, trainer, "reward_func_names", ["a", "b"], "several reward functions"),
         (wide, trainer, "tools", [print], "'dynamic' .*leave out tools"),
         (wide, trainer, "rollout_func", print, "leave out rollout_func"),
-        (
-            *(wide, trainer, "train_dataset"),
-            wide.dataset.add_column("images", [[]] * len(wide.dataset)),  # type: ignore[arg-type]
-            "leave out images",
-        ),
+        (wide, trainer, "train_dataset", with_images, "leave out images"),
     ]
     for own, where, name, value, message in wrong:
         with monkeypatch.context() as patch:

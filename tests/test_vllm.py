@@ -111,6 +111,7 @@ def test_the_engine_loads_safetensors_only_and_no_code(sampler: Any) -> None:
     assert Recorded.options["enable_prefix_caching"] is True
     assert Recorded.options["model"] == str(FOLDER)
     assert Recorded.options["tensor_parallel_size"] == max(1, torch.cuda.device_count())
+    assert not {"enable_lora", "max_lora_rank"} & Recorded.options.keys()
 
 
 def test_the_precision_is_that_of_the_stored_weights_unless_the_model_sets_it(
@@ -211,12 +212,6 @@ def test_weights_that_are_not_safetensors_are_refused(vllm: ModuleType, tmp_path
         load_sampler(replace(SOURCE, location=str(tmp_path)), "vllm")
 
 
-def test_an_engine_for_probes_has_no_adapters(sampler: Any) -> None:
-    assert not {"enable_lora", "max_lora_rank"} & Recorded.options.keys()
-    sampler.sample([request("a", [0])], SETTINGS)
-    assert Recorded.adapters == [None]
-
-
 @pytest.mark.parametrize(("rank", "supported"), [(1, 8), (8, 8), (9, 16), (300, 320), (512, 512)])
 def test_an_engine_for_checkpoints_supports_the_largest_adapter(
     rank: int, supported: int, vllm: None
@@ -246,6 +241,7 @@ def test_each_sample_is_one_request_with_its_own_fixed_seed(sampler: Any) -> Non
     )
     assert (first.text, first.tokens, first.finish) == ("t0", 2, "stop")
     assert (second.finish, aborted.finish, last.text) == ("length", "error", "t3")
+    assert Recorded.adapters == [None]
     seeds = [parameters.seed for _, parameters in Recorded.requests]
     assert len(set(seeds)) == 4
     assert all(0 <= seed < 2**63 for seed in seeds)
