@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.interval_coverage import World, coverage, hierarchical_bootstrap
+from benchmarks.interval_coverage import World, coverage
 from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
     _half_width,
@@ -119,13 +119,6 @@ def test_questions_that_never_differed_still_have_an_interval() -> None:
 def test_an_array_that_is_not_seeds_by_items_is_refused(values: np.ndarray) -> None:
     with pytest.raises(ValueError, match="finite"):
         mean_effect(values)
-
-
-def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
-    values = drawn(20, 200)
-    result = mean_effect(values)
-    low, high = hierarchical_bootstrap(values, 4000, np.random.default_rng(0))
-    assert high - low == pytest.approx(result.high - result.low, rel=0.12)
 
 
 # ---- tests of one family
