@@ -87,7 +87,7 @@ def test_every_group_is_of_one_kind_and_the_last_mean_is_the_result(
 
 def test_each_update_has_the_same_weight_for_any_number_of_groups() -> None:
     table = groups((1, [0, 1]), (2, [0, 0]), (2, [1, 1]), (2, [0, 0]), (2, [1, 0]))
-    assert live_share(table) == {1: 1.0, 2: 0.25}
+    assert {u: s.live for u, s in group_shares(table).items()} == {1: 1.0, 2: 0.25}
     assert learnable_pct(table) == 62.5
 
 
