@@ -24,6 +24,7 @@ from tasks.base import (
     check_integer,
     in_test_split,
     make_prompt,
+    word_list,
 )
 from tasks.marking.marks import Mark, mark_number
 
@@ -41,36 +42,12 @@ class Person:
 
 WOMEN = tuple(
     Person(name, "she", "her", "her", "herself")
-    for name in (
-        "Ada",
-        "Bea",
-        "Cora",
-        "Dina",
-        "Elsa",
-        "Fay",
-        "Gwen",
-        "Iris",
-        "Lucy",
-        "Mia",
-        "Nell",
-        "Ruth",
-    )
+    for name in word_list("Ada, Bea, Cora, Dina, Elsa, Fay, Gwen, Iris, Lucy, Mia, Nell, Ruth")
 )
 MEN = tuple(
     Person(name, "he", "him", "his", "himself")
-    for name in (
-        "Adam",
-        "Boris",
-        "Carlos",
-        "Erik",
-        "Felix",
-        "Hugo",
-        "Ivan",
-        "Jonas",
-        "Leo",
-        "Milo",
-        "Otto",
-        "Tom",
+    for name in word_list(
+        "Adam, Boris, Carlos, Erik, Felix, Hugo, Ivan, Jonas, Leo, Milo, Otto, Tom"
     )
 )
 

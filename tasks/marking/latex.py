@@ -74,10 +74,7 @@ _ACCENTS = _names(r"\vec \hat \bar \tilde \dot \overrightarrow \widehat")
 _DOTS = _names(r"\ldots \dots \cdots \dotsc \hdots")
 _CLOSING = {"(": ")", "[": "]", "]": "["}
 _MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "array", "smallmatrix"))
-_BASES = [
-    *("zero", "one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-]
+_BASES = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _CONNECTIVES = {"or": "or", "and": "and", ", and": "and", ", or": "or", "&": "and", ",": ","}
 _TEXT_SETS = {
     "all real numbers": Node("reals"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-from tasks.base import Answer, TaskError
+from tasks.base import Answer, TaskError, word_list
 from tasks.marking.marks import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
@@ -26,19 +26,18 @@ from tasks.sources.files import (
 )
 
 # Names of columns in common data sets, the most telling first.
-QUESTIONS = (
-    *("question", "problem", "prompt", "query", "instruction", "input", "question_text", "text"),
-    *("messages", "conversations"),
+QUESTIONS = word_list(
+    "question, problem, prompt, query, instruction, input, question_text, text, messages, "
+    "conversations"
 )
-ANSWERS = (
-    *("answer", "final_answer", "gold", "gold_answer", "ground_truth", "expected_answer"),
-    *("correct_answer", "reference_answer", "answerkey", "target", "label", "solution", "output"),
-    *("response", "completion", "reward_model.ground_truth"),
+ANSWERS = word_list(
+    "answer, final_answer, gold, gold_answer, ground_truth, expected_answer, correct_answer, "
+    "reference_answer, answerkey, target, label, solution, output, response, completion, "
+    "reward_model.ground_truth"
 )
 # Texts that a question may be about.
-CONTEXTS = (
-    *("article", "passage", "context", "paragraph", "story", "document", "premise", "support"),
-    *("background", "input"),
+CONTEXTS = word_list(
+    "article, passage, context, paragraph, story, document, premise, support, background, input"
 )
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
 SAMPLED = 2_000  # rows that columns are recognized by
