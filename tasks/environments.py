@@ -21,7 +21,6 @@ from numbers import Real
 from types import MethodType
 from typing import Any, NamedTuple
 
-from orchestrator.plugins.project_modules import add_project, project_folders
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import is_own
 from tasks.base import MarkLimits, Prompt, Task, TaskError
@@ -186,10 +185,8 @@ class Environments:
         assert task.environment is not None
         self.environment = environment_of(task.environment)
         self.limits = limits = MarkLimits(*task.mark_limits)
-        path = [folder or os.getcwd() for folder in sys.path]
         described = [self.environment.reference, self.environment.version]
-        options = [task.environment_reward, limits.episode_seconds]
-        setup = [path, project_folders(), *described, *options]
+        setup = [*described, task.environment_reward, limits.episode_seconds]
         self.children = [
             Children(
                 "tasks.environments:player", 1, limits.seconds, int(limits.memory * 2**30), setup
@@ -328,17 +325,8 @@ def environments_of(task: Task) -> Environments:
     return _started.setdefault(key, Environments(task)) if key not in _started else _started[key]
 
 
-def player(
-    path: Sequence[str],
-    project: Sequence[str],
-    reference: str,
-    version: str,
-    reward: str,
-    episode_seconds: float,
-) -> Callable[..., Any]:
+def player(reference: str, version: str, reward: str, episode_seconds: float) -> Callable[..., Any]:
     """In a child: import the class and return what plays its instances, many at a time."""
-    sys.path[:] = path
-    add_project(reversed(project))
     cls = environment_class(reference)
     if environment_of(cls).version != version:
         raise TaskError("its source file has changed since this command began: run it again")

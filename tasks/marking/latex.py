@@ -74,7 +74,10 @@ _ACCENTS = _names(r"\vec \hat \bar \tilde \dot \overrightarrow \widehat")
 _DOTS = _names(r"\ldots \dots \cdots \dotsc \hdots")
 _CLOSING = {"(": ")", "[": "]", "]": "["}
 _MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "array", "smallmatrix"))
-_BASES = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_BASES = [
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+]
 _CONNECTIVES = {"or": "or", "and": "and", ", and": "and", ", or": "or", "&": "and", ",": ","}
 _TEXT_SETS = {
     "all real numbers": Node("reals"),
