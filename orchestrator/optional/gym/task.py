@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from orchestrator.optional.gym.library import ENVIRONMENT
 from orchestrator.plugins.counts import counted
+from orchestrator.storage import user_cache
+from orchestrator.storage.proof import canonical_hash
 from tasks.base import (
     MAX_PROMPTS,
     TEST_SHARE,
@@ -37,7 +39,6 @@ from tasks.marking.reading import (
     last_filled_box,
     without_thinking,
 )
-from tasks.sources.cached_rows import load_rows, save_rows
 
 EXCLUDED: Mapping[str, str] = {
     "boxnet": "an item has no reference answer, and a full score needs all boxes lifted at once",
@@ -345,6 +346,20 @@ class _Draws:
         if len(self.known) > self._stored:
             save_rows(self.key, self.known)
             self._stored, self._time = len(self.known), time.monotonic()
+
+
+def load_rows(key: Sequence[Any]) -> list[Any]:
+    """The rows that `save_rows` kept in the user's cache under a key of JSON values; else none."""
+    return list(user_cache.read(_cache_name(key)).get("rows", []))
+
+
+def save_rows(key: Sequence[Any], rows: Sequence[Any]) -> None:
+    """Keep rows; of two processes at once, those of the later one stay."""
+    user_cache.write(_cache_name(key), {"rows": [*rows]})
+
+
+def _cache_name(key: Sequence[Any]) -> str:
+    return f"rows/{key[0]}-{canonical_hash(key)}.json"
 
 
 def _library_version() -> str:
