@@ -12,6 +12,7 @@ from policies.base import (
     SLACK,
     Bools,
     Needs,
+    Options,
     PolicyError,
     Requiring,
     Rows,
@@ -34,7 +35,7 @@ class MixturePart(NamedTuple):
     share: float
     policy: BuiltPolicy
     written: float
-    options: dict[str, Any]
+    options: Options
 
 
 @dataclass(kw_only=True)
