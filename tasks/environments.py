@@ -27,6 +27,7 @@ from tasks.base import MarkLimits, Prompt, Task, TaskError
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.reward_functions import OF_TRAINER, RewardFunction, reward_function, source_version
+from tasks.sources.files import Row
 
 ENVIRONMENTS = Registry(
     "environment", "decile.environments", {}, "package.module:Class of an environment", TaskError
@@ -119,7 +120,7 @@ def tool_schemas(cls: type[Any]) -> list[dict[str, Any]]:
     return schemas
 
 
-def row_of(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def row_of(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> Row:
     """What `reset` gets of a prompt: the columns of its row, and the chat as `prompt`."""
     info = json.loads(prompt.info) if prompt.info else {}
     row = {"question": prompt.question, "answer": prompt.answer}
@@ -171,7 +172,7 @@ class Session:
     """
 
     key: str
-    row: dict[str, Any]
+    row: Row
     start: str = ""
     history: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
     failure: str = ""
@@ -352,7 +353,7 @@ class _Player:
         operation: str,
         keys: tuple[str, str],
         spent: float,
-        row: dict[str, Any] | None,
+        row: Row | None,
         history: list[Any] | None,
         calls: Any,
     ) -> Any:
@@ -380,7 +381,7 @@ class _Player:
             self.playing.pop(key, None)
         return {"value": value, "seconds": seconds}
 
-    def reset(self, key: str, start: str, row: dict[str, Any]) -> Any:
+    def reset(self, key: str, start: str, row: Row) -> Any:
         """Start an environment, with the columns of the row that it accepts."""
         self.seed(start, "reset")
         instance = self.idle.pop() if self.idle else self.cls()
@@ -390,7 +391,7 @@ class _Player:
         self.turns[key] = 0
         return text.encode(errors="replace").decode() if isinstance(text, str) else text
 
-    def replay(self, key: str, start: str, row: dict[str, Any], history: list[Any]) -> None:
+    def replay(self, key: str, start: str, row: Row, history: list[Any]) -> None:
         """Bring a new instance to where a lost one was. Raises RuntimeError if it answers else."""
         self.reset(key, start, row)
         for calls, contents in history:
@@ -419,7 +420,7 @@ class _Player:
             results.append((str(name), content, failed))
         return results
 
-    def end(self, key: str, row: dict[str, Any], chat: list[Any]) -> Any:
+    def end(self, key: str, row: Row, chat: list[Any]) -> Any:
         """The reward of an environment, as a number or None; a text says what is wrong with it."""
         self.seed(key, "end")
         reward, title = None, "get_reward()"

@@ -55,6 +55,9 @@ class Request(NamedTuple):
         return settings.max_completion_length if self.limit is None else self.limit
 
 
+Message = dict[str, Any]  # of a chat with tools: role, content, tool_calls or name
+
+
 class Episode(NamedTuple):
     """The turns in which a completion came about: the model's, and those of its environment.
 
@@ -64,7 +67,7 @@ class Episode(NamedTuple):
     what the environment gives, `failure` why it failed ("" if it did not), `seconds` its time.
     """
 
-    messages: list[dict[str, Any]]
+    messages: list[Message]
     turns: int
     tool_calls: int
     tool_errors: int

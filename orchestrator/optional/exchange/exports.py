@@ -15,6 +15,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store, check_output
 from tasks import Prompt, Task, TaskError
+from tasks.sources.files import Row
 from tasks.sources.user_files import sha256_of
 
 IDS_SHOWN = 3  # ids of missing prompts that a message lists
@@ -52,7 +53,6 @@ OPENRLHF = pa.schema(
 PRIME_RL = pa.schema(
     {"example_id": pa.int64(), "task": pa.string(), **{f.name: f.type for f in VERIFIERS}}
 )
-Row = dict[str, Any]
 
 
 class Layout(NamedTuple):

@@ -30,6 +30,7 @@ from tasks.environments import environment_of, scores_itself
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import (
+    Row,
     choice_numbering,
     column_value,
     completion_texts,
@@ -47,7 +48,6 @@ _INPUT = {
     "completion": pa.string(),
 }
 OUTPUT = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
-Row = dict[str, Any]
 
 
 def mark_file(
