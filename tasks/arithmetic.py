@@ -56,10 +56,7 @@ OPENINGS = ("", "", "Then ", "Next, ", "After that, ", "Later, ")
 # Templates that fit any things that one can hold.
 COMMON: Mapping[str, tuple[str, ...]] = {
     "add": ("{friend} gives {him} {more}.", "{who} gets {more} from {friend}."),
-    "subtract": (
-        "{who} gives {things} to {friend}.",
-        "{who} lets {friend} have {things}.",
-    ),
+    "subtract": ("{who} gives {things} to {friend}.", "{who} lets {friend} have {things}."),
     "times": (
         "{who} keeps collecting until {he} has {times} as many {many} as before.",
         "a busy week leaves {him} with {times} as many {many} as before.",

@@ -150,11 +150,7 @@ class _Child:
     """One process, which handles a few calls, one after the other."""
 
     def __init__(
-        self,
-        target: str,
-        memory: int,
-        setup: Sequence[Any] | None,
-        environment: Mapping[str, str],
+        self, target: str, memory: int, setup: Sequence[Any] | None, environment: Mapping[str, str]
     ) -> None:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         lifeline, self._lifeline = os.pipe()

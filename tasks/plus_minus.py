@@ -74,7 +74,7 @@ class PlusMinus(Task):
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "2"
     templates: ClassVar[Mapping[str, Template]] = {
-        "plain": Template("{question}\nWork it out, end with \\boxed{N}."),
+        "plain": Template("{question}\nWork it out, end with \\boxed{N}.")
     }
 
     def __init__(

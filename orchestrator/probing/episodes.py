@@ -201,10 +201,7 @@ def _failed(episodes: Sequence[_Played]) -> int:
 
 
 def _next_turn(
-    sampler: TokenSampler,
-    active: Sequence[_Played],
-    settings: SamplingSettings,
-    stream: str,
+    sampler: TokenSampler, active: Sequence[_Played], settings: SamplingSettings, stream: str
 ) -> list[Completion]:
     """The model's next turn of each; those of a prompt with the same chat so far share it."""
     groups: dict[tuple[Any, ...], list[_Played]] = {}

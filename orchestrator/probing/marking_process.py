@@ -12,11 +12,7 @@ MarkFunction = Callable[..., Sequence[str | float | None] | str]
 
 
 def marker(
-    reference: str,
-    arguments: Sequence[Any],
-    options: dict[str, Any],
-    reading: Any,
-    marker_id: str,
+    reference: str, arguments: Sequence[Any], options: dict[str, Any], reading: Any, marker_id: str
 ) -> MarkFunction:
     """Build the task `reference`, found as in the owner's process, and return its marker.
 

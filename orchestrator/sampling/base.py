@@ -108,9 +108,7 @@ def stream_key(seed: int, prompt_id: str, sample: int) -> int:
 
 
 def render(
-    tokenizer: Any,
-    messages: list[dict[str, str]],
-    chat_template_kwargs: dict[str, Any],
+    tokenizer: Any, messages: list[dict[str, str]], chat_template_kwargs: dict[str, Any]
 ) -> list[int]:
     """Token ids of a chat up to the start of the answer: the same as in TRL's GRPO."""
     options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}

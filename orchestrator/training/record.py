@@ -269,10 +269,7 @@ class CellRecord:
 
     def tables(self) -> dict[str, pa.Table]:
         """The stored tables by name."""
-        more = {
-            DISCARDED: self.groups.discarded_table(),
-            REFRESHED: self.groups.refreshed_table(),
-        }
+        more = {DISCARDED: self.groups.discarded_table(), REFRESHED: self.groups.refreshed_table()}
         return {
             "groups": self.groups.table(),
             "evaluations": self.evaluations,

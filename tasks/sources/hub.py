@@ -28,10 +28,7 @@ _READ = {
         "*.xz, *.zst, *.zip"
     ),
 }
-_NOT_READ = {
-    "model": ("*/*.safetensors", "*/*.json", "*/*.model", "consolidated*"),
-    "dataset": (),
-}
+_NOT_READ = {"model": ("*/*.safetensors", "*/*.json", "*/*.model", "consolidated*"), "dataset": ()}
 
 
 @dataclass(frozen=True, order=True)

@@ -116,10 +116,7 @@ class FileSurvey:
 
 
 def survey_rows(
-    read: Rows,
-    question: str | None = None,
-    answer: str | None = None,
-    marker: str | None = None,
+    read: Rows, question: str | None = None, answer: str | None = None, marker: str | None = None
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
@@ -221,12 +218,7 @@ def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
 
 
 def _read(
-    row: Row,
-    question: str,
-    answer: str,
-    choices: Numbering | None = None,
-    *,
-    unasked: bool = False,
+    row: Row, question: str, answer: str, choices: Numbering | None = None, *, unasked: bool = False
 ) -> tuple[str, str, str]:
     """A row's question and answer as `task: file` reads them.
 

@@ -38,12 +38,7 @@ VERL = pa.schema(
         "ability": pa.string(),
         "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
         "extra_info": pa.struct(
-            {
-                "index": pa.int64(),
-                "split": pa.string(),
-                **_COMMON,
-                "question": pa.string(),
-            }
+            {"index": pa.int64(), "split": pa.string(), **_COMMON, "question": pa.string()}
         ),
     }
 )

@@ -177,10 +177,6 @@ def mark_rows(task: Task, rows: Sequence[Row]) -> list[Row]:
     prompts = [make_prompt(task.name, r["question"], r["answer"], "", r["info"]) for r in rows]
     marks = mark_completions(task, completions, prompts)
     return [
-        {
-            **{name: row[name] for name in _INPUT},
-            **mark.columns(),
-            "marker": task.marker_id,
-        }
+        {**{name: row[name] for name in _INPUT}, **mark.columns(), "marker": task.marker_id}
         for row, mark in zip(rows, marks, strict=True)
     ]
