@@ -54,7 +54,6 @@ class _FirstSample(Uniform):
         return is_one_of(difficulty, "first", self.outcomes, self.title)
 
     def holds(self, difficulty: pa.Table) -> str:
-        """What makes a row eligible."""
         return f"whose first sample was {self.description}"
 
 
@@ -100,7 +99,6 @@ class Tiers(Uniform):
         self.levels = _levels(self.levels)
 
     def allowed(self, difficulty: pa.Table) -> Bools:
-        """Rows whose tier is one of the levels."""
         return is_one_of(difficulty, "tier", _levels(self.levels), self.title)
 
     def holds(self, difficulty: pa.Table) -> str:

@@ -400,15 +400,12 @@ class Arithmetic(Task):
         self.largest = check_integer("largest", largest, MIN_LARGEST)
 
     def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError if there are not enough different questions."""
         return self._generated(self.sizes[0], "train")
 
     def test(self) -> list[Prompt]:
-        """The test questions. Raises TaskError if there are not enough different ones."""
         return self._generated(self.sizes[1], "test")
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed number against the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
 
     def _generated(self, size: int, split: str) -> list[Prompt]:

@@ -98,16 +98,13 @@ class PlusMinus(Task):
         self.rare = rare
 
     def train(self) -> list[Prompt]:
-        """The training pool."""
         size = self.sizes[0]
         return self._generated("train", size, round(self.rare * size), range(1, MOST + 1))
 
     def test(self) -> list[Prompt]:
-        """The test questions."""
         return self._generated("test", self.sizes[1], self.sizes[1], range(MOST + 1))
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed number against the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
 
     def _generated(self, split: str, size: int, mixed: int, counts: range) -> list[Prompt]:

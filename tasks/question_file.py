@@ -188,7 +188,6 @@ class QuestionFile(ReadTask):
         return prompts.filter(~in_test), prompts.filter(in_test)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Mark according to `marker`."""
         if self.function is not None:
             return self.function_marks([Answer(completion, answer, truncated)])[0]
         if self.marker == "number":

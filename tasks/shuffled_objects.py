@@ -341,7 +341,6 @@ class ShuffledObjects(ReadTask):
         return pool
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed letter against the gold letter."""
         return mark_letter(completion, answer, self.marking, truncated)
 
     def _generated(self, size: int, *, test: bool) -> list[Prompt]:

@@ -213,7 +213,6 @@ class TokenSampler(Sampler):
     tokenizer: Any
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """Length in tokens of each rendered prompt."""
         return [len(ids) for ids in self.rendered(requests)]
 
     def rendered(self, requests: Sequence[Request]) -> list[list[int]]:

@@ -98,7 +98,6 @@ class TransformersSampler(TokenSampler):
 
     @classmethod
     def version(cls) -> str:
-        """transformers and its version."""
         return f"transformers {transformers.__version__}"
 
     @classmethod

@@ -149,7 +149,6 @@ class VllmSampler(TokenSampler):
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per sample index, in the order of the request."""
         import vllm
 
         prompts = self.rendered(requests)

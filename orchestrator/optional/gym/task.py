@@ -120,11 +120,9 @@ class ReasoningGym(Task):
         self._golds: dict[str, list[str]] = {}  # the different answers of each data set, sorted
 
     def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError if there are not enough different questions."""
         return self._prompts("train")
 
     def test(self) -> list[Prompt]:
-        """The test questions. Raises TaskError if there are not enough different ones."""
         return self._prompts("test")
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
