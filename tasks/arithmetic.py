@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from orchestrator.plugins.counts import counted
 from tasks.base import (
-    MAX_PROMPTS,
     NO_THINKING,
     Marking,
     Prompt,
@@ -22,6 +21,7 @@ from tasks.base import (
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
     word_list,
@@ -392,10 +392,7 @@ class Arithmetic(Task):
         if any(type(count) is not int or not 1 <= count <= MAX_STEPS for count in steps):
             raise TaskError(f"invalid steps {list(steps)}: {form}")
         self.steps = tuple(dict.fromkeys(steps))
-        self.sizes = (
-            check_integer("train", train, 0, MAX_PROMPTS),
-            check_integer("test", test, 0, MAX_PROMPTS),
-        )
+        self.sizes = check_size("train", train), check_size("test", test)
         self.seed = check_integer("seed", seed)
         self.largest = check_integer("largest", largest, MIN_LARGEST)
 

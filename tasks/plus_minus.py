@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tasks.base import (
-    MAX_PROMPTS,
     Marking,
     Prompt,
     Task,
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
 )
@@ -88,10 +88,7 @@ class PlusMinus(Task):
         rare: float = 0.1,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
-        self.sizes = (
-            check_integer("train", train, 0, MAX_PROMPTS),
-            check_integer("test", test, 0, MAX_PROMPTS),
-        )
+        self.sizes = check_size("train", train), check_size("test", test)
         self.seed = check_integer("seed", seed)
         if isinstance(rare, bool) or not isinstance(rare, int | float) or not 0 <= rare <= 1:
             raise TaskError(f"invalid rare {rare!r}: write a share of the pool from 0 to 1")

@@ -13,13 +13,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.base import (
-    MAX_PROMPTS,
     NO_THINKING,
     Marking,
     Prompt,
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
     word_list,
@@ -294,10 +294,7 @@ class ShuffledObjects(ReadTask):
                 f"invalid swaps {list(swaps)}: write [minimum, maximum] from 1 to {len(ORDINALS)}"
             )
         self.swaps = (low, high)
-        self.sizes = (
-            check_integer("train", train, 0, MAX_PROMPTS),
-            check_integer("test", test, 0, MAX_PROMPTS),
-        )
+        self.sizes = check_size("train", train), check_size("test", test)
         self.seed = check_integer("seed", seed)
         if source not in ("generated", "bbh"):
             raise TaskError(f"source {source!r} is unknown: write generated or bbh")

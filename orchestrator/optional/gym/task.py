@@ -18,7 +18,6 @@ from orchestrator.plugins.counts import counted
 from orchestrator.storage import user_cache
 from orchestrator.storage.proof import canonical_hash
 from tasks.base import (
-    MAX_PROMPTS,
     TEST_SHARE,
     Answer,
     Marking,
@@ -27,6 +26,7 @@ from tasks.base import (
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
 )
@@ -108,10 +108,7 @@ class ReasoningGym(Task):
         self.weights = _check_weights(dataset)
         self.mixed = not isinstance(dataset, str)
         self.configs = _check_configs(self.weights, config, self.mixed)
-        self.sizes = {
-            "train": check_integer("train", train, 0, MAX_PROMPTS),
-            "test": check_integer("test", test, 0, MAX_PROMPTS),
-        }
+        self.sizes = {"train": check_size("train", train), "test": check_size("test", test)}
         self.seed = check_integer("seed", seed)
         if not _is_number(threshold) or not 0 < threshold <= 1:
             raise TaskError(f"invalid threshold {threshold!r:.80}: write a number above 0, up to 1")
