@@ -202,10 +202,6 @@ class Sampler(ABC):
         Raises Interrupted where some cannot be drawn now and can be later.
         """
 
-    @abstractmethod
-    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """Length in tokens of each rendered prompt."""
-
 
 class TokenSampler(Sampler):
     """An engine that is passed token ids: prompts are rendered with the model's `tokenizer`."""
@@ -213,6 +209,7 @@ class TokenSampler(Sampler):
     tokenizer: Any
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
+        """Length in tokens of each rendered prompt."""
         return [len(ids) for ids in self.rendered(requests)]
 
     def rendered(self, requests: Sequence[Request]) -> list[list[int]]:

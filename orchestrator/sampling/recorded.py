@@ -29,10 +29,6 @@ class RecordedSampler(Sampler):
         """The file of the source; TaskError where it has another format."""
         return cls(Path(source.location))
 
-    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """0 for each: a recording has no prompt lengths."""
-        return [0] * len(requests)
-
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:

@@ -305,12 +305,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.max_batch = sys.maxsize  # completions generated at once
 
-    def create_model_card(  # type: ignore[override]  # TRL's differs from that of transformers
-        self,
-        model_name: str | None = None,
-        dataset_name: str | None = None,
-        tags: str | list[str] | None = None,
-    ) -> None:
+    def create_model_card(self, *_: Any, **__: Any) -> None:
         """Nothing: a finished cell gets its own README.md (`training.model_card`)."""
 
     def _generate_single_turn(
