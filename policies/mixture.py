@@ -117,9 +117,8 @@ def _pick(
         rows = np.flatnonzero(left)  # for a custom function without scores
         if len(rows) < count:
             raise PolicyError(
-                f"{part.name} has {len(rows)} of {counted(count, 'prompt')} among the "
-                "remaining ones: "
-                "write a smaller budget"
+                f"{part.name} has {len(rows)} of {counted(count, 'prompt')} among the remaining "
+                "ones: write a smaller budget"
             )
         return rows[part.policy(difficulty.take(pa.array(rows)), count, rng)]
     except PolicyError as error:

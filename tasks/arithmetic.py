@@ -416,7 +416,6 @@ class Arithmetic(Task):
             if in_test_split(prompt) == (split == "test"):
                 kept.setdefault(prompt.prompt_id, prompt)
         raise TaskError(
-            f"there are not {counted(size, 'different question')} of steps "
-            f"{list(self.steps)} within "
-            f"{self.largest}: write a smaller {split}, more steps or a larger largest"
+            f"there are not {counted(size, 'different question')} of steps {list(self.steps)} "
+            f"within {self.largest}: write a smaller {split}, more steps or a larger largest"
         )

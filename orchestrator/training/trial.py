@@ -317,10 +317,8 @@ class Trial:
 
         Returns whether to write a checkpoint now.
         """
-        cell, due = (
-            self.cell,
-            self.cell.evaluates_after(update) and not self.record.has_evaluation(update),
-        )
+        cell = self.cell
+        due = cell.evaluates_after(update) and not self.record.has_evaluation(update)
         if due and not cell.evaluate_engine:
             started = time.monotonic()
             listeners = self.activity.listeners("evaluation")

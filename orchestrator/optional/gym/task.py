@@ -268,9 +268,8 @@ class ReasoningGym(Task):
                     most = " and ".join(f"{split}: {len(kept[split]):,}" for split in _SPLITS)
                     raise TaskError(
                         f"{name}: with this config there are not {needed['train']:,} different "
-                        f"training and {counted(needed['test'], 'test question')}: "
-                        f"write at most {most} of "
-                        "it, or a config with more"
+                        f"training and {counted(needed['test'], 'test question')}: write at most "
+                        f"{most} of it, or a config with more"
                     )
                 if key is not None and new:
                     seen.add(key.prompt_id)
