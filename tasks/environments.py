@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from math import isfinite
 from numbers import Real
 from types import MethodType
@@ -53,9 +52,17 @@ class Environment(NamedTuple):
     version: str
 
 
-@cache
+_described: dict[type[Any], Environment] = {}
+
+
 def environment_of(cls: type[Any]) -> Environment:
     """The description of an environment's class. Raises TaskError for what is none."""
+    if cls not in _described:
+        _described[cls] = _description(cls)
+    return _described[cls]
+
+
+def _description(cls: type[Any]) -> Environment:
     title = f"environment {cls.__module__}:{cls.__qualname__}"
     if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
         raise TaskError(
