@@ -210,11 +210,5 @@ class EnvironmentTask(QuestionFile):
         except TypeError as error:
             raise TaskError(f"{place}: {error}") from error
         return make_prompt(
-            self.name,
-            question,
-            answer or "",
-            tier,
-            info,
-            info_in_id=True,
-            group=self.group_of(row),
+            self.name, question, answer or "", tier, info, info_in_id=True, group=self.group_of(row)
         )

@@ -10,6 +10,7 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.adaptive import simulate
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing import probe
@@ -18,7 +19,6 @@ from orchestrator.probing.adaptive import (
     Target,
     complete_pass_rates,
     score_bounds,
-    simulate,
     undecided_rows,
 )
 from orchestrator.probing.outcomes import NONE, Outcomes

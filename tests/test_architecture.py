@@ -231,7 +231,6 @@ OWN_FILES = {
     "orchestrator.training.tune_runner",  # Ray's own log
     "orchestrator.optional.code.sandbox",  # the source of the guest
     "tasks.shuffled_objects",  # a file of the package
-    "tasks.sources.cached_rows",  # files of this user's cache, proven
     "cluster.ray_internals",  # logs of Ray
     "cluster.resources",  # control groups
     "cluster.session",  # what Linux knows of a GPU

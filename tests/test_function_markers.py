@@ -16,7 +16,7 @@ from reward_functions_of_users import CALLS
 from sweeps import decile, decile_here
 
 from orchestrator.planning.pools import Dataset, load_pool
-from orchestrator.probing.checks import FunctionCheck, MarkerFails, check_marker
+from orchestrator.probing.checks import MarkerFails, check_marker
 from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import Completion
 from tasks import Answer, Mark, Prompt, TaskError, get_task, make_prompt
@@ -179,9 +179,7 @@ def test_a_function_that_fails_too_often_stops_the_run() -> None:
 
 
 def test_the_marker_check_calls_the_function_and_reports_its_scores() -> None:
-    check = check_marker(task(), task().train())
-    assert isinstance(check, FunctionCheck)
-    assert str(check) == (
+    assert check_marker(task(), task().train()) == (
         f"{MODULE}:accuracy called for 6 gold answers: 6 correct, mean score 1.00"
     )
     assert "0 correct, mean score 0.50" in str(check_marker(task("acts"), task("acts").train()))

@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.cli.main import main
 from orchestrator.planning.pools import load_prompts
+from orchestrator.sampling.base import Completion
 from orchestrator.sampling.recorded import recorded_rows
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, StoreError, check_output
@@ -285,7 +286,7 @@ def test_responses_to_one_question_in_two_rows_are_refused(tmp_path: Path) -> No
     file = tmp_path / "recorded.jsonl"
     rows = [{"question": "q", "responses": ["a"], "id": number} for number in range(2)]
     file.write_text("\n".join(map(json.dumps, rows)))
-    assert recorded_rows(file) == {"q": rows[0]}
+    assert recorded_rows(file) == {"q": [Completion("a", 0, "stop")]}
     rows[1]["responses"] = ["b"]
     file.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(TaskError, match="recorded.jsonl:2 .*recorded.jsonl:1"):

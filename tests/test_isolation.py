@@ -30,7 +30,7 @@ from orchestrator.probing.samples import (
 )
 from orchestrator.sampling.base import Completion, Request, SamplingSettings
 from orchestrator.storage.schema import SAMPLES
-from tasks import Answer, Mark, Prompt, Task, TaskError, get_task, make_prompt
+from tasks import Answer, Mark, MarkLimits, Prompt, Task, TaskError, get_task, make_prompt
 from tasks.prompt_table import PromptTable
 
 pytestmark = pytest.mark.slow
@@ -182,7 +182,8 @@ class Hanging(Misbehaving):
 def test_children_are_built_with_the_options_and_are_used_again() -> None:
     def where(task: Task) -> list[str]:
         answers = [Answer("where", "5"), Answer("5", "5")]
-        marks = mark_answers(task, answers, processes=1)
+        task.mark_limits = MarkLimits(processes=1)
+        marks = mark_answers(task, answers)
         assert [mark.outcome for mark in marks] == ["wrong", "correct"]
         return re.findall(r"in (\d+) at (.*)", str(marks[0].extracted))[0]
 

@@ -38,7 +38,6 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from cluster import session
 from cluster.ray_internals import forget_metrics
-from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
 from orchestrator.training.trl_internals import (
     BROUGHT,
@@ -267,10 +266,6 @@ def test_transformers_cache_layers_have_the_attributes_that_are_used() -> None:
     assert layer.keys.shape == layer.values.shape == (1, 1, 2, 4)
     assert "config" in parameters(DynamicCache.__init__)
     assert all(type(each) is DynamicLayer for each in DynamicCache(config=small()).layers)
-    own = PreallocatedLayer()
-    for _ in range(3):
-        own.update(states, states)
-    assert own.get_seq_length() == 6
 
 
 def small() -> PretrainedConfig:

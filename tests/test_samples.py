@@ -45,7 +45,7 @@ def test_too_many_errors_in_a_batch_stop_it_with_the_reason() -> None:
 
 
 def test_a_marker_that_marks_wrongly_is_detected() -> None:
-    assert check_marker(Moody(), Moody().test()).golds == 4
+    assert check_marker(Moody(), Moody().test()).startswith("4 gold answers")
     with pytest.raises(MarkerFails, match="marks correct"):
         check_marker(Moody(lies=True), Moody().test())
     with pytest.raises(MarkerFails, match="marks error by moody.*'q'"):
