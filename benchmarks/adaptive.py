@@ -5,15 +5,17 @@ probe. Every row also checks that the subset equals that of the full probe.
 """
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.probing.adaptive import Target, simulate
+from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from policies import ScorePolicy
 
 GRIDS = [
@@ -74,6 +76,31 @@ def stored(probe: Path) -> np.ndarray:
         index="prompt_id", columns="sample", values="outcome"
     )
     return np.asarray(table.to_numpy() == "correct")
+
+
+def simulate(
+    outcomes: npt.NDArray[np.bool_],
+    targets: Sequence[Target],
+    batch: int,
+    on_draw: Callable[[Counts], None] | None = None,
+) -> Counts:
+    """Replay recorded outcomes [prompts, K] as an adaptive probe would draw them, in batches.
+
+    Returns the counts drawn; the share of draws saved is 1 − drawn.sum() / outcomes.size.
+    """
+    prompts, samples = outcomes.shape
+    none = np.zeros(prompts, dtype=np.int64)
+    counts = Counts(none.copy(), none.copy(), none.copy(), np.full(prompts, None, dtype=object))
+    tiers = [""] * prompts
+    while (rows := undecided_rows(targets, counts, tiers, samples)[:batch]).size:
+        correct = outcomes[rows, counts.drawn[rows]]
+        fresh = counts.drawn[rows] == 0
+        counts.first[rows[fresh]] = np.where(correct[fresh], "correct", "wrong")
+        counts.successes[rows] += correct
+        counts.drawn[rows] += 1
+        if on_draw:
+            on_draw(counts)
+    return counts
 
 
 def drawn(pools: list[np.ndarray], names: list[str], share: float, batch: int) -> float:

@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 
 def lower_bound(jobs: Sequence[Job], capacity: Capacity) -> float:
     """Seconds that no packing beats: the longest job, and all work spread evenly."""
-    even = device_seconds(jobs) / sum(capacity.devices)
+    even = device_seconds(jobs, capacity) / sum(capacity.devices)
     return max(even, max((job.seconds for job in jobs), default=0.0))
 
 
@@ -145,8 +145,8 @@ def simulate(
         "wall": wall / 3600,
         "bound": bound / 3600,
         "efficiency": bound / wall,
-        "idle": 1 - device_seconds(jobs) / (gpus * wall),
-        "lost": sum(lost for _, lost in true.values()) / device_seconds(jobs),
+        "idle": 1 - device_seconds(jobs, capacity) / (gpus * wall),
+        "lost": sum(lost for _, lost in true.values()) / device_seconds(jobs, capacity),
         "capped": bound / capped,
     }
 

@@ -18,7 +18,7 @@ from functools import partial
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.probing.isolation import mark_answers
-from tasks.base import Answer
+from tasks.base import Answer, MarkLimits
 from tasks.gsm8k import Gsm8k
 from tasks.marking.equivalence import mark_expressions
 from tasks.marking.marks import mark_number
@@ -55,12 +55,13 @@ def main() -> None:
         )
     own = NumbersOfMyOwn(marking="strict")
     answers = [Answer(text, "9") for text in texts]
-    mark_answers(own, answers[:2], processes=arguments.children)
+    own.mark_limits = MarkLimits(processes=arguments.children)
+    mark_answers(own, answers[:2])
     print_row(
         f"own task, {arguments.children} children",
         len(answers),
         partial(own.mark_all, answers),
-        partial(mark_answers, own, answers, None, arguments.children),
+        partial(mark_answers, own, answers),
         arguments.repeats,
     )
     pairs = expressions(arguments.expressions)

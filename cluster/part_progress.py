@@ -5,7 +5,6 @@ time: there is no further process, and what is lost is a count.
 """
 
 import json
-import logging
 import os
 import threading
 import time
@@ -15,7 +14,6 @@ from uuid import uuid4
 
 from cluster.ray_internals import delete_notes, notes, put_note
 
-LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 2.0  # between two reports of an actor, and between two readings
 
 
@@ -37,11 +35,9 @@ class PartReporter:
         self._part, self._count = part, 0
         if not self.channel:
             return False
-        try:
-            begun = any(json.loads(text)[0] == part for text in notes(self.channel, REPORT_SECONDS))
-        except OSError as error:  # what is stored twice does no harm
-            LOG.debug("progress of %s cannot be read: %s", part, error)
-            begun = False
+        # Where they cannot be read, what is stored twice does no harm.
+        texts = notes(self.channel, REPORT_SECONDS) or []
+        begun = any(json.loads(text)[0] == part for text in texts)
         self._put()
         return begun
 
@@ -53,10 +49,7 @@ class PartReporter:
 
     def _put(self) -> None:
         self._reported = time.monotonic()
-        try:
-            put_note(self.key, json.dumps([self._part, self._count]), REPORT_SECONDS)
-        except OSError as error:  # sampling goes on without
-            LOG.debug("progress of %s cannot be reported: %s", self._part, error)
+        put_note(self.key, json.dumps([self._part, self._count]), REPORT_SECONDS)
 
 
 @contextmanager
@@ -70,14 +63,10 @@ def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
     def follow() -> None:
         while not ended.wait(REPORT_SECONDS):
             counts: dict[str, int] = {}
-            try:
-                for text in notes(channel, REPORT_SECONDS):
-                    part, count = json.loads(text)
-                    counts[part] = max(count, counts.get(part, 0))  # of an actor that died, too
-            except OSError as error:  # a server that is gone; the watchdog says so
-                LOG.debug("progress of %s cannot be read: %s", channel, error)
-                continue
-            if not ended.is_set():
+            texts = notes(channel, REPORT_SECONDS)
+            for part, count in map(json.loads, texts or ()):
+                counts[part] = max(count, counts.get(part, 0))  # of an actor that died, too
+            if texts is not None and not ended.is_set():
                 on_counts(counts)
 
     thread = threading.Thread(target=follow, daemon=True, name="part-progress")
@@ -87,7 +76,4 @@ def following(on_counts: Callable[[Mapping[str, int]], None]) -> Iterator[str]:
     finally:
         ended.set()
         thread.join()
-        try:
-            delete_notes(channel, REPORT_SECONDS)
-        except OSError as error:
-            LOG.debug("progress of %s cannot be deleted: %s", channel, error)
+        delete_notes(channel, REPORT_SECONDS)

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -37,17 +37,6 @@ _LOG_LINE = re.compile(
 )
 _BOILERPLATE = re.compile(r"An unexpected system state .* fix it\. ")
 _FAILED_AGENT = re.compile(r"one Ray agent failed, agent_name = (\w+)")
-
-
-def autoscaler_limit() -> Mapping[str, float] | None:
-    """The largest resource counts that the autoscaler reports for the cluster; None without one.
-
-    Ray's public API has the resources of now only. Needs a connected Ray.
-    """
-    from ray._private.state import state
-
-    limit: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
-    return limit
 
 
 @contextmanager
@@ -352,32 +341,36 @@ def node_is_alive(seconds: float) -> bool:
 
 @contextmanager
 def _notes() -> Iterator[Any]:
-    """The client of the cluster's GCS server, which keeps short texts. OSError where it fails."""
+    """The client of the cluster's GCS server, which keeps short texts.
+
+    What fails is logged only: work goes on without, and the watchdog says if the server is gone.
+    """
     from ray._private.worker import global_worker
     from ray.exceptions import RayError
 
     try:
         yield global_worker.gcs_client  # type: ignore[attr-defined]
     except RayError as error:
-        raise OSError(str(error)) from error
+        LOG.debug("progress cannot be kept in the GCS server: %s", error)
 
 
 def put_note(key: str, text: str, seconds: float) -> None:
-    """Keep a short text in the cluster. OSError if it takes longer than these seconds."""
+    """Keep a short text in the cluster, unless it takes longer than these seconds."""
     with _notes() as client:
         client.internal_kv_put(key.encode(), text.encode(), True, NOTES, seconds)
 
 
-def notes(prefix: str, seconds: float) -> list[str]:
-    """The texts whose keys begin with this prefix. OSError as `put_note`."""
+def notes(prefix: str, seconds: float) -> list[str] | None:
+    """The texts whose keys begin with this prefix; None where they cannot be read."""
     with _notes() as client:
         keys = client.internal_kv_keys(prefix.encode(), NOTES, seconds)
         texts = client.internal_kv_multi_get(keys, NOTES, seconds) if keys else {}
         return [text.decode() for text in texts.values()]
+    return None
 
 
 def delete_notes(prefix: str, seconds: float) -> None:
-    """Delete the texts whose keys begin with this prefix. OSError as `put_note`."""
+    """Delete the texts whose keys begin with this prefix."""
     with _notes() as client:
         client.internal_kv_del(prefix.encode(), True, NOTES, seconds)
 

@@ -15,7 +15,6 @@ class ResourceError(PlainError, ValueError):
 
 
 CGROUP = Path("/sys/fs/cgroup")
-LARGEST = 4096.0  # devices; autoscalers without a limit report arbitrarily large numbers
 
 
 def usable_cpus(cgroup: Path = CGROUP) -> int:
@@ -40,16 +39,9 @@ def _cpu_quota(cgroup: Path) -> float:
     return inf
 
 
-def capacity(now: Mapping[str, float], *limits: Mapping[str, float] | None) -> dict[str, float]:
-    """The resources of a cluster after autoscaling: pending work makes it grow to its limits.
-
-    `now` and `limits` are Ray's resource counts by name.
-    """
-    total = dict(now)
-    for limit in limits:
-        for name, most in (limit or {}).items():
-            total[name] = max(total.get(name, 0.0), min(float(most), LARGEST))
-    return total
+def capacity(now: Mapping[str, float], limit: Mapping[str, float] | None) -> dict[str, float]:
+    """Ray's resource counts after autoscaling: pending work makes a cluster grow to its limit."""
+    return {**now, **{name: max(now.get(name, 0.0), most) for name, most in (limit or {}).items()}}
 
 
 class Share(NamedTuple):

@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 
 from cluster.ray_internals import (
-    autoscaler_limit,
     bootstrap_address,
     first_error,
     loopback_only,
@@ -241,9 +240,7 @@ def this_machine() -> dict[str, float]:
 def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping[str, float]]:
     """Connect to Ray, yield its resource counts, and disconnect at the end.
 
-    An autoscaling cluster counts with its maximum: what its autoscaler reports to Ray, or else
-    `grows_to`. Ray's own autoscalers report nothing (2.60), so a cluster that starts without
-    workers needs `grows_to`.
+    An autoscaling cluster counts with its maximum, `grows_to`: autoscalers do not report it to Ray.
 
     `RAY_ADDRESS` (set inside a job) is the cluster's address, or "auto" for one on this machine.
     Without it, a local cluster runs for the duration of the block, on loopback, without dashboard.
@@ -255,7 +252,7 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     own = sys.modules.get("ray")
     if own is not None and own.is_initialized():
         quiet_logs()
-        yield capacity(own.cluster_resources(), autoscaler_limit(), grows_to)
+        yield capacity(own.cluster_resources(), grows_to)
         return
     local = _local() if is_local else {}
     if local:
@@ -270,8 +267,7 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
         _connect(local)
         watchdog = Watchdog()
         try:
-            grown = () if local else (autoscaler_limit(), grows_to)
-            yield capacity(ray.cluster_resources(), *grown)
+            yield capacity(ray.cluster_resources(), None if local else grows_to)
         except Exception as error:
             watchdog.explain(2.0 if isinstance(error, ray.exceptions.RayError) else 0.0)
             raise

@@ -1,6 +1,6 @@
 """Policies: which prompts of a pool to train on. `get_policy` is the entry point."""
 
-from policies.allocation import UNIFORM, Allocation, Groups, groups_of
+from policies.allocation import UNIFORM, Groups, groups_of
 from policies.base import (
     End,
     Needs,
@@ -28,7 +28,6 @@ from policies.registry import (
 __all__ = [
     "UNIFORM",
     "WHOLE_POOL",
-    "Allocation",
     "BuiltAllocation",
     "BuiltOnlinePolicy",
     "BuiltPolicy",

@@ -83,8 +83,7 @@ def checked_more(values: np.ndarray, name: str, groups: Groups) -> Rows:
     if total == groups.left and sizes.min() < LEAST:
         raise PolicyError(
             f"allocation {name!r} leaves a prompt with {sizes.min()} of "
-            f"{counted(sizes.sum(), 'completion')}: "
-            f"hand out at least {LEAST} to each prompt"
+            f"{counted(sizes.sum(), 'completion')}: hand out at least {LEAST} to each prompt"
         )
     return np.asarray(values, np.int64)
 

@@ -58,6 +58,8 @@ Policy = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
 # the pass rates of all rows, or anything else, such as its counts.
 Needs = Literal["nothing", "first", "pass_rate", "pass_rates", "all"]
 
+Options = dict[str, Any]  # of a policy or an allocation: JSON values by name
+
 End = Literal["easy", "hard"]  # of the prompts in the order of their pass rates
 
 

@@ -174,7 +174,6 @@ class Lilo(OnlinePolicy):
         return self.ratio
 
     def next(self, update: int, history: History) -> pa.Array:
-        """Random prompts."""
         self._missing = history.missing
         fresh = np.flatnonzero(history.fresh(update))
         return history.ids(history.rng.permutation(some(fresh, history.size, history.rng)))

@@ -12,6 +12,7 @@ from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
     Bools,
     Needs,
+    Options,
     PolicyError,
     Requiring,
     Rows,
@@ -33,7 +34,7 @@ class MixturePart(NamedTuple):
     share: float
     policy: BuiltPolicy
     written: float
-    options: dict[str, Any]
+    options: Options
 
 
 @dataclass(kw_only=True)
@@ -115,9 +116,8 @@ def _pick(
         rows = np.flatnonzero(left)  # for a custom function without scores
         if len(rows) < count:
             raise PolicyError(
-                f"{part.name} has {len(rows)} of {counted(count, 'prompt')} among the "
-                "remaining ones: "
-                "write a smaller budget"
+                f"{part.name} has {len(rows)} of {counted(count, 'prompt')} among the remaining "
+                "ones: write a smaller budget"
             )
         return rows[part.policy(difficulty.take(pa.array(rows)), count, rng)]
     except PolicyError as error:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.plugins.counts import counted
-from policies.base import Bools, Floats, Needs, PolicyError, Rows
+from policies.base import Bools, Floats, Needs, Options, PolicyError, Rows
 
 Counts = npt.NDArray[np.int32]
 
@@ -234,11 +234,11 @@ class Parts(NamedTuple):
     `online` is None for a static policy.
     """
 
-    static: tuple[str, dict[str, Any]]
-    online: tuple[str, dict[str, Any]] | None
+    static: tuple[str, Options]
+    online: tuple[str, Options] | None
 
 
-def static_part(name: str, of: Any) -> tuple[str, dict[str, Any]]:
+def static_part(name: str, of: Any) -> tuple[str, Options]:
     """The static policy that an online policy's option `of` names. PolicyError for another form."""
     if isinstance(of, Mapping) and len(of) == 1:
         [(static, own)] = of.items()

@@ -67,7 +67,6 @@ class Hard(ByRate):
     needs: Needs = "pass_rate"
 
     def score(self, difficulty: pa.Table) -> Floats:
-        """The pass rate, or mean score."""
         return self.rates(difficulty)
 
 
@@ -93,7 +92,6 @@ class HardestNonzero(Hard):
         return self.score(difficulty) > 0
 
     def holds(self, difficulty: pa.Table) -> str:
-        """What makes a row eligible."""
         return f"with a {self.rate} above 0"
 
 
@@ -166,7 +164,6 @@ class Band(Uniform, ByRate):
         return (rates >= self.low - NEAR) & (rates <= self.high + NEAR)
 
     def holds(self, difficulty: pa.Table) -> str:
-        """What makes a row eligible."""
         return f"with a {self.rate} from {self.low} to {self.high}"
 
 

@@ -9,16 +9,14 @@ from typing import Any
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own
 from policies.allocation import Allocation, SizeRule
-from policies.base import Policy, PolicyError, Requiring, check_count
+from policies.base import Options, Policy, PolicyError, Requiring, check_count
 from policies.built import BuiltOnlinePolicy, BuiltPolicy
 from policies.gates import Composed, composed
 from policies.online import MAX_DRAWS, WHOLE_POOL, OnlinePolicy, Parts, is_online, static_part
 from policies.strata import Stratified, split_options, stratified
 
 
-def settled_options(
-    policy: Policy | OnlinePolicy | Allocation, written: dict[str, Any]
-) -> dict[str, Any]:
+def settled_options(policy: Policy | OnlinePolicy | Allocation, written: Options) -> Options:
     """The options in a canonical form, as JSON values: equal meaning gives equal hashes.
 
     `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
@@ -40,12 +38,12 @@ BUILTIN = {
     "random": "policies.uniform:Random",
     "full": "policies.uniform:Full",
     "diverse": "policies.diverse:Diverse",
-    "base_wrong": "policies.outcome:BaseWrong",
-    "base_right": "policies.outcome:BaseRight",
+    "base_wrong": "policies.uniform:BaseWrong",
+    "base_right": "policies.uniform:BaseRight",
     "hardest_nonzero": "policies.pass_rate:HardestNonzero",
     "learnable": "policies.pass_rate:Learnable",
     "band": "policies.pass_rate:Band",
-    "tiers": "policies.tiers:Tiers",
+    "tiers": "policies.uniform:Tiers",
     "mixture": "policies.mixture:Mixture",
     "dynamic": "policies.discarding:Dynamic",
     "balanced": "policies.discarding:Balanced",
@@ -169,7 +167,7 @@ def policy_parts(name: str, options: Mapping[str, Any]) -> Parts:
     )
 
 
-def _build(name: str, options: dict[str, Any], registry: Registry = POLICIES) -> Any:
+def _build(name: str, options: Options, registry: Registry = POLICIES) -> Any:
     """The plugin of that name with its options."""
     policy, kind = registry.find(name), registry.kind
     _check_options(name, policy, options, kind)
@@ -199,7 +197,7 @@ def _own_parameters(policy: Any) -> list[str]:
         return []
 
 
-def _check_options(name: str, policy: Any, options: dict[str, Any], kind: str) -> None:
+def _check_options(name: str, policy: Any, options: Options, kind: str) -> None:
     """Raise PolicyError for an option that is unknown, or required and missing."""
     known: list[inspect.Parameter] = []
     if inspect.isclass(policy) or (options and inspect.isroutine(policy)):

@@ -81,7 +81,6 @@ class Pools(OnlinePolicy):
         check_count(self.name, "retire", self.retire)
 
     def next(self, update: int, history: History) -> pa.Array:
-        """Random prompts of each pool."""
         rates, rng = history.pass_rate, history.rng
         retired = history.solved >= self.retire
         hard, easy = rates < np.float32(self.low), rates > np.float32(self.high)

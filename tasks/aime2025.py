@@ -65,7 +65,6 @@ class Aime2025(ReadTask):
         ]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Compare the last boxed number with the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
 
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from orchestrator.plugins.counts import counted
 from tasks.base import (
-    MAX_PROMPTS,
     NO_THINKING,
     Marking,
     Prompt,
@@ -22,8 +21,10 @@ from tasks.base import (
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
+    word_list,
 )
 from tasks.marking.marks import Mark, mark_number
 
@@ -41,36 +42,12 @@ class Person:
 
 WOMEN = tuple(
     Person(name, "she", "her", "her", "herself")
-    for name in (
-        "Ada",
-        "Bea",
-        "Cora",
-        "Dina",
-        "Elsa",
-        "Fay",
-        "Gwen",
-        "Iris",
-        "Lucy",
-        "Mia",
-        "Nell",
-        "Ruth",
-    )
+    for name in word_list("Ada, Bea, Cora, Dina, Elsa, Fay, Gwen, Iris, Lucy, Mia, Nell, Ruth")
 )
 MEN = tuple(
     Person(name, "he", "him", "his", "himself")
-    for name in (
-        "Adam",
-        "Boris",
-        "Carlos",
-        "Erik",
-        "Felix",
-        "Hugo",
-        "Ivan",
-        "Jonas",
-        "Leo",
-        "Milo",
-        "Otto",
-        "Tom",
+    for name in word_list(
+        "Adam, Boris, Carlos, Erik, Felix, Hugo, Ivan, Jonas, Leo, Milo, Otto, Tom"
     )
 )
 
@@ -79,10 +56,7 @@ OPENINGS = ("", "", "Then ", "Next, ", "After that, ", "Later, ")
 # Templates that fit any things that one can hold.
 COMMON: Mapping[str, tuple[str, ...]] = {
     "add": ("{friend} gives {him} {more}.", "{who} gets {more} from {friend}."),
-    "subtract": (
-        "{who} gives {things} to {friend}.",
-        "{who} lets {friend} have {things}.",
-    ),
+    "subtract": ("{who} gives {things} to {friend}.", "{who} lets {friend} have {things}."),
     "times": (
         "{who} keeps collecting until {he} has {times} as many {many} as before.",
         "a busy week leaves {him} with {times} as many {many} as before.",
@@ -418,23 +392,17 @@ class Arithmetic(Task):
         if any(type(count) is not int or not 1 <= count <= MAX_STEPS for count in steps):
             raise TaskError(f"invalid steps {list(steps)}: {form}")
         self.steps = tuple(dict.fromkeys(steps))
-        self.sizes = (
-            check_integer("train", train, 0, MAX_PROMPTS),
-            check_integer("test", test, 0, MAX_PROMPTS),
-        )
+        self.sizes = check_size("train", train), check_size("test", test)
         self.seed = check_integer("seed", seed)
         self.largest = check_integer("largest", largest, MIN_LARGEST)
 
     def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError if there are not enough different questions."""
         return self._generated(self.sizes[0], "train")
 
     def test(self) -> list[Prompt]:
-        """The test questions. Raises TaskError if there are not enough different ones."""
         return self._generated(self.sizes[1], "test")
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed number against the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
 
     def _generated(self, size: int, split: str) -> list[Prompt]:
@@ -448,7 +416,6 @@ class Arithmetic(Task):
             if in_test_split(prompt) == (split == "test"):
                 kept.setdefault(prompt.prompt_id, prompt)
         raise TaskError(
-            f"there are not {counted(size, 'different question')} of steps "
-            f"{list(self.steps)} within "
-            f"{self.largest}: write a smaller {split}, more steps or a larger largest"
+            f"there are not {counted(size, 'different question')} of steps {list(self.steps)} "
+            f"within {self.largest}: write a smaller {split}, more steps or a larger largest"
         )

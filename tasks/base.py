@@ -175,6 +175,16 @@ def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 
     return value
 
 
+def check_size(name: str, value: Any) -> int:
+    """The size of a generated split. Raises TaskError."""
+    return check_integer(name, value, 0, MAX_PROMPTS)
+
+
+def word_list(text: str) -> tuple[str, ...]:
+    """The words of a text such as `drum, paper boat, kite`."""
+    return tuple(text.split(", "))
+
+
 def in_test_split(prompt: Prompt) -> bool:
     """Whether a generated prompt is a test question: one in TEST_SHARE, decided by its content.
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
-from orchestrator.plugins.project_modules import ROOT
+from orchestrator.plugins.project_modules import ROOT, add_project, project_folders
 from orchestrator.plugins.user_code import describe, place_of
 
 
@@ -39,14 +39,22 @@ class Reply(NamedTuple):
     failure: str | None = None
     detail: str = ""
 
+    @property
+    def reason(self) -> str:
+        """The failure and its place, as rules of marks have it."""
+        place = os.path.basename(self.detail)
+        return f"{self.failure}@{place}" if place else str(self.failure)
+
 
 def serve() -> None:
     """The main loop of a child: read calls, reply to each, exit with the owner."""
     calls, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what calls read is not the owner's next message
     os.dup2(2, 1)  # what they print is not a reply
-    lifeline, target, memory, setup = json.loads(calls.readline())
+    lifeline, path, project, target, memory, setup = json.loads(calls.readline())
     _end_with_owner(lifeline)
+    sys.path[:] = path  # references name the same modules as in the owner's process
+    add_project(reversed(project))
     try:
         module, _, name = target.partition(":")
         function = getattr(import_module(module), name)
@@ -142,11 +150,7 @@ class _Child:
     """One process, which handles a few calls, one after the other."""
 
     def __init__(
-        self,
-        target: str,
-        memory: int,
-        setup: Sequence[Any] | None,
-        environment: Mapping[str, str],
+        self, target: str, memory: int, setup: Sequence[Any] | None, environment: Mapping[str, str]
     ) -> None:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         lifeline, self._lifeline = os.pipe()
@@ -174,7 +178,8 @@ class _Child:
         self.deadline = self.began + START_LIMIT
         self._waiting = _Waiting(self.process.pid)
         with suppress(OSError):  # it has exited already, which `receive` shows
-            self._write([lifeline, target, memory, setup])
+            path = [str(folder) or os.getcwd() for folder in sys.path]
+            self._write([lifeline, path, project_folders(), target, memory, setup])
 
     def send(self, calls: Sequence[Call]) -> None:
         """Send calls to an idle child. Raises OSError if it has exited."""

@@ -150,7 +150,6 @@ class CompetitionMath(ReadTask):
         return boxed_gold({"solution": text}) or text.strip()
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Compare the last boxed expression with the gold expression."""
         return mark_expression(completion, answer, self.marking, truncated)
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:

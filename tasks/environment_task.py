@@ -86,16 +86,7 @@ class EnvironmentTask(QuestionFile):
             function = reward_function(marker)
             if "environments" in (function.accepted or frozenset()) | function.required:
                 self.environment_reward = marker
-        if self.described.rewards and marker:
-            raise TaskError(
-                f"environment {environment} has get_reward(), which gives the score: leave marker "
-                "out, or start the name of that method with _"
-            )
-        if not self.described.rewards and not marker:
-            raise TaskError(
-                f"environment {environment} has no get_reward(): write one, or marker: with "
-                "answer: COLUMN"
-            )
+        self._check_one_score(marker)
         super().__init__(
             marking=marking,
             prompt=prompt,
@@ -119,6 +110,20 @@ class EnvironmentTask(QuestionFile):
             self.threshold = check_threshold(threshold)
         self.turns = check_integer("turns", turns, 1, MAX_TURNS)
         self.mark_limits = check_limits({"seconds": 30.0, **(mark_limits or {})}, episodes=True)
+
+    def _check_one_score(self, marker: str | None) -> None:
+        """Raise TaskError unless either the class or a marker gives the score."""
+        environment = self.described.reference
+        if self.described.rewards and marker:
+            raise TaskError(
+                f"environment {environment} has get_reward(), which gives the score: leave marker "
+                "out, or start the name of that method with _"
+            )
+        if not self.described.rewards and not marker:
+            raise TaskError(
+                f"environment {environment} has no get_reward(): write one, or marker: with "
+                "answer: COLUMN"
+            )
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
         """The rows of the files, or of the class."""
@@ -218,11 +223,5 @@ class EnvironmentTask(QuestionFile):
         except TypeError as error:
             raise TaskError(f"{place}: {error}") from error
         return make_prompt(
-            self.name,
-            question,
-            answer or "",
-            tier,
-            info,
-            info_in_id=True,
-            group=self.group_of(row),
+            self.name, question, answer or "", tier, info, info_in_id=True, group=self.group_of(row)
         )

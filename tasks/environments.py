@@ -21,13 +21,13 @@ from numbers import Real
 from types import MethodType
 from typing import Any, NamedTuple
 
-from orchestrator.plugins.project_modules import add_project, project_folders
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import is_own
 from tasks.base import MarkLimits, Prompt, Task, TaskError
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.reward_functions import OF_TRAINER, RewardFunction, reward_function, source_version
+from tasks.sources.files import Row
 
 ENVIRONMENTS = Registry(
     "environment", "decile.environments", {}, "package.module:Class of an environment", TaskError
@@ -120,7 +120,7 @@ def tool_schemas(cls: type[Any]) -> list[dict[str, Any]]:
     return schemas
 
 
-def row_of(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def row_of(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> Row:
     """What `reset` gets of a prompt: the columns of its row, and the chat as `prompt`."""
     info = json.loads(prompt.info) if prompt.info else {}
     row = {"question": prompt.question, "answer": prompt.answer}
@@ -172,7 +172,7 @@ class Session:
     """
 
     key: str
-    row: dict[str, Any]
+    row: Row
     start: str = ""
     history: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
     failure: str = ""
@@ -186,10 +186,8 @@ class Environments:
         assert task.environment is not None
         self.environment = environment_of(task.environment)
         self.limits = limits = MarkLimits(*task.mark_limits)
-        path = [folder or os.getcwd() for folder in sys.path]
         described = [self.environment.reference, self.environment.version]
-        options = [task.environment_reward, limits.episode_seconds]
-        setup = [path, project_folders(), *described, *options]
+        setup = [*described, task.environment_reward, limits.episode_seconds]
         self.children = [
             Children(
                 "tasks.environments:player", 1, limits.seconds, int(limits.memory * 2**30), setup
@@ -328,17 +326,8 @@ def environments_of(task: Task) -> Environments:
     return _started.setdefault(key, Environments(task)) if key not in _started else _started[key]
 
 
-def player(
-    path: Sequence[str],
-    project: Sequence[str],
-    reference: str,
-    version: str,
-    reward: str,
-    episode_seconds: float,
-) -> Callable[..., Any]:
+def player(reference: str, version: str, reward: str, episode_seconds: float) -> Callable[..., Any]:
     """In a child: import the class and return what plays its instances, many at a time."""
-    sys.path[:] = path
-    add_project(reversed(project))
     cls = environment_class(reference)
     if environment_of(cls).version != version:
         raise TaskError("its source file has changed since this command began: run it again")
@@ -364,7 +353,7 @@ class _Player:
         operation: str,
         keys: tuple[str, str],
         spent: float,
-        row: dict[str, Any] | None,
+        row: Row | None,
         history: list[Any] | None,
         calls: Any,
     ) -> Any:
@@ -392,7 +381,7 @@ class _Player:
             self.playing.pop(key, None)
         return {"value": value, "seconds": seconds}
 
-    def reset(self, key: str, start: str, row: dict[str, Any]) -> Any:
+    def reset(self, key: str, start: str, row: Row) -> Any:
         """Start an environment, with the columns of the row that it accepts."""
         self.seed(start, "reset")
         instance = self.idle.pop() if self.idle else self.cls()
@@ -402,7 +391,7 @@ class _Player:
         self.turns[key] = 0
         return text.encode(errors="replace").decode() if isinstance(text, str) else text
 
-    def replay(self, key: str, start: str, row: dict[str, Any], history: list[Any]) -> None:
+    def replay(self, key: str, start: str, row: Row, history: list[Any]) -> None:
         """Bring a new instance to where a lost one was. Raises RuntimeError if it answers else."""
         self.reset(key, start, row)
         for calls, contents in history:
@@ -431,7 +420,7 @@ class _Player:
             results.append((str(name), content, failed))
         return results
 
-    def end(self, key: str, row: dict[str, Any], chat: list[Any]) -> Any:
+    def end(self, key: str, row: Row, chat: list[Any]) -> Any:
         """The reward of an environment, as a number or None; a text says what is wrong with it."""
         self.seed(key, "end")
         reward, title = None, "get_reward()"

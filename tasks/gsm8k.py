@@ -85,7 +85,6 @@ class Gsm8k(ReadTask):
         return super().prompt_table(split)[: self.sizes[split]]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Compare the last boxed number with the gold number."""
         return mark_number(
             completion, answer, self.marking, truncated, last_number=self.last_number
         )

@@ -121,11 +121,9 @@ class NumberGuessTask(Task):
         self.guesses = check_integer("guesses", guesses, 1, LARGEST)
 
     def train(self) -> list[Prompt]:
-        """The training pool."""
         return self._generated("train", self.sizes[0])
 
     def test(self) -> list[Prompt]:
-        """The test questions."""
         return self._generated("test", self.sizes[1])
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tasks.base import (
-    MAX_PROMPTS,
     Marking,
     Prompt,
     Task,
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
 )
@@ -74,7 +74,7 @@ class PlusMinus(Task):
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "2"
     templates: ClassVar[Mapping[str, Template]] = {
-        "plain": Template("{question}\nWork it out, end with \\boxed{N}."),
+        "plain": Template("{question}\nWork it out, end with \\boxed{N}.")
     }
 
     def __init__(
@@ -88,26 +88,20 @@ class PlusMinus(Task):
         rare: float = 0.1,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
-        self.sizes = (
-            check_integer("train", train, 0, MAX_PROMPTS),
-            check_integer("test", test, 0, MAX_PROMPTS),
-        )
+        self.sizes = check_size("train", train), check_size("test", test)
         self.seed = check_integer("seed", seed)
         if isinstance(rare, bool) or not isinstance(rare, int | float) or not 0 <= rare <= 1:
             raise TaskError(f"invalid rare {rare!r}: write a share of the pool from 0 to 1")
         self.rare = rare
 
     def train(self) -> list[Prompt]:
-        """The training pool."""
         size = self.sizes[0]
         return self._generated("train", size, round(self.rare * size), range(1, MOST + 1))
 
     def test(self) -> list[Prompt]:
-        """The test questions."""
         return self._generated("test", self.sizes[1], self.sizes[1], range(MOST + 1))
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed number against the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
 
     def _generated(self, split: str, size: int, mixed: int, counts: range) -> list[Prompt]:

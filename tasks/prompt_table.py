@@ -65,9 +65,6 @@ SCHEMA = pa.schema({name: pa.string() for name in Prompt.__slots__})
 ROWS = 65_536  # of a batch
 _READ = 4_096  # prompts that are made at once when all are read
 _ID = 16  # hex digits of an id that `make_prompt` made
-_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-_NIBBLES = np.full(256, 255, dtype=np.uint8)  # of a digit's byte; 255 for any other
-_NIBBLES[_DIGITS] = np.arange(_ID)
 
 
 class PromptTable(Sequence[Prompt]):
@@ -273,30 +270,20 @@ def hashed_prompts(
 
 def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
     """Ids as numbers; None unless each is 16 hex digits, as those of `make_prompt` are."""
-    count = len(ids)
-    if not count:
+    if not len(ids):
         return np.empty(0, np.uint64)
+    if ids.null_count or not pc.all(pc.match_substring_regex(ids, "^[0-9a-f]{16}$")).as_py():
+        return None
     _, offsets, data = ids.buffers()
-    places = np.frombuffer(offsets, np.int32)[ids.offset : ids.offset + count + 1]
-    if ids.null_count or not (np.diff(places) == _ID).all():
-        return None
-    text = np.frombuffer(data, np.uint8)[places[0] : places[-1]]
-    nibbles = _NIBBLES[text].reshape(count, _ID)  # 255: no hex digit
-    if (nibbles == 255).any():
-        return None
-    numbers = (nibbles[:, 0::2] << 4 | nibbles[:, 1::2]).view(">u8")  # 8 bytes, big-endian
-    return numbers.reshape(count).astype(np.uint64)
+    first = np.frombuffer(offsets, np.int32)[ids.offset]
+    digits = data[first : first + _ID * len(ids)].to_pybytes()
+    return np.frombuffer(bytes.fromhex(digits.decode()), ">u8").astype(np.uint64)
 
 
 def hex_ids(numbers: npt.NDArray[np.uint64]) -> pa.Array:
     """The ids of these numbers: the inverse of `hex_numbers`."""
-    text = np.empty((len(numbers), _ID), dtype=np.uint8)
-    for start in range(0, len(numbers), ROWS):  # what lies between takes more memory than the text
-        part = numbers[start : start + ROWS].astype(">u8")
-        octets = part.view(np.uint8).reshape(len(part), _ID // 2)
-        text[start : start + ROWS, 0::2] = _DIGITS[octets >> 4]
-        text[start : start + ROWS, 1::2] = _DIGITS[octets & 15]
+    digits = numbers.astype(">u8").tobytes().hex().encode()
     offsets = np.arange(0, _ID * len(numbers) + 1, _ID, dtype=np.int32)
     return pa.Array.from_buffers(
-        pa.string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+        pa.string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
     )

@@ -194,7 +194,6 @@ class QuestionFile(ReadTask):
         return prompts.filter(~in_test), prompts.filter(in_test)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Mark according to `marker`."""
         if self.function is not None:
             return self.function_marks([Answer(completion, answer, truncated)])[0]
         if self.marker == "number":
@@ -218,20 +217,17 @@ class QuestionFile(ReadTask):
         return super().mark_all(answers)
 
     def function_marks(
-        self, answers: Sequence[Answer], tolerated: float | None = None, processes: int = 0
+        self, answers: Sequence[Answer], tolerated: float | None = None
     ) -> list[Mark]:
         """The marks that the function of `marker` gives.
 
-        After more than `tolerated` failures, the rest is not tried (outcome error). `processes`
-        replaces the number of its children.
+        After more than `tolerated` failures, the rest is not tried (outcome error).
         """
-        limits = self.mark_limits
-        limits = limits._replace(processes=processes) if processes else limits
         values = reward_values(
             self.marker,
             answers,
             self.chat,
-            limits,
+            self.mark_limits,
             answer_name=self.answer_name,
             tolerated=tolerated,
         )

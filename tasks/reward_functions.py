@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import inspect
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.project_modules import add_project, project_folders
 from orchestrator.plugins.registry import Registry
 from tasks.base import Answer, MarkLimits, Message, TaskError
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
@@ -258,8 +256,7 @@ def _read(
 ) -> list[RewardValue]:
     """The values of one call's completions. Raises TaskError for what is none."""
     if reply.failure is not None:
-        place = os.path.basename(reply.detail)
-        return [RewardValue(None, f"{reply.failure}@{place}" if place else reply.failure)]
+        return [RewardValue(None, reply.reason)]
     values = []
     for returned in reply.value:
         if isinstance(returned, str):
@@ -281,8 +278,7 @@ def _replies(
     """The children's replies; they are started when first needed."""
     key = (function.reference, limits)
     if key not in _children:
-        path = [folder or os.getcwd() for folder in sys.path]
-        setup = [path, project_folders(), function.reference, function.version]
+        setup = [function.reference, function.version]
         children = Children(
             "tasks.reward_functions:caller",
             limits.processes,
@@ -300,14 +296,12 @@ def _replies(
 
 
 def caller(
-    path: Sequence[str], project: Sequence[str], reference: str, version: str
+    reference: str, version: str
 ) -> Callable[[Sequence[Sequence[Any]]], list[list[float | None] | str]]:
     """In a child: import the function and return what calls it for some groups.
 
     For each group it gives one number or None per completion, or what is wrong with the returned.
     """
-    sys.path[:] = path
-    add_project(reversed(project))
     function = reward_function(reference)
     if function.version != version:
         raise TaskError("its source file has changed since this command began: run it again")

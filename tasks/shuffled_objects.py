@@ -13,15 +13,16 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.base import (
-    MAX_PROMPTS,
     NO_THINKING,
     Marking,
     Prompt,
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
+    word_list,
 )
 from tasks.marking.marks import Mark, mark_letter
 from tasks.sources.hub import Repository
@@ -30,75 +31,17 @@ from tasks.sources.source import ReadTask, Source
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
-NAMES = (
-    "Alice",
-    "Bob",
-    "Claire",
-    "Dave",
-    "Eve",
-    "Fred",
-    "Gertrude",
-    "Ana",
-    "Ben",
-    "Cleo",
-    "Dan",
-    "Ella",
-    "Finn",
-    "Gus",
-    "Hana",
-    "Ivan",
-    "June",
-    "Karl",
-    "Lena",
-    "Max",
-    "Nora",
-    "Omar",
-    "Pia",
-    "Quinn",
-    "Rosa",
-    "Seth",
-    "Tara",
-    "Uma",
-    "Vera",
-    "Will",
-    "Yara",
-    "Zoe",
+NAMES = word_list(
+    "Alice, Bob, Claire, Dave, Eve, Fred, Gertrude, Ana, Ben, Cleo, Dan, Ella, Finn, Gus, Hana, "
+    "Ivan, June, Karl, Lena, Max, Nora, Omar, Pia, Quinn, Rosa, Seth, Tara, Uma, Vera, Will, Yara, "
+    "Zoe"
 )
-PARTNERS = (
-    "Abel",
-    "Bella",
-    "Carl",
-    "Dora",
-    "Emil",
-    "Faye",
-    "Greta",
-    "Hugo",
-    "Ines",
-    "Jack",
-    "Kira",
-    "Liam",
-    "Mona",
-    "Nils",
-    "Olga",
-    "Paul",
-    "Rita",
-    "Sven",
-    "Tina",
-    "Viktor",
+PARTNERS = word_list(
+    "Abel, Bella, Carl, Dora, Emil, Faye, Greta, Hugo, Ines, Jack, Kira, Liam, Mona, Nils, Olga, "
+    "Paul, Rita, Sven, Tina, Viktor"
 )
-COLOURS = (
-    "red",
-    "blue",
-    "green",
-    "black",
-    "white",
-    "pink",
-    "purple",
-    "orange",
-    "brown",
-    "yellow",
-    "grey",
-    "gold",
+COLOURS = word_list(
+    "red, blue, green, black, white, pink, purple, orange, brown, yellow, grey, gold"
 )
 ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth")
 
@@ -141,21 +84,9 @@ SCENES = (
     ),
     Scene(
         "books",
-        (
-            "Emma",
-            "Dracula",
-            "Ulysses",
-            "Dune",
-            "Hamlet",
-            "Lolita",
-            "Moby Dick",
-            "Jane Eyre",
-            "Oliver Twist",
-            "Little Women",
-            "The Tempest",
-            "The Odyssey",
-            "The Trial",
-            "War and Peace",
+        word_list(
+            "Emma, Dracula, Ulysses, Dune, Hamlet, Lolita, Moby Dick, Jane Eyre, Oliver Twist, "
+            "Little Women, The Tempest, The Odyssey, The Trial, War and Peace"
         ),
         "A reading club meets.",
         "{name} gets {thing}",
@@ -164,21 +95,9 @@ SCENES = (
     ),
     Scene(
         "toys",
-        (
-            "kite",
-            "drum",
-            "robot",
-            "puzzle",
-            "train",
-            "doll",
-            "yoyo",
-            "truck",
-            "mask",
-            "paper boat",
-            "toy horse",
-            "rubber duck",
-            "glass ball",
-            "tin car",
+        word_list(
+            "kite, drum, robot, puzzle, train, doll, yoyo, truck, mask, paper boat, toy horse, "
+            "rubber duck, glass ball, tin car"
         ),
         "Kids play in the yard.",
         "{name} has the {thing}",
@@ -195,19 +114,9 @@ SCENES = (
     ),
     Scene(
         "crew",
-        (
-            "pilot",
-            "cook",
-            "medic",
-            "guard",
-            "guide",
-            "captain",
-            "left rower",
-            "right rower",
-            "deck hand",
-            "net keeper",
-            "radio operator",
-            "bell ringer",
+        word_list(
+            "pilot, cook, medic, guard, guide, captain, left rower, right rower, deck hand, net "
+            "keeper, radio operator, bell ringer"
         ),
         "Friends put on a play about a ship.",
         "{name} is playing {thing}",
@@ -216,21 +125,9 @@ SCENES = (
     ),
     Scene(
         "lunch",
-        (
-            "apple",
-            "pear",
-            "plum",
-            "cake",
-            "bread",
-            "soup",
-            "rice",
-            "salad",
-            "cheese",
-            "fig",
-            "nut pie",
-            "egg roll",
-            "corn bread",
-            "fish stew",
+        word_list(
+            "apple, pear, plum, cake, bread, soup, rice, salad, cheese, fig, nut pie, egg roll, "
+            "corn bread, fish stew"
         ),
         "It is lunch time at school.",
         "{name} has {thing}",
@@ -239,19 +136,9 @@ SCENES = (
     ),
     Scene(
         "band",
-        (
-            "flute",
-            "harp",
-            "piano",
-            "violin",
-            "horn",
-            "bass",
-            "banjo",
-            "organ",
-            "cello",
-            "tuba",
-            "snare drum",
-            "steel guitar",
+        word_list(
+            "flute, harp, piano, violin, horn, bass, banjo, organ, cello, tuba, snare drum, steel "
+            "guitar"
         ),
         "A band tries out a new song.",
         "{name} is on {thing}",
@@ -407,10 +294,7 @@ class ShuffledObjects(ReadTask):
                 f"invalid swaps {list(swaps)}: write [minimum, maximum] from 1 to {len(ORDINALS)}"
             )
         self.swaps = (low, high)
-        self.sizes = (
-            check_integer("train", train, 0, MAX_PROMPTS),
-            check_integer("test", test, 0, MAX_PROMPTS),
-        )
+        self.sizes = check_size("train", train), check_size("test", test)
         self.seed = check_integer("seed", seed)
         if source not in ("generated", "bbh"):
             raise TaskError(f"source {source!r} is unknown: write generated or bbh")
@@ -454,7 +338,6 @@ class ShuffledObjects(ReadTask):
         return pool
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed letter against the gold letter."""
         return mark_letter(completion, answer, self.marking, truncated)
 
     def _generated(self, size: int, *, test: bool) -> list[Prompt]:

@@ -12,8 +12,9 @@ import yaml
 from orchestrator.config.catalog import load_config
 from orchestrator.evaluation.groups import Marked
 from orchestrator.evaluation.metrics import as_evaluation
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.selection.subsets import with_reason
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES, SUBSET
 from orchestrator.storage.store import Store
@@ -29,19 +30,25 @@ def small_plan(
     updates: int = 4,
     name: str = "small",
     datasets: Mapping[str, object] = MappingProxyType({}),
+    models: Mapping[str, object] = MappingProxyType({}),
+    rules: Mapping[str, object] = MappingProxyType({}),
     **settings: object,
 ) -> Plan:
-    """A plan over 40 prompts and 12 test questions; its models, stub and other, have no weights."""
+    """A plan over 40 prompts and 12 test questions; its models, stub and other, have no weights.
+
+    rules: the policies that the file names. Other blocks replace those of the experiment.
+    """
     for model, config in (("model", "{}"), ("other", '{"other": 1}')):
         (folder / model).mkdir(parents=True, exist_ok=True)
         if not (folder / model / "config.json").exists():
             (folder / model / "config.json").write_text(config)
-    models = {"stub": {"path": str(folder / "model")}, "other": {"path": str(folder / "other")}}
+    stubs = {"stub": {"path": str(folder / "model")}, "other": {"path": str(folder / "other")}}
     small = {"task": "shuffled_objects", "options": {"train": 40, "test": 12}}
     content = {
         "storage": str(folder / "runs"),
-        "models": models,
+        "models": stubs | {**models},
         "datasets": {"small": small, **datasets},
+        **({"policies": {**rules}} if rules else {}),
         "experiments": {
             name: {
                 "grid": {
@@ -173,6 +180,28 @@ def result_json(timing: Mapping[str, Any] = MappingProxyType({}), **more: Any) -
         **dict.fromkeys(shares, 0.5),
         **more,
     }
+
+
+def group_row(update: int, outcomes: Sequence[str], *, tokens: int = 5, **fields: Any) -> Any:
+    """A group as the recorder stores it; each completion has its outcome's reward."""
+    rewards = [None if o == "error" else float(o == "correct") for o in outcomes]
+    marks = {"rewards": rewards, "outcomes": outcomes, "other_outcomes": outcomes}
+    own = {"prompt_id": "p", "tier": "", "tokens": [tokens] * len(outcomes), "components": []}
+    return {"update": update, **own, **marks, **fields}
+
+
+def sample_row(prompt_id: str, sample: int, **fields: object) -> dict[str, Any]:
+    """A stored sample: a wrong answer of five tokens, but for these fields."""
+    drawn = {"completion": "text", "tokens": 5, "finish": "stop"}
+    marks = {"outcome": "wrong", "extracted": "(Z)", "rule": "r"}
+    other = {"other_outcome": "wrong", "other_rule": "r"}
+    return {"prompt_id": prompt_id, "sample": sample, **drawn, **marks, **other, **fields}
+
+
+def store_samples(store: Store, spec: ProbeSpec, rows: list[dict[str, Any]]) -> str:
+    """Store rows as a part of a probe, as its marker has marked them; returns the part's name."""
+    marked = [{"marker": spec.marker, **row} for row in rows]
+    return write_part(store, spec.key, spec.split, pa.Table.from_pylist(marked, schema=SAMPLES))
 
 
 def trl_columns(prompts: Sequence[Prompt]) -> dict[str, list[str]]:

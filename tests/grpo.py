@@ -11,6 +11,7 @@ import pytest
 import sweeps
 import torch
 from factories import evaluation
+from safetensors.numpy import load_file
 
 from orchestrator.config.entries import AllocationEntry
 from orchestrator.difficulty.table import difficulty
@@ -20,6 +21,7 @@ from orchestrator.planning.pools import load_pool
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer
 from orchestrator.training.trial import run_cell
@@ -176,6 +178,25 @@ def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: An
         with pytest.raises(Killed) if stop else nullcontext():
             run_cell(cell, store.uri, report)
     return store
+
+
+def learned(store: Store, cell: Cell) -> dict[str, Any]:
+    """What two runs of a finished cell have in common: records, counts and weights."""
+    finished = CellFolder(store, cell.cell_id).finished()
+    assert finished is not None
+    tables = {name: table for name, table in finished.tables.items() if name != "log"}
+    ledger = finished.result.ledger.as_json()
+    adapter = load_file(store.path("cells", cell.cell_id, "adapter", "adapter_model.safetensors"))
+    return {
+        **tables,
+        "ledger": {name: value for name, value in ledger.items() if "seconds" not in name},
+        "weights": {name: value.tolist() for name, value in adapter.items()},
+    }
+
+
+def moved(weights: dict[str, Any]) -> float:
+    """How far training has moved the weights that begin at 0, at least."""
+    return min(np.abs(value).max() for name, value in weights.items() if "lora_B" in name)
 
 
 def empty_at(base: pa.Table, update: int) -> pa.Table:

@@ -28,7 +28,7 @@ from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import is_stored
 from orchestrator.training.cell_folder import CellFolder, CellState
-from orchestrator.training.deferred_eval import CheckpointActor
+from orchestrator.training.deferred_eval import AdapterEngine, CheckpointActor
 from orchestrator.training.record import finish_as, finish_trained, tidy_finished
 from orchestrator.training.trial import run_cell
 
@@ -131,7 +131,7 @@ def evaluate_and_finish(cell: Cell, store: Store) -> None:
     folder = CellFolder(store, cell.cell_id)
     if folder.state(cell) is not CellState.TRAINED:
         return
-    engine = {"model": cell.baseline.model, "engine": "transformers", "engine_args": {}, "rank": 4}
+    engine = AdapterEngine(cell.baseline.model, "transformers", {}, 4)
     actor = CheckpointActor(engine, store.uri, 1)
     for update in folder.pending_updates(cell):
         actor.evaluate(cell, update)

@@ -1,7 +1,7 @@
-"""The fields of KubeRay's resources (ray.io/v1 of v1.6, from its API reference), as a JSON schema.
+"""Fields of KubeRay's resources (ray.io/v1 of v1.6, from its API reference), as a JSON schema.
 
-Closed at every level of KubeRay's own, so that a misspelt field is found. Pod templates are
-Kubernetes' and checked by its own schemas.
+Those that `cluster/kuberay` uses, so that a misspelt field is found: look up another one in the
+reference and add it. Pod templates are Kubernetes' and checked by its own schemas.
 """
 
 from typing import Any
@@ -10,7 +10,6 @@ TEXT: dict[str, Any] = {"type": "string"}
 FLAG: dict[str, Any] = {"type": "boolean"}
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
 ANY: dict[str, Any] = {"type": "object"}
-LIST: dict[str, Any] = {"type": "array"}
 TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
 
 
@@ -30,25 +29,9 @@ def one_of(*values: str) -> dict[str, Any]:
 
 TEMPLATE = closed(("spec",), metadata=ANY, spec=ANY)
 AUTH = closed(mode=one_of("disabled", "token"), secretName=TEXT, enableK8sTokenAuth=FLAG)
-AUTOSCALER = closed(
-    resources=ANY,
-    image=TEXT,
-    imagePullPolicy=one_of("Always", "IfNotPresent", "Never"),
-    securityContext=ANY,
-    idleTimeoutSeconds=COUNT,
-    upscalingMode=one_of("Default", "Aggressive", "Conservative"),
-    version=one_of("v1", "v2"),
-    env=LIST,
-    envFrom=LIST,
-    volumeMounts=LIST,
-)
 HEAD = closed(
     ("template",),
     template=TEMPLATE,
-    headService=ANY,
-    enableIngress=FLAG,
-    resources=TEXTS,
-    labels=TEXTS,
     rayStartParams=TEXTS,
     serviceType=one_of("ClusterIP", "NodePort", "LoadBalancer"),
 )
@@ -58,50 +41,26 @@ WORKERS = closed(
     replicas=COUNT,
     minReplicas=COUNT,
     maxReplicas=COUNT,
-    idleTimeoutSeconds=COUNT,
-    numOfHosts=COUNT,
-    suspend=FLAG,
-    resources=TEXTS,
-    labels=TEXTS,
     rayStartParams=TEXTS,
     template=TEMPLATE,
-    scaleStrategy=ANY,
 )
 CLUSTER = closed(
     ("headGroupSpec",),
     authOptions=AUTH,
-    suspend=FLAG,
-    managedBy=TEXT,
-    autoscalerOptions=AUTOSCALER,
-    headServiceAnnotations=TEXTS,
+    autoscalerOptions=closed(idleTimeoutSeconds=COUNT, resources=ANY, version=one_of("v1", "v2")),
     enableInTreeAutoscaling=FLAG,
-    gcsFaultToleranceOptions=ANY,
-    upgradeStrategy=ANY,
     headGroupSpec=HEAD,
     rayVersion=TEXT,
     workerGroupSpecs={"type": "array", "items": WORKERS},
 )
 JOB = closed(
     activeDeadlineSeconds=COUNT,
-    preRunningDeadlineSeconds=COUNT,
     backoffLimit=COUNT,
     rayClusterSpec=CLUSTER,
-    submitterPodTemplate=TEMPLATE,
-    metadata=TEXTS,
-    clusterSelector=TEXTS,
-    submitterConfig=ANY,
-    managedBy=TEXT,
-    deletionStrategy=ANY,
     entrypoint=TEXT,
-    runtimeEnvYAML=TEXT,
-    jobId=TEXT,
     submissionMode=one_of("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"),
-    entrypointResources=TEXT,
-    entrypointNumCpus={"type": "number"},
-    entrypointNumGpus={"type": "number"},
     ttlSecondsAfterFinished=COUNT,
     shutdownAfterJobFinishes=FLAG,
-    suspend=FLAG,
 )
 
 

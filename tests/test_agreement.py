@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty import agreement as module
-from orchestrator.difficulty.agreement import LEAST, SHARE, SuspectGold, agreement
+from orchestrator.difficulty.agreement import (
+    DEVIATIONS,
+    INEXACT,
+    LEAST,
+    PRECISION,
+    SHARE,
+    Agreement,
+    SuspectGold,
+    agreement,
+)
 from orchestrator.difficulty.table import difficulty
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
 from orchestrator.storage.schema import SAMPLES
@@ -36,7 +45,7 @@ def agreement_of(**prompts: list[tuple[str, str | None]]):
 
 def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect() -> None:
     agreement = agreement_of(
-        unanimous=wrong("7", "7", "7"),
+        unanimous=wrong("\\dfrac12", "\\frac{1}{2}", "\\frac{1}{2}"),
         most=[*wrong("8", "8", "8", "9"), LOST, *wrong("8")],
         divided=wrong("1", "2", "3"),
         half=[*wrong("4", "4", "4"), LOST, LOST, LOST],
@@ -45,7 +54,7 @@ def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect(
         solved=[RIGHT, RIGHT, RIGHT],
     )
     assert agreement.suspects == [
-        SuspectGold("unanimous", "7", 3, 3),
+        SuspectGold("unanimous", "\\dfrac12", 3, 3),
         SuspectGold("solved_once", "5", 4, 5),
         SuspectGold("most", "8", 4, 6),
         SuspectGold("half", "4", 3, 6),
@@ -58,23 +67,15 @@ def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect(
     assert not agreement.suspected.any()
 
 
-def test_spellings_of_one_answer_are_the_same() -> None:
-    agreement = agreement_of(a=wrong("\\dfrac12", "\\frac{1}{2}", "\\frac{1}{2}"))
-    assert [(s.answer, s.votes) for s in agreement.suspects] == [("\\dfrac12", 3)]
-
-
-def test_a_pool_without_samples_has_no_agreement() -> None:
-    agreement = agreement_of()
-    assert (agreement.on_gold, agreement.on_other, agreement.by_mistake) == (0, 0, 0)
-    assert not agreement.credible and not agreement.doubt
-
-
 def test_few_or_unparsed_answers_are_no_agreement() -> None:
-    agreement = agreement_of(
-        two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5
-    )
-    assert (agreement.on_gold, agreement.on_other, agreement.suspects) == (0, 0, [])
-    assert not agreement.disputed.any() and not agreement.doubt
+    for prompts in (
+        {},
+        {"two": wrong("1", "1"), "lost": [LOST] * 5, "unparsed": [("unparsed", None)] * 5},
+    ):
+        agreement = agreement_of(**prompts)
+        assert (agreement.on_gold, agreement.on_other, agreement.suspects) == (0, 0, [])
+        assert agreement.by_mistake == 0 and not agreement.disputed.any()
+        assert not agreement.credible and not agreement.doubt
 
 
 @settings(max_examples=50)
@@ -124,6 +125,14 @@ def completions(
         ]
         for i, (row, rights) in enumerate(zip(given, right, strict=True))
     }
+
+
+def test_disputed_golds_are_suspected_beyond_chance_alone() -> None:
+    most = int(10 + DEVIATIONS * np.sqrt(10 + (INEXACT * 10) ** 2))
+    agreed = Agreement(most + 2, most + 1, 10.0, PRECISION, np.zeros(0, bool), [])
+    assert agreed.credible
+    for change in ({"on_other": most}, {"on_gold": most + 1}, {"precision": PRECISION - 1e-9}):
+        assert not agreed._replace(**change).credible
 
 
 @pytest.mark.parametrize("samples", [4, 10])

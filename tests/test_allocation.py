@@ -110,8 +110,8 @@ def test_knapsack_maximises_the_sum_of_the_paper(seed: int, most: int) -> None:
 
 def test_knapsack_without_a_prompt_between() -> None:
     rule = get_allocation("knapsack")
-    for rates in ([0.0] * 4, [1.0] * 4, [float("nan")] * 4):
-        assert np.asarray(rule(groups_with(rates))).tolist() == [G] * 4
+    for rates in ([0.0] * 4, [1.0] * 4, [float("nan")] * 4, [0.5]):
+        assert np.asarray(rule(groups_with(rates))).tolist() == [G] * len(rates)
     assert np.asarray(rule(groups_with([0, 0, 1, 1]))).tolist() == [14, 14, 2, 2]
     assert np.asarray(rule(groups_with([1, float("nan"), 1, 0]))).tolist() == [2, 8, 2, 20]
     tight = get_allocation("knapsack", most=2)(groups_with([0.5, 0.3, 0, 1]))
@@ -170,8 +170,7 @@ def test_pods_keeps_the_most_varied_rewards(seed: int, values: int) -> None:
 def test_pods_is_half_right_and_half_wrong_where_there_are_enough() -> None:
     keep: Callable[..., Any] = get_allocation("pods").keep  # type: ignore[attr-defined]
     assert keep(np.array([0, 1, 0, 1, 1, 0, 1.0]), 4).tolist() == [1, 0, 1, 0, 1, 0, 1]
-    assert keep(np.array([0, 1, 0, 0, 0, 0.0]), 4).sum() == 4
-    assert keep(np.array([0, 1, 0, 0, 0, 0.0]), 4)[1]
+    assert keep(np.array([0, 1, 0, 0, 0, 0.0]), 4).tolist() == [1, 1, 1, 1, 0, 0]
     assert keep(np.zeros(6), 4).tolist() == [1, 1, 1, 1, 0, 0], "the first ones of equal rewards"
 
 
@@ -216,12 +215,12 @@ def loaded(folder: Path, allocation: Any, policy: str = "random", **changes: Any
     grid = {"model": ["tiny"], "dataset": ["few"], "policy": [policy]}
     if isinstance(allocation, list):
         grid["allocation"] = allocation
-    file = sweeps.experiments(folder, grid=grid)
+    elif allocation is not None:
+        changes["allocation"] = allocation
+    file = sweeps.experiments(folder, storage=str(folder / "runs"), grid=grid)
     content = yaml.safe_load(file.read_text())
     experiment = content["experiments"][sweeps.NAME]
     experiment["grpo"] |= changes.pop("grpo", {})
-    if allocation is not None and not isinstance(allocation, list):
-        experiment["allocation"] = allocation
     file.write_text(yaml.safe_dump(content | {"experiments": {sweeps.NAME: experiment | changes}}))
     return make_plan(load_config(file), sweeps.NAME)
 
@@ -264,19 +263,13 @@ def test_rollouts_of_pods_count(tmp_path: Path) -> None:
         ("pods", {"policy": "dynamic"}, "policy 'dynamic' discards groups"),
         ({"sqrt": {"floor": 99}}, {}, "floor is 99: "),
         ({"sqrt": {"floor": 1}}, {}, "at least 2"),
-        ({"sqrt": {"flor": 1}}, {}, "'flor': it takes floor"),
         ({"uniform": {"size": 1}}, {}, "uniform "),
-        ({"sqrt": {}, "pods": {}}, {}, "such as sqrt"),
         (7, {}, "such as sqrt"),
         ({"knapsack": {"alpha": 1}}, {}, "between 0 and 1"),
         ({"knapsack": {"least": 4, "most": 3}}, {}, "most 3 is below least 4"),
         ("test_allocation:fails", {}, "raised ZeroDivisionError"),
         ("test_allocation:G", {}, "is not callable"),
-        (
-            "sqrt",
-            {"grpo": {"multi_objective_aggregation": "normalize_then_sum"}},
-            "multi_objective_aggregation: sum_then_normalize",
-        ),
+        ("sqrt", {"grpo": {"multi_objective_aggregation": "normalize_then_sum"}}, "sum_then_norm"),
     ],
 )
 @pytest.mark.parametrize("axis", [False, True])
@@ -291,13 +284,6 @@ def test_settings_that_an_allocation_cannot_have(
     written = Path(place).read_text().splitlines()[int(line) - 1]
     names = [*allocation] if isinstance(allocation, dict) else [str(allocation)]
     assert any(name in written for name in ("allocation", *names))
-
-
-def test_a_prompt_is_not_repeated_within_an_update(tmp_path: Path) -> None:
-    """As its groups would draw the same rollouts."""
-    with pytest.raises(UserError, match="selects 1 prompt, fewer than the . of one update"):
-        loaded(tmp_path, "sqrt", budget=1)
-    assert loaded(tmp_path, "uniform", budget=1).cells
 
 
 def fails(groups: Groups) -> Any:
@@ -408,9 +394,7 @@ def test_rollouts_move_to_a_prompt_until_one_is_right(tmp_path: Path) -> None:
 def test_a_rest_of_a_group_counts_as_rollouts_and_not_as_a_group(tmp_path: Path) -> None:
     cell = cell_with(tmp_path, "pods", times=4)
     chooser = chooser_of(cell, ANSWERS, record := GroupRecorder(discarded=[]))
-    batch = chooser.batch(
-        1, 12, generate, [row_of(chooser.prompts[i]) for i in (0, 1, 3) for _ in range(4)]
-    )
+    batch = chooser.batch(1, 12, generate, rows_of(chooser, 0, 1, 3))
     assert batch.sizes == [4, 4, 4] and batch.kept is None
     assert [row["outcomes"].count("correct") for row in record.rows] == [0, 2, 2]
     assert [len(row["outcomes"]) for row in record.discarded or []] == [12, 12, 12]
@@ -430,9 +414,7 @@ def test_a_rest_of_a_group_counts_as_rollouts_and_not_as_a_group(tmp_path: Path)
 def test_a_completion_without_a_mark_has_the_mean_of_its_group(tmp_path: Path) -> None:
     cell = cell_with(tmp_path, "sqrt")
     chooser = chooser_of(cell, [*ANSWERS[:4], "error correct correct"], GroupRecorder())
-    batch = chooser.batch(
-        1, 12, generate, [row_of(chooser.prompts[i]) for i in (4, 0, 1) for _ in range(4)]
-    )
+    batch = chooser.batch(1, 12, generate, rows_of(chooser, 4, 0, 1))
     assert batch.sizes is not None
     assert [row["reward"] for row in batch.rows[: batch.sizes[0]]] == [1.0] * batch.sizes[0]
 

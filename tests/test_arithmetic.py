@@ -2,17 +2,17 @@
 
 import random
 import re
-import string
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pools import pool_hash
-from processes import loaded_libraries, output_of
+from processes import output_of
+from remedies import refused
 
-from orchestrator.planning.overlap import find_overlap
 from tasks import Prompt, TaskError
 from tasks.arithmetic import (
     COMMON,
@@ -79,77 +79,40 @@ def sentences() -> Iterator[str]:
     for phrases in COMMON.values():
         yield from phrases
     for scene in SCENES:
-        yield from scene.starts
-        yield from (*scene.add, *scene.subtract, *scene.times)
+        yield from (*scene.starts, *scene.add, *scene.subtract, *scene.times)
 
 
 @given(SCENARIOS)
-def test_the_steps_lead_from_the_start_to_the_gold_answer(
+def test_the_steps_and_the_text_alone_lead_to_the_gold_answer(
     drawn: tuple[Scenario, int, int],
 ) -> None:
-    scenario, _, _ = drawn
-    value = scenario.start
+    scenario, count, largest = drawn
+    value, values, kinds = scenario.start, [scenario.start], []
     for step in scenario.steps():
         left, sign, right = step.operation.split()
         assert int(left) == value
         value = SIGNS[sign](value, int(right))
         assert value == step.value  # a division that is not even would show here
-    assert str(value) == prompt_of(scenario).answer == str(scenario.answer())
-
-
-@given(SCENARIOS)
-def test_the_text_alone_gives_the_gold_answer(drawn: tuple[Scenario, int, int]) -> None:
-    scenario, _, _ = drawn
-    assert read(scenario.question()) == scenario.answer()
-
-
-@given(SCENARIOS)
-def test_numbers_stay_within_the_bound_and_tiers_count_the_steps(
-    drawn: tuple[Scenario, int, int],
-) -> None:
-    scenario, count, largest = drawn
-    steps = list(scenario.steps())
-    written = [int(number) for number in re.findall(r"\d+", scenario.question())]
-    assert all(1 <= number <= largest for number in [*written, *(s.value for s in steps)])
-    assert prompt_of(scenario).tier == str(len(steps)) == str(count)
-    kinds = [step.kind for step in steps]
-    assert all(a != b for a, b in zip(kinds, kinds[1:], strict=False))
+        values.append(step.value)
+        kinds.append(step.kind)
+    prompt = prompt_of(scenario)
+    assert prompt.answer == str(value) == str(scenario.answer()) == str(read(prompt.question))
+    assert prompt.tier == str(len(kinds)) == str(count)
+    assert all(one != following for one, following in pairwise(kinds))
+    written = [int(number) for number in re.findall(r"\d+", prompt.question)]
+    assert all(1 <= number <= largest for number in [*written, *values])
 
 
 @given(SCENARIOS)
 def test_questions_are_well_formed(drawn: tuple[Scenario, int, int]) -> None:
     scenario, _, _ = drawn
     question, scene = scenario.question(), scenario.scene
-    assert not set("{}") & set(question)
-    assert "  " not in question
-    assert question.endswith("?")
+    assert not set("{}") & set(question) and "  " not in question and question.endswith("?")
     assert all(s[0].isupper() for s in re.split(r"(?<=[.?]) ", question))
     assert not re.search(r"[,a-z] (?:A|The|She|He|Her|His)\b", question)
     for number, word in re.findall(rf"(\d+) (?:more )?({scene.one}s?|friends?)\b", question):
         assert word.endswith("s") == (number != "1"), question
-
-
-def test_pronouns_are_unambiguous() -> None:
-    rng = random.Random(0)
-    for _ in range(200):
-        scenario = draw(rng, [3], 100)
-        assert scenario.person.he != scenario.friend.he
-
-
-def test_sentences_avoid_plural_pronouns() -> None:
-    for sentence in sentences():
-        assert "them" not in sentence.replace("themselves", "") or "{parts}" in sentence, sentence
-
-
-def test_every_sentence_has_one_number_and_known_fields() -> None:
-    numbers = {"things", "more", "times", "friends", "parts"}
-    others = {"who", "he", "him", "his", "himself", "friend", "many", "boxes"}
-    for sentence in sentences():
-        fields = [name for _, name, _, _ in string.Formatter().parse(sentence) if name]
-        assert sum(name in numbers for name in fields) == 1, sentence
-        assert set(fields) <= numbers | others, sentence
-        assert sentence.endswith(".")
-        assert sentence[0] == "{" or sentence[0].islower(), sentence
+    assert scenario.person.he != scenario.friend.he, "its pronouns are ambiguous"
 
 
 def test_the_pool_is_varied() -> None:
@@ -169,25 +132,14 @@ def test_the_pool_is_varied() -> None:
     assert max(answers.count(n) for n in set(answers)) < len(answers) / 10  # no guess pays
 
 
-def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
-    task = Arithmetic()
-    train, test = task.train(), task.test()
-    assert (len(train), len(test)) == (800, 200)
-    assert len({*ids(train), *ids(test)}) == len({p.question for p in train + test}) == 1000
-    assert {p.tier for p in train} == {p.tier for p in test} == set("12345")
-    assert find_overlap(train, test) == []
-
-
-def test_the_pool_is_determined_by_the_seed() -> None:
-    assert Arithmetic().train() == Arithmetic().train()
-    assert not set(ids(Arithmetic(seed=1).train())) & set(ids(Arithmetic().train()))
-
-
 def test_the_default_pool_has_the_pinned_hash() -> None:
     """Stored probes name these ids; a change here must come with a new `version`."""
     code = "from pools import pool_hash; print(pool_hash('arithmetic'))"
     in_new_process = output_of(f"import sys; sys.path.insert(0, 'tests'); {code}").strip()
     assert in_new_process == pool_hash("arithmetic") == "f0c10999457941f9"
+    prompts = [*Arithmetic().train(), *Arithmetic().test()]
+    assert len({*ids(prompts)}) == len({p.question for p in prompts}) == 800 + 200
+    assert not set(ids(Arithmetic(seed=1).train())) & set(ids(prompts))
 
 
 def test_each_split_is_independent_of_the_size_of_the_other() -> None:
@@ -207,36 +159,26 @@ def test_training_prompts_of_one_seed_are_never_test_prompts_of_another(seed: in
 def test_steps_and_the_bound_follow_the_options() -> None:
     task = Arithmetic(steps=[2, 7, 2], largest=20, train=200)
     assert {p.tier for p in task.train()} == {"2", "7"}
-    numbers = [int(n) for p in task.train() for n in re.findall(r"\d+", p.question + p.answer)]
     assert max(int(p.answer) for p in task.train()) <= 20
-    assert numbers
 
 
 @pytest.mark.parametrize(
-    ("options", "advice"),
+    ("options", "named"),
     [
-        ({"steps": []}, "from 1 to 9"),
-        ({"steps": [0]}, "from 1 to 9"),
-        ({"steps": [10]}, "from 1 to 9"),
-        ({"steps": [True]}, "from 1 to 9"),
-        ({"steps": [1.5]}, "from 1 to 9"),
-        ({"steps": "123"}, "write a list"),
-        ({"steps": 3}, "write a list"),
-        ({"train": 10_000_000}, "invalid train 10000000: write at most 1,000,000"),
-        ({"seed": 2**32}, "write at most 4,294,967,295"),
-        ({"train": -1}, "invalid train -1: write an integer ≥ 0"),
-        ({"test": 1.5}, "invalid test 1.5"),
-        ({"train": True}, "invalid train True"),
-        ({"seed": "x"}, "invalid seed 'x'"),
-        ({"largest": 9}, "invalid largest 9: write an integer ≥ 10"),
-        ({"marking": "kind"}, "strict or lenient"),
-        ({"prompt": {"preset": "long"}}, "plain, paper"),
+        ({"steps": []}, ("steps", "1 to 9")),
+        ({"steps": [0]}, ("0", "1 to 9")),
+        ({"steps": [10]}, ("10", "1 to 9")),
+        ({"steps": [True]}, ("True", "1 to 9")),
+        ({"steps": "123"}, ("steps", "123")),
+        ({"train": 1_000_001}, ("train 1000001", "1,000,000")),
+        ({"seed": 2**32}, ("seed 4294967296", "4,294,967,295")),
+        ({"test": -1}, ("test -1", "0")),
+        ({"seed": "x"}, ("seed 'x'",)),
+        ({"largest": 9}, ("largest 9", "10")),
     ],
 )
-def test_errors_for_invalid_options_say_what_to_write(
-    options: dict[str, object], advice: str
-) -> None:
-    with pytest.raises(TaskError, match=re.escape(advice)):
+def test_wrong_options_are_refused(options: dict[str, object], named: tuple[str, ...]) -> None:
+    with refused(*named, by=TaskError):
         Arithmetic(**options)
 
 
@@ -251,39 +193,15 @@ def test_a_pool_larger_than_the_number_of_questions_is_refused(
         getattr(task, side)()
 
 
-def test_both_presets_put_the_question_first_and_ask_for_a_box() -> None:
-    for preset, kwargs in (("plain", {}), ("paper", {"enable_thinking": False})):
-        task = Arithmetic(prompt={"preset": preset})
-        [message] = task.messages("How many {many}?")
-        assert message["role"] == "user"
-        assert message["content"].startswith("How many {many}?\n")
-        assert "\\boxed{" in message["content"]
-        assert task.chat_template_kwargs == kwargs
+def test_a_chat_is_the_question_and_the_form_of_the_answer() -> None:
+    [message] = Arithmetic().messages("How many {many}?")
+    assert message["role"] == "user"
+    assert message["content"].startswith("How many {many}?\n") and "\\boxed{" in message["content"]
 
 
-@pytest.mark.parametrize(
-    ("completion", "truncated", "outcome"),
-    [
-        ("12 + 5 = 17, so \\boxed{17}", False, "correct"),
-        ("\\boxed{3} no, \\boxed{17}", False, "correct"),
-        ("\\boxed{18}", False, "wrong"),
-        ("Hmm, so many apples.", False, "unparsed"),
-        ("Hmm, so many apples.", True, "truncated"),
-    ],
-)
 @pytest.mark.parametrize("marking", ["strict", "lenient"])
-def test_each_reading_marks_completions_as_expected(
-    marking: str, completion: str, truncated: bool, outcome: str
-) -> None:
-    assert Arithmetic(marking=marking).mark(completion, "17", truncated).outcome == outcome
-
-
-def test_a_perturbed_answer_is_marked_wrong() -> None:
-    task = Arithmetic(train=50)
+def test_numbers_are_compared(marking: str) -> None:
+    task = Arithmetic(train=50, marking=marking)
+    assert task.mark("12 + 5 = 17, so \\boxed{3} no, \\boxed{17}", "17").outcome == "correct"
     for prompt in task.train():
-        assert task.mark(f"\\boxed{{{prompt.answer}}}", prompt.answer).outcome == "correct"
         assert task.mark(f"\\boxed{{{task.perturb(prompt)}}}", prompt.answer).outcome == "wrong"
-
-
-def test_the_task_imports_no_heavy_library() -> None:
-    assert not loaded_libraries("import tasks.arithmetic") & {"torch", "datasets", "numpy"}

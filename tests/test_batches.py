@@ -32,7 +32,7 @@ def test_ordinary_prompts_fill_the_rows_of_a_batch() -> None:
     limits = BatchLimits(256)
     assert limits.joining(rows, 0, 0, 0, 0) == 250
     assert limits.joining(rows, 250, 193, 20, 300) == 0, "fewer than a quarter are free"
-    assert limits.joining(rows, 250, 190, 20, 300) == 60
+    assert limits.joining(rows, 250, 192, 20, 300) == 60
     assert limits.joining(rows, 990, 240, 24, 300) == 10, "the last rows need not wait"
     assert limits.joining(rows, 1000, 0, 0, 0) == 0
     assert len(limits.whole_batch(rows)) == 250

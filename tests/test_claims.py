@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-import yaml
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config.catalog import load_config
@@ -139,12 +138,9 @@ REFUSED = {
     "hard beats random on gsm8k": "does not compare two policies: write for example 'hard > rando",
     "": "does not compare two policies",
     "hard > random on gsm8k by three": "cannot parse 'by three'",
-    "hard > random on gsm8k by -3": "cannot parse 'by -3'",
     "hard > random > easy on gsm8k": "cannot parse '> easy on gsm8k'",
     "hard > random at noon": "cannot parse 'at noon'",
     "hard > random on gsm8k on math": "'on' appears twice: remove one",
-    "hard > random by 3 by 3": "'by' appears twice: remove one",
-    "hard > random at update 1 at 2 tokens": "'at' appears twice",
     "hard > random on gsm8k within 3": "'>' takes 'by', not 'within'",
     "hard = random on gsm8k by 3": "'=' takes 'within', not 'by'",
     "hard = random on gsm8k": "add 'within 2'",
@@ -152,10 +148,10 @@ REFUSED = {
     "gain hard > easy learnable": "it has two metrics: remove 'learnable'",
     "speed hard > easy on gsm8k": "unknown metric 'speed': write one of accuracy, gain, learnable",
     "lernable hard > easy": "did you mean 'learnable'?",
+    "hard > random on ²": "'²'",
     "hard > random at update 0": "write a later point",
     f"{'a' * 501} > b": "write at most 500 characters",
     "hard > hard on gsm8k": "it compares hard with itself",
-    "base > base": "it compares base with itself",
     "hrad > easy": "unknown policy, dataset or model 'hrad': write one of hard, easy, random, gsm",
     "hard > esay": "did you mean 'easy'?",
     "hard > easy on gsm8": "are not tested on 'gsm8': write one of gsm8k, aime2025, math; did you",
@@ -168,7 +164,6 @@ REFUSED = {
     "hard > random for easy": "the sides set policy: remove it from 'for'",
     "gsm8k > math": "are compared on one test set: write on SET",
     "learnable gsm8k > math on math": "remove 'on math'",
-    "learnable hard > easy on aime2025": "unknown training set 'aime2025': write one of gsm8k",
     "learnable hard > base": "the base model trains on nothing",
     "learnable hard > easy in tier 5": "learnable is of whole training runs: remove 'in tier'",
     "r2 > 0.5 at update 100": "r2 is of whole training runs: remove 'at'",
@@ -180,7 +175,6 @@ REFUSED = {
     "r2 > 1.5": "R² lies from 0 to 1: write at most 1",
     "r2 = .5 within 2": "R² lies from 0 to 1",
     "hard > easy on aime2025 at update 100": "before and after training only: remove 'at'",
-    "hard > easy on aime2025 over tokens": "before and after training only: remove 'over'",
     "hard > easy at update 150": "no evaluation after update 150: write at update 100 or at update",
     "hard > easy at update 401": "a cell has 400 updates, not 401: write at most 400",
 }
@@ -234,19 +228,20 @@ def test_a_policy_named_base_is_the_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "words"),
+    ("claim", "named"),
     [
-        ("hard > rndom on small", "'rndom': write one of hard, random"),
         ("hard > random at 1k rollouts", "tiny/small/hard/s0 has at most 800 rollouts"),
         ("hard > random at 1M tokens", "tiny/small/hard/s0 has at most 204,800 tokens"),
         ("hard > random at 7 rollouts", "before 800 rollouts, tiny/small/hard/s0 is"),
         ("random<hard on small", "twice"),
         ("hard > random in tier 9", "one of 3, 5, 7"),
-        ("hard > random on smal", "'small'?"),
+        ("3", "claims holds 3: "),
+        ("[hard > random]", "claims holds "),
     ],
 )
-def test_a_claim_is_refused_at_its_line(tmp_path: Path, claim: str, words: str) -> None:
-    content = f"""\
+def test_a_claim_is_refused_at_its_line(tmp_path: Path, claim: str, named: str) -> None:
+    file = tmp_path / "experiments.yaml"
+    file.write_text(f"""\
 models: {{tiny: {{embedded: tiny}}}}
 datasets: {{small: {{task: shuffled_objects, options: {{train: 40, test: 12}}}}}}
 experiments:
@@ -256,13 +251,11 @@ experiments:
     claims:
       - hard > random on small
       - {claim}
-"""
-    file = tmp_path / "experiments.yaml"
-    file.write_text(content)
+""")
     with pytest.raises(UserError) as error:
         make_plan(load_config(file), "one")
-    assert f"{file}:9: experiments.one.claims.1: claim '{claim}': " in str(error.value)
-    assert words in str(error.value)
+    assert f"{file}:9: experiments.one.claims.1: " in str(error.value)
+    assert named in str(error.value)
 
 
 def test_costs_are_the_axes_of_the_ledger() -> None:
@@ -323,76 +316,46 @@ def test_a_mutated_claim_is_resolved_or_refused(text: str, data: st.DataObject) 
         assert resolved_claim(str(claim), EXPERIMENT) == claim
 
 
-@given(st.text(max_size=60))
-@example("hard > random at 1M")
-@example("hard > random on ²")
-@example("r2 > ²")
-def test_any_text_is_parsed_or_refused(text: str) -> None:
-    with suppress(ClaimError):
-        assert parse_claim(parse_claim(text).text) == parse_claim(text)
-
-
-def test_a_claim_that_is_no_text_is_refused_at_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "experiments.yaml"
-    grid = {"model": ["tiny"], "dataset": ["shuffled_objects"], "policy": ["hard"]}
-    for value in (3, None, ["hard > random"], {"hard": 1}, True):
-        content = {"models": {"tiny": {"embedded": "tiny"}}}
-        file.write_text(
-            yaml.safe_dump(content | {"experiments": {"one": {"grid": grid, "claims": [value]}}})
-        )
-        with pytest.raises(UserError, match=r"yaml:\d+: experiments\.one\.claims\.0: "):
-            load_config(file)
-
-
 # ---- judged
 
 
 @pytest.mark.parametrize(
-    ("text", "interval", "verdict", "claimed"),
+    ("text", "interval", "verdict"),
     [
-        ("a > b", (0.1, 8), "supported", "above 0"),
-        ("a > b", (0, 8), "inconclusive", "above 0"),
-        ("a > b", (-8, 0), "inconclusive", "above 0"),
-        ("a > b", (-8, -0.1), "refuted", "above 0"),
-        ("a > b by 3", (3.1, 9), "supported", "above 3"),
-        ("a > b by 3", (3, 9), "inconclusive", "above 3"),
-        ("a > b by 2.5", (-1, 2.4), "refuted", "above 2.5"),
-        ("a >= b within 3", (-2.9, 1), "supported", "at least −3"),
-        ("a >= b within 3", (-3, 1), "inconclusive", "at least −3"),
-        ("a >= b within 3", (-9, -3.1), "refuted", "at least −3"),
-        ("a = b within 2", (-1.9, 1.9), "supported", "within 2"),
-        ("a = b within 2", (-2, 1), "inconclusive", "within 2"),
-        ("a = b within 2", (-1, 2), "inconclusive", "within 2"),
-        ("a = b within 2", (2, 4), "inconclusive", "within 2"),
-        ("a = b within 2", (-4, -2), "inconclusive", "within 2"),
-        ("a = b within 2", (2.1, 4), "refuted", "within 2"),
-        ("a = b within 2", (-4, -2.1), "refuted", "within 2"),
-        ("a != b by 2", (2.1, 4), "supported", "more than 2 from 0"),
-        ("a != b by 2", (-4, -2.1), "supported", "more than 2 from 0"),
-        ("a != b by 2", (1, 4), "inconclusive", "more than 2 from 0"),
-        ("a != b by 2", (-1.9, 1.9), "refuted", "more than 2 from 0"),
-        ("r2 > 0.5", (0.51, 0.9), "supported", "above 0.5"),
-        ("r2 < 0.5", (0.1, 0.49), "supported", "below 0.5"),
-        ("r2 < 0.5", (0.51, 0.9), "refuted", "below 0.5"),
-        ("r2 >= 0.5", (0.51, 0.9), "supported", "at least 0.5"),
-        ("r2 <= 0.5 within 0.1", (0.1, 0.59), "supported", "at most 0.6"),
-        ("r2 = 0.66 within 0.05", (0.62, 0.7), "supported", "within 0.05 of 0.66"),
-        ("r2 != 0.5 by 0.1", (0.61, 0.9), "supported", "more than 0.1 from 0.5"),
+        ("a > b", (0.1, 8), "supported"),
+        ("a > b", (0, 8), "inconclusive"),
+        ("a > b", (-8, 0), "inconclusive"),
+        ("a > b", (-8, -0.1), "refuted"),
+        ("a > b by 3", (3.1, 9), "supported"),
+        ("a > b by 3", (3, 9), "inconclusive"),
+        ("a > b by 2.5", (-1, 2.4), "refuted"),
+        ("a >= b within 3", (-2.9, 1), "supported"),
+        ("a >= b within 3", (-3, 1), "inconclusive"),
+        ("a >= b within 3", (-9, -3.1), "refuted"),
+        ("a = b within 2", (-1.9, 1.9), "supported"),
+        ("a = b within 2", (-2, 1), "inconclusive"),
+        ("a = b within 2", (-1, 2), "inconclusive"),
+        ("a = b within 2", (2, 4), "inconclusive"),
+        ("a = b within 2", (-4, -2), "inconclusive"),
+        ("a = b within 2", (2.1, 4), "refuted"),
+        ("a = b within 2", (-4, -2.1), "refuted"),
+        ("a != b by 2", (2.1, 4), "supported"),
+        ("a != b by 2", (-4, -2.1), "supported"),
+        ("a != b by 2", (1, 4), "inconclusive"),
+        ("a != b by 2", (-1.9, 1.9), "refuted"),
+        ("r2 < 0.5", (0.1, 0.49), "supported"),
+        ("r2 < 0.5", (0.51, 0.9), "refuted"),
+        ("r2 <= 0.5 within 0.1", (0.1, 0.59), "supported"),
+        ("r2 = 0.66 within 0.05", (0.62, 0.7), "supported"),
     ],
 )
 def test_a_claim_is_supported_where_the_interval_lies_in_its_region(
-    text: str, interval: tuple[float, float], verdict: str, claimed: str
+    text: str, interval: tuple[float, float], verdict: str
 ) -> None:
     claim = parse_claim(text)
     item: Item = "policy" if claim.metric == "r2" else "question"
-    result = judge_claim(claim, Measured(sum(interval) / 2, *interval, (3, 3), 24, item))
-    assert result.verdict == verdict
-    reason, _, notes = result.reason.partition("; ")
-    stated, _, over = notes.partition("; ")
-    assert stated == f"claimed: {claimed}" and over.startswith("over 24 policies") == (
-        item == "policy"
-    )
-    assert reason.startswith("R² is " if item == "policy" else "a − b is ")
+    measured = Measured(sum(interval) / 2, *interval, (3, 3), 24, item)
+    assert judge_claim(claim, measured).verdict == verdict
 
 
 def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
@@ -403,6 +366,16 @@ def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
     level = parse_claim("r2 > 0.5")
     reason = judge_claim(level, Measured(0.404, 0.1, 0.6, (3, 3), 24, "policy")).reason
     assert reason.startswith("R² is 0.40 [0.10, 0.60]; claimed: above 0.5; over 24 policies")
+    for text, claimed in (
+        ("a >= b within 3", "at least −3"),
+        ("a = b within 2", "within 2"),
+        ("a != b by 2", "more than 2 from 0"),
+        ("r2 < 0.5", "below 0.5"),
+        ("r2 <= 0.5 within 0.1", "at most 0.6"),
+        ("r2 = 0.66 within 0.05", "within 0.05 of 0.66"),
+    ):
+        reason = judge_claim(parse_claim(text), Measured(0.4, 0.1, 0.6, (3, 3), 24)).reason
+        assert reason.partition("; claimed: ")[2] == claimed
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from factories import cell_record, finished_cell, finished_sweep, small_plan
 from processes import loaded_libraries
@@ -15,7 +13,6 @@ from remedies import problems
 
 from orchestrator.cli.main import main
 from orchestrator.pipeline.manifest import write_manifest
-from orchestrator.storage.schema import SUBSET
 from orchestrator.storage.store import Store
 
 
@@ -25,61 +22,38 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "experiments.yaml"
 
 
+ROOT = Path(__file__).parents[1]
+VIEW = """experiment about storage cells cells_to_run probes updates_to_run rollouts_to_run
+    refresh_rollouts_to_run rollouts_to_run_at_most eta_seconds gpu_hours detectable_points
+    collapse_seen datasets probe_seconds cost room sources packing memory dropped problem
+    not_downloaded fetch_command notes changed"""
+CELL = """cell_id model dataset policy seed size updates prompts_per_update rollouts done trained
+    rollouts_at_most probe_seed name axes resumes_after same_as"""
+PROBE = """probe_key model dataset split prompts samples missing_samples missing_at_most label
+    shared_samples weak_signal"""
+
+
 def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
-    assert main(["plan", str(file), "-e", "small"]) == 0
+    plan = small_plan(file.parent)
+    command = ["plan", str(file), "-e", "small"]
+    assert main(command) == 0
     assert "2 cells, 2 to run" in capsys.readouterr().out
-    assert main(["plan", str(file), "-e", "small", "--json"]) == 0
+    assert main([*command, "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
-    assert view["cells_to_run"] == 2
+    assert {*view} == {*VIEW.split()}
+    assert {frozenset(cell) for cell in view["cells"]} == {frozenset(CELL.split())}
+    assert {frozenset(probe) for probe in view["probes"]} == {frozenset(PROBE.split())}
     assert [cell["policy"] for cell in view["cells"]] == ["hard", "random"]
-    assert view["rollouts_to_run"] == 2 * 4 * 2 * 4
+    assert (view["cells_to_run"], view["rollouts_to_run"]) == (2, 2 * 4 * 2 * 4)
     assert {probe["missing_samples"] for probe in view["probes"]} == {40 * 4, 12 * 8}
+    assert view["eta_seconds"] is None, "no cell of this model has finished"
     assert not (file.parent / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["plan", "none.yaml", "-e", "x"], "cannot be read"),
-        (["plan", "FILE", "-e", "other"], "one of small"),
-        (["run", "FILE", "-e", "small", "--storage", "FILE/x"], "cannot be written"),
-        (["run", "FILE", "-e", "small", "--storage", "nowhere://x"], "s3://"),
-        (["select", "--probe", "none", "--policy", "hard", "--budget", "1", "--out", "x"], "none"),
-        (["ui", "--storage", "none"], "none"),
-    ],
-)
-def test_invalid_input_is_one_message_and_code_2(
-    file: Path, capsys, arguments: list[str], words: str
-) -> None:
-    assert main([a.replace("FILE", str(file)) for a in arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("decile: ")
-    assert words in error
-    assert error.count("\n") == 1
-
-
-def test_select_takes_a_subset_from_a_difficulty_table(tmp_path: Path, capsys) -> None:
-    rates = pa.table({"prompt_id": list("abcd"), "pass_rate": [0.5, 0.0, 1.0, 0.2]})
-    pq.write_table(rates, tmp_path / "d.parquet")
-    out = tmp_path / "subset.parquet"
-    arguments = ["select", "--probe", str(tmp_path / "d.parquet"), "--policy", "hard"]
-    assert main([*arguments, "--budget", "0.5", "--out", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["size"] == 2
-    chosen = pq.read_table(out)
-    assert chosen.schema.equals(SUBSET)
-    assert chosen["prompt_id"].to_pylist() == ["b", "d"]
-    assert main([*arguments, "--budget", "9", "--out", str(out)]) == 2
-
-
-def test_ls_lists_names_with_their_first_lines(file: Path, capsys) -> None:
-    for what, name in (
-        ("tasks", "shuffled_objects"),
-        ("policies", "hard"),
-        ("models", "stub"),
-        ("experiments", "small"),
-    ):
-        assert main(["ls", what, str(file)]) == 0
-        assert name in capsys.readouterr().out
+    finished_cell(Store(str(file.parent / "runs")), plan, plan.cells[0])
+    assert main([*command, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert [cell["done"] for cell in view["cells"]] == [True, False]
+    assert (view["cells_to_run"], view["updates_to_run"], view["gpu_hours"]) == (1, 4, 0)
+    assert view["eta_seconds"] > 0
 
 
 @pytest.mark.parametrize("columns", [80, 40])
@@ -99,61 +73,6 @@ def test_output_fits_the_terminal_and_json_ignores_it(
         assert not too_long
     assert main([*commands[0], "--json"]) == 0
     assert capsys.readouterr().out == whole
-
-
-def test_help_loads_no_heavy_library() -> None:
-    code = "from orchestrator.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass"
-    heavy = {"torch", "ray", "mlflow", "trl", "pyarrow", "pydantic", "numpy"}
-    assert not loaded_libraries(code) & heavy
-
-
-ROOT = Path(__file__).parents[1]
-VIEW = {"experiment", "about", "storage", "cells", "cells_to_run", "probes", "updates_to_run"}
-VIEW |= {
-    "rollouts_to_run",
-    "refresh_rollouts_to_run",
-    "rollouts_to_run_at_most",
-    "eta_seconds",
-    "gpu_hours",
-    "detectable_points",
-    "collapse_seen",
-    "datasets",
-}
-VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "memory", "dropped"}
-VIEW |= {"problem", "not_downloaded", "fetch_command", "notes", "changed"}
-CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
-CELL |= {"rollouts", "rollouts_at_most", "done", "trained", "probe_seed", "name", "axes"}
-CELL |= {"resumes_after", "same_as"}
-PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "missing_samples"}
-PROBE |= {"missing_at_most", "shared_samples", "label", "weak_signal"}
-
-
-def test_plan_json_has_the_documented_keys(file: Path, capsys) -> None:
-    assert main(["plan", str(file), "-e", "small", "--json"]) == 0
-    view = json.loads(capsys.readouterr().out)
-    assert set(view) == VIEW
-    assert {frozenset(cell) for cell in view["cells"]} == {frozenset(CELL)}
-    assert {frozenset(probe) for probe in view["probes"]} == {frozenset(PROBE)}
-    assert view["eta_seconds"] is None, "no cell of this model has finished"
-
-
-def test_the_catalogues_quickstart_plans_without_running(tmp_path: Path, capsys) -> None:
-    storage = tmp_path / "elsewhere"
-    arguments = ["plan", str(ROOT / "experiments.yaml"), "-e", "quickstart", "--storage"]
-    assert main([*arguments, str(storage)]) == 0
-    assert "4 cells, 4 to run" in capsys.readouterr().out
-    assert not storage.exists()
-
-
-def test_a_finished_cell_is_not_run_again_and_gives_an_eta(file: Path, capsys) -> None:
-    plan = small_plan(file.parent)
-    finished_cell(Store(str(file.parent / "runs")), plan, plan.cells[0])
-    assert main(["plan", str(file), "-e", "small", "--json"]) == 0
-    view = json.loads(capsys.readouterr().out)
-    assert [cell["done"] for cell in view["cells"]] == [True, False]
-    assert (view["cells_to_run"], view["updates_to_run"]) == (1, 4)
-    assert view["eta_seconds"] > 0
-    assert view["gpu_hours"] == 0
 
 
 def test_plan_says_which_settings_have_changed(tmp_path: Path, capsys) -> None:
@@ -214,10 +133,8 @@ def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, ca
     small_plan(tmp_path, **settings, max_gpu_hours=round(0.8 * whole["gpu_hours"], 5))
     assert main([*arguments, "--gpu-price", "2"]) == 0
     text = capsys.readouterr().out
-    assert "(2 GPUs, 2 cells at a time" in text
-    assert "measured on 1 finished cell in this storage" in text
-    assert "capped: max_gpu_hours 0.0" in text
-    assert "leaves out seed 1 of stub/small: 2 of 4 cells" in text
+    assert "2 GPUs" in text and "1 finished cell" in text
+    assert "max_gpu_hours" in text and "2 of 4 cells" in text
     assert main([*arguments, "--json", "--gpu-price", "2"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert view["cost"] == pytest.approx(2 * view["gpu_hours"])
@@ -225,35 +142,10 @@ def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("plan --gpus 0", "1 to 100,000"),
-        (f"plan --cpus {'9' * 500}", "99…: "),
-        ("plan --gpu abacus", "a100, h100"),
-        *[(f"plan --gpu-price {n}", "0 to 1,000,000") for n in ("-1", "nan", "inf", "1e300")],
-        ("select --seed one", "0 to 4,294,967,295"),
-    ],
+    "arguments", ["", "train", "ls planets", "plan x.yaml -e q --tracking-uri sqlite://"]
 )
-def test_invalid_numbers_and_names_are_refused(file: Path, capsys, arguments, words) -> None:
-    assert main([*arguments.split(), str(file), "-e", "small"]) == 2
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["train"],
-        ["plan"],
-        ["plan", "x.yaml"],
-        ["ls", "planets"],
-        ["select", "--policy", "hard"],
-        ["select", "--seed", "one"],
-        ["plan", "x.yaml", "-e", "q", "--tracking-uri", "sqlite://"],
-    ],
-)
-def test_invalid_arguments_end_with_code_2(arguments: list[str], capsys) -> None:
-    assert main(arguments) == 2
+def test_a_command_that_does_not_exist_is_refused(arguments: str, capsys) -> None:
+    assert main(arguments.split()) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("decile: ") and not problems(line)
 
@@ -282,39 +174,21 @@ def test_a_bug_gives_one_line_that_names_its_traceback(file: Path, monkeypatch, 
     log.unlink()
 
 
-def test_ls_reads_the_file_only_for_models_and_experiments(tmp_path: Path, capsys) -> None:
-    nowhere = str(tmp_path / "none.yaml")
-    assert main(["ls", "policies", nowhere]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed[:4] == ["hard", "easy", "middle", "random"]
-    assert main(["ls", "tasks", nowhere]) == 0
-    assert all(len(line.split()) > 1 for line in capsys.readouterr().out.splitlines())
+def test_ls_reads_the_file_only_for_models_and_experiments(file: Path, capsys) -> None:
+    def listed(what: str, path: object) -> list[str]:
+        assert main(["ls", what, str(path)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert all(len(line.split()) > 1 for line in lines) or what == "experiments"
+        return [line.split()[0] for line in lines]
+
+    assert listed("policies", "none.yaml")[:4] == ["hard", "easy", "middle", "random"]
+    assert "shuffled_objects" in listed("tasks", "none.yaml")
+    assert sorted(listed("models", file)) == ["other", "stub"] and listed("experiments", file) == [
+        "small"
+    ]
     for what in ("models", "experiments"):
-        assert main(["ls", what, nowhere]) == 2
-        assert "cannot be read" in capsys.readouterr().err
-
-
-def test_ls_describes_the_models_and_experiments_of_the_catalogue(capsys) -> None:
-    file = str(ROOT / "experiments.yaml")
-    assert main(["ls", "experiments", file]) == 0
-    assert "Four policies on a laptop" in capsys.readouterr().out
-    assert main(["ls", "models", file]) == 0
-    assert "embedded tiny" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_running_the_module_is_the_same_as_the_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "orchestrator"]
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=ROOT)
-    assert (version.returncode, version.stdout.split()[0]) == (0, "decile")
-    wrong = subprocess.run(
-        [*command, "plan", str(tmp_path / "none.yaml"), "-e", "q"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("decile: ") and "Traceback" not in wrong.stderr
+        assert main(["ls", what, "none.yaml"]) == 2
+        assert "none.yaml" in capsys.readouterr().err
 
 
 def test_a_command_ends_without_finalizing_the_interpreter() -> None:
@@ -334,13 +208,22 @@ def test_a_command_ends_without_finalizing_the_interpreter() -> None:
     assert (done.returncode, done.stdout) == (3, "exit functions run")
 
 
-def test_planning_loads_no_heavy_library() -> None:
+@pytest.mark.parametrize(
+    ("command", "light"),
+    [
+        (["--version"], {"pyarrow", "pydantic", "numpy"}),
+        (["plan", "experiments.yaml", "-e", "quickstart", "--json"], set[str]()),
+    ],
+)
+def test_a_command_loads_no_library_that_it_does_not_need(
+    command: list[str], light: set[str]
+) -> None:
     code = (
         "from orchestrator.cli.main import main\n"
-        "assert main(['plan', 'experiments.yaml', '-e', 'quickstart', '--json']) == 0"
+        f"try: assert main({command}) == 0\nexcept SystemExit as end: assert not end.code"
     )
     heavy = {"torch", "ray", "mlflow", "trl", "transformers", "peft", "matplotlib"}
-    assert not loaded_libraries(code) & heavy
+    assert not loaded_libraries(code) & (heavy | light)
 
 
 def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, capsys) -> None:

@@ -133,13 +133,8 @@ def test_outputs_that_cannot_be_written(folder: Path, capsys, command: str) -> N
     pipe, target = folder / f"pipe{suffix}", folder / f"directory{suffix}"
     os.mkfifo(pipe)
     target.mkdir()
-    for name in (
-        pipe.name,
-        target.name,
-        f"e.yaml/x{suffix}",
-        f"{'x' * 300}{suffix}",
-        f"a\0{suffix}",
-    ):
+    too_long, null = f"{'x' * 300}{suffix}", f"a\0{suffix}"
+    for name in (pipe.name, target.name, f"e.yaml/x{suffix}", too_long, null):
         line = refused(capsys, replaced(command, output, name))
         assert "output" in line
     assert pipe.is_fifo() and target.is_dir()

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import copy
 import importlib.util
 import os
 import re
@@ -53,21 +52,15 @@ def containers(spec: Any) -> Iterator[Any]:
 def test_files_meet_the_schema_of_their_kind(name: str) -> None:
     content = load(f"{name.lower()}.yaml")
     jsonschema.validate(content, resource(name))
-    for wrong in ({"rayVersoin": "2"}, {"rayVersion": 2}, {"suspend": "no"}):
-        changed = copy.deepcopy(content)
-        spec = changed["spec"] if name == "RayCluster" else changed["spec"]["rayClusterSpec"]
-        spec.update(wrong)
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(changed, resource(name))
+    misspelt = content["spec"] if name == "RayCluster" else content["spec"]["rayClusterSpec"]
+    misspelt["rayVersoin"] = "2"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, resource(name))
 
 
 def test_pods_meet_the_schema_of_kubernetes(spec: Any) -> None:
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
-        template = copy.deepcopy(group["template"])
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **template}
-        kubernetes_validate.validate(pod, desired_version="1.34", strict=True)
-    pod["spec"]["containers"][0]["volumeMount"] = []
-    with pytest.raises(kubernetes_validate.ValidationError, match="volumeMount"):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **group["template"]}
         kubernetes_validate.validate(pod, desired_version="1.34", strict=True)
 
 
@@ -99,14 +92,6 @@ def test_the_job_creates_the_cluster_of_the_cluster_file(spec: Any) -> None:
     assert load("rayjob.yaml")["spec"]["rayClusterSpec"] == spec
 
 
-def test_the_job_cleans_up_and_is_retried() -> None:
-    job = load("rayjob.yaml")["spec"]
-    assert job["shutdownAfterJobFinishes"] is True
-    assert job["ttlSecondsAfterFinished"] > 0
-    assert job["backoffLimit"] > 0
-    assert job["activeDeadlineSeconds"] > 0
-
-
 def test_the_entrypoint_is_a_valid_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,15 +110,10 @@ def test_the_cluster_runs_the_ray_that_is_installed(spec: Any) -> None:
     assert spec["rayVersion"] == ray.__version__
 
 
-def test_ray_takes_its_token_from_a_secret(spec: Any) -> None:
+def test_ray_asks_for_a_token_and_is_reachable_only_inside_the_cluster(spec: Any) -> None:
     assert spec["authOptions"] == {"mode": "token", "secretName": "decile-ray-token"}
-
-
-def test_the_dashboard_is_reachable_only_inside_the_cluster(spec: Any) -> None:
     head = spec["headGroupSpec"]
-    assert head["rayStartParams"]["dashboard-host"] == "0.0.0.0"
-    assert head["serviceType"] == "ClusterIP"
-    assert "enableIngress" not in head
+    assert head["serviceType"] == "ClusterIP" and "enableIngress" not in head
 
 
 def test_secrets_are_only_referenced(spec: Any) -> None:
@@ -144,14 +124,6 @@ def test_secrets_are_only_referenced(spec: Any) -> None:
     assert all(set(v["valueFrom"]) == {"secretKeyRef"} for v in secret)
     for file in KUBERAY.glob("*.yaml"):
         assert not re.search("^kind: Secret|^ *(stringData|data):", file.read_text(), re.MULTILINE)
-
-
-def test_workers_autoscale_and_have_gpus(spec: Any) -> None:
-    assert spec["enableInTreeAutoscaling"] is True
-    (workers,) = spec["workerGroupSpecs"]
-    assert 0 <= workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
-    (worker,) = workers["template"]["spec"]["containers"]
-    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
 def test_every_container_is_limited_and_mounts_the_storage(spec: Any) -> None:
@@ -286,8 +258,6 @@ def environment(**more: str) -> dict[str, str]:
     ("variables", "messages"),
     [
         ({}, ["MLFLOW_AUTH_ADMIN_PASSWORD is not set", "MLFLOW_FLASK_SERVER_SECRET_KEY is not"]),
-        ({"MLFLOW_FLASK_SERVER_SECRET_KEY": KEY}, ["export MLFLOW_AUTH_ADMIN_PASSWORD=…"]),
-        ({"MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD}, ["export MLFLOW_FLASK_SERVER_SECRET_KEY=…"]),
         (
             {"MLFLOW_AUTH_ADMIN_PASSWORD": "tiny-one", "MLFLOW_FLASK_SERVER_SECRET_KEY": KEY},
             ["12 characters"],
@@ -395,11 +365,7 @@ def test_the_mlflow_server_requires_the_password(
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
     client = MlflowClient(server)
     run = client.create_run(client.create_experiment("decile/try")).info.run_id
-    client.log_param(run, "policy", "hard")
-    client.log_metric(run, "eval/accuracy", 0.5)
     client.log_text(run, "hello", "note.txt")
-    logged = client.get_run(run).data
-    assert (logged.params, logged.metrics) == ({"policy": "hard"}, {"eval/accuracy": 0.5})
     assert [file.path for file in client.list_artifacts(run)] == ["note.txt"]
 
     home = tmp_path / "home"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import decile
+from remedies import refused
 
 from orchestrator.cli.doctor import try_task
 from orchestrator.config.catalog import load_config
@@ -70,27 +70,20 @@ def test_tests_are_read_in_the_forms_of_data_sets(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ([], "empty"),
         ({}, "no keys"),
-        (3, "3 is not"),
         ("f(1) ==", "JSON"),
         ("f(1)", "assert"),
         ("METADATA = {}\ndef check(g):\n    assert g(1) == 1", "definitions"),
         ("class Case:\n    def test_f(self):\n        assert f(1)", "definitions"),
-        ("[1", "JSON"),
         ([1, "a"], "objects"),
         ({"in": 1}, "keys in"),
         ({"inputs": ["a"], "outputs": []}, "1 input and 0 outputs"),
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": [1], "outputs": ["a"]}, "output 1 is"),
-        ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "JSON"),
         ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "arguments"),
         ([{"input": "1", "output": "1", "testtype": "functional"}], "function"),
         ([{"input": "1", "output": "1", "testtype": "judge"}], "'judge'"),
-        ([{"input": "1"}], "keys input"),
         ({"asserts": 7}, "keys asserts"),
-        ({"asserts": ["f("]}, "JSON"),
-        ({"stdin": [["1"]]}, "keys stdin"),
         ({"calls": "f", "tests": [[1, 2]]}, "keys calls, tests"),
     ],
 )
@@ -141,8 +134,6 @@ def test_other_asserts_are_not(script: str) -> None:
         ("1.50", "1.5", True),
         ("1.5001", "1.5", False),
         ("1 2 3", "1 2\n3", False),
-        ("Yes", "yes", False),
-        ("nan", "NaN", False),
         ("", "", True),
         ("0" * 200 + "1", "1", False),
     ],
@@ -159,15 +150,11 @@ def test_outputs_are_compared_by_lines_and_words(output: str, expected: str, sam
         (1.0000011, 1.0, False),
         (2, 2.0000009, True),  # of which one is a float
         (2.0000011, 2, False),
-        (1_000_000.0009, 1_000_000.0, True),
         (1_000_000.0011, 1_000_000.0, False),
-        (1_000_000.9, 1_000_000.0, False),
-        (123_456_700, 123_456_789.5, False),
         (-1e12 - 999, -1e12, True),
         (-1e12 - 1001, -1e12, False),
         (10**15 + 1, 10**15, False),  # two integers
         (float("inf"), float("inf"), True),
-        (float("inf"), 1e308, False),
         (float("nan"), float("nan"), False),
         ("1.0", 1.0, False),
         ([1.0, {"a": 0.9999999}], [1, {"a": 1}], True),
@@ -186,12 +173,10 @@ def test_results_that_are_not_whole_are_compared_nearly(
         ("```python\na\n```\ntext\n```py\nb\n```", "b\n", "b\n"),
         ("```python\na\n```\n```\nb\n```", "a\n", "b\n"),
         ("```python\na\n```\n```text\n3\n```", "a\n", "a\n"),
-        ("~~~python\na\n~~~", "a\n", "a\n"),
         ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n", "s = '''\n```\n'''\n"),
         ("```python\na\n```\n```python\nb", "a\n", "b"),
         ("<think>\n```python\na\n```\n</think> no", "a\n", None),
         ("def f(): pass", None, "def f(): pass"),
-        ("x = 1", None, "x = 1"),
         ("I would use a loop.", None, None),
         ("```python\n\n```", None, None),
         ("```cpp\nint x;\n```", None, None),
@@ -376,16 +361,12 @@ def test_bubblewrap_may_be_in_a_folder_of_the_user(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sandbox": "docker"}, "bubblewrap or none"),
-        ({"seconds": 0}, "invalid seconds 0"),
-        ({"seconds": float("inf")}, "invalid seconds inf"),
-        ({"memory": True}, "invalid memory True"),
-    ],
+    "options",
+    [{"sandbox": "docker"}, {"seconds": 0}, {"seconds": float("inf")}, {"memory": True}],
 )
-def test_options_are_checked(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(TaskError, match=message):
+def test_options_are_checked(options: dict[str, Any]) -> None:
+    [(name, value)] = options.items()
+    with refused(name, value, by=TaskError):
         get_task("code", **options)
 
 
@@ -397,34 +378,15 @@ def test_limits_are_part_of_the_marker_id() -> None:
 # --- The page ---
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@needs_sandbox
+def test_the_example_of_the_page_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section = PAGE[PAGE.index("## Programs with tests") : PAGE.index("## Prompts")]
     rows, settings = re.findall(r"```(?:json|yaml)\n(.*?)```", section, re.DOTALL)
     (tmp_path / "programs.jsonl").write_text(rows)
     (tmp_path / "programs.yaml").write_text(settings)
-    return tmp_path
-
-
-@needs_sandbox
-def test_the_example_of_the_page_is_marked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    dataset = load_config(folder / "programs.yaml").config.datasets["programs"]
+    monkeypatch.chdir(tmp_path)
+    dataset = load_config(tmp_path / "programs.yaml").config.datasets["programs"]
     task = get_task(dataset.task, **dataset.options)
     prompts = [*task.train(), *task.test()]
     assert len(prompts) == 4 and task.train() and task.test()
     assert str(check_marker(task, prompts)).startswith("4 gold")
-
-
-@pytest.mark.slow
-@needs_sandbox
-def test_the_example_of_the_page_is_planned(folder: Path) -> None:
-    process = decile("plan", "programs.yaml", "-e", "programs", folder=folder)
-    assert process.returncode == 0, process.stderr
-
-
-@pytest.mark.slow
-def test_plan_says_that_there_is_no_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    process = decile("plan", "programs.yaml", "-e", "programs", folder=folder)
-    assert process.returncode == 2 and "(bwrap)" in process.stderr

@@ -4,11 +4,7 @@ import builtins
 import json
 import os
 import re
-import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,7 +115,6 @@ FORGERIES = {
     "os._exit(0)": "import os\nos._exit(0)",
     "sys.exit(0)": "import sys\nsys.exit(0)",
     "exit in the call": "import os\ndef f(x): os._exit(0)",
-    "SystemExit in the call": "def f(x): raise SystemExit(0)",
     "equal to everything": EQUAL,
     "equal to everything and a list": EQUAL.replace("class Always:", "class Always(list):"),
     "equal to everything and called a list": f"{EQUAL}\nAlways.__class__ = list",
@@ -136,7 +131,6 @@ FORGERIES = {
     "patched builtins and harness": PATCHES,
     "reads tests from memory and files": SEARCH,
     "writes results to every file": REPORTS,
-    "prints at exit": "import atexit\ndef f(x): return 0\natexit.register(print, 'true')",
     "a thread that reports later": (
         "import threading, time, os\ndef later():\n    time.sleep(.2)\n"
         "    for fd in range(256):\n        try: os.write(fd, b'{\"value\": true}\\n')\n"
@@ -152,7 +146,6 @@ FORGERIES = {
         "import os\nfor p in (os.getppid(), 1, -1):\n    try: os.kill(p, 9)\n"
         "    except OSError: pass\ndef f(x): return 0"
     ),
-    "stops its parent": "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\ndef f(x): 1",
 }
 
 
@@ -167,28 +160,16 @@ def test_no_result_is_forged(attack: str, form: str) -> None:
 # answer, at an exception. `f(name, …)` raises the exception of this name.
 CONSTRUCTS = [
     "all(map(lambda x: f(name) == x, [1]))",
-    "all(x == 1 for x in map(f, [name]))",
-    "list(map(f, [name]))",
-    "list(filter(f, [name]))",
     "[*map(f, [name])]",
     "for x in map(f, [name]): assert x == 1",
-    "dict(zip([1], map(f, [name])))",
     "sum(map(f, [name]))",
-    "next(map(f, [name]), 1)",
-    "''.join(map(f, [name]))",
     "sorted([1, 2], key=lambda x: f(name))",
-    "max([1], key=lambda x: f(name), default=3)",
-    "min(map(f, [name]), default=3)",
     "1 not in map(f, [name])",
     "list(iter(lambda: f(name), 1))",
     "list(itertools.takewhile(lambda x: f(name), [1]))",
-    "list(itertools.starmap(f, [(name,)]))",
-    "list(itertools.accumulate([1, 2], lambda x, y: f(name)))",
-    "list(itertools.groupby([1], key=lambda x: f(name)))",
     "functools.reduce(lambda x, y: f(name), [1, 2])",
     "re.sub('a', lambda m: f(name), 'a')",
     "collections.defaultdict(lambda: f(name))[1]",
-    "collections.Counter(map(f, [name]))",
     "f(name) == 1 or True",
     "{f(name) for x in [1]}",
     "class A(list, metaclass=lambda *a: f(name)): pass",
@@ -284,7 +265,6 @@ def replies(value: str) -> str:
 MULTIPLES = [i * (2**61 - 1) for i in range(30_000)]  # of the same hash
 ENDLESS = {  # replies that take minutes to read
     "a set": f'{{"set": {MULTIPLES}}}',
-    "a frozenset": f'{{"frozenset": {MULTIPLES}}}',
     "a set of tuples": json.dumps({"set": [{"tuple": [i]} for i in MULTIPLES]}),
     "keys": json.dumps({"dict": [[i, 0] for i in MULTIPLES]}),
     "a list": str(MULTIPLES),
@@ -294,7 +274,6 @@ ENDLESS = {  # replies that take minutes to read
 LONG = "x" * 600_000  # so that a long reply may be the expected one
 OF_ENDLESS: dict[str, Any] = {
     "a set": ["assert f()"],
-    "a frozenset": {"fn_name": "f", "inputs": [[]], "outputs": [[LONG]]},
     "a set of tuples": [f"assert f() == {{{LONG!r}}}"],
     "keys": [f"assert len(f()) == {[LONG]}"],
     "a list": [f"assert set(f()) == {{{LONG!r}}}"],
@@ -329,52 +308,11 @@ def test_a_reply_that_is_no_value_is_not_the_expected_one(reply: str) -> None:
         assert run_tests(replies(reply), read_tests(form), LIMITS).passed == 0
 
 
-def test_forgeries_work_where_asserts_run_beside_the_program() -> None:
-    """The attacks are real: this is how a program and its asserts are usually run."""
-    forged = []
-    for attack in ("os._exit(0)", "sys.exit(0)", "equal to everything", "int with its own __eq__"):
-        code = f"{FORGERIES[attack]}\n{ASSERTS[0]}\n{SCRIPTS[0]}"
-        if subprocess.run([sys.executable, "-I", "-c", code], capture_output=True).returncode == 0:
-            forged.append(attack)
-    assert len(forged) == 4
-
-
 def value_of(code: str, limits: Limits = LIMITS) -> Any:
     """What `f()` of a program returns, or why it returns nothing."""
     request = ["new", 10_000, "call", [("name", "f")], {}]
     run = run_program(code, [request], False, limits)
     return json.loads(run.replies[0]) if run.replies else {"failed": run.end}
-
-
-@pytest.fixture
-def listener() -> Iterator[tuple[int, str, list[Any]]]:
-    """A port of loopback, an abstract socket, and the connections that were made to them."""
-    accepted: list[Any] = []
-    name = f"\0decile-{os.getpid()}"
-    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(name)
-        unix.listen()
-        for server in (tcp, unix):
-            thread = threading.Thread(target=_accept, args=(server, accepted), daemon=True)
-            thread.start()
-        yield tcp.getsockname()[1], name, accepted
-
-
-def _accept(server: socket.socket, accepted: list[Any]) -> None:
-    while True:
-        try:
-            accepted.append(server.accept())
-        except OSError:
-            return
-
-
-def test_there_is_no_network(listener: tuple[int, str, list[Any]]) -> None:
-    port, name, accepted = listener
-    tcp = f"import socket\ndef f(): socket.create_connection(('127.0.0.1', {port}), 2); return 1"
-    unix = f"import socket\ndef f(): socket.socket(socket.AF_UNIX).connect({name!r}); return 1"
-    assert value_of(tcp)["raised"][0] in ("OSError", "ConnectionRefusedError")
-    assert value_of(unix)["raised"][0] in ("OSError", "ConnectionRefusedError")
-    assert not accepted
 
 
 READS = {
@@ -398,19 +336,20 @@ READS = {
 
 
 @pytest.mark.parametrize("way", READS)
-@pytest.mark.parametrize("place", ["home", "tmp", "passwd"])
-def test_no_file_of_the_machine_is_read(way: str, place: str, tmp_path: Path) -> None:
+def test_no_file_of_the_machine_is_read(way: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    if place == "home":
-        secret = Path.home() / f".decile-secret-{os.getpid()}"
-    path = Path("/etc/passwd") if place == "passwd" else secret
+    secret.write_text(SECRET)
+    assert "raised" in value_of(f"def f():\n    {READS[way].format(path=str(secret))}")
+
+
+def test_no_file_of_the_user_or_the_system_is_read() -> None:
+    secret = Path.home() / f".decile-secret-{os.getpid()}"
+    secret.write_text(SECRET)
     try:
-        if place != "passwd":
-            secret.write_text(SECRET)
-        reply = value_of(f"def f():\n    {READS[way].format(path=str(path))}")
+        for path in (secret, "/etc/passwd"):
+            assert "raised" in value_of(f"def f(): return open({str(path)!r}).read()")
     finally:
-        secret.unlink(missing_ok=True)
-    assert "raised" in reply
+        secret.unlink()
 
 
 @pytest.mark.parametrize("folder", ["/", "/usr", "/dev", "HOME", sys.base_prefix, "TMP"])
@@ -434,14 +373,11 @@ def test_no_environment_variable_is_inside(monkeypatch: pytest.MonkeyPatch) -> N
 
 BOMBS = {
     "forks": "import os\ndef f():\n    while True: os.fork()",
-    "subprocesses": "import subprocess\ndef f(): return subprocess.run(['/bin/true']).args",
     "memory": "def f(): return len(bytearray(4 << 30))",
-    "memory in pieces": "def f():\n    x = []\n    while True: x.append(bytearray(1 << 20))",
     "mapped memory": (
         "import mmap\ndef f(): return len(mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE))"
     ),
     "empty files": "def f():\n    for i in range(10**7): open(f'/tmp/{i}', 'wb').close()",
-    "folders": "import os\ndef f():\n    for i in range(10**7): os.mkdir(f'/tmp/{i}')",
     "links": "import os\ndef f():\n    for i in range(10**7): os.symlink('x', f'/tmp/{i}')",
     "files": (
         "def f():\n    i = 0\n    while True:\n        i += 1\n"
@@ -459,7 +395,6 @@ BOMBS = {
         "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n"
         "    except (OSError, ValueError): pass\ndef f():\n    while True: pass"
     ),
-    "a crash": "import ctypes\ndef f(): ctypes.string_at(0)",
     "threads": (
         "import threading, time\nthreading.stack_size(1 << 16)\ndef f():\n    while True:\n"
         "        threading.Thread(target=time.sleep, args=(99,)).start()"
@@ -627,14 +562,6 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
         "@cache\ndef f(n): return P(n).x + len(json.dumps(list(itertools.permutations('abc'))))",
         ["assert f(1) == 103", "assert type(f(1)) is int"],
     ),
-    "classes": (
-        "class V:\n    def __init__(self, x): self.x = x\n"
-        "    def __eq__(self, o): return self.x == o.x\n"
-        "    def __add__(self, o): return V(self.x + o.x)\n"
-        "    def __repr__(self): return f'V({self.x})'",
-        ["assert V(1) + V(2) == V(3)", "v = V(5)\nv.x = 6\nassert v.x == 6",
-         "assert str(V(1)) == 'V(1)'"],
-    ),
     "generators": (
         "def f(n):\n    for i in range(n): yield i * i",
         ["assert list(f(3)) == [0, 1, 4]", "g = f(3)\nassert next(g) == 0 and next(g) == 1",
@@ -654,13 +581,8 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
     "input loops": (
         "import sys\nn = int(input())\nprint(sum(int(input()) for _ in range(n)))\n"
         "print(*sys.stdin.read().split(), sep='-')\nexit()",
-        {"inputs": ["2\n3\n4\na b\nc"], "outputs": ["7\na-b-c"]},
+        {"inputs": ["2\n3\n4\né→ b\nc"], "outputs": ["7\né→-b-c"]},
     ),
-    "floats": (
-        "print(f'{1/3:.10f}', 2.50)\n",
-        {"inputs": [""], "outputs": ["0.3333333333 2.5"]},
-    ),
-    "unicode": ("print(input()[::-1])", {"inputs": ["héé→😀"], "outputs": ["😀→ééh"]}),
     "large outputs": (
         "print(*range(int(input())), sep='\\n')",
         {"inputs": ["200000"], "outputs": ["\n".join(map(str, range(200_000)))]},
@@ -696,10 +618,6 @@ LEGITIMATE: dict[str, tuple[str, Any]] = {
          "import unittest\nt = unittest.TestCase()\nt.assertRaises(LookupError, f, -1)\nassert t",
          "try:\n    f(1)\nexcept UnicodeDecodeError:\n    pass\nelse:\n    assert False",
          "try:\n    f(10)\nexcept Exception:\n    assert False\nexcept SystemExit:\n    pass"],
-    ),
-    "a guarded script": (
-        "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))",
-        {"inputs": ["7"], "outputs": ["7"]},
     ),
     "a guard that does not run": (
         "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))",
@@ -759,15 +677,15 @@ def test_the_limit_of_a_reply_does_not_tell_what_is_expected() -> None:
     assert len({request[1] for [request] in requests}) == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_program_that_is_huge_once_compiled_is_not_run(form: str) -> None:
+def test_a_program_that_is_huge_once_compiled_is_not_run() -> None:
     code = "def f(x):\n    a = 1\n"
     for depth in range(1, 18):
         code += "    " * depth + "try: a\n" + "    " * depth + "finally:\n"
     code += "    " * 18 + "a;" * 400 + "\n"
     limits = Limits(seconds=1, memory=0.25)
-    result = run_tests(code, read_tests(FORMS[form]), limits)
-    assert (result.passed, result.end) == (0, "syntax-error")
+    for form in ("scripts", "stdin"):
+        result = run_tests(code, read_tests(FORMS[form]), limits)
+        assert (result.passed, result.end) == (0, "syntax-error")
 
 
 @pytest.mark.parametrize("signal", ["SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"])

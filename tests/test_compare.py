@@ -1,6 +1,5 @@
 """`decile compare`: item-level results of other tools and of cells, paired and compared."""
 
-import csv
 import json
 import re
 import shutil
@@ -17,10 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from exchange_files import written
 from factories import finished_sweep
-from sweeps import evaluations, plan_of, store_of
+from sweeps import evaluations
 
 import decile
-from benchmarks.compare_null import significant_share
 from orchestrator.cli.main import main
 from orchestrator.evaluation.metrics import by_update
 from orchestrator.evaluation.metrics import main as own_part
@@ -59,8 +57,8 @@ def refused(arms: dict[str, Any], **columns: Any) -> str:
     return str(error.value)
 
 
-def pair(folder: Path, a: list[dict], b: list[dict], name: str = "{}.jsonl") -> dict[str, Path]:
-    return {arm: written(folder, own, name.format(arm)) for arm, own in (("a", a), ("b", b))}
+def pair(folder: Path, a: list[dict], b: list[dict]) -> dict[str, Path]:
+    return {arm: written(folder, own, f"{arm}.jsonl") for arm, own in (("a", a), ("b", b))}
 
 
 # --- agreement with the report ---
@@ -133,19 +131,6 @@ def test_the_spread_between_seeds_of_a_storage_is_used_as_in_the_report(tmp_path
     assert analysis.comparisons[0].borrowed is not None
     assert KNOWN_SPREAD in item_verdict(analysis).caveats
     assert len(plan.cells) == 6
-
-
-def test_a_finished_sweep_agrees_with_its_report(finished: Path, tmp_path: Path) -> None:
-    check_agreement(plan_of(finished), store_of(finished), tmp_path)
-
-
-# --- no difference ---
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_arms_without_a_difference_are_rarely_significant(seeds: int) -> None:
-    share, frequent = significant_share(400, seeds, 60, 1, False)
-    assert 0.01 <= share <= 0.08 and (frequent == "McNemar") == (seeds == 1)
 
 
 # --- sources ---
@@ -252,17 +237,16 @@ def test_tables_of_every_kind_have_the_same_comparison(tmp_path: Path) -> None:
     for own in (a, b):
         own += [{**row, "seed": 2} for row in own]
     expected = compared(pair(tmp_path, a, b)).to_dict()["comparisons"]
-    for name in ("{}.parquet", "{}.json", "{}.csv"):
-        files = pair(tmp_path, a, b, name)
-        for arm, own in (("a", a), ("b", b)):
-            if name == "{}.json":
-                files[arm].write_text(json.dumps(own))
-            elif name == "{}.csv":
-                with files[arm].open("w", newline="") as stream:
-                    writer = csv.DictWriter(stream, ["id", "correct", "seed"])
-                    writer.writeheader()
-                    writer.writerows(own)
-        assert compared(files).to_dict()["comparisons"] == expected, name
+    for kind in ("parquet", "json", "csv"):
+        files = {arm: tmp_path / f"{arm}.{kind}" for arm in "ab"}
+        for file, own in zip(files.values(), (a, b), strict=True):
+            if kind == "parquet":
+                pq.write_table(pa.Table.from_pylist(own), file)
+            elif kind == "json":
+                file.write_text(json.dumps(own))
+            else:
+                pd.DataFrame(own).to_csv(file, index=False)
+        assert compared(files).to_dict()["comparisons"] == expected, kind
     for kind in (pa.Table.from_pylist, pd.DataFrame):
         tables = decile.compare({"a": kind(a), "b": [kind(b)]})
         assert tables.to_dict()["comparisons"] == expected, kind
@@ -494,11 +478,6 @@ def test_the_documented_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Path("compare.html").exists()
 
 
-def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
-    [c] = compared(pair(tmp_path, rows("1"), rows("0"))).comparisons
-    assert comparison_values(c)["low"] is None and json.dumps(comparison_values(c), allow_nan=False)
-
-
 def table_of(seeds: list[str]) -> pa.Table:
     return pa.Table.from_pylist([row for n, text in enumerate(seeds) for row in rows(text, seed=n)])
 
@@ -519,5 +498,7 @@ def test_copies_of_a_run_are_one_seed() -> None:
     copies = compared({"a": table_of([a] * 5), "b": table_of([b] * 5)})
     assert copies.comparisons == single.comparisons and copies.seeds == {"a": 1, "b": 1}
     assert sum("seeds 1, 2, 3, 4 " in n and "seed 0" in n for n in copies.notes) == 2
+    [one] = compared({"a": table_of(["1"]), "b": table_of(["0"])}).comparisons
+    assert comparison_values(one)["low"] is None, "JSON has no infinity"
     few = compared({"a": table_of(["10010"] * 2), "b": table_of(["01010"] * 2)})
     assert few.seeds == {"a": 2, "b": 2}, "equal by chance"

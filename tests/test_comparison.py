@@ -43,15 +43,9 @@ def test_a_large_difference_has_a_verdict() -> None:
     (result,) = compare_policies({"hard": runs(25, range(3)), "easy": runs(0, range(3))})
     assert result.verdict == "a" and result.low > 0
     assert (result.runs, result.items, result.left_out) == ((3, 3), 400, 0)
-    p = p_in_words(result.p)
-    assert sentence(result, "GSM8K") == (
+    assert sentence(result, "GSM8K").startswith(
         f"hard beats easy by {result.effect:.1f} points [{result.low:.1f}, {result.high:.1f}] "
-        f"on GSM8K (3 seeds × 400 questions, p {p}, Holm-corrected p {p})"
     )
-
-
-def p_in_words(p: float) -> str:
-    return "< .001" if p < 0.001 else f"= {p:.3f}".replace("= 0.", "= .")
 
 
 def test_the_effect_is_paired_by_question_and_of_all_runs() -> None:
@@ -87,30 +81,21 @@ def test_the_order_of_policies_flips_the_sign() -> None:
     assert sentence(back).startswith("hard beats easy by")
 
 
-def test_one_seed_of_one_sample_uses_mcnemars_test() -> None:
+def test_one_seed_is_tested_by_its_questions_and_names_no_winner() -> None:
     one, two = runs(25, range(1)), runs(0, range(1))
     (result,) = compare_policies({"hard": one, "easy": two})
     a, b = one[0][1], two[0][1]
     other = scipy.stats.binomtest(int((a > b).sum()), int((a != b).sum())).pvalue
     assert result.test == "McNemar" and result.p == pytest.approx(other, abs=1e-9)
     assert result.needed.seeds is None
-
-
-def test_one_seed_of_many_samples_flips_whole_questions() -> None:
+    assert result.low > 0 and result.p_holm < 0.001
+    assert result.verdict == "inconclusive" and not result.covers_seeds
+    assert sentence(result, "GSM8K").endswith(
+        "(1 seed × 400 questions, p < .001, Holm-corrected p < .001); needs more seeds"
+    )
     pair = {"hard": runs(20, range(1), samples=4), "easy": runs(0, range(1), samples=4)}
     (result,) = compare_policies(pair)
     assert result.test == "permutation of questions" and result.p < 0.001
-
-
-def test_a_single_seed_names_no_winner() -> None:
-    (result,) = compare_policies({"hard": runs(25, range(1)), "easy": runs(0, range(1))})
-    assert result.low > 0 and result.p_holm < 0.001
-    assert result.verdict == "inconclusive" and not result.covers_seeds
-    assert sentence(result, "GSM8K") == (
-        f"hard is ahead of easy by {result.effect:.1f} points [{result.low:.1f}, "
-        f"{result.high:.1f}] on GSM8K in this seed: inconclusive (1 seed × 400 questions, "
-        f"p < .001, Holm-corrected p < .001); needs more seeds"
-    )
 
 
 def test_a_known_spread_between_seeds_decides_with_one_seed() -> None:
@@ -120,7 +105,6 @@ def test_a_known_spread_between_seeds_decides_with_one_seed() -> None:
     (result,) = compare_policies(pair, small)
     assert (result.verdict, result.covers_seeds) == ("a", True)
     assert result.low < alone.low < alone.high < result.high and result.p > 0
-    assert sentence(result).startswith("hard beats easy by ")
     assert "1 seed × 400 questions, sd between seeds 1.0 points from 12 runs, p" in sentence(result)
     (result,) = compare_policies(pair, large)
     assert result.verdict == "inconclusive" and result.low < 0 < result.high
@@ -200,14 +184,6 @@ def test_all_runs_count_and_so_do_those_of_other_policies() -> None:
     assert power([2] * 4, 2.0, 10.0, 200) >= 0.6
 
 
-def test_inconclusive_pairs_name_the_sample_size_needed() -> None:
-    (result,) = compare_policies({"hard": runs(2, range(3)), "middle": runs(0, range(3))})
-    assert result.verdict == "inconclusive" and result.low < 0 < result.high
-    text = sentence(result, "GSM8K")
-    assert text.startswith("hard vs. middle on GSM8K: inconclusive (")
-    assert "would be needed" in text or "would be enough" in text
-
-
 def test_questions_missing_from_every_run_are_left_out_and_counted() -> None:
     one, two = runs(25, range(2)), runs(0, range(2))
     ids, values = one[1]
@@ -232,23 +208,13 @@ def test_a_difference_lost_to_holms_correction_is_inconclusive() -> None:
     assert alone.verdict == "a" and 0.001 < alone.p < 0.05
     result = adjust([alone] * 60)[0]
     assert result.verdict == "inconclusive" and result.tests == 60
-    text = sentence(result, "GSM8K")
-    assert text.startswith(
-        f"hard is ahead of easy by {result.effect:.1f} points "
-        f"[{result.low:.1f}, {result.high:.1f}] on GSM8K, "
-    )
-    assert "over 60 comparisons: inconclusive (3 seeds × " in text
-    assert re.search(r"[\d,]+ (to [\d,]+|or more) (seeds|questions)[^;]*$", text)
+    assert "over 60 comparisons: inconclusive (3 seeds × " in sentence(result)
     assert result.needed.seeds and alone.needed.seeds
     assert result.needed.seeds > alone.needed.seeds >= 3
-
-
-def test_the_policy_ahead_is_named_first() -> None:
-    (result,) = compare_policies({"easy": runs(0, range(3)), "hard": runs(9, range(3))})
-    text = sentence(adjust([result] * 60)[0])
-    assert text.startswith(
-        f"hard is ahead of easy by {-result.effect:.1f} points [{-result.high:.1f}, "
+    mirrored = replace(
+        result, a="easy", b="hard", effect=-result.effect, low=-result.high, high=-result.low
     )
+    assert sentence(mirrored) == sentence(result), "the policy ahead is named first"
 
 
 def of_questions(right: int, of: int = 15) -> RunScores:
@@ -256,35 +222,11 @@ def of_questions(right: int, of: int = 15) -> RunScores:
     return {0: ([f"q{i}" for i in range(of)], (np.arange(of) < right) * 1.0)}
 
 
-def test_six_of_aimes_fifteen_against_five_is_inconclusive() -> None:
-    """Paper A, table 4: pass@8 of 40.0 % and 33.3 %, whichever questions these were."""
-    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(5)})
-    assert (result.test, result.p, result.verdict) == ("McNemar", 1.0, "inconclusive")
-    text = sentence(result, "AIME2025-I")
-    assert text.startswith(
-        "hard vs. base on AIME2025-I: inconclusive (+6.7 points [−7.6, +21.0], 1 seed × 15 "
-        "questions, p = 1, "
-    )
-    assert text.endswith("about 120 questions")
-
-
-def test_the_exact_test_gives_p_with_one_seed() -> None:
-    (result,) = compare_policies({"hard": of_questions(5), "base": of_questions(0)})
-    assert (result.low, result.p) == (0, pytest.approx(2 * 0.5**5)), "the interval says the same"
-    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(0)})
-    assert result.p == pytest.approx(2 * 0.5**6)
-
-
 def advised_sizes(result: Comparison) -> list[str]:
     """The numbers of seeds and of questions that the sentence advises, after the verdict."""
     _, verdict, advice = sentence(result).partition("); ")
     assert verdict and advice
     return re.findall(r"\d[\d,]*", advice)
-
-
-def test_policies_that_never_differ_need_no_number() -> None:
-    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(6)})
-    assert advised_sizes(result) == []
 
 
 def test_seeds_and_questions_are_named_where_neither_alone_suffices() -> None:
@@ -380,8 +322,12 @@ def test_learnable_of_several_seeds_is_compared_by_seeds() -> None:
 
 def test_learnable_without_groups_stays_inconclusive() -> None:
     percentages = {"hard": {0: 78.0}, "easy": {0: 15.8}}
-    (result,) = compare_learnable(percentages, {"hard": {0: {}}, "easy": {0: {}}})
-    assert result.effect == pytest.approx(62.2) and result.verdict == "inconclusive"
+    for of_updates in ({}, {1: 0.5}):
+        (result,) = compare_learnable(
+            percentages, {"hard": {0: of_updates}, "easy": {0: of_updates}}
+        )
+        assert result.verdict == "inconclusive" and result.p == 1
+        assert result.effect == pytest.approx(62.2) and result.high == np.inf
 
 
 def test_no_run_and_a_question_twice_are_refused() -> None:
@@ -400,15 +346,11 @@ def test_numbers_of_runs_are_compared_by_a_t_test() -> None:
     expected = (ends.low, ends.high, other.pvalue)
     assert (result.low, result.high, result.p) == pytest.approx(expected, abs=1e-9)
     assert (result.test, result.p_runs) == ("t over seeds", 1.0), "one number cannot be permuted"
-    assert "(3 seeds, p < " in sentence(result)
-
-
-def test_one_number_each_is_inconclusive() -> None:
     (result,) = compare_learnable(
         {"hard": {0: 34.0}, "easy": {0: 4.0}}, {"hard": {0: {}}, "easy": {0: {}}}
     )
-    assert result.verdict == "inconclusive" and result.p == 1
-    assert "[−∞, +∞]" in sentence(result) and sentence(result).endswith("; needs more seeds")
+    assert (result.verdict, result.p) == ("inconclusive", 1)
+    assert (result.low, result.high) == (-np.inf, np.inf)
 
 
 def test_the_range_of_needed_seeds_contains_the_right_number_in_80_of_100() -> None:
@@ -427,26 +369,31 @@ def test_the_range_of_needed_seeds_contains_the_right_number_in_80_of_100() -> N
 
 
 def test_runs_that_do_not_vary_give_no_number() -> None:
+    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(6)})
+    assert advised_sizes(result) == []
     same = {s: (IDS[:9], np.ones(9)) for s in range(100)}
     (result,) = compare_policies({"a": same, "b": {s: (IDS[:9], np.zeros(9)) for s in range(2)}})
     assert result.needed == (None, None, None) and result.verdict == "a"
     few = {"a": {0: (IDS[:2], np.ones(2))}, "b": {0: (IDS[:2], np.zeros(2))}}
     (result,) = compare_policies(few)
     assert result.needed == (None, None, None) and result.low <= 0
+    (known,) = compare_policies(few, SeedSpread(0.01**2, 8, 12))
+    assert known.p >= known.p_runs == 0.5, "seeds that vary make p no smaller"
 
 
-@pytest.mark.parametrize("value", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("value", [0.25, 1.0])
 @pytest.mark.parametrize("items", [1, 2, 5, 6, 14])
 def test_questions_that_all_differ_by_the_same_are_judged_by_the_exact_test(
-    value: float, items: int
+    seeds: int, value: float, items: int
 ) -> None:
-    one, two = ({s: (IDS[:items], np.full(items, x)) for s in range(3)} for x in (value, 0.0))
+    one, two = ({s: (IDS[:items], np.full(items, x)) for s in range(seeds)} for x in (value, 0.0))
     (result,) = compare_policies({"a": one, "b": two})
-    assert result.p == min(1.0, 2 * 0.5**items)
+    assert result.p == pytest.approx(min(1.0, 2 * 0.5**items), rel=1e-12)
     if result.p > 0.05:
-        assert result.spans_zero
-    if items == 14 and value > 0.25:
-        assert result.verdict == "a"
+        assert result.spans_zero, "the interval says the same"
+    if items == 14 and value == 1:
+        assert result.verdict == ("a" if seeds > 1 else "inconclusive")
 
 
 @pytest.mark.parametrize("shared", [1, 2, 5])

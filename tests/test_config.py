@@ -58,31 +58,30 @@ def refusal(folder: Path, old: str, new: str) -> UserError:
     return caught.value
 
 
+def loaded(folder: Path, old: str = "", new: str = "") -> Experiment:
+    """The experiment of the good file with this change."""
+    assert old in GOOD
+    return load_config(written(folder, GOOD.replace(old, new) if old else GOOD)).experiment("q")
+
+
 def test_a_valid_file_loads_with_its_values(tmp_path: Path) -> None:
-    experiment = load_config(written(tmp_path, GOOD)).experiment("q")
+    experiment = loaded(tmp_path)
     assert experiment.grid.seed == [0]
     assert experiment.full_grpo()["learning_rate"] == pytest.approx(1e-4)
     assert experiment.full_grpo()["loss_type"] == "dr_grpo"
     assert experiment.subset_size(805) == 80
 
 
-def test_the_catalogue_of_the_project_loads() -> None:
-    assert "quickstart" in load_config(ROOT / "experiments.yaml").config.experiments
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
         ("budget: 0.1", "budget 0.1", 10, "KEY: VALUE"),
-        ("budget: 0.1", "budget:0.1", 10, "KEY: VALUE"),
         ("    budget: 0.1", "\tbudget: 0.1", 10, "tab"),
         ("    budget: 0.1", "   budget: 0.1", 10, "KEY: VALUE"),
         ("budget: 0.1", "about: hard: easy", 10, "': '"),
         ("budget: 0.1", "about: 'hard", 10, "quote"),
         ("budget: 0.1", 'about: "\\d"', 10, "\\\\"),
         ("budget: 0.1", "about: @x", 10, ":#[]{}&*!|>%@`"),
-        ("budget: 0.1", "about: *x", 10, ":#[]{}&*!|>%@`"),
-        ("budget: 0.1", "about: !!binary aGk=", 10, "(!)"),
         ("budget: 0.1", "<<: 3", 10, "<<: *NAME"),
         ("budget: 0.1", "1: 2", 10, "'1'"),
         ("budget: 0.1", "[a]: 2", 10, "string"),
@@ -104,15 +103,13 @@ def test_what_yaml_cannot_read_is_refused_at_its_line(
 POLICY = "[hard, random]"
 LAST = "lora: {r: 8}"
 RATE = "learning_rate: 1e-4"
-INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\\n"', '"q\\e[31m"')
+INVALID_NAMES = ("../q", "a..q", "a\\q", "''", ".q", "q" * 81, '"q\\e[31m"')
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "code", "value"),
     [
         ("budget: 0.1", "budgte: 0.1", 10, "unknown-setting", "'budget'"),
-        ("storage: ./runs", "storag: ./runs", 1, "unknown-setting", "'storage'"),
-        ("{embedded: tiny}", "{embeded: tiny}", 3, "unknown-setting", "'embedded'"),
         (LAST, "probe: {sample: 5}", 12, "unknown-setting", "'samples'"),
         *(
             ("budget: 0.1", f"budget: {value}", 10, "invalid-budget", value)
@@ -127,7 +124,6 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         ("  q:", "  q: 3\n  p:", 5, "model-type", "{grid: {model: [tiny], "),
         ("model: [tiny]", "", 6, "missing", "model: [tiny]"),
         (POLICY, "[hard, no]", 9, "string-type", "no, yes"),
-        (POLICY, "[hard, 3]", 9, "string-type", "'3'"),
         (POLICY, "[hard, {band: {low: 0}}]", 9, "string-type", "near-half:"),
         (LAST, "probe: {stop: [1]}", 12, "string-type", "'1'"),
         (LAST, "probe: {stop: ['']}", 12, "string-too-short", "''"),
@@ -150,32 +146,22 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         ("size: 16", "size: 12", 11, "group-size", "batch of 16"),
         ("{embedded: tiny}", "{hub: a/b}", 3, "no-revision", "revision: COMMIT"),
         ("{embedded: tiny}", "{embedded: tiny, path: x}", 3, "one-model-source", "hub: ID"),
-        ("{embedded: tiny}", "{hub: a/b, path: x, revision: c}", 3, "one-model-source", "hub: ID"),
         ("{embedded: tiny}", "{}", 3, "one-model-source", "hub: ID"),
         ("{embedded: tiny}", "{embedded: huge}", 3, "literal-error", "tiny-arithmetic"),
         ("{embedded: tiny}", "{embedded: tiny, revision: x}", 3, "revision-without-hub", "hub: ID"),
         ("{embedded: tiny}", "{embedded: tiny, load_in_4bit: 1}", 3, "bool-type", "true or false"),
         (LAST, "resources: {gpus: 2}", 12, "gpus-per-worker", "workers: 2"),
         (LAST, "resources: {cpus: 0}", 12, "greater-than", "100,000"),
-        (LAST, "resources: {cpus: .inf}", 12, "finite-number", "100,000"),
         (LAST, f"resources: {{workers: {'9' * 500}}}", 12, "less-than-equal", "1 to 100,000"),
         (LAST, "marking: lax", 12, "literal-error", "lenient or strict"),
-        (LAST, "match_sizes: 1", 12, "bool-type", "true or false"),
         (LAST, "max_marking_errors: 1.5", 12, "less-than-equal", "0 to 1"),
         (LAST, "max_hours: 1:30", 12, "float-type", "'1:30'"),
-        (LAST, "max_hours: .inf", 12, "finite-number", "above 0"),
         (LAST, "probe: {samples: 0}", 12, "greater-than-equal", "1 to 10,000"),
-        (LAST, "probe: {samples: true}", 12, "int-type", "1 to 10,000, such as 10"),
         (LAST, "probe: {samples: '10'}", 12, "int-type", "1 to 10,000, such as 10"),
-        (LAST, "probe: {samples: 10.0}", 12, "int-type", "1 to 10,000, such as 10"),
         (LAST, "probe: {samples: 1000000000}", 12, "less-than-equal", "1 to 10,000"),
         (LAST, "probe: {top_p: 0}", 12, "greater-than", "above 0 and at most 1"),
-        (LAST, "probe: {temperature: .inf}", 12, "finite-number", "0 to 100"),
         (LAST, "probe: {temperature: .nan}", 12, "finite-number", "0 to 100"),
-        (LAST, "probe: {temperature: yes}", 12, "float-type", "0 to 100"),
         (LAST, "probe: {seed: 4294967296}", 12, "less-than", "0 to 4,294,967,295"),
-        (LAST, "evaluate: {samples: many}", 12, "int-type", "'many'"),
-        (LAST, "evaluate: {ood_samples: 2147483648}", 12, "less-than-equal", "1 to 10,000"),
         (LAST, "evaluate: {samples: 4, pass_at: [2, 8]}", 12, "too-few-samples", "samples: 8"),
         (
             LAST,
@@ -187,8 +173,6 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         *(
             (POLICY, f"{POLICY}\n      seed: [{value}]", 10, code, "0 to 4,294,967,295")
             for value, code in (
-                ("0.5", "int-type"),
-                ("true", "int-type"),
                 ("-1", "greater-than-equal"),
                 ("4294967296", "less-than"),
             )
@@ -204,7 +188,7 @@ INVALID_NAMES = ("../q", "a..q", "a/q", "a\\q", "''", ".q", "q" * 81, "$q", '"q\
         *(("  q:", f"  {name}:", 5, "invalid-name", "80") for name in INVALID_NAMES),
         *(
             ("tiny: {emb", f"{name}: {{emb", 3, "invalid-name", f"models.{name}: ")
-            for name in ("a b", "a/b", "a:b", "a..b")
+            for name in ("a b", "a:b")
         ),
         ("experiments:", "datasets: {a@b: {task: gsm8k}}\nexperiments:", 4, "invalid-name", "a@b"),
         ("experiments:", "policies: {a$: {policy: hard}}\nexperiments:", 4, "invalid-name", "a$"),
@@ -243,53 +227,29 @@ def test_each_error_names_its_line_and_a_fix(
         ("hub_token: x", "HF_TOKEN"),
         ("output_dir: here", "(set storage)"),
         ("num_train_epochs: 3", "max_steps"),
-        ("num_generations_eval: 3", "evaluate.samples"),
-        ("log_completions_hub_repo: a/b", "Decile"),
-        ("ignore_data_skip: true", "Decile"),
-        ("save_only_model: true", "Decile"),
-        ("save_total_limit: 5", "Decile"),
         ("num_generations: 1", "least 2"),
         ("num_generations: null", "8"),
-        ("num_generations: [8]", "8"),
         ("learning_rate: fast", "number, such as 1e-05"),
-        ("learning_rate: '1e-4'", "number, such as 1e-05"),
-        ("learning_rate: true", "number, such as 1e-05"),
         ("learning_rate: 0", "above 0"),
-        ("learning_rate: .nan", "above 0"),
         ("max_steps: 2.5", "whole number"),
         ("max_steps: 0", "least 1"),
-        ("max_steps: 1000000000", "10,000,000"),
         (f"max_steps: {'9' * 500}", "10,000,000"),
         ("gradient_accumulation_steps: 0", "least 1"),
         ("warmup_steps: -3", "least 0"),
         ("warmup_steps: null", "number"),
-        ("ddp_timeout: 10000000000", "1,000,000,000"),
         ("temperature: -1", "above 0"),
-        ("temperature: .inf", "above 0"),
         ("top_p: 1.5", "most 1"),
         ("adam_beta2: 1", "below 1"),
         ("beta: .nan", "finite"),
-        ("beta: .inf", "finite"),
-        ("delta: .nan", "finite"),
         ("delta: 010", "'010': write a number"),
         ("generation_kwargs: {min_new: [1, .nan]}", "finite"),
         ("generation_kwargs: 3", "mapping or a string"),
-        ("loss_type: 5", "bnpo, cispo, dapo, dr_grpo, grpo"),
         ("loss_type: drgrpo", "'dr_grpo'?"),
         ("scale_rewards: nne", "batch, group, none; did you mean 'none'?"),
         ("lr_scheduler_type: cosin", "'cosine'?"),
-        ("lr_scheduler_type: 3", "linear, cosine"),
-        ("optim: adamw_trch", "'adamw_torch'?"),
-        ("importance_sampling_level: tokn", "sequence, token"),
-        ("vllm_mode: remote", "colocate, server"),
         ("reward_weights: [1, 2]", "one weight"),
-        ("reward_weights: [1, x]", "numbers"),
-        ("reward_weights: 1", "list of numbers"),
         ("shuffle_dataset: false", "true"),
-        ("shuffle_dataset: maybe", "true or false"),
-        ("shuffle_dataset: 1", "true or false"),
         ("bf16: 'true'", "true or false"),
-        ("fp16: null", "true or false"),
         ("ddp_backend: 3", "string"),
         ("pad_to_multiple_of: true", "number or a string"),
         ("label_names: prompt", "list of strings"),
@@ -335,19 +295,14 @@ def test_rollouts_with_vllm_need_a_gpu(
         ("lora_alhpa: 8", "'lora_alpha'"),
         ("inference_mode: true", "Decile"),
         ("r: eight", "number, such as 32"),
-        ("r: null", "number, such as 32"),
         ("r: 0", "least 1"),
         ("r: 1000000", "10,000"),
-        ("lora_dropout: 5", "below 1"),
         ("lora_dropout: 1", "below 1"),
-        ("lora_dropout: .nan", "finite"),
         ("bias: some", "none, all, lora_only"),
         ("init_lora_weights: pisa", "'pissa'?"),
         ("use_dora: maybe", "true or false"),
         ("target_modules: [1]", "strings"),
-        ("layers_to_transform: [first]", "numbers"),
         ("layer_replication: [[0, x]]", "list"),
-        ("rank_pattern: 8", "mapping"),
         ("trainable_token_indices: {embed: [x]}", "mapping"),
     ],
 )
@@ -369,16 +324,14 @@ def test_values_that_peft_would_refuse_after_the_probe(
 )
 def test_values_that_trl_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
     name = setting.partition(":")[0]
-    file = written(tmp_path, GOOD.replace("learning_rate: 1e-4", setting))
-    assert name in load_config(file).experiment("q").grpo
+    assert name in loaded(tmp_path, "learning_rate: 1e-4", setting).grpo
 
 
 @pytest.mark.parametrize(
     "setting", ["bias: all", "init_lora_weights: pissa_niter_4", "layer_replication: [[0, 2]]"]
 )
 def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
-    file = written(tmp_path, GOOD.replace("r: 8", setting))
-    assert setting.partition(":")[0] in load_config(file).experiment("q").lora
+    assert setting.partition(":")[0] in loaded(tmp_path, "r: 8", setting).lora
 
 
 def test_a_valid_setting_that_is_probably_a_slip_is_a_warning(
@@ -423,12 +376,8 @@ def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
         load_config(written(tmp_path, yaml.safe_dump([1])))
 
 
-TWICE, NINE_TIMES = "[*{0}, *{0}]", f"[{', '.join(['*{0}'] * 9)}]"
-
-
-@pytest.mark.parametrize("alias", [TWICE, NINE_TIMES, "{{<<: " + TWICE, "{{<<: " + NINE_TIMES])
+@pytest.mark.parametrize("alias", ["[*{0}, *{0}]", "{{<<: [*{0}, *{0}]}}"])
 def test_nested_aliases_that_expand_without_end_are_refused(tmp_path: Path, alias: str) -> None:
-    alias += "}}" * alias.count("{{")
     bomb = ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {alias.format(f'a{i - 1}')}" for i in range(1, 40))]
     with pytest.raises(UserError, match=r"yaml:\d+: .*100,000"):
         load(written(tmp_path, "\n".join(bomb)))
@@ -443,7 +392,7 @@ def test_keys_that_are_merged_again_and_again_are_counted(tmp_path: Path) -> Non
 
 def test_an_alias_bomb_is_refused_after_a_bounded_number_of_steps(tmp_path: Path) -> None:
     bomb = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
-    bomb += [f"a{i}: &a{i} {NINE_TIMES.format(f'a{i - 1}')}" for i in range(1, 13)]
+    bomb += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 13)]
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -489,8 +438,8 @@ def test_an_item_of_a_block_list_is_found_on_its_own_line(tmp_path: Path) -> Non
 
 
 def test_a_group_is_divided_over_accumulated_steps(tmp_path: Path) -> None:
-    file = written(tmp_path, GOOD.replace("size: 16", "size: 12, gradient_accumulation_steps: 2"))
-    assert load_config(file).experiment("q").batch.prompts_per_update == 3
+    experiment = loaded(tmp_path, "size: 16", "size: 12, gradient_accumulation_steps: 2")
+    assert experiment.batch.prompts_per_update == 3
 
 
 @settings(max_examples=50)
@@ -518,8 +467,7 @@ def test_a_share_is_floored_without_rounding_noise(percent: int, pool: int) -> N
 
 @pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.0e-4", "0.0001", "1.e-4", "10e-5"])
 def test_every_spelling_of_a_small_number_is_a_number(tmp_path: Path, text: str) -> None:
-    file = written(tmp_path, GOOD.replace("1e-4", text))
-    assert load_config(file).experiment("q").grpo["learning_rate"] == pytest.approx(1e-4)
+    assert loaded(tmp_path, "1e-4", text).grpo["learning_rate"] == pytest.approx(1e-4)
 
 
 def test_pass_at_needs_as_many_samples_only_where_it_is_written(tmp_path: Path) -> None:
@@ -528,8 +476,7 @@ def test_pass_at_needs_as_many_samples_only_where_it_is_written(tmp_path: Path) 
         "{samples: 8, pass_at: [8]}",
         "{samples: 2, ood: [arithmetic], ood_samples: 8, pass_at: [2, 8]}",
     ):
-        file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"evaluate: {evaluate}"))
-        assert load_config(file).experiment("q")
+        assert loaded(tmp_path, "lora: {r: 8}", f"evaluate: {evaluate}")
 
 
 def test_common_forms_of_names_are_valid(tmp_path: Path) -> None:
@@ -537,9 +484,8 @@ def test_common_forms_of_names_are_valid(tmp_path: Path) -> None:
         assert load_config(written(tmp_path, GOOD.replace("  q:", f"  {name}:"))).experiment(name)
 
 
-@pytest.mark.parametrize("text", ["1e-1", "1E-1", "1.e-1", "0.1"])
-def test_an_option_on_the_command_line_is_read_like_the_file(text: str) -> None:
-    assert named_values([f"low={text}", "levels=1-3"]) == {"low": 0.1, "levels": "1-3"}
+def test_an_option_on_the_command_line_is_read_like_the_file() -> None:
+    assert named_values(["low=1e-1", "levels=1-3"]) == {"low": 0.1, "levels": "1-3"}
 
 
 def test_an_option_that_is_no_utf_8_is_refused() -> None:
@@ -550,13 +496,11 @@ def test_an_option_that_is_no_utf_8_is_refused() -> None:
 
 def test_text_that_only_looks_like_a_number_or_a_merge_stays_text(tmp_path: Path) -> None:
     for word in ("1e", "e4", "1e-", "1e4x", "<<", "9" * (MAX_DIGITS + 1)):
-        file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"about: {word}"))
-        assert load_config(file).experiment("q").about == word
+        assert loaded(tmp_path, "lora: {r: 8}", f"about: {word}").about == word
 
 
 def test_a_budget_of_1_and_of_100_percent_differ(tmp_path: Path) -> None:
-    whole = load_config(written(tmp_path, GOOD.replace("0.1", "1.0"))).experiment("q")
-    single = load_config(written(tmp_path, GOOD.replace("0.1", "1"))).experiment("q")
+    whole, single = (loaded(tmp_path, "0.1", budget) for budget in ("1.0", "1"))
     assert (whole.subset_size(800), single.subset_size(800)) == (800, 1)
 
 
@@ -564,11 +508,10 @@ def test_an_evaluation_uses_the_probes_completion_length_unless_it_sets_its_own(
     tmp_path: Path,
 ) -> None:
     probe = "probe: {max_completion_length: 77}"
-    file = written(tmp_path, GOOD.replace("lora: {r: 8}", probe))
-    experiment = load_config(file).experiment("q")
+    experiment = loaded(tmp_path, "lora: {r: 8}", probe)
     assert experiment.evaluate.as_probe(experiment.probe).max_completion_length == 77
     own = f"{probe}\n    evaluate: {{max_completion_length: 9}}"
-    experiment = load_config(written(tmp_path, GOOD.replace("lora: {r: 8}", own))).experiment("q")
+    experiment = loaded(tmp_path, "lora: {r: 8}", own)
     assert experiment.evaluate.as_probe(experiment.probe).max_completion_length == 9
 
 

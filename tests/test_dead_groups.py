@@ -189,12 +189,6 @@ def test_answers_that_are_not_read_come_before_prompts_and_models(
     assert ("model" in text) == (not read and not limit)
 
 
-def test_only_the_policies_that_change_something_are_named(cell: Cell) -> None:
-    changes = {"hard": -0.2, "middle": 0.0}
-    text = explain_dead_groups(cell, tally(right=8), changes.__getitem__, lambda: 0.5)
-    assert text is not None and "hard, or" in text and "middle" not in text
-
-
 @pytest.mark.parametrize(
     ("counts", "rate", "advice"),
     [

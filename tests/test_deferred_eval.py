@@ -5,12 +5,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sweeps import NAME, experiments, plan_of, probed, run, same_results, start, store_of, wait_for
+from remedies import refused
+from sweeps import experiments, plan_of, probed, run, same_results, start, store_of, wait_for
 
 from benchmarks.local_cluster import ROOT, kill_all
-from orchestrator.config.catalog import load_config
-from orchestrator.planning.plan import make_plan
-from orchestrator.storage.errors import UserError
 
 pytestmark = pytest.mark.cluster
 
@@ -72,19 +70,7 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
     assert "nothing to do" in run(file, here=True)
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"evaluate": {"engine": "transformer"}}, "unknown-engine"),
-        (
-            {"evaluate": {"engine": "orchestrator.sampling.recorded:RecordedSampler"}},
-            "engine-cannot-adapt",
-        ),
-    ],
-)
-def test_settings_that_deferred_evaluation_does_not_support_are_refused(
-    changes: dict[str, object], code: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError) as caught:
-        make_plan(load_config(experiments(tmp_path, **changes)), NAME)
-    assert caught.value.code == code
+def test_an_engine_without_adapters_cannot_evaluate(tmp_path: Path) -> None:
+    engine = "orchestrator.sampling.recorded:RecordedSampler"
+    with refused(engine, code="engine-cannot-adapt"):
+        plan_of(experiments(tmp_path, evaluate={"engine": engine}))

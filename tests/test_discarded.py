@@ -26,7 +26,6 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import claim_results
 from orchestrator.report.compare import families
-from orchestrator.report.render import terminal_report
 from orchestrator.report.rows import OWN, read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import family_verdict
@@ -109,8 +108,11 @@ def test_metrics_agree_with_a_plain_count(drawn: list[tuple[dict, bool]]) -> Non
             mean = sum(sum(each) / max(1, len(each)) for each in live) / len(live)
             full = "train/learnable_drawn_pct" if name == "drawn" else name
             assert values[full] == pytest.approx(100 * mean)
-        own, gone = (sum(g["update"] == update for g in rows) for rows in (kept, lost))
-        assert values["train/discarded_pct"] == pytest.approx(100 * gone / (own + gone))
+        own, gone = ([g for g in rows if g["update"] == update] for rows in (kept, lost))
+        every = len(own) + len(gone)
+        assert values["train/discarded_pct"] == pytest.approx(100 * len(gone) / every)
+        all_right = sum(g["outcomes"] == ["correct", "correct"] for g in own)
+        assert values["train/all_right_pct"] == pytest.approx(100 * all_right / max(1, len(own)))
 
 
 def mean_live_pct(rows: list[dict], updates: list[int]) -> float:
@@ -234,8 +236,6 @@ def test_the_report_compares_at_equal_rollouts(tmp_path: Path) -> None:
     shares = tables["Live and dead groups"]
     row = dict(zip(shares.head, shares.body[1], strict=True))
     assert row["discarded"] == "50.0"
-    assert "discarded rollouts" in tables["Ledger"].head
-    assert "of drawn" in terminal_report(analysis, 200)
     lost = Path(store.path("cells", plan.cells[1].cell_id, "discarded.parquet"))
     lost.unlink()
     assert len(analyse(plan, store).rows) == 3, "not read as if nothing had been discarded"
@@ -293,6 +293,9 @@ def test_learnable_of_drawn_counts_every_group() -> None:
     ]
     assert learnable_drawn_pct(*tables[:2]) == 50
     assert learnable_drawn_pct(tables[0], tables[2]) == 100, "the rest of a group that was trained"
+    recorder = GroupRecorder([group(1, "a", LIVE)], [group(1, "a", DEAD)])
+    rest = recorder.discarded_tallies[1]
+    assert (rest.groups, rest.rollouts, rest.generated_tokens) == (0, 2, 6)
 
 
 def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:
@@ -302,3 +305,6 @@ def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:
     assert live == {1: 0.0, 2: 0.5} and group_shares(kept)[2].live == 0.5
     assert (learnable_pct(kept, lost), learnable_pct(kept)) == (25, 50)
     assert [*group_shares(kept, lost)] == [1, 2] and sum(group_shares(kept, lost)[1]) == 0
+    unmarked = group(3, "a", ["error", "error"]) | {"rewards": [None, None]}
+    half = pa.Table.from_pylist([unmarked, group(3, "b", DEAD)], schema=GROUPS)
+    assert group_shares(half)[3].unmarked == group_shares(half)[3].all_wrong == 0.5

@@ -1,4 +1,4 @@
-"""`engine_args`: which an engine takes, and which of them are part of a probe's key."""
+"""Engines by name, and their `engine_args`: which are taken, and which are part of a key."""
 
 import importlib.util
 import json
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from factories import small_plan
+from remedies import place, refused
 
 from orchestrator.cli.plan_summary import _engine_notes
 from orchestrator.config import library_settings
@@ -68,6 +69,10 @@ class Plain(Scaled):
         return cls()
 
 
+def no_class():
+    pass
+
+
 class Open(Scaled):
     adapts = True
 
@@ -77,19 +82,23 @@ class Open(Scaled):
 """
 
 
-@pytest.fixture
-def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def install_vllm(site: Path) -> None:
     """The files of vLLM that declare its settings; nothing of it can be imported."""
-    package = tmp_path / "site" / "vllm"
+    package = site / "vllm"
     (package / "config").mkdir(parents=True)
     (package / "engine").mkdir()
     (package / "__init__.py").write_text("raise AssertionError('imported')")
     (package / "engine" / "arg_utils.py").write_text(ARG_UTILS)
     for _, file in library_settings._WORD_FILES["vllm"]:
         (package / file).write_text(CONFIGS.get(Path(file).stem, ""))
+
+
+@pytest.fixture
+def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    install_vllm(tmp_path / "site")
     for function in CACHED:
         function.cache_clear()
-    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     yield
     for function in CACHED:
         function.cache_clear()
@@ -139,16 +148,11 @@ def refusal(folder: Path, engine: str, args: dict[str, Any], block: str = "probe
         ("load_format", "pt", "remove it"),
         ("dtype", "float32", "remove it (set dtype"),
         ("gpu_memory_utilization", 1.5, "0.01 to 1"),
-        ("gpu_memory_utilization", True, "is true: "),
         ("gpu_memory_utilization", float("nan"), "is .nan: "),
-        ("gpu_memory_utilization", None, "is null: "),
         ("max_model_len", "4k", "'4k': "),
-        ("max_model_len", 4096.5, "whole number"),
         ("max_model_len", 0, "number from 1 to"),
-        ("max_model_len", [1], "one value"),
         ("kv_cache_dtype", "fp9", "auto, bfloat16, fp8; did you mean 'fp8'?"),
         ("kv_cache_dtype", ["fp8"], "auto, bfloat16, fp8"),
-        ("kv_cache_memory_bytes", 1e300, "is 1.0e+300: "),
         ("enforce_eager", "true", "true or false"),
         ("hf_overrides", {"a": [float("inf")]}, "finite"),
     ],
@@ -178,13 +182,7 @@ def test_what_vllm_takes_is_accepted(tmp_path: Path, vllm: None) -> None:
 
 
 def test_names_are_those_of_the_engines_own_environment(tmp_path: Path) -> None:
-    site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages" / "vllm"
-    (site / "config").mkdir(parents=True)
-    (site / "engine").mkdir()
-    (site / "__init__.py").touch()
-    (site / "engine" / "arg_utils.py").write_text(ARG_UTILS)
-    for _, file in library_settings._WORD_FILES["vllm"]:
-        (site / file).write_text(CONFIGS.get(Path(file).stem, ""))
+    install_vllm(tmp_path / ".venv" / "lib" / "python3.11" / "site-packages")
     block = {"engine": "vllm", "engine_python": str(tmp_path / ".venv" / "bin" / "python")}
     load_config(written(tmp_path, "probe", **block, engine_args={"kv_cache_dtype": "fp8"}))
     for args, message in (
@@ -251,6 +249,24 @@ def test_an_argument_without_a_default_is_required(tmp_path: Path, own: None) ->
     args = {"scale": 2, "name": "y"}
     load_config(written(tmp_path, "probe", engine="engines_of_mine:Scaled", engine_args=args))
     load_config(written(tmp_path, "probe", engine="engines_of_mine:Open", engine_args={"any": 1}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "value"),
+    [
+        ("vlm", "transformers, vllm, server"),
+        ("absent:Sayer", "ModuleNotFoundError"),
+        ("engines_of_mine:no_class", "Sampler"),
+        ("engines_of_mine:Other", "engines_of_mine:Other"),
+    ],
+)
+def test_an_unknown_engine_is_refused_with_its_line(
+    engine: str, value: str, tmp_path: Path, own: None
+) -> None:
+    for block in ("probe", "evaluate"):
+        file = written(tmp_path, block, engine=engine)
+        with refused(place(file, "engine: "), value, code="unknown-engine"):
+            load_config(file)
 
 
 def probe_keys(folder: Path, **settings: Any) -> tuple[str, str, str]:

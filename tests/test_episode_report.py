@@ -7,11 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from browser import program
 from factories import cell_record, finished_sweep, small_plan
 from scripted_model import Scripted, Turns, calls, counting
 from test_environments import MODULE, call, file_of
-from test_page_width import tables_at
 from test_probe_report import probed
 
 from orchestrator.evaluation.metrics import as_evaluation, evaluation_metrics
@@ -22,10 +20,8 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.content import Completions, Message, Page
 from orchestrator.report.render import (
     page_html,
-    save_report,
     terminal_probe,
     terminal_report,
-    write_page,
 )
 from orchestrator.report.rows import AnswerText
 from orchestrator.report.sections.completions import MESSAGE_LIMIT, MESSAGES, card
@@ -208,16 +204,6 @@ def test_metrics_of_an_evaluation_of_episodes(tmp_path: Path) -> None:
     assert metrics["eval/tool_errors_pct"] > 0
 
 
-def test_a_pool_without_a_success(tmp_path: Path) -> None:
-    plan, store = probe_of(tmp_path, lambda *_: "No.")
-    report = probe_report(plan, store)
-    table = report.tables["turns_by_pass_rate"]
-    [line] = table.body
-    assert line[0] == "0 %" and line[2:] == ("1.00", "0.00", "–", "0.0", "0.0")
-    assert table.title in terminal_probe(report)
-    assert len(cards_of(report)) == 1
-
-
 def test_episodes_that_failed_before_their_first_turn(tmp_path: Path) -> None:
     plan, store = probe_of(tmp_path, environment="BadReset", number="raise")
     report = probe_report(plan, store)
@@ -294,36 +280,3 @@ def test_a_task_of_one_answer_has_nothing_about_episodes(tmp_path: Path) -> None
     for each in (page_html(report), page_html(page), terminal_probe(report)):
         body = re.sub("<style>.*?</style>", "", each, flags=re.DOTALL)
         assert not re.search(r"episode|tool call|\bturns?\b", body, re.IGNORECASE)
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of a probe, with hostile answers of a tool, and of a sweep."""
-    folder = tmp_path_factory.mktemp("pages")
-    plan, store = sweep_of(folder)
-    write_page(sweep_page(analyse(plan, store)), folder / "sweep.html")
-    rows = played(plan, "train", turn).to_pylist()
-    for row in rows:
-        messages = json.loads(row["episode"]["messages"])
-        answers = [message for message in messages if message["role"] == "tool"]
-        for number, message in enumerate(answers):
-            message["content"] = ["A" * 1_000_000, HOSTILE, [{"text": HOSTILE}]][number % 3]
-        row["episode"]["messages"] = json.dumps(messages)
-    [spec] = [probe for probe in plan.probes if probe.split == "train"]
-    write_part(store, spec.key, "train", pa.Table.from_pylist(rows, schema=SAMPLES))
-    save_report(plan, store, folder / "probe.html")
-    return folder
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(program() is None, reason="no Chromium")
-@pytest.mark.parametrize("width", [1400, 400])
-@pytest.mark.parametrize("name", ["probe", "sweep"])
-def test_pages_of_episodes_fit(pages: Path, tmp_path: Path, name: str, width: int) -> None:
-    page, last = pages / f"{name}.html", {"probe": "#completions-0", "sweep": "#reproduce"}[name]
-    assert page.stat().st_size < 2_000_000 and "<script" not in page.read_text()
-    title = {"probe": "Turns by pass rate", "sweep": "Episodes before and after training"}[name]
-    tables = {each[0]: each[1:] for each in tables_at(page, width, tmp_path, last)}
-    box, table, cells = tables[title]
-    assert width < 1000 or table <= box
-    assert next(right for text, right in cells if text[:1].isdigit()) <= box

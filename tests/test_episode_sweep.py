@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import sweeps
-import yaml
+from factories import small_plan
 from scripted_model import Scripted
-from test_environments import MODULE
+from test_environments import MODULE, file_of
 
 from benchmarks.local_cluster import ROOT
 from orchestrator.cli.doctor import check_dataset
@@ -29,31 +29,16 @@ HERE = Path(__file__).parent
 
 def experiments(folder: Path, name: str = "Guess", **options: Any) -> Path:
     """A probe of three parts: 120 prompts with 12 samples each."""
-    folder.mkdir(exist_ok=True)
-    (folder / "model").mkdir(exist_ok=True)
-    (folder / "model" / "config.json").write_text("{}")
     rows = [{"prompt": f"Game {n}.", "number": n % 6, "level": str(n % 6)} for n in range(140)]
-    path = folder / "rows.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options = {"path": str(path), "test_share": 0.1, "tier": "level", "threshold": 0.3} | options
-    content = {
-        "storage": "./runs",
-        "models": {"m": {"path": "model"}},
-        "datasets": {"game": {"task": f"{MODULE}:{name}", "options": options}},
-        "experiments": {
-            sweeps.NAME: {
-                "grid": {"model": ["m"], "dataset": ["game"], "policy": ["middle", "random"]},
-                "budget": 8,
-                "probe": {
-                    **{"samples": 12, "max_completion_length": 700},
-                    "engine": "scripted_model:Engine",
-                },
-                "evaluate": {"samples": 2, "engine": "scripted_model:Engine"},
-                "grpo": {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8},
-            }
-        },
-    }
-    (folder / "experiments.yaml").write_text(yaml.safe_dump(content))
+    path, engine = file_of(folder, rows), {"engine": "scripted_model:Engine"}
+    options = {"path": path, "test_share": 0.1, "tier": "level", "threshold": 0.3} | options
+    small_plan(
+        folder,
+        datasets={"game": {"task": f"{MODULE}:{name}", "options": options}},
+        grid={"model": ["stub"], "dataset": ["game"], "policy": ["middle", "random"]},
+        probe={"samples": 12, "max_completion_length": 700} | engine,
+        evaluate={"samples": 2} | engine,
+    )
     return folder / "experiments.yaml"
 
 
@@ -117,6 +102,8 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
     out = sweeps.decile_here("probe", *arguments, folder=tmp_path)
     assert out.returncode == 0, out.stdout + out.stderr
     assert "environments_of_users:Guess reset with 8 rows, 2 tools (act, guess)" in out.stderr
+    declared = json.loads((tmp_path / "runs" / "sweeps" / "small.json").read_text())
+    assert declared["spent"]["seconds"] > 0, "a cap of a later run counts the probe"
     plan, folder = opened(file, monkeypatch)
     samples = folder.samples()
 
@@ -133,7 +120,7 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
     assert "correct" in text and "% of prompts" in text, "the tables of the probe"
     assert "Turns by pass rate" in text
     again = sweeps.decile_here("plan", *arguments, folder=tmp_path)
-    assert "samples to draw" not in again.stdout.split("probe m/game test")[0]
+    assert "samples to draw" not in again.stdout.split("probe stub/game test")[0]
     chosen = sweeps.decile_here("select", *arguments, "--policy", "middle", folder=tmp_path)
     assert chosen.returncode == 0, chosen.stdout + chosen.stderr
     assert "2 tools (act, guess)" in check_dataset(folder.spec.dataset)

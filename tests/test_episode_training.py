@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from datasets import Dataset
 from environments_of_users import Guess
+from factories import small_plan
 from grpo import Killed, generation, gradient, one_thread  # noqa: F401 (fixture)
 from safetensors.torch import load
 from scripted_model import Scripted, calls, characters, counting
@@ -21,11 +21,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 from two_workers import two_workers
 
-from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import load_pool
 from orchestrator.probing.probe_folder import write_key, write_part
 from orchestrator.probing.samples import sample_and_mark
@@ -82,30 +81,17 @@ def plan_of(folder: Path, experiment: dict[str, Any] | None = None, **grpo: Any)
     tokenizer.save_pretrained(folder / "model")
     rows: list[dict[str, Any]] = [{"prompt": f"Game {n}.", "number": n % 4} for n in range(30)]
     options = {"path": file_of(folder, rows), "mark_limits": {"processes": 1, "memory": 0.5}}
-    content = {
-        "storage": str(folder / "runs"),
-        "models": {"m": {"path": str(folder / "model"), "dtype": "float32"}},
-        "datasets": {"game": {"task": f"{MODULE}:Guess", "options": options}},
-        "experiments": {
-            "small": {
-                "grid": {"model": ["m"], "dataset": ["game"], "policy": ["random"]},
-                "budget": 4,
-                "probe": {"samples": GROUP, "max_completion_length": 400},
-                "grpo": {
-                    "max_steps": 4,
-                    "num_generations": GROUP,
-                    "per_device_train_batch_size": 2 * GROUP,
-                    "save_steps": 1,
-                    **grpo,
-                },
-                "lora": {"r": 4, "target_modules": ["q_proj"]},
-                "evaluate": {"every": 2, "samples": 2},
-                **(experiment or {}),
-            }
-        },
+    sizes = {"max_steps": 4, "num_generations": GROUP, "per_device_train_batch_size": 2 * GROUP}
+    settings = {
+        "grid": {"model": ["stub"], "dataset": ["game"], "policy": ["random"]},
+        "budget": 4,
+        "probe": {"samples": GROUP, "max_completion_length": 400},
+        "grpo": {**sizes, "save_steps": 1, **grpo},
+        "lora": {"r": 4, "target_modules": ["q_proj"]},
+        "evaluate": {"every": 2, "samples": 2},
     }
-    (folder / "experiments.yaml").write_text(yaml.safe_dump(content))
-    return make_plan(load_config(folder / "experiments.yaml"), "small")
+    game = {"task": f"{MODULE}:Guess", "options": options}
+    return small_plan(folder, datasets={"game": game}, **{**settings, **(experiment or {})})
 
 
 def trainer_of(folder: Path, **grpo: Any) -> tuple[Any, CellRecord, Sequence[Any]]:
@@ -262,7 +248,7 @@ def test_two_workers_play_the_episodes_of_one(
     for count in (1, 2):
         folder = tmp_path / str(count)
         folder.mkdir()
-        grid = {"model": ["m"], "dataset": ["game"], "policy": [policy]}
+        grid = {"model": ["stub"], "dataset": ["game"], "policy": [policy]}
         changes = {"grid": grid, "resources": {"workers": count, "cpus": 1}}
         [cell] = plan_of(folder, changes, per_device_train_batch_size=2 * GROUP // count).cells
         if count == 1:

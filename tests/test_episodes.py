@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from scripted_model import Scripted, Turns, calls, characters, counting
 from test_environments import MODULE, call, file_of, task_of
@@ -48,6 +49,12 @@ def game(folder: Path, numbers: Sequence[int] = (2,), name: str = "Guess", **opt
 def drawn(sampler: Sampler, task: Task, samples: int = 1, settings: Any = SETTINGS) -> Any:
     requests = [(prompt, range(samples)) for prompt in task.train()]
     return play(sampler, task, requests, settings)
+
+
+def marked(turns: Turns, task: Task, samples: int = 1) -> pa.Table:
+    """Marked samples of the task's prompts."""
+    requests = [(prompt, range(samples)) for prompt in task.train()]
+    return sample_and_mark(Scripted(turns), task, requests, SETTINGS)
 
 
 def test_an_episode_is_played_to_its_end(tmp_path: Path) -> None:
@@ -130,8 +137,7 @@ def test_a_call_that_cannot_be_read_is_text(tmp_path: Path, text: str) -> None:
 def test_environments_that_fail_are_errors_and_others_are_not(tmp_path: Path) -> None:
     task = game(tmp_path, [0, 1])
     for what, rule in (("hang", "time-limit@act"), ("exit", "crashed@exit-code-3")):
-        requests = [(prompt, range(3)) for prompt in task.train()]
-        rows = sample_and_mark(Scripted(acting(what)), task, requests, SETTINGS).to_pylist()
+        rows = marked(acting(what), task, samples=3).to_pylist()
         outcomes = [(row["sample"], row["outcome"], row["score"]) for row in rows]
         assert outcomes == [(0, "error", None), (1, "wrong", 0.0), (2, "wrong", 0.0)] * 2
         assert {row["rule"] for row in rows if row["outcome"] == "error"} == {rule}
@@ -165,8 +171,7 @@ def test_too_many_failures_end_the_play_and_what_was_played_stays(tmp_path: Path
 
 def test_scores_are_stored_and_another_threshold_marks_the_same_episodes(tmp_path: Path) -> None:
     task = game(tmp_path, [0, 1, 2, 9], turns=4)
-    requests = [(prompt, [0]) for prompt in task.train()]
-    samples = sample_and_mark(Scripted(counting), task, requests, SETTINGS)
+    samples = marked(counting, task)
     assert samples.schema.equals(SAMPLES)
     assert samples["outcome"].to_pylist() == ["correct", "wrong", "wrong", "truncated"]
     assert samples["score"].to_pylist() == pytest.approx([1, 1 / 2, 1 / 3, 0])
@@ -184,17 +189,14 @@ def test_scores_are_stored_and_another_threshold_marks_the_same_episodes(tmp_pat
 )  # fmt: skip
 def test_rewards_of_many_kinds(tmp_path: Path, reward: Any, outcome: str) -> None:
     path = file_of(tmp_path, [{"question": "q", "reward": reward}])
-    task = task_of("Rewards", train=path)
-    requests = [(prompt, [0]) for prompt in task.train()]
-    [row] = sample_and_mark(Scripted(lambda *_: "Hi."), task, requests, SETTINGS).to_pylist()
+    [row] = marked(lambda *_: "Hi.", task_of("Rewards", train=path)).to_pylist()
     assert row["outcome"] == outcome
 
 
 def test_a_reward_that_is_no_score_is_refused(tmp_path: Path) -> None:
     task = task_of("Rewards", train=file_of(tmp_path, [{"question": "q", "reward": 12}]))
-    requests = [(prompt, [0]) for prompt in task.train()]
     with pytest.raises(TaskError, match=f"{MODULE}:Rewards returned 12"):
-        sample_and_mark(Scripted(lambda *_: "Hi."), task, requests, SETTINGS)
+        marked(lambda *_: "Hi.", task)
 
 
 def counts(chat: str, sample: int) -> str:
@@ -209,26 +211,23 @@ def test_a_reward_function_reads_environments(tmp_path: Path) -> None:
     path = file_of(tmp_path, [{"episode": 3, "prompt": "Go. "}])
     for name, options in (("counted", {"episodes": 5}), ("told", {"train": path})):
         task = task_of("Draws", marker=f"{MODULE}:{name}", **options)
-        requests = [(prompt, [0, 1]) for prompt in task.train()]
-        samples = sample_and_mark(Scripted(counts), task, requests, SETTINGS)
         second = "wrong" if name == "counted" else "correct"
-        assert samples["outcome"].to_pylist() == ["correct", second] * len(requests)
+        outcomes = marked(counts, task, samples=2)["outcome"].to_pylist()
+        assert outcomes == ["correct", second] * len(task.train())
     task = task_of("Draws", marker=f"{MODULE}:two", episodes=5)
     with pytest.raises(TaskError, match=r"returned \[1.0, 1.0\] for 1 completion"):
-        sample_and_mark(Scripted(counts), task, [(task.train()[0], [0])], SETTINGS)
+        marked(counts, task)
 
 
 def test_without_a_reward_the_text_of_all_turns_is_marked(tmp_path: Path) -> None:
     rows = [{"prompt": "Find it.", "number": 2, "gold": "2"}]
     options = {"marker": "text", "answer": "gold", "train": file_of(tmp_path, rows)}
     task = task_of("NoReward", **options)
-    requests = [(prompt, [0, 1]) for prompt in task.train()]
 
     def turn(chat: str, sample: int) -> str:
         return counting(chat, sample).replace("Done.", r"\boxed{2}" if sample else "No idea.")
 
-    samples = sample_and_mark(Scripted(turn), task, requests, SETTINGS)
-    assert samples["outcome"].to_pylist() == ["unparsed", "correct"]
+    assert marked(turn, task, samples=2)["outcome"].to_pylist() == ["unparsed", "correct"]
 
 
 def test_what_was_played_before_an_engine_fails_is_kept(tmp_path: Path) -> None:

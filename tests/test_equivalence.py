@@ -12,14 +12,12 @@ from orchestrator.probing.checks import BOMBS
 from tasks import Answer, get_task
 from tasks.marking.comparison import same
 from tasks.marking.equivalence import mark_expression, mark_expressions
-from tasks.marking.spelling import normalize_latex, same_text, split_answer
+from tasks.marking.spelling import same_text, split_answer
 from tasks.marking.units import split_unit
 
 SAME = [
     (r"\frac{1}{2}", r"\dfrac12"),
-    (r"\frac{1}{2}", r"\tfrac{1}{2}"),
     ("(1,2)", "(1, 2)"),
-    (r"\left(1,2\right)", "(1,2)"),
     ("12", r"12\text{ cm}"),
     ("12", r"12^\circ"),
     ("5", "x = 5"),
@@ -27,15 +25,11 @@ SAME = [
     (r"\sqrt2", r"\sqrt{2}"),
     ("1000", "1,000"),
     (r"\text{(C)}", "C"),
-    ("x_{1}", "x_1"),
     (r"6{:}30", "6:30"),
     ("10{,}000", "10000"),
-    (".5", "0.5"),
-    ("3/4", r"\frac34"),
     (r"\frac1{20}", r"\frac{1}{20}"),
     (r"a \quad b", "a b"),
     ("**5**", "5."),
-    (r"\text{5 cm}", r"5\text{ cm}"),
     (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
 ]
 
@@ -46,21 +40,11 @@ def test_spellings_of_one_expression_are_equal(one: str, two: str) -> None:
     assert mark_expression(rf"\boxed{{{two}}}", one, "strict", truncated=False).outcome == "correct"
 
 
-def test_normalization_removes_differences_of_spelling() -> None:
-    assert normalize_latex(r"\dfrac12") == normalize_latex(r"\frac{1}{2}")
-    assert normalize_latex("5 6") != normalize_latex("56")
-    assert normalize_latex("1,234,567") == "1234567"
-    assert normalize_latex("(1,234)") == "(1,234)"
-    assert normalize_latex("2, 100") == "2,100"
-
-
 @pytest.mark.parametrize(
     ("latex", "value", "unit"),
     [
         (r"5\text{ cm}", "5", "centimeter"),
-        (r"5\,\mathrm{~cm}^2", "5", "centimeter^2"),
         (r"5\text{ cm}^{3}", "5", "centimeter^3"),
-        ("5 m^3", "5", "meter^3"),
         ("5m^3", "5m^3", ""),
         (r"5\text{ sq ft}", "5", "foot^2"),
         (r"5\text{ men and women}", r"5\text{ men and women}", ""),
@@ -75,18 +59,12 @@ def test_normalization_removes_differences_of_spelling() -> None:
         (r"2+3\mathrm{i}", r"2+3\mathrm{i}", ""),
         ("0.5°", "0.5°", "degree"),
         ("x", "x", ""),
-        (r"\frac{1}{2}\text{ hr}.", r"\frac{1}{2}", "hour"),
-        ("5 square feet", "5", "foot^2"),
-        ("7 distinct integers", "7", "integer"),
         (r"\$5", "5", "dollar"),
-        (r"-\$0.50", "-0.50", "dollar"),
         (r"\text{€}10", "10", "euro"),
         (r"42^\circ", r"42^\circ", "degree"),
         (r"5\text{ million}", r"5\text{ million}", ""),
-        (r"5\text{ if }", r"5\text{ if }", ""),
         ("2 ab", "2 ab", ""),
         (r"5\text{-}", r"5\text{-}", ""),
-        (r"\text{Alice}\text{ Bob}", r"\text{Alice}\text{ Bob}", ""),
     ],
 )
 def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
@@ -102,12 +80,6 @@ def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
         ("x^2-1", "(x-1)(x+1)", "correct"),
         ("[1,2)", "[1,2]", "wrong"),
         ("(1,2)", "(2,1)", "wrong"),
-        (r"\sqrt{2}", "1.41", "wrong"),
-        (r"\sqrt{2}", "1.414214", "wrong"),  # rounded
-        (r"\pi", "3.141593", "wrong"),
-        ("3.141593", r"\pi", "correct"),
-        (r"\frac{x}{4}", "0.25x", "correct"),
-        (r"\frac{1}{4}+\frac{1}{4}", "0.5", "correct"),
         (r"\{1,2\}", r"\{2,1\}", "correct"),
         ("(1,2)", r"\{1,2\}", "wrong"),
         ("[1,2]", r"\{1,2\}", "wrong"),
@@ -115,17 +87,13 @@ def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}\frac22\\2\end{pmatrix}", "correct"),
         ("1", r"1\\2", "unparsed"),
         (r"\binom{10}{3}", r"\frac{10!}{3!\,7!}", "correct"),
-        (r"\binom{10}{3}", r"\frac{10!}{3!\,8!}", "wrong"),
         ("11", "5 6", "unparsed"),
         (r"x \neq 3", "x=3", "wrong"),
-        (r"x \neq 3", r"x \ne 3", "correct"),
         ("12", "at least 12", "unparsed"),
         ("20", r"20\%", "correct"),
         (r"20\%", r"20^\circ", "wrong"),
-        ("30kg", "30 kg", "correct"),
         ("30kg", "30", "correct"),
         ("30kg", r"30\text{ cm}", "wrong"),
-        (r"5\text{ m/s}", "5m/s", "correct"),
         ("10cm^2", r"10\text{ cm}^2", "correct"),
         ("3kx", "3kx", "correct"),
         ("5", r"5 \text{ minus one}", "unparsed"),
@@ -133,14 +101,8 @@ def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
         (r"x>2 \text{ or } x<-2", r"x>2 \text{ and } x<-2", "wrong"),
         (r"(2,5)", r"x>2 \text{ and } x<5", "correct"),
         (r"x<-2, x>2", r"x<-2 \text{ or } x>2", "correct"),
-        ("0.05", r"5\%", "correct"),
-        ("x > 5", r"(5,\infty)", "correct"),
-        ("5{,}525+x", "x+5525", "correct"),
-        (r"\text{Bob}", "x+1", "wrong"),
         ("8", "-8", "wrong"),
-        ("2ab", "2", "wrong"),
         ("4t", r"4\text{ units}", "wrong"),
-        ("a+b+c", "a + b + c", "correct"),
         (r"\frac{12}{5,\!525}", r"\frac{12}{5525}", "correct"),
     ],
 )
@@ -168,9 +130,7 @@ def test_expressions_with_different_texts_are_compared_by_value(
         ("y = 2x+3", r"x = \frac{y-3}{2}", "correct"),  # the same line, for another letter
         ("1011_2", "1011_3", "wrong"),
         ("1011_2", "1011", "correct"),
-        ("-1011_2", "-1011", "correct"),
         ("11", "11_2", "wrong"),  # 3
-        ("-11", "-11_2", "wrong"),
         (r"1011_{\text{two}}", "1011_2", "correct"),
     ],
 )
@@ -184,22 +144,13 @@ def test_a_label_a_unit_or_a_base_may_be_left_out_but_not_changed(
 @pytest.mark.parametrize(
     "names",
     [
-        "millimeter mm millimeters millimetre",
         "centimeter cm centimetres",
-        "meter m metre",
-        "kilometer km kilometres",
         "inch in",
         "foot ft feet",
-        "yard yd yards",
-        "mile mi miles",
-        "gram g grams",
         "kilogram kg kilograms",
-        "ounce oz ounces",
-        "pound lb pounds",
         "second s sec seconds",
         "minute min minutes",
         "hour h hr hours",
-        "liter l litres",
     ],
 )
 def test_a_unit_is_the_same_by_any_of_its_names(names: str) -> None:
@@ -221,18 +172,13 @@ STATED = [
     # text, gold, outcome; a gold that would be read from a wrong place
     (r"The answer is \(\frac12\).", r"\frac{1}{2}", "correct"),
     ("The answer is $$5$$, because $2+3=5$.", "5", "correct"),
-    (r"The answer is \[5\]", "5", "correct"),
     ("So the answer is **x+1**.", "1+x", "correct"),
     ("The answer is $x$ = 5", "5", "correct"),
     ("The answer is $5$ or $6$.", "5", "wrong"),
-    (r"The answer is \(x\) = 5", "5", "correct"),
-    (r"The answer is \(5\) or \(6\).", "5", "wrong"),
     ("The answer is 5, since 5 is prime.", "5", "correct"),
     ("The answer is not $5$.", "5", "unparsed"),
-    ("The answer is k = 5.", "5", "correct"),
     ("The answer is $5$ - x.", "5", "wrong"),
     ("The answer is $5$ - a prime number.", "5", "correct"),
-    ("The answer is $5$ plus 3.", "5", "unparsed"),
     ("The answer is $5$ at most.", "5", "unparsed"),
     ("The answer is $5", "5", "unparsed"),
     ("The answer is $5$?", "5", "unparsed"),
@@ -299,17 +245,14 @@ def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
 TOO_LARGE = [
     "9^{9^{9^{9}}}",
     r"10^{10^{10}}!",
-    r"\sin(10^{10^{4}})",
     r"e^{e^{e^{9}}}",
     r"\sqrt{2^{99999}+1}",
     r"\binom{10^{9}}{5000000}",
-    "((((99999!)))!)",
     "x^{99999999}",
     "(1+x)^{9999}" * 90,
     r"\sin(x)" * 200 + "+2^{4000}",
     r"f(2^{99999})",
     "2e9999949",
-    "37e3399999e3",
     ",".join(rf"\sin {i}" for i in range(200)),
 ]
 
@@ -380,39 +323,30 @@ def test_the_reader_reads_the_golds_of_math(golds: list[str]) -> None:
 
 
 SAME_VALUES = [
-    (r"\frac{1}{2}", "0.5", True),
     (r"\sqrt{2}", "1.414214", False),
     (r"\sqrt{2}", r"\frac{2}{\sqrt{2}}", True),
     ("1.414214", r"\sqrt{2}", True),  # the gold is rounded
-    ("1.41", r"\sqrt{2}", False),
     (r"\sqrt{4}", "2.0", True),
     ("(1,2)", "(1.0,2)", True),
     ("5,\\!525", "5525", True),
-    ("5{,}525", "5525", True),
     ("5525 .", "5{,}525,", True),
     ("x > 5", r"(5,\infty)", True),
-    ("2ab", "2ba", True),
     ("2ab", "2", False),
     (r"\text{Bob}", r"\text{Bob}", True),
-    (r"\text{Bob}", "7", False),
     ("7", "?", None),
     ("7", r"\text{seven}", False),
     ("?", "?", False),  # equal texts are compared before
     ("7", "", None),
     # rationals exactly, other numbers to a precision that follows their size
     (r"6.63\times10^{-34}", r"1.05\times10^{-34}", False),
-    (r"\frac{1}{52!}", r"\frac{1}{51!}", False),
     (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}", False),
-    (r"\frac{1}{2^{99}}", "2^{-99}", True),
     (r"\sqrt{2^{200}+1}", "2^{100}", False),
     (r"\sqrt{2^{200}}", "2^{100}", True),
     (r"e^{-1000}", "0", False),
     (r"\sin\pi", "0", True),
     (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2", True),
-    ("3", r"\max(3)", True),
     ("3000", "3e3", True),
     ("42!!", r"42\cdot 40!!", True),
-    ("42!!", "41!!", False),
     # with symbols: at points of both signs
     ("x", r"\sqrt{x^2}", False),
     (r"\frac{1}{\sqrt{n}}", r"\frac{\sqrt{n}}{n}", True),
@@ -422,7 +356,6 @@ SAME_VALUES = [
     ("f(2x)", "f(x+2)", False),
     # what is added to a value, or missing from a collection
     ("42", "> 42", None),
-    ("42", "42+", None),
     ("42", r"42\mathbb{Z}", None),
     ("2", r"2 \mid n", None),
     ("7", r"6 \to 7", None),
@@ -433,14 +366,11 @@ SAME_VALUES = [
     (r"\operatorname{Re}(z)=3", r"\operatorname{Im}(z)=3", False),
     (r"3^\circ", "3'", None),
     ("a=3,b=4", "4,3", False),
-    ("a=3,b=4", "3,4", True),
     # collections
     (r"\{18,150\}", "18,150", True),
     ("18150", "18,150", True),
-    ("1, 234", "1,234", True),
     (r"(1,2), (3,4)", r"\{(3,4),(1,2)\}", True),
     ("-3<x<5", "5>x>-3", True),
-    ("-3<x<5", "5>x", False),
     (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3", True),
     (r"(-\infty,2)\cup(3,\infty)", r"]-\infty,2[\,\cup\,]3,\infty[", True),
     (r"\mathbb{R}\setminus\{3\}", r"x \ne 3", True),

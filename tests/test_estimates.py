@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
 from scipy.stats import betabinom
@@ -13,7 +13,6 @@ from scipy.stats import betabinom
 from orchestrator.difficulty import estimates
 from orchestrator.difficulty.estimates import (
     GRID,
-    START,
     Prior,
     expected_overlap,
     fit_p,
@@ -56,8 +55,6 @@ def beta_prior(alpha: float, beta: float) -> Prior:
     return Prior(np.diff(betainc(alpha, beta, edges)))
 
 
-SHAPES = st.floats(0.01, 50)
-PRIORS = st.builds(beta_prior, SHAPES, SHAPES)
 POOLS = st.lists(
     st.integers(0, 12).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=30
 )
@@ -91,10 +88,6 @@ def probe(p: np.ndarray, samples: int, rng: np.random.Generator, **options: str)
         ),
         **options,  # type: ignore[arg-type]
     )
-
-
-def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Table:
-    return pa.table({"pass_rate": rng.binomial(samples, p) / samples})
 
 
 # The prior
@@ -133,21 +126,6 @@ def test_the_prior_of_a_degenerate_pool_says_why(
     prior = fit_prior(np.array(successes, int), np.array(n, int))
     assert prior.mean == pytest.approx(mean, abs=0.03)
     assert note in prior.note
-
-
-def test_a_fit_is_nearly_as_likely_as_the_best_beta() -> None:
-    p, rng = pool(300, 0, (0.6, 1.3))
-    n = rng.integers(1, 12, 300)
-    s = rng.binomial(n, p)
-    chance = GRID ** s[:, None] * (1 - GRID) ** (n - s)[:, None]
-    fitted = np.log(chance @ fit_prior(s, n).weights).sum()
-    best = max(
-        np.log(chance @ beta_prior(a, b).weights).sum()
-        for a in (0.4, 0.5, 0.6, 0.7, 0.8)
-        for b in (0.9, 1.1, 1.3, 1.5, 1.7)
-    )
-    assert fitted > best - 1
-    assert fitted > np.log(chance @ START).sum() + 10
 
 
 def test_the_prior_is_recovered_from_a_million_prompts() -> None:
@@ -211,45 +189,20 @@ def test_a_pool_of_any_form_fits_and_repeated_samples_do_not(name: str) -> None:
 # Posterior and learnability
 
 
-@settings(max_examples=100)
-@given(prior=PRIORS, n=st.integers(0, 40), data=st.data())
-def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
-    prior: Prior, n: int, data: st.DataObject
-) -> None:
-    s = data.draw(st.integers(0, n))
-    posterior = posterior_mean(GRID, np.array([s]), np.array([n]), prior).item()
-    ends = sorted([prior.mean, s / n if n else prior.mean])
-    assert ends[0] - 0.01 <= posterior <= ends[1] + 0.01
-
-
-@settings(max_examples=100)
-@given(prior=PRIORS, n=st.integers(0, 40), group=st.integers(1, 64), data=st.data())
-def test_learnability_is_a_symmetric_probability_that_grows_with_the_group_size(
-    prior: Prior, n: int, group: int, data: st.DataObject
-) -> None:
-    s = data.draw(st.integers(0, n))
-    one = posterior_mean(live_chance(group), np.array([s]), np.array([n]), prior).item()
-    assert 0 <= one <= 1
-    swapped = Prior(prior.weights[::-1])
-    mirrored = posterior_mean(live_chance(group), np.array([n - s]), np.array([n]), swapped)
-    assert mirrored.item() == pytest.approx(one, abs=1e-9)
-    more = posterior_mean(live_chance(group + 1), np.array([s]), np.array([n]), prior).item()
-    assert more >= one - 1e-12
-    assert group > 1 or one == pytest.approx(0, abs=1e-12)
-
-
 @settings(max_examples=40)
-@given(a=st.floats(0.5, 20), b=st.floats(0.5, 20), n=st.integers(0, 10), group=st.integers(1, 16))
-def test_learnability_equals_that_of_a_beta_posterior(
+@example(a=0.5, b=20, n=1, group=1)
+@given(a=st.floats(0.5, 20), b=st.floats(0.5, 20), n=st.integers(0, 40), group=st.integers(1, 64))
+def test_rate_and_learnability_equal_those_of_a_beta_posterior(
     a: float, b: float, n: int, group: int
 ) -> None:
+    prior = beta_prior(a, b)
     for s in {0, n // 2, n}:
         x, y = a + s, b + n - s
+        counts = np.array([s]), np.array([n])
+        assert posterior_mean(GRID, *counts, prior).item() == pytest.approx(x / (x + y), abs=2e-3)
         expected = 1 - betabinom.pmf(0, group, x, y) - betabinom.pmf(group, group, x, y)
-        learnability = posterior_mean(
-            live_chance(group), np.array([s]), np.array([n]), beta_prior(a, b)
-        )
-        assert learnability.item() == pytest.approx(expected, abs=2e-3)
+        learnability = posterior_mean(live_chance(group), *counts, prior)
+        assert learnability.item() == pytest.approx(expected if group > 1 else 0, abs=2e-3)
 
 
 @pytest.mark.parametrize("most", [10, 998, 999, 1000, 5000])
@@ -296,43 +249,16 @@ def test_more_different_counts_than_are_fitted_at_once(monkeypatch: pytest.Monke
 # Intervals and reliability
 
 
-def test_the_wilson_interval_covers_95_percent() -> None:
-    rng = np.random.default_rng(0)
-    for n in (5, 10, 32):
-        p = rng.random(40_000)
-        low, high = wilson(rng.binomial(n, p), np.full(len(p), n))
-        assert ((low <= p) & (p <= high)).mean() == pytest.approx(0.95, abs=0.012)
-
-
 def test_reliability_is_the_correlation_of_two_probes() -> None:
     prior = beta_prior(*GSM8K)
     assert reliability(prior, 5) == pytest.approx(0.917, abs=0.002)
     assert reliability(prior, 1) == pytest.approx(prior.icc)
     p, rng = pool(100_000, 0)
-    for samples in (1, 5, 10):
-        one, other = rng.binomial(samples, p), rng.binomial(samples, p)
-        correlation = np.corrcoef(one, other)[0, 1]
-        assert reliability(prior, samples) == pytest.approx(correlation, abs=0.01)
+    correlation = np.corrcoef(rng.binomial(10, p), rng.binomial(10, p))[0, 1]
+    assert reliability(prior, 10) == pytest.approx(correlation, abs=0.01)
 
 
 # A second probe
-
-
-@pytest.mark.parametrize(
-    ("samples", "shared", "learnable"),
-    [(1, None, 0.40), (5, 0.28, 0.216), (10, 0.31, 0.135), (32, 0.42, 0.056)],
-)
-def test_two_probes_share_few_of_the_hardest_prompts_and_few_are_learnable(
-    samples: int, shared: float | None, learnable: float
-) -> None:
-    size, overlap, chance = 747, [], []
-    for seed in range(4):
-        p, rng = pool(7473, seed)
-        one, other = (HARD(rates_only(p, samples, rng), size, rng) for _ in range(2))
-        overlap.append(len(np.intersect1d(one, other)) / size)
-        chance.append((1 - p**8 - (1 - p) ** 8)[one].mean())
-    assert np.mean(chance) == pytest.approx(learnable, abs=0.02)
-    assert shared is None or np.mean(overlap) == pytest.approx(shared, abs=0.03)
 
 
 @pytest.mark.parametrize(("policy", "samples"), [("hard", 5), ("middle", 5), ("learnable", 10)])
@@ -434,36 +360,25 @@ def test_a_simulated_probe_has_the_share_of_samples_that_cannot_be_scored(
 
 @pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
 def test_a_simulated_probe_is_a_valid_difficulty_table(count_truncated: str) -> None:
-    tables: list[pa.Table] = []
-
-    def spy(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
-        tables.append(table)
-        return np.arange(size)
-
     p, rng = pool(2000, 0)
     table = probe(p, 10, rng, count_truncated=count_truncated)
-    in_subset_probability(table, 3, spy, 0, 20, repeats=2)
-    for simulated in tables:
-        assert simulated.schema.equals(DIFFICULTY)
-        assert simulated["prompt_id"].equals(table["prompt_id"])
-        rows = simulated.to_pylist()
-        assert all(
-            row["n"] == 20 == row["successes"] + sum(row[o] for o in OUTCOMES[1:]) for row in rows
+    again = simulated(table, 20)
+    assert again.schema.equals(DIFFICULTY) and again["prompt_id"].equals(table["prompt_id"])
+    for row in again.to_pylist():
+        assert row["n"] == 20 == row["successes"] + sum(row[o] for o in OUTCOMES[1:])
+        left_out = row["truncated"] if count_truncated == "exclude" else 0
+        assert row["scorable"] == row["n"] - row["error"] - left_out
+        right, scorable = row["successes"], row["scorable"]
+        assert row["pass_rate"] == (right / scorable if scorable else None)
+        assert row["successes" if row["first"] == "correct" else row["first"]] > 0
+    for name in ("successes", *OUTCOMES[1:]):
+        share, before = (
+            np.sum(t[name].to_numpy()) / np.sum(t["n"].to_numpy()) for t in (again, table)
         )
-        excluded = "truncated" if count_truncated == "exclude" else None
-        for row in rows:
-            least = row["n"] - row["error"] - (row[excluded] if excluded else 0)
-            assert row["scorable"] == least
-            assert row["pass_rate"] == (row["successes"] / least if least else None)
-            assert row["successes" if row["first"] == "correct" else row["first"]] > 0
-        for name in ("successes", *OUTCOMES[1:]):
-            share, before = (
-                np.sum(t[name].to_numpy()) / np.sum(t["n"].to_numpy()) for t in (simulated, table)
-            )
-            assert share == pytest.approx(before, abs=0.02)
+        assert share == pytest.approx(before, abs=0.02)
 
 
-@pytest.mark.parametrize(("policy", "samples"), [("hard", 4), ("easy", 4), ("hard", 10)])
+@pytest.mark.parametrize(("policy", "samples"), [("hard", 4), ("easy", 10)])
 def test_the_pass_rate_of_a_subset_is_that_of_new_samples(policy: str, samples: int) -> None:
     """The samples that chose the prompts say 0 % where 6 % of the next ones are correct."""
     p, rng = pool(1000, 5, (0.3, 0.6))

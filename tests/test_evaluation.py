@@ -71,6 +71,8 @@ def evaluation(
 def test_accuracy_is_the_mean_over_prompts_and_leaves_errors_out() -> None:
     table = evaluation({"a": ["correct", "error"], "b": ["wrong"] * 4, "c": ["error"]})
     assert accuracy(table) == 0.5
+    only_errors = evaluation({"a": ["error"] * 3})
+    assert isnan(accuracy(only_errors)) and per_prompt(only_errors) == {"a": (0, 0)}
 
 
 def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:
@@ -78,7 +80,7 @@ def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:
     metrics = evaluation_metrics(table)
     assert metrics["eval/accuracy"] == 0.25
     assert metrics["eval/pass_at_2"] == 0.5
-    assert metrics["eval/truncated"] == 0.25
+    assert [metrics[f"eval/{outcome}"] for outcome in OUTCOMES] == [0.25, 0.5, 0, 0.25, 0]
     assert (metrics["tier/3/accuracy"], metrics["tier/5/accuracy"]) == (0.5, 0.0)
     assert "eval/pass_at_4" not in metrics
 
@@ -86,35 +88,13 @@ def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
     [
-        (10, 3, 1, 0.3),
-        (4, 2, 2, 1 - 1 / 6),
-        (10, 0, 10, 0.0),
         (10, 1, 10, 1.0),
-        (10, 5, 6, 1.0),
         (100, 1, 10, 0.1),
         (5000, 1, 2500, 0.5),
     ],
 )
 def test_pass_at_k_has_its_known_values(n: int, c: int, k: int, expected: float) -> None:
     assert pass_at_k(n, c, k) == pytest.approx(expected)
-
-
-@settings(max_examples=50)
-@given(n=st.integers(2, 30), data=st.data())
-def test_pass_at_k_never_decreases_with_k_or_correct_samples(n: int, data: st.DataObject) -> None:
-    c, k = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n - 1))
-    assert pass_at_k(n, c, k) <= pass_at_k(n, c, k + 1)
-    assert pass_at_k(n, c, k) <= pass_at_k(n, c + 1, k)
-
-
-def test_a_prompt_weighs_the_same_whatever_its_number_of_samples() -> None:
-    table = evaluation({"a": ["correct"], "b": ["wrong"] * 9})
-    assert accuracy(table) == 0.5
-
-
-def test_only_errors_give_no_accuracy() -> None:
-    assert isnan(accuracy(evaluation({"a": ["error"] * 3})))
-    assert per_prompt(evaluation({"a": ["error"] * 3})) == {"a": (0, 0)}
 
 
 def test_errors_leave_out_their_question_of_pass_at_k_and_no_other() -> None:
@@ -124,14 +104,6 @@ def test_errors_leave_out_their_question_of_pass_at_k_and_no_other() -> None:
     assert metrics["eval/pass_at_4"] == 0, "one prompt has only two marked samples"
     assert metrics["eval/pass_at_4_left_out"] == 1 and "eval/pass_at_8" not in metrics
     assert metrics["eval/error"] == 0.25
-
-
-@settings(max_examples=50)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(OUTCOMES)), min_size=1))
-def test_outcome_shares_add_up_to_one(rows: list[tuple[str, str]]) -> None:
-    by_prompt = {i: [o for j, o in rows if i == j] for i, _ in rows}
-    metrics = evaluation_metrics(evaluation(by_prompt))
-    assert sum(metrics[f"eval/{outcome}"] for outcome in OUTCOMES) == pytest.approx(1)
 
 
 def test_questions_without_a_tier_give_no_tier_metric() -> None:
@@ -173,16 +145,6 @@ def test_pass_at_k_is_reported_for_the_configured_ks() -> None:
     assert [name for name in metrics if "pass_at" in name] == ["eval/pass_at_3"]
 
 
-def test_base_difficulty_bands_and_gains_use_disjoint_samples() -> None:
-    right, mixed = ["correct"] * 4, ["correct", "wrong"] * 2
-    base = evaluation({"a": right, "b": mixed, "c": ["wrong"] * 4}, update=0)
-    assert by_band(base, base) == {"low": 0.0, "high": 0.5}, "b's even samples are all right"
-    later = evaluation({"a": right, "b": right, "c": ["correct", "wrong", "correct", "correct"]})
-    assert by_band(base, later) == {"low": 0.5, "high": 1.0}, "of odd samples, too"
-    assert by_band(evaluation({"a": ["correct"]}, update=0), later) == {}
-    assert evaluation_metrics(later, base)["band/low/accuracy"] == 0.5
-
-
 @pytest.mark.parametrize(
     ("right", "band"),
     [(0, "low"), (1, "low"), (2, "middle"), (3, "middle"), (4, "high"), (6, "high")],
@@ -196,7 +158,9 @@ def test_a_third_and_two_thirds_belong_to_the_band_above(right: int, band: str) 
     assert bands(base) == {"a": band} and held_out(base) == {"a": (5, 3)}
     assert by_band(base, base) == {band: 0.6}
     later = evaluation({"a": ["correct", "correct", "correct", "wrong"], "b": ["correct"]})
-    assert by_band(base, later) == {band: 0.5}
+    assert by_band(base, later) == {band: 0.5}, "of odd samples, too"
+    assert evaluation_metrics(later, base)[f"band/{band}/accuracy"] == 0.5
+    assert by_band(evaluation({"a": ["correct"]}, update=0), later) == {}
 
 
 def test_a_band_whose_questions_were_not_scored_has_no_accuracy() -> None:

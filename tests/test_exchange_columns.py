@@ -38,14 +38,6 @@ def texts(probe: Any) -> list[tuple[str, str]]:
     return [(prompt.question, prompt.answer) for prompt in probe.prompts]
 
 
-def test_columns_of_completions_are_named(tmp_path: Path) -> None:
-    rows = [{"doc": {"q": "2+2?"}, "gold": 4, "out": [RIGHT, WRONG], "truncated": [False, True]}]
-    hints = Hints(question="doc.q", answer="gold", completions="out")
-    probe = imported(tmp_path, rows, TASK, hints=hints)
-    assert (probe.layout, texts(probe)) == ("columns", [("2+2?", "4")])
-    assert outcomes(probe) == ["correct", "wrong"]
-
-
 def test_columns_of_rates_and_of_plain_pools_are_named(tmp_path: Path) -> None:
     rows = [{"ask": "2+2?", "gold": "4", "stats": {"mean": "3/4"}}]
     hints = Hints(question="ask", answer="gold", rate="stats.mean")
@@ -215,18 +207,3 @@ def test_the_command_takes_columns(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(command) == 2
     error = capsys.readouterr().err
     assert "--question and --answer" in error and error.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_trl_agrees_on_what_is_conversational() -> None:
-    """TRL's own functions take the rows above as its three conversational forms."""
-    from trl.data_utils import is_conversational, maybe_convert_to_chatml
-
-    for row in (
-        {"prompt": [USER]},
-        {"prompt": [USER], "completion": [reply(RIGHT)]},
-        {"messages": [USER, reply(RIGHT)]},
-    ):
-        assert is_conversational(row)
-    shared = {"conversations": [{"from": "user", "value": "2+2?"}]}
-    assert maybe_convert_to_chatml(shared) == {"messages": [USER]}

@@ -11,7 +11,6 @@ from exchange_files import RIGHT, TASK, WRONG, imported, noted, outcomes, refusa
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM
-from orchestrator.difficulty.table import difficulty
 from orchestrator.optional.exchange import (
     export_subset,
     import_file,
@@ -123,24 +122,6 @@ def test_gzipped_files_are_read(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl.gz"
     file.write_bytes(gzip.compress(json.dumps(row).encode()))
     assert outcomes(import_probe(file, None, TASK)) == ["correct"]
-
-
-def test_completions_survive_a_round_trip(tmp_path: Path) -> None:
-    rows = [
-        {
-            "question": q,
-            "answer": "4",
-            "completions": [RIGHT, WRONG, "hm"],
-            "truncated": [False, False, True],
-        }
-        for q in ("2+2", "3+1")
-    ]
-    first = imported(tmp_path, rows, TASK)
-    write_import(first, tmp_path / "probe.parquet")
-    again = import_probe(tmp_path / "probe.parquet", None, TASK)
-    assert again.samples is not None and again.samples.equals(first.samples)
-    assert again.prompts == first.prompts
-    assert difficulty(again.samples).equals(difficulty(first.samples))
 
 
 def test_different_numbers_of_samples_become_a_difficulty_table(tmp_path: Path) -> None:

@@ -63,13 +63,6 @@ def test_counts_give_a_rate_and_hints_the_rest(tmp_path: Path) -> None:
     assert probe.difficulty.select(["n", "successes"]).to_pylist() == [{"n": 4, "successes": 2}]
 
 
-@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_an_exact_rate_gives_its_count(counts: tuple[int, int]) -> None:
-    right, n = counts
-    assert counted_successes(right / n, n) == right
-    assert counted_successes((right + 0.5) / (n + 1), n) in (None, right)
-
-
 def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
     row = {"question": "2+2", "answer": "4", "pass_rate": 0.5}
     rows = [row, row, row | {"pass_rate": 0.75}, row | {"answer": "5"}]
@@ -176,30 +169,7 @@ def test_verl_reads_question_and_rate_of_extra_info(tmp_path: Path) -> None:
     assert imported(tmp_path, [row], TASK).prompts[0].answer == "4"
 
 
-def test_subsets_of_written_rates_follow_the_rates(tmp_path: Path) -> None:
-    rows = [
-        {"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64} for n in range(9)
-    ]
-    out = tmp_path / "probe.parquet"
-    import_file(written(tmp_path, rows), TASK, out, layout="big-math")
-    for policy, first in (("hard", "0+1"), ("easy", "8+1")):
-        subset = select(out, policy, "1")
-        (name,) = pq.read_table(subset)["prompt_id"].to_pylist()
-        assert {p.prompt_id: p.question for p in prompts_of(out)}[name] == first
-
-
-def test_rates_survive_a_round_trip(tmp_path: Path) -> None:
-    rows = [
-        {"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64} for n in range(5)
-    ]
-    first = imported(tmp_path, rows, TASK)
-    write_import(first, tmp_path / "probe.parquet")
-    again = import_probe(tmp_path / "probe.parquet", None, TASK)
-    assert again.layout == "solve-rates" and again.difficulty is not None
-    assert first.difficulty is not None and again.difficulty.equals(first.difficulty)
-
-
-@pytest.mark.parametrize(("samples", "digits"), [(8, 17), (16, 2), (3, 2), (64, 1), (1000, 3)])
+@pytest.mark.parametrize(("samples", "digits"), [(8, 17), (3, 2), (64, 1)])
 def test_every_rate_has_a_learnability(tmp_path: Path, samples: int, digits: int) -> None:
     """Also where it is rounded, or no share of its samples: the middle is the most learnable."""
     rows = [
@@ -223,6 +193,7 @@ def test_every_rate_has_a_learnability(tmp_path: Path, samples: int, digits: int
 @given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_a_rounded_rate_gives_its_count_or_none(counts: tuple[int, int]) -> None:
     right, n = counts
+    assert counted_successes(right / n, n) == right
     for digits in (1, 2, 3, 4):
         assert counted_successes(round(right / n, digits), n) in (None, right) or n >= 10**digits
     rate = round(right / n, 4)

@@ -68,11 +68,6 @@ def test_outliers_agree_with_comparing_every_pair(numbers: list[int], most: floa
     assert found == tuple(name for name in cells if name not in standing)
 
 
-def test_the_order_of_cells_changes_nothing() -> None:
-    cells = {"a": 1.0, "b": 2.0, "c": 1.0}
-    assert outliers(cells, 0) == outliers(dict(reversed(cells.items())), 0) == ("b",)
-
-
 def groups(*rows: tuple[int, list[int]]) -> pa.Table:
     return pa.Table.from_pylist(
         [

@@ -7,7 +7,7 @@ import pytest
 from factories import result_json, small_plan
 
 from orchestrator.cost.memory import SHAPES, fit_training
-from orchestrator.cost.throughput import DEVICES, GIB, memory_fit, memory_lines
+from orchestrator.cost.throughput import DEVICES, GIB, memory_fit
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.storage.store import Store
 
@@ -25,7 +25,8 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
     (folder / "model" / "config.json").write_text(CONFIG)
     plan = small_plan(folder, **settings)
     results = finished_results(plan, Store(str(folder / "runs")))
-    return memory_lines(memory_fit(plan, DEVICES[gpu], results))
+    fits = memory_fit(plan, DEVICES[gpu], results)
+    return [fit.line(model) for model, fit in fits.items()]
 
 
 @pytest.mark.parametrize(

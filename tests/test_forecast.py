@@ -18,7 +18,6 @@ from orchestrator.cost.forecast import (
     TimeLeft,
     duration,
     evaluations_until,
-    left_between_reports,
 )
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
@@ -234,16 +233,6 @@ def test_an_evaluation_that_takes_longer_counts_before_it_has_ended(cells: list[
     assert seconds_left(forecast) == pytest.approx(left[-1], rel=0.1)
 
 
-def test_conditions_that_change_are_followed(cells: list[Cell]) -> None:
-    clock, cell = Clock(), cells[0].model_copy(update={"evaluate_every": 0})
-    cell.grpo["max_steps"] = 400
-    forecast = Forecast([cell], {cell.cell_id: Cost(0, 400, 0)}, Capacity((1,), 1), clock=clock)
-    for update in range(1, 301):
-        clock.now += 4 if update <= 50 else 1
-        forecast.cell_progress(cell, update)
-    assert forecast.corrections().training == pytest.approx(1, abs=0.3)
-
-
 def test_a_cell_that_hangs_hardly_slows_the_others(cells: list[Cell]) -> None:
     clock = Clock()
     forecast = Forecast(
@@ -273,29 +262,6 @@ def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(cells: list[Cell]) 
     clock.now = 60.0
     forecast.cell_progress(cell, 2)  # a new trial resumes from the checkpoint
     assert forecast.corrections() == (1, 1) and seconds_left(forecast) == pytest.approx(6)
-
-
-def test_progress_without_time_or_work_between_corrects_little(cells: list[Cell]) -> None:
-    """As of a cell that reports twice in one second, and of one that hangs."""
-    clock = Clock()
-    forecast = make_forecast(cells, clock)
-    for update in (2, 3):
-        forecast.cell_progress(cells[0], update)
-    assert 0 < forecast.corrections().training < 0.3
-    forecast = make_forecast(cells, clock)
-    for clock.now in (1.0, 9.0):
-        forecast.cell_progress(cells[0], 3)
-    assert forecast.corrections() == (1, 1)
-    assert forecast.remaining(cells[2]) == 14
-
-
-def test_cells_of_a_fraction_of_a_second_are_corrected_too(cells: list[Cell]) -> None:
-    clock = Clock()
-    costs = {cell.cell_id: Cost(0, 0.4, 0) for cell in cells}
-    forecast = Forecast(cells, costs, Capacity((1.0,), 1, "CPU"), clock=clock)
-    for clock.now, update in ((0.0, 2), (0.2, 3)):
-        forecast.cell_progress(cells[0], update)
-    assert forecast.corrections().training == pytest.approx(1.8, abs=0.05)
 
 
 def test_what_a_cell_has_done_counts_for_it_by_how_much_that_is(cells: list[Cell]) -> None:
@@ -336,10 +302,10 @@ def test_a_speed_recovers_from_reports_that_took_no_time() -> None:
 
 
 def test_the_time_left_counts_down_until_a_report_is_due_and_then_rises() -> None:
-    left = left_between_reports(100.0, 10.0, 4.0, now=50.0)
+    left = TimeLeft(100.0, 46.0, due=56.0).at_time(50.0)
     assert left == (96.0, 50.0, 56.0)
     assert [left.seconds_at(50.0 + s) for s in (0, 6, 10)] == [96, 90, 90 + 4 * LATE]
-    late = left_between_reports(100.0, 10.0, 14.0, now=60.0)
+    late = TimeLeft(100.0, 46.0, due=56.0).at_time(60.0)
     assert late == (90 + 4 * LATE, 60.0, 60.0)
     assert late.seconds_at(64.0) == 90 + 8 * LATE
     assert TimeLeft(3.0, 0.0).seconds_at(9.0) == 0, "never below zero"
@@ -373,23 +339,6 @@ def longest_standstill(shown: list[tuple[float, float]]) -> float:
     return max(run[-1][0] - run[0][0] for _, group in runs if (run := list(group)))
 
 
-@pytest.mark.parametrize("name", ["probe", "late probe"])
-def test_the_eta_of_a_recorded_probe_does_not_jump(name: str) -> None:
-    recorded, clock = RECORDED[name], Clock()
-    forecast = make_forecast([], clock, probes={"p": ProbeCost(*recorded["cost"])})
-    total = recorded["cost"][3]
-    events = [(at, partial(forecast.probe_progress, "p", n, total)) for at, n in recorded["events"]]
-    shown = displayed(forecast, clock, events)
-    assert shown[0][1] == pytest.approx(29.2, abs=0.1)
-    steps = [abs(b[1] - a[1]) for a, b in itertools.pairwise(shown)]
-    assert max(steps) < 12, "a late start may be followed by fast parts"
-    assert longest_standstill(shown) <= 1 / LATE + 1
-    first_part, end = recorded["events"][1][0], recorded["events"][-1][0]
-    for at, seconds in shown:
-        if at > first_part + 1:
-            assert abs(seconds - (end - at)) < 6
-
-
 def test_the_eta_of_a_recorded_run_always_moves(tmp_path: Path) -> None:
     """Its updates take from one to sixteen seconds, and its evaluations from 8 to 80, not 3."""
     recorded, clock = RECORDED["run"], Clock()
@@ -417,9 +366,3 @@ def test_the_eta_of_a_recorded_run_always_moves(tmp_path: Path) -> None:
 def test_a_duration_is_written_as_on_a_clock() -> None:
     for seconds, text in ((0, "0:00"), (75, "1:15"), (3599.6, "1:00:00"), (36061, "10:01:01")):
         assert duration(seconds) == text
-
-
-def test_without_costs_the_remaining_time_is_unknown(cells: list[Cell]) -> None:
-    forecast = Forecast(cells, {}, Capacity((2.0,), 2, "CPU"))
-    forecast.cell_progress(cells[0], 1)
-    assert seconds_left(forecast) is None

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
@@ -15,11 +16,12 @@ from reward_functions_of_users import CALLS
 from sweeps import decile, decile_here
 
 from orchestrator.planning.pools import Dataset, load_pool
-from orchestrator.probing.checks import FunctionCheck, MarkerFails, check_marker
+from orchestrator.probing.checks import MarkerFails, check_marker
 from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import Completion
 from tasks import Answer, Mark, Prompt, TaskError, get_task, make_prompt
 from tasks.question_file import QuestionFile
+from tasks.reward_functions import reward_function
 
 DOCS = Path(__file__).parents[1] / "docs"
 MODULE = "reward_functions_of_users"
@@ -46,13 +48,9 @@ def leveled(**columns: Any) -> list[dict[str, Any]]:
     return [row | columns for row in ROWS]
 
 
-def test_without_other_columns_ids_are_those_of_any_marker() -> None:
-    assert task().train() == task("number").train()
-    rows = leveled(level=1)
-    assert task(rows=rows, columns=[]).train() == task("number").train()
-
-
 def test_columns_are_part_of_the_id_with_a_function_only() -> None:
+    assert task().train() == task("number").train()
+    assert task(rows=leveled(level=1), columns=[]).train() == task("number").train()
     rows = leveled(level=1, extra={"b": [None, 1.5], "a": "é"})
     [first, *_] = task(rows=rows).train()
     assert first.info == '{"extra": {"a": "é", "b": [null, 1.5]}, "level": 1}'
@@ -133,8 +131,6 @@ def test_columns_that_a_file_does_not_have_are_refused() -> None:
         ({"marker": f"{MODULE}:accuracy", "threshold": "a"}, "invalid threshold 'a'"),
         ({"marker": f"{MODULE}:accuracy", "mark_limits": {"second": 1}}, "no setting 'second'"),
         ({"marker": f"{MODULE}:accuracy", "mark_limits": {"processes": 0.5}}, "an integer above 0"),
-        ({"marker": f"{MODULE}:accuracy", "mark_limits": {"seconds": -1}}, "a number above 0"),
-        ({"marker": 5}, "invalid marker 5"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], words: str) -> None:
@@ -183,9 +179,7 @@ def test_a_function_that_fails_too_often_stops_the_run() -> None:
 
 
 def test_the_marker_check_calls_the_function_and_reports_its_scores() -> None:
-    check = check_marker(task(), task().train())
-    assert isinstance(check, FunctionCheck)
-    assert str(check) == (
+    assert check_marker(task(), task().train()) == (
         f"{MODULE}:accuracy called for 6 gold answers: 6 correct, mean score 1.00"
     )
     assert "0 correct, mean score 0.50" in str(check_marker(task("acts"), task("acts").train()))
@@ -205,35 +199,18 @@ def test_label_noise_is_refused_where_ids_depend_on_columns() -> None:
     assert len(pool(leveled(level=1), "number").mislabeled) == 3
 
 
-def mark(folder: Path, marker: str) -> Any:
-    options = ("--task", "file", "--option", f"marker={marker}")
-    return decile("mark", *options, "--input", "mine.jsonl", "--output", "o.jsonl", folder=folder)
-
-
-FUNCTION = "def score(completions, more, **kwargs):\n    return [{} for _ in completions]\n"
-
-
-def test_an_edited_function_is_another_marker(folder: Path) -> None:
-    write([{"question": "q", "answer": "1", "more": i, "completion": "a"} for i in range(3)])
-    seen = set()
-    for value in ("1.0", "0.25", "more[0] / 4"):
-        (folder / "edited.py").write_text(FUNCTION.format(value))
-        process = mark(folder, "edited:score")
-        assert process.returncode == 0, process.stderr
-        rows = [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
-        seen |= {(row["marker"], tuple(r["score"] for r in rows)) for row in rows}
-    markers, scores = zip(*sorted(seen, key=lambda pair: pair[1]), strict=True)
-    assert scores == ((0, 0.25, 0.5), (0.25,) * 3, (1.0,) * 3)
-    assert len(set(markers)) == 3
+def test_an_edited_function_is_another_marker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    markers = set()
+    for score in ("1.0", "0.25"):
+        (folder / "edited.py").write_text(f"def score(completions):\n    return [{score}]\n")
+        sys.modules.pop("edited", None)
+        reward_function.cache_clear()  # as in a new process
+        markers.add(get_task("file", marker="edited:score").marker_id)
+    assert len(markers) == 2
     assert all(re.fullmatch(r"file/2/lenient/edited:score@[0-9a-f]{16}", m) for m in markers)
-
-
-def test_a_module_named_like_a_library_is_refused(folder: Path) -> None:
-    (folder / "statistics.py").write_text(FUNCTION.format("1.0"))
-    write([{"answer": "1", "completion": "a"}])
-    process = mark(folder, "statistics:score")
-    assert process.returncode == 2 and "rename" in process.stderr
-    assert "Traceback" not in process.stderr
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_a_model_is_identified_by_its_weights(tmp_path: Path) -> None:
     assert one.probe.model.identity.startswith("gguf:")
     assert len(cached(tmp_path)) == 2
     chosen = choose_model(str(file))
-    assert chosen.entry == {"gguf": str(file)} and chosen.shape and chosen.context
+    assert chosen.entry.gguf == str(file) and chosen.shape and chosen.context
 
 
 def test_init_and_the_api_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

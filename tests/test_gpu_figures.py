@@ -53,24 +53,14 @@ def row(tables: str, *starts: str) -> str:
     return line
 
 
-def test_ratios_are_given_with_their_spread() -> None:
-    result = {
-        "prompts": 64,
-        "samples": 8,
-        "options": {"tokens": 96},
-        "pairs": [{"generate": 100, "vllm": 300}, {"generate": 100, "vllm": 500}],
-        "ratios": {"vllm": [3.0, 5.0]},
-    }
-    tables = gpu_tables.tables({"vllm": {"tiny": measurement(result=result)}})
-    assert row(tables, "tiny") == (
-        "| tiny | 64 × 8, 96 | vllm | 2 | 100 | 400 | 3.00 / **4.00** / 5.00 |"
-    )
-    assert "GPU 9000 (80 GiB), driver 580.1, CUDA 13.0; 16 CPU cores" in tables
-
-
-def test_a_cell_is_compared_with_plain_trl() -> None:
+def test_a_cell_is_compared_with_plain_trl_and_with_several_at_once() -> None:
     result = update_result(("bare", 1, 4.0), ("cell", 1, 5.0), trl_ratios=[1.25])
-    tables = gpu_tables.tables({"update": {"4b": measurement(result=result)}})
+    packed = update_result(("cell", 1, 2.0), ("cell", 4, 4.0), trl_ratios=[])
+    figures = {"4b": measurement(result=result), "14b": measurement(failed="exit code 1")}
+    tables = gpu_tables.tables({"update": figures, "packing": {"tiny": measurement(result=packed)}})
+    assert "* update, 14b: exit code 1" in tables
+    # Four cells at once make one update per second.
+    assert "| 4 | 4.00 | 1.000 | 2.00 | 20.0 | 256 |" in tables
     assert row(tables, "4b", "32 × 8 × 250 tokens", "plain TRL").startswith(
         "| 4b | 32 × 8 × 250 tokens | plain TRL | 1 | 4.00 | 4.00 | 0.00 "
     )
@@ -79,31 +69,11 @@ def test_a_cell_is_compared_with_plain_trl() -> None:
     assert row(tables, "4b", "32 × 8 × 250 tokens", "20.0").endswith("| 20.0 | 25.0 | 1.25 |")
 
 
-def test_packing_counts_the_updates_of_all_cells() -> None:
-    result = update_result(("cell", 1, 2.0), ("cell", 4, 4.0), trl_ratios=[])
-    tables = gpu_tables.tables({"packing": {"tiny": measurement(result=result)}})
-    assert "| 4 | 4.00 | 1.000 | 2.00 | 20.0 | 256 |" in tables
-
-
-def test_what_failed_is_named() -> None:
-    tables = gpu_tables.tables({"memory": {"14b": measurement(failed="exit code 1")}})
-    assert "* memory, 14b: exit code 1" in tables
-
-
 def test_the_tables_of_the_page_are_those_of_the_stored_figures() -> None:
     page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     figures = gpu_figures.read_json(ROOT / "docs" / "gpu-figures.json")
     assert gpu_tables.with_tables(page, figures) == page
     assert all(each["machine"]["gpu"] for part in figures.values() for each in part.values())
-
-
-def test_rendering_again_replaces_the_tables() -> None:
-    page = f"before\n{gpu_tables.BEGIN}\nold\n{gpu_tables.END}\nafter\n"
-    once = gpu_tables.with_tables(page, {})
-    assert "old" not in once and gpu_tables.NONE_YET in once and once.endswith("\nafter\n")
-    assert gpu_tables.with_tables(once, {}) == once
-    with pytest.raises(ValueError, match="no lines"):
-        gpu_tables.with_tables("a page", {})
 
 
 def test_figures_of_a_cpu_stay_out_of_the_documentation(tmp_path: Path) -> None:

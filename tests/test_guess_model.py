@@ -20,7 +20,7 @@ from benchmarks.embedded.lessons import LESSONS
 from benchmarks.embedded.number_guess import Played, careful, guess, played, ramble
 from benchmarks.embedded.pretrain import example
 from benchmarks.embedded.vocabulary import CLOSE, OPEN, make_tokenizer
-from benchmarks.games import trainer_of, won
+from benchmarks.games import trainer_of
 from orchestrator.embedded import embedded_path
 from tasks.number_guess import WIDTHS, NumberGuess
 
@@ -60,18 +60,6 @@ def test_careful_games_narrow_the_written_range_and_find_every_number_within_rea
         found[game.high - game.low + 1] += number == game.number
     assert found[5] + found[10] == sum(i.game.high - i.game.low < 10 for i in items(500))
     assert found[80] < 0.6 * sum(i.game.high - i.game.low == 79 for i in items(500))
-
-
-def test_blind_games_ignore_the_answers_and_games_given_up_are_short() -> None:
-    rng = random.Random(0)
-    texts = [guess(item, rng) for item in items(500)]
-    assert 0.2 < sum("Found it." in text for text in texts) / 500 < 0.4
-    assert any("not in range" in text for text in texts)
-    given_up = [ramble(item, rng) for item in items(500)]
-    assert {len(turns(text)) for text in given_up} == {1, 2, 3}
-    assert {turns(text)[-1] for text in given_up} == {"I give up.", "Found it."}
-    styles = Counter(LESSON.styled(item, rng)[0] for item in items(500))
-    assert min(styles[name] for name in ("careful", "guess", "ramble")) > 50
 
 
 def test_training_games_read_as_the_chat_template_writes_their_messages(tokenizer: Any) -> None:
@@ -123,14 +111,6 @@ def test_the_stored_tokenizer_meets_what_trl_asks_of_one_with_tools() -> None:
         f'{OPEN}assistant\n<tool_call>\n{{"name": "f", "arguments": {{}}}}\n</tool_call>\n'
         f'<tool_call>\n{{"name": "g", "arguments": {{"a": 1}}}}\n</tool_call>{CLOSE}\n'
     )
-
-
-def test_wins_become_rarer_with_the_width_of_the_range(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    rates = won(trainer_of(embedded_path("tiny-guess"), tmp_path, updates=1, seed=0), test=100)
-    assert list(rates) == ["5", "10", "20", "40", "80"]
-    assert 0.3 < sum(rates.values()) / 5 < 0.55
-    assert 0.9 > rates["5"] > rates["20"] + 0.1 > rates["80"] + 0.2
 
 
 def test_trl_trains_the_model_on_its_games_without_decile(tmp_path: Path) -> None:

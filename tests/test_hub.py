@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import re
 import resource
 import runpy
 import shutil
@@ -24,7 +23,6 @@ from huggingface_hub import constants
 from processes import free_port, hang_limit, wait_until
 from remedies import problems
 from sweeps import ONE_CPU, command
-from terminal import Screen, run_in_terminal
 
 import tasks.sources.hub
 from benchmarks.local_cluster import environment
@@ -135,19 +133,27 @@ class Done(NamedTuple):
 
 
 @pytest.fixture
-def decile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., Done]:
+def file(tmp_path: Path, hub: Hub) -> Path:
+    """The file of that experiment, which commands read."""
+    return experiments(tmp_path, hub)
+
+
+@pytest.fixture
+def decile(
+    file: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> Callable[..., Done]:
     """`decile NAME experiments.yaml -e small …` in this process, whose hub's client is redirected.
 
     The client reads its settings when it is imported.
     """
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setenv("HF_HOME", str(file.parent / "home"))
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
     # Its handler writes to the standard error that an earlier test has closed.
     monkeypatch.setattr(logging.getLogger("huggingface_hub"), "handlers", [])
 
-    def run(name: str, hub: Hub, *arguments: str, offline: bool = False, token: str = "") -> Done:
+    def run(name: str, *arguments: str, offline: bool = False, token: str = "") -> Done:
         monkeypatch.setenv("HF_TOKEN", token)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
@@ -194,10 +200,9 @@ def large(hub: Hub, megabytes: int = 2) -> bytes:
 
 
 def test_fetch_downloads_what_is_read_and_nothing_else(
-    tmp_path: Path, hub: Hub, decile: Decile
+    file: Path, hub: Hub, decile: Decile
 ) -> None:
-    file = experiments(tmp_path, hub)
-    done = decile("fetch", hub, "--json")
+    done = decile("fetch", "--json")
     assert done.returncode == 0, done.stderr
     assert cached_files(file, "model", MODEL) == {
         path.name for path in embedded_path("tiny-arithmetic").iterdir() if path.is_file()
@@ -220,33 +225,27 @@ def test_fetch_downloads_what_is_read_and_nothing_else(
         if name.endswith((".json", ".jinja")) or (name == "README.md" and content == CARD)
     )
     hub.requests.clear()
-    again = decile("fetch", hub)
+    again = decile("fetch")
     assert again.returncode == 0 and "everything that small reads" in again.stdout
     assert not [r for r in hub.requests if "resolve" in r.path or r.path.endswith(".safetensors")]
 
 
-def test_a_plan_says_what_is_missing_and_nothing_once_it_is_there(
-    tmp_path: Path, hub: Hub, decile: Decile
-) -> None:
-    experiments(tmp_path, hub)
-    before = decile("plan", hub)
+def test_a_plan_says_what_is_missing_and_nothing_once_it_is_there(hub: Hub, decile: Decile) -> None:
+    before = decile("plan")
     assert f"not downloaded: far ({MODEL}@{commit_of(hub, 'model', MODEL)})" in before.stdout
     assert "first run decile fetch experiments.yaml -e small" in before.stdout
-    assert decile("fetch", hub).returncode == 0
-    after = decile("plan", hub, "--json", offline=True)
+    assert decile("fetch").returncode == 0
+    after = decile("plan", "--json", offline=True)
     assert json.loads(after.stdout)["not_downloaded"] == []
 
 
 @pytest.mark.parametrize("name", ["plan", "fetch", "run"])
-def test_without_a_network_the_error_names_the_command(
-    tmp_path: Path, hub: Hub, decile: Decile, name: str
-) -> None:
-    experiments(tmp_path, hub)
+def test_without_a_network_the_error_names_the_command(hub: Hub, decile: Decile, name: str) -> None:
     hub.url = f"http://127.0.0.1:{free_port()}"
-    line = error_of(decile(name, hub), 1 if name == "fetch" else 2)
+    line = error_of(decile(name), 1 if name == "fetch" else 2)
     assert f"{hub.url}: Connection refused" in line
     assert "run decile fetch experiments.yaml -e small on a machine with internet access" in line
-    offline = error_of(decile(name, hub, offline=True), 1 if name == "fetch" else 2)
+    offline = error_of(decile(name, offline=True), 1 if name == "fetch" else 2)
     assert "HF_HUB_OFFLINE is set" in offline
 
 
@@ -261,20 +260,18 @@ def test_a_hub_that_never_answers_takes_seconds(monkeypatch: pytest.MonkeyPatch)
     never.set()
 
 
-def test_a_run_without_the_model_starts_nothing(tmp_path: Path, hub: Hub, decile: Decile) -> None:
-    experiments(tmp_path, hub)
-    assert decile("plan", hub).returncode == 0  # the data set is there from now on
+def test_a_run_without_the_model_starts_nothing(decile: Decile) -> None:
+    assert decile("plan").returncode == 0  # the data set is there from now on
     for name in ("run", "probe"):
-        line = error_of(decile(name, hub, offline=True), 2)
+        line = error_of(decile(name, offline=True), 2)
         assert line.startswith("decile: experiments.yaml:") and "models.far" in line
         assert f"{MODEL}@" in line and "decile fetch experiments.yaml -e small" in line
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_download_receives_only_what_is_missing(
-    tmp_path: Path, hub: Hub, decile: Decile, ending: signal.Signals
+    file: Path, hub: Hub, decile: Decile, ending: signal.Signals
 ) -> None:
-    file = experiments(tmp_path, hub)
     weights = large(hub, 4)
     hub.delay = 0.01
     process = start(file, hub)
@@ -287,83 +284,68 @@ def test_an_interrupted_download_receives_only_what_is_missing(
     assert "model.safetensors" not in cached_files(file, "model", MODEL)
     hub.delay = 0
     hub.requests.clear()
-    done = decile("fetch", hub)
+    done = decile("fetch")
     assert done.returncode == 0, done.stderr
     (request,) = hub.bodies("model.safetensors")
     assert request.sent == len(weights) and not hub.bodies("tokenizer.json")
 
 
 def test_a_lost_connection_continues_at_once(
-    tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 20)  # it continues after a chunk
-    experiments(tmp_path, hub)
     weights = large(hub, 4)
     hub.cut["model.safetensors"] = 3 << 20
-    assert decile("fetch", hub).returncode == 0
+    assert decile("fetch").returncode == 0
     first, second = hub.bodies("model.safetensors")
     assert second.start > 0 and second.start + second.sent == len(weights)
 
 
-def test_a_terminal_shows_the_bars_of_the_client(tmp_path: Path, hub: Hub) -> None:
-    file, screen = experiments(tmp_path, hub), Screen(100, 40)
-    arguments = command("fetch", file.name, "-e", "small")
-    code = run_in_terminal(arguments, screen, tmp_path, **client(file, hub))
-    assert code == 0 and "\\u00" not in screen.printed, screen.printed
-    assert re.search(r"Fetching \d+ files: 100%", screen.printed), screen.printed
-
-
 def test_content_that_does_not_match_its_hash_is_never_kept(
-    tmp_path: Path, hub: Hub, decile: Decile
+    file: Path, tmp_path: Path, hub: Hub, decile: Decile
 ) -> None:
-    file = experiments(tmp_path, hub)
     weights = large(hub, 1)
     text = "does not match its hash on the hub was deleted (model.safetensors): run the same"
     hub.changed.add("model.safetensors")
-    assert text in error_of(decile("fetch", hub), 1)
+    assert text in error_of(decile("fetch"), 1)
     hub.changed.clear()
     blob = tmp_path / "home/hub/models--org--tiny/blobs" / etag("model.safetensors", weights)
     for damaged in (bytes(len(weights)), weights[:-1]):  # on the disk
         assert not blob.exists() and not leftovers(file)
-        assert decile("fetch", hub).returncode == 0
+        assert decile("fetch").returncode == 0
         blob.write_bytes(damaged)
-        assert text in error_of(decile("fetch", hub), 1)
+        assert text in error_of(decile("fetch"), 1)
     hub.requests.clear()
-    assert decile("fetch", hub).returncode == 0
+    assert decile("fetch").returncode == 0
     assert blob.read_bytes() == weights
     assert [r.path for r in hub.requests if r.sent > 10_000] == ["model.safetensors"]
     blob.write_bytes(weights[:-1])  # a plan notices
-    plan = decile("plan", hub, "--json", offline=True)
+    plan = decile("plan", "--json", offline=True)
     assert [each["hub"] for each in json.loads(plan.stdout)["not_downloaded"]] == [MODEL]
 
 
-def test_a_body_that_is_always_short_ends(tmp_path: Path, hub: Hub, decile: Decile) -> None:
-    experiments(tmp_path, hub)
+def test_a_body_that_is_always_short_ends(hub: Hub, decile: Decile) -> None:
     large(hub, 1)
     hub.short["model.safetensors"] = 5000
-    assert "run the same command again to continue" in error_of(decile("fetch", hub), 1)
+    assert "run the same command again to continue" in error_of(decile("fetch"), 1)
 
 
-def test_a_busy_hub_is_asked_again(tmp_path: Path, hub: Hub, decile: Decile) -> None:
-    experiments(tmp_path, hub)
+def test_a_busy_hub_is_asked_again(hub: Hub, decile: Decile) -> None:
     hub.failing["model.safetensors"] = [429, 503]
-    line = error_of(decile("fetch", hub), 1)
+    line = error_of(decile("fetch"), 1)
     assert "answers with status 503): run the same command again to continue" in line
-    assert decile("fetch", hub).returncode == 0
+    assert decile("fetch").returncode == 0
 
 
-def test_a_gated_model_says_what_to_do_and_never_prints_the_token(
-    tmp_path: Path, hub: Hub, decile: Decile
-) -> None:
-    experiments(tmp_path, hub)
+def test_a_gated_model_says_what_to_do_and_never_prints_the_token(hub: Hub, decile: Decile) -> None:
     hub.gated[MODEL] = TOKEN
     for token in ("", "hf_wrong"):
-        line = error_of(decile("fetch", hub, token=token), 2)
+        line = error_of(decile("fetch", token=token), 2)
         assert "experiments.yaml:" in line and "models.far" in line
         assert f"model {MODEL} is gated: accept its license on {hub.url}/{MODEL}" in line
         assert "set HF_TOKEN to a token that may read it" in line and "hf_wrong" not in line
     assert not [r for r in hub.requests if r.sent > 10_000], "downloaded before it was refused"
-    done = decile("fetch", hub, token=TOKEN)
+    done = decile("fetch", token=TOKEN)
     assert done.returncode == 0 and TOKEN not in done.stdout + done.stderr
     elsewhere = {r.token for r in hub.requests if r.port == int(hub.cdn.rpartition(":")[2])}
     assert elsewhere == {""}, "the token went to another host"
@@ -380,59 +362,56 @@ def test_a_model_or_commit_that_does_not_exist(
     tmp_path: Path, hub: Hub, decile: Decile, model: dict[str, str], text: str
 ) -> None:
     experiments(tmp_path, hub, model)
-    line = error_of(decile("fetch", hub), 2)
+    line = error_of(decile("fetch"), 2)
     assert "experiments.yaml:" in line and "models.far" in line and text in line
 
 
-def test_a_model_without_safetensors(tmp_path: Path, hub: Hub, decile: Decile) -> None:
-    experiments(tmp_path, hub)
+def test_a_model_without_safetensors(hub: Hub, decile: Decile) -> None:
     ((revision, files),) = hub.repositories["model", MODEL].items()
     rest = {name: content for name, content in files.items() if name != "model.safetensors"}
     hub.repositories["model", MODEL][revision] = rest
-    line = error_of(decile("fetch", hub), 2)
+    line = error_of(decile("fetch"), 2)
     assert "has no .safetensors weights: write a commit or a model that has" in line
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path, hub: Hub, decile: Decile) -> None:
-    experiments(tmp_path, hub)
+def test_a_cache_that_cannot_be_written(
+    file: Path, tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
     (tmp_path / "home").write_text("a file")
-    line = error_of(decile("fetch", hub), 2)
+    line = error_of(decile("fetch"), 2)
     assert f"{tmp_path}/home/hub cannot be written (Not a directory): set HF_HOME to" in line
 
 
 def test_a_disk_without_space_is_noticed_before_the_download(
     tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiments(tmp_path, hub)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
-    line = error_of(decile("fetch", hub), 2)
+    line = error_of(decile("fetch"), 2)
     assert "MiB are to be downloaded" in line and "977 KiB free: set HF_HOME" in line
     assert not hub.bodies("model.safetensors")
 
 
 def test_a_disk_that_fills_up_is_named(
-    tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the limit would cut it
-    file = experiments(tmp_path, hub)
     large(hub, 1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, before[1]))  # as a full disk
     try:
-        line = error_of(decile("fetch", hub), 1)
+        line = error_of(decile("fetch"), 1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     place = tmp_path / "home" / "hub"
     assert f"cannot be written to {place} (File too large): set HF_HOME to a folder" in line
     assert not leftovers(file)
-    assert decile("fetch", hub).returncode == 0
+    assert decile("fetch").returncode == 0
 
 
 def test_two_downloads_at_once_receive_every_file_once(
-    tmp_path: Path, hub: Hub, decile: Decile
+    file: Path, hub: Hub, decile: Decile
 ) -> None:
-    file = experiments(tmp_path, hub)
     weights = large(hub)
     hub.delay = 0.005
     both = [start(file, hub) for _ in range(2)]
@@ -442,20 +421,19 @@ def test_two_downloads_at_once_receive_every_file_once(
 
 
 def test_a_data_set_is_read_at_its_commit_however_many_are_cached(
-    tmp_path: Path, hub: Hub, decile: Decile
+    file: Path, hub: Hub, decile: Decile
 ) -> None:
     """Offline, `datasets` takes the latest rows that it has ever cached."""
-    file = experiments(tmp_path, hub)
-    assert decile("fetch", hub).returncode == 0
+    assert decile("fetch").returncode == 0
     first = file.read_text()
     newer = {"README.md": CARD, "main/train-00000-of-00001.parquet": sums(500, 30)}
     newer |= {"main/test-00000-of-00001.parquet": sums(900, 6)}
     revision = hub.add("dataset", DATA, newer, "f" * 40)
     file.write_text(first.replace(commit_of(hub, "dataset", DATA), revision))
-    assert decile("fetch", hub).returncode == 0
+    assert decile("fetch").returncode == 0
     for text, sizes in ((first, (40, 8)), (file.read_text(), (30, 6))):
         file.write_text(text)
-        done = decile("plan", hub, "--json", offline=True)
+        done = decile("plan", "--json", offline=True)
         (data,) = json.loads(done.stdout)["datasets"]
         assert (data["train"], data["test"]) == sizes
 
@@ -484,8 +462,9 @@ def test_the_cache_is_where_the_client_looks(
 
 
 @pytest.mark.cluster
-def test_a_sweep_runs_without_a_network_on_what_was_fetched(tmp_path: Path, hub: Hub) -> None:
-    file = experiments(tmp_path, hub)
+def test_a_sweep_runs_without_a_network_on_what_was_fetched(
+    file: Path, tmp_path: Path, hub: Hub
+) -> None:
     assert start(file, hub).wait(120) == 0
     hub.requests.clear()
     environment = client(file, hub) | {"HF_ENDPOINT": f"http://127.0.0.1:{free_port()}"}

@@ -64,8 +64,3 @@ def test_the_page_names_every_layout_and_every_note() -> None:
     notes = (files.SYSTEM, files.TURNS, files.ANSWERS, files.INSTRUCTIONS)
     for note in (*notes, files.SOLUTIONS):
         assert note.partition(":")[0] in TEXT, note
-
-
-def test_links_of_the_page_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([\w./-]+\.md)", TEXT):
-        assert (PAGE.parent / target).is_file()

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from remedies import problems
@@ -28,7 +27,7 @@ from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
 from orchestrator.optional.exchange import Hints, import_probe
 from orchestrator.optional.exchange.mark import mark_file
-from orchestrator.pipeline.own_data import REVISIONS, choose_model, planned_probe, slug
+from orchestrator.pipeline.own_data import REVISIONS, choose_model, planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -40,7 +39,6 @@ from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import Answer, TaskError, get_task
 from tasks.arithmetic import Arithmetic
-from tasks.base import in_test_split, make_prompt
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import FROM_ONE, Choices
 from tasks.sources.files import ANSWERS as SEVERAL
@@ -101,35 +99,29 @@ def test_an_embedded_model_gets_the_updates_that_it_learns_in(name: str) -> None
 
 
 WORDS = ("red", "green", "blue", "black")
-SHAPES: dict[str, tuple[Callable[[int], Any], str, str]] = {
-    "integers": (lambda i: i, "number", "60 integers"),
-    "thousands": (lambda i: f"{i + 1},000", "number", "60 integers"),
-    "decimals": (lambda i: i + 0.25, "number", "60 decimals"),
-    "fractions": (lambda i: f"{i}/7", "number", "60 fractions"),
-    "gsm8k": (lambda i: f"1 + {i}\n#### {i + 1}", "number", "60 worked solutions"),
-    "boxed": (lambda i: rf"so \boxed{{\frac{{1}}{{{i + 2}}}}}.", "expression", "60 worked"),
-    "latex": (lambda i: rf"\frac{{{i}}}{{3}}", "expression", "60 LaTeX or formulas"),
-    "formulas": (lambda i: f"{i}x + 2", "expression", "60 LaTeX or formulas"),
-    "units": (lambda i: f"${i}", "expression", "60 numbers with a unit"),
-    "mixed maths": (lambda i: i if i % 2 else rf"\pi^{i}", "expression", "30 integers"),
-    "letters": (lambda i: "ABCDE"[i % 5], "letter", "60 letters"),
-    "brackets": (lambda i: f"({'ABCDE'[i % 5]})", "letter", "60 letters"),
-    "words": (lambda i: WORDS[i % 4], "text", "60 single words"),
-    "free text": (lambda i: f"the {WORDS[i % 4]} one, number {i}", "text", "60 free text"),
-    "mixed": (lambda i: i if i % 2 else "no idea", "expression", "a mixture: 30 are words"),
-    "few maths": (lambda i: i if i % 3 == 0 else "no idea", "text", "a mixture: 20 are numbers"),
-    "JSON lists": (lambda i: json.dumps([str(i)]), "number", "60 integers"),
-    "JSON lists of LaTeX": (
-        lambda i: json.dumps([rf"\frac{{{i}}}{{7}}"]),
-        "expression",
-        "60 LaTeX",
-    ),
-    "Python lists": (lambda i: f"['{i}']", "number", "60 integers"),
-    "lists": (lambda i: [str(i)], "number", "60 integers"),
-    "delimiters": (lambda i: rf"\({i}\)", "number", "60 integers"),
-    "sentences": (lambda i: f"We add. The answer is {i}.", "number", "60 integers"),
-    "minus signs": (lambda i: f"\N{MINUS SIGN}{i}", "number", "60 integers"),
-    "minus signs in LaTeX": (lambda i: f"\N{MINUS SIGN}{i}^2", "expression", "60 LaTeX"),
+SHAPES: dict[str, tuple[Callable[[int], Any], str]] = {
+    "integers": (lambda i: i, "number"),
+    "thousands": (lambda i: f"{i + 1},000", "number"),
+    "decimals": (lambda i: i + 0.25, "number"),
+    "fractions": (lambda i: f"{i}/7", "number"),
+    "gsm8k": (lambda i: f"1 + {i}\n#### {i + 1}", "number"),
+    "boxed": (lambda i: rf"so \boxed{{\frac{{1}}{{{i + 2}}}}}.", "expression"),
+    "latex": (lambda i: rf"\frac{{{i}}}{{3}}", "expression"),
+    "formulas": (lambda i: f"{i}x + 2", "expression"),
+    "units": (lambda i: f"${i}", "expression"),
+    "mixed maths": (lambda i: i if i % 2 else rf"\pi^{i}", "expression"),
+    "letters": (lambda i: "ABCDE"[i % 5], "letter"),
+    "brackets": (lambda i: f"({'ABCDE'[i % 5]})", "letter"),
+    "words": (lambda i: WORDS[i % 4], "text"),
+    "free text": (lambda i: f"the {WORDS[i % 4]} one, number {i}", "text"),
+    "mixed": (lambda i: i if i % 2 else "no idea", "expression"),
+    "few maths": (lambda i: i if i % 3 == 0 else "no idea", "text"),
+    "JSON lists": (lambda i: json.dumps([str(i)]), "number"),
+    "Python lists": (lambda i: f"['{i}']", "number"),
+    "lists": (lambda i: [str(i)], "number"),
+    "delimiters": (lambda i: rf"\({i}\)", "number"),
+    "sentences": (lambda i: f"We add. The answer is {i}.", "number"),
+    "minus signs": (lambda i: f"\N{MINUS SIGN}{i}", "number"),
 }
 
 
@@ -137,11 +129,9 @@ SHAPES: dict[str, tuple[Callable[[int], Any], str, str]] = {
 def test_every_form_of_answers_gets_its_marker(
     shape: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer, marker, words = SHAPES[shape]
+    answer, marker = SHAPES[shape]
     written("--train", jsonl(rows_of([answer(i) for i in range(60)])))
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"{marker}: 60 of 60 " in text
-    assert words in text
+    assert f"{marker}: 60 of 60 " in " ".join(capsys.readouterr().out.split())
     assert dataset_options()["marker"] == marker
     assert "skip_invalid" not in dataset_options()
 
@@ -234,6 +224,9 @@ CHOICES: dict[str, Callable[[int], Row]] = {
 }
 
 
+NUMBERED_FROM_1 = ("numbers from 1", "siqa", "numbered columns")
+
+
 @pytest.mark.parametrize("layout", CHOICES)
 def test_choices_in_columns_of_their_own_are_asked_with_letters_by_every_command(
     layout: str, capsys: pytest.CaptureFixture[str]
@@ -241,7 +234,8 @@ def test_choices_in_columns_of_their_own_are_asked_with_letters_by_every_command
     rows = [{"question": f"Which is {i}?"} | CHOICES[layout](i % 3) for i in range(60)]
     file, golds = jsonl(rows), {f"Which is {i}?": f"({'ABC'[i % 3]})" for i in range(60)}
     written("--train", file)
-    assert "60 of 60 gold answers" in capsys.readouterr().out
+    out, from_one = capsys.readouterr().out, layout in NUMBERED_FROM_1
+    assert "60 of 60 gold answers" in out and (FROM_ONE in out) == from_one
     [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
     prompts = [*pool.train, *pool.test]
     assert len(prompts) == 60
@@ -249,32 +243,30 @@ def test_choices_in_columns_of_their_own_are_asked_with_letters_by_every_command
     assert {p.question.removesuffix(asked): p.answer for p in prompts} == golds
     answer = next(name for name in ("answerKey", "answer", "label") if name in rows[0])
     letter = get_task("file", marker="letter")
-    drawn = [row | {"completion": r"\boxed{B}"} for row in rows]
-    counts = mark_file(
-        "file", {"marker": "letter"}, jsonl(drawn, "d.jsonl"), "m.jsonl", answer=answer
-    )
+    drawn, notes = [row | {"completion": r"\boxed{B}"} for row in rows], list[str]()
+    source = jsonl(drawn, "d.jsonl")
+    counts = mark_file("file", {"marker": "letter"}, source, "m.jsonl", answer=answer, notes=notes)
     assert counts["correct"] == 20 and counts["wrong"] == 40
+    assert (FROM_ONE in notes) == from_one
     imported = import_probe("d.jsonl", None, letter, hints=Hints(answer=answer), pool=pool.train)
     assert imported.samples is not None and imported.samples.num_rows == len(pool.train)
     assert imported.samples["outcome"].to_pylist().count("correct") == sum(
         p.answer == "(B)" for p in pool.train
     )
     own = import_probe("d.jsonl", None, letter, hints=Hints(answer=answer))
+    assert (FROM_ONE in own.notes) == from_one
     assert {p.prompt_id for p in own.prompts} == {p.prompt_id for p in prompts}
 
 
 @pytest.mark.parametrize(
     ("choices", "answer"),
     [
-        (["x", "y"], "E"),
         (["x", "y"], 2),
         (["x", "y"], -1),
         (["x", "x"], "x"),
         (["1", "0"], "1"),  # the text of the first, and the number of the second
         (["x", "y"], None),
-        (["x"], "A"),
         (["x", None], "A"),
-        (["x", ["y"]], "A"),
         ([*map(str, range(27))], "A"),
     ],
 )
@@ -317,9 +309,6 @@ def refused_everywhere(
         "x or y",
         "(A) x (C) y",
         "A) x B) y A) z",
-        "[1 2 3]",
-        ["x", None],
-        [["x"], ["y"]],
         [{"name": "x"}, {"name": "y"}],
         7,
     ],
@@ -339,18 +328,6 @@ def test_numbers_of_choices_that_fit_both_readings_are_refused(
     for i in range(20):  # neither reading
         rows[i]["answer"] = 0 if i % 2 else 4
     refused_everywhere(rows, "from 0 .* or from 1", capsys)
-
-
-def test_choices_numbered_from_1_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": i % 2 + 1} for i in range(40)]
-    file = jsonl([row | {"completion": r"\boxed{B}"} for row in rows])
-    written("--train", file)
-    assert FROM_ONE in capsys.readouterr().out
-    task, notes = QuestionFile(path=file, marker="letter"), list[str]()
-    task.train()
-    mark_file("file", {"marker": "letter"}, file, "m.jsonl", notes=notes)
-    assert any(FROM_ONE in note for note in task.notes) and notes == [FROM_ONE]
-    assert FROM_ONE in import_probe(file, None, get_task("file", marker="letter")).notes
 
 
 @pytest.mark.parametrize(
@@ -520,27 +497,22 @@ def test_chat_messages_as_json_text_are_questions() -> None:
     assert not any("role" in p.question for p in [*pool.train, *pool.test])
 
 
-def test_the_written_dataset_passes_the_check_before_a_probe() -> None:
-    written("--train", jsonl(rows_of([*range(60), "many", None, "9" * 5_000])))
-    plan = make_plan(load_config(Path("experiments.yaml")), "mine")
-    assert check_dataset(plan.cells[0].probe.dataset).startswith("60 ")
-
-
 def test_rows_that_cannot_be_used_are_shown_and_dropped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = rows_of([*range(60), "many", "", None])
+    rows = rows_of([*range(60), "many", "", None, "9" * 5_000])
     rows += [{"question": " ", "answer": 1}, rows[0], {"answer": 3}]
     rows += [rows[1] | {"answer": 77}]
     written("--train", jsonl(rows))
     text = " ".join(capsys.readouterr().out.split())
     assert "2 repeated, 1 with" in text
-    assert "62 of 67 " in text
+    assert "62 of 68 " in text
     assert "dropped: mine.jsonl:61, answer 'many'" in text
     assert "dropped: mine.jsonl:62, no answer" in text
-    assert "dropped: 2 more" in text
-    assert dataset_options()["skip_invalid"] is True
+    assert "dropped: 3 more" in text
     assert "skip_invalid: true" in Path("experiments.yaml").read_text()
+    [cell, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
+    assert check_dataset(cell.probe.dataset).startswith("61 ")
 
 
 def test_a_test_file_is_used_and_nothing_is_held_out() -> None:
@@ -575,18 +547,13 @@ def test_the_held_out_part_is_the_same_whatever_the_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (("Problem", "Solution"), ("Problem", "Solution")),
-        (("prompt", "Final Answer"), ("prompt", "Final Answer")),
-        (("vraag", "antwoord"), ("vraag", "antwoord")),
-        (("text", "y"), ("text", "y")),
-    ],
+    "columns",
+    [("Problem", "Solution"), ("prompt", "Final Answer"), ("vraag", "antwoord"), ("text", "y")],
 )
-def test_columns_are_recognized(columns: tuple[str, str], expected: tuple[str, str]) -> None:
+def test_columns_are_recognized(columns: tuple[str, str]) -> None:
     written("--train", jsonl(rows_of(range(40), *columns)))
     options = dataset_options()
-    assert (options["question"], options["answer"]) == expected
+    assert (options["question"], options["answer"]) == columns
 
 
 def test_messages_and_values_inside_objects_are_columns() -> None:
@@ -621,17 +588,13 @@ def test_a_known_instruction_is_not_repeated_and_an_unknown_one_is_kept() -> Non
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "holds no rows"),
     "one row": (b'{"question": "1?", "answer": 1}', "are too few"),
-    "no rows": (b"\n\n", "holds no rows"),
     "not a row": (b"[1]\n", "is not a row"),
     "no text columns": (b'{"a": [1], "b": {"c": []}}\n' * 40, "no column is recognized"),
-    "no questions": (b'{"a": 1, "b": 2}\n' * 40, "no column is recognized"),
     "only questions": (b'{"question": "why?"}\n' * 40, "no column is recognized as that of the"),
     "binary": (bytes(range(256)) * 10, "write it as UTF-8 text"),
     "not JSON": (b"question,answer\n1,2\n", ":1: invalid JSON"),
     "surrogate": (b'{"question": "\\ud800", "answer": 1}', "surrogate"),
-    "surrogate name": (b'{"\\udc00": "a", "answer": 1}', "surrogate"),
     "deep": (b'{"question": ' + b"[" * 100_000, "nested too deep"),
-    "all empty": (b'{"question": "", "answer": ""}\n' * 40, "no column is recognized"),
     "all the same": (b'{"question": "why?", "answer": 1}\n' * 40, "are too few"),
 }
 
@@ -663,18 +626,15 @@ def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> Non
         (("--answer", "list"), "'list'"),
         (("--marker", "letter"), "mine.jsonl:1: .*'0'"),
         (("--test", "mine.jsonl"), "--test .*mine.jsonl"),
-        (("--test", "none.jsonl"), "none.jsonl"),
         (("--test", "a\0b"), "a.u0000b"),
         (("--test", "x" * 5_000 + ".jsonl"), "xxx…"),
         (("--test", "\udcff.jsonl"), "jsonl"),
         (("--test", "."), "test.jsonl"),
         (("--output", "x.txt"), "x.txt.*.yaml"),
-        (("--output", "/proc/x.yaml"), "/proc/x.yaml"),
         (("--model", "no model"), "'no model'.*Qwen/"),
         (("--model", "."), "config.json"),
         (("--model", "owner/unknown"), "owner/unknown@COMMIT"),
         (("--model", "owner/unknown@main"), "'owner/unknown@main'"),
-        (("--model", "x" * 5_000), "xxx…"),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -700,22 +660,24 @@ def test_an_existing_file_is_kept_unless_forced(capsys: pytest.CaptureFixture[st
     assert main(["init", "--train", train, "--model", "tiny"]) == 2
 
 
-def test_what_is_missing_is_said_without_a_terminal(
+class Terminal(io.StringIO):
+    """A standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_missing_is_said_where_nobody_replies(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    assert "training file: no reply" in refused(capsys)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert "--train FILE and --model NAME missing" in refused(capsys)
     assert "--train FILE missing: pass it" in refused(capsys, "--yes")
     train = jsonl(rows_of(range(40)))
     assert "--model NAME missing" in refused(capsys, "--train", train)
     assert main(["init", "--train", train, "--yes"]) == 0
-
-
-class Terminal(io.StringIO):
-    """A standard input that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_terminal_is_asked_and_a_wrong_reply_again(
@@ -730,44 +692,29 @@ def test_a_terminal_is_asked_and_a_wrong_reply_again(
     assert dataset_options()["marker"] == "expression"
 
 
-def test_the_end_of_the_input_ends_the_questions(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal(""))
-    assert "training file: no reply" in refused(capsys)
-
-
 @pytest.mark.parametrize(
     "name",
     [
         "a b.jsonl",
         'it\'s "quoted".jsonl',
-        "a: b #c.jsonl",
         "{a}, [b] & *c !d.jsonl",
         "новые данные 🦉.jsonl",
         "line\nbreak.jsonl",
-        "- ? |.jsonl",
         "null.jsonl",
-        "1e5.jsonl",
         "gsm8k.jsonl",
         "..jsonl",
+        "-x+1.jsonl",
+        "a..b.jsonl",
+        f"{'x' * 90}.jsonl",
         "%TAG.jsonl",
     ],
 )
 def test_any_name_of_a_file_can_be_written(name: str) -> None:
-    written("--train", jsonl(rows_of(range(40)), name))
+    written(f"--train={jsonl(rows_of(range(40)), name)}")
     [dataset] = load_config(Path("experiments.yaml")).config.datasets
     assert main(["plan", "experiments.yaml", "-e", dataset]) == 0
     assert dataset_options()["path"] == name
     assert dataset != "gsm8k"
-
-
-def test_parquet_with_nulls_and_numbers_is_read() -> None:
-    answers = pa.array([None, *map(float, range(60))])
-    questions = [f"What is number {i}?" for i in range(61)]
-    pq.write_table(pa.table({"question": questions, "answer": answers}), "mine.parquet")
-    written("--train", "mine.parquet")
-    assert dataset_options()["skip_invalid"] is True
 
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
@@ -821,7 +768,7 @@ def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
     reference = Path("hub") / "models--owner--cached" / "refs" / "main"
     reference.parent.mkdir(parents=True)
     reference.write_text(commit)
-    assert choose_model("owner/cached").entry["revision"] == commit
+    assert choose_model("owner/cached").entry.revision == commit
     reference.write_text("main")
     with pytest.raises(UserError, match="owner/cached"):
         choose_model("owner/cached")
@@ -916,18 +863,10 @@ def test_the_api_plans_the_probe_that_init_writes(
     monkeypatch.setattr("orchestrator.pipeline.own_data.this_machine", lambda: machine)
     monkeypatch.setattr("orchestrator.pipeline.own_data.free_memory", lambda: 2**34)
     model, train = real_size_model(tmp_path), jsonl(rows_of(range(200)))
-    written("--train", train, model=model)
+    assert written("--train", train, model=model).resources.gpus == gpus
     [own, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
     texts = dict.fromkeys(("question", "answer", "marker"))
     assert planned_probe(train, model, texts, None, {}).cells[0].probe.key == own.probe.key
-
-
-def test_a_gpu_is_used_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = {"CPU": 8.0, "GPU": 1.0, "NVIDIA L40S": 0.0}
-    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
-    model = real_size_model(tmp_path)
-    experiment = written("--train", jsonl(rows_of(range(200))), model=model)
-    assert experiment.resources.gpus == 1
 
 
 def test_a_model_that_fits_no_gpu_is_said(
@@ -949,7 +888,7 @@ def test_a_local_file_never_stands_for_a_hub_model(capsys: pytest.CaptureFixture
 
 
 def test_a_folder_is_a_model(tmp_path: Path) -> None:
-    folder = tmp_path / "my model: #1"
+    folder = tmp_path / "my..model: #1"
     folder.mkdir()
     config = json.loads((ROOT / "orchestrator/embedded/tiny/config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config))
@@ -973,30 +912,12 @@ def test_the_pinned_commits_are_those_of_the_catalogue() -> None:
     assert pinned == REVISIONS
 
 
-@pytest.mark.parametrize("text", ["a..b", "...", "", "-x", "é" * 90, "x" * 90, "+1", "a b"])
-def test_a_slug_is_a_valid_name(text: str) -> None:
-    name = slug(text, "default")
-    content = {
-        "models": {name: {"embedded": "tiny"}},
-        "experiments": {
-            "x": {"grid": {"model": [name], "dataset": ["arithmetic"], "policy": ["hard"]}}
-        },
-    }
-    Path("x.yaml").write_text(yaml.safe_dump(content))
-    assert name in load_config(Path("x.yaml")).config.models
-
-
 def test_the_shipped_example_holds_no_test_question_of_its_model() -> None:
     task, ending = Arithmetic(seed=2026, train=200), "\nWork it out, end with \\boxed{N}."
     rows = [json.loads(line) for line in EXAMPLE.read_text("utf-8").splitlines()]
     questions = [row["question"].removesuffix(ending) for row in rows]
     assert questions == [prompt.question for prompt in task.train()]  # how it was generated
     assert [str(row["answer"]) for row in rows] == [prompt.answer for prompt in task.train()]
-    prompts = [
-        make_prompt("arithmetic", question, str(row["answer"]), "")
-        for question, row in zip(questions, rows, strict=True)
-    ]
-    assert not any(in_test_split(prompt) for prompt in prompts)
     assert not set(questions) & {prompt.question for prompt in Arithmetic().test()}
 
 

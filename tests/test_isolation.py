@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from factories import small_plan, trl_columns
+from factories import sample_row, small_plan, trl_columns
 from misbehaving_task import RETURNED, Misbehaving
 from remedies import refused
 
@@ -30,7 +30,7 @@ from orchestrator.probing.samples import (
 )
 from orchestrator.sampling.base import Completion, Request, SamplingSettings
 from orchestrator.storage.schema import SAMPLES
-from tasks import Answer, Mark, Prompt, Task, TaskError, get_task, make_prompt
+from tasks import Answer, Mark, MarkLimits, Prompt, Task, TaskError, get_task, make_prompt
 from tasks.prompt_table import PromptTable
 
 pytestmark = pytest.mark.slow
@@ -67,10 +67,6 @@ def completions(texts: Sequence[str]) -> list[Completion]:
     return [Completion(text, 1, "stop") for text in texts]
 
 
-def changed(spec: Any, **changes: Any) -> Any:
-    return spec.model_copy(update=changes)
-
-
 def in_probe(folder: Path) -> list[dict[str, Any]]:
     requests = [(prompt, [0]) for prompt in PROMPTS]
     sampler: Any = Echo()
@@ -83,11 +79,9 @@ def in_training(folder: Path) -> list[dict[str, Any]]:
 
     [cell, *_] = small_plan(folder).cells
     dataset = replace(cell.probe.dataset, max_marking_errors=1.0)
-    probe = changed(cell.probe, dataset=dataset)
-    grpo = cell.grpo | {
-        "num_generations": len(TEXTS),
-        "per_device_train_batch_size": len(TEXTS),
-    }
+    probe = cell.probe.model_copy(update={"dataset": dataset})
+    sizes = dict.fromkeys(("num_generations", "per_device_train_batch_size"), len(TEXTS))
+    grpo = cell.grpo | sizes
     cell = cell.model_copy(update={"probe": probe, "grpo": grpo})
     record = CellRecord()
     rewards = reward_function(cell, marker(cell, Misbehaving(), [0]), record.groups)(
@@ -105,7 +99,7 @@ def in_evaluation(folder: Path) -> list[dict[str, Any]]:
     [cell, *_] = small_plan(folder).cells
     dataset = replace(cell.probe.dataset, max_marking_errors=1.0)
     settings = cell.baseline.settings.model_copy(update={"samples": 1})
-    baseline = changed(cell.baseline, settings=settings, dataset=dataset)
+    baseline = cell.baseline.model_copy(update={"settings": settings, "dataset": dataset})
     cell = cell.model_copy(update={"baseline": baseline, "extra_evals": []})
     sampler: Any = Echo()
     pool = Pool(dataset, Misbehaving(), PromptTable(), PromptTable.of(PROMPTS))
@@ -122,8 +116,7 @@ def in_the_command(folder: Path) -> list[dict[str, Any]]:
 
 
 def in_marking_again(folder: Path) -> list[dict[str, Any]]:
-    drawn = {"sample": 0, "tokens": 1, "finish": "stop"}
-    rows = [drawn | {"prompt_id": p.prompt_id, "completion": p.question} for p in PROMPTS]
+    rows = [sample_row(p.prompt_id, 0, completion=p.question, marker="another") for p in PROMPTS]
     samples = pa.Table.from_pylist(rows, schema=SAMPLES)
     prompts = {prompt.prompt_id: prompt for prompt in PROMPTS}
     return update_marks(samples, Misbehaving(), prompts).to_pylist()
@@ -169,10 +162,7 @@ def test_a_marker_that_hangs_is_given_up_when_too_many_answers_failed() -> None:
 
 
 def test_stored_samples_are_not_marked_again_by_a_marker_that_fails() -> None:
-    rows = [
-        {"prompt_id": str(i), "sample": 0, "completion": "raise", "tokens": 1, "finish": "stop"}
-        for i in range(50)
-    ]
+    rows = [sample_row(str(i), 0, completion="raise", marker="another") for i in range(50)]
     samples = pa.Table.from_pylist(rows, schema=SAMPLES)
     prompts = {str(i): PROMPTS[0] for i in range(50)}
     with pytest.raises(MarkingError, match=r"max_marking_errors: 0\.1 allows") as caught:
@@ -192,7 +182,8 @@ class Hanging(Misbehaving):
 def test_children_are_built_with_the_options_and_are_used_again() -> None:
     def where(task: Task) -> list[str]:
         answers = [Answer("where", "5"), Answer("5", "5")]
-        marks = mark_answers(task, answers, processes=1)
+        task.mark_limits = MarkLimits(processes=1)
+        marks = mark_answers(task, answers)
         assert [mark.outcome for mark in marks] == ["wrong", "correct"]
         return re.findall(r"in (\d+) at (.*)", str(marks[0].extracted))[0]
 

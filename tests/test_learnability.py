@@ -6,7 +6,7 @@ from math import isnan
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import marked_rollout
+from factories import group_row, marked_rollout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,32 +24,10 @@ from orchestrator.evaluation.groups import (
 from orchestrator.storage.schema import GROUPS
 
 
-def outcomes(rewards: list[float | None]) -> list[str]:
-    return ["error" if r is None else "correct" if r else "wrong" for r in rewards]
-
-
 def groups(*rows: tuple[int, list[float | None]]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [
-            {
-                **{"update": u, "prompt_id": "p", "rewards": r, "tier": "", "tokens": [5] * len(r)},
-                **{"outcomes": outcomes(r), "other_outcomes": outcomes(r), "components": []},
-            }
-            for u, r in rows
-        ],
-        schema=GROUPS,
-    )
-
-
-def test_one_group_per_update_is_the_papers_formula() -> None:
-    table = groups((1, [0, 1]), (2, [1, 1]), (3, [0, 0]), (4, [1, 0]))
-    assert learnable_pct(table) == 50.0
-
-
-def test_several_groups_count_by_their_share_of_the_update() -> None:
-    table = groups((1, [0, 1]), (1, [1, 1]), (2, [0, 1]), (2, [1, 0]))
-    assert {u: s.live for u, s in group_shares(table).items()} == {1: 0.5, 2: 1.0}
-    assert learnable_pct(table) == 75.0
+    """Groups of these updates and rewards."""
+    outcomes = {None: "error", 0: "wrong", 1: "correct"}
+    return table_of([group_row(u, [outcomes[r] for r in rewards]) for u, rewards in rows])
 
 
 def test_a_failed_mark_is_neither_correct_nor_wrong() -> None:
@@ -61,15 +39,12 @@ def test_a_failed_mark_is_neither_correct_nor_wrong() -> None:
 
 
 def test_the_curve_gives_each_update_and_the_mean_so_far() -> None:
-    metrics = training_metrics(groups((1, [0, 1]), (2, [0, 0]), (3, [1, 1]), (4, [0, None])))
-    assert [m["train/live_pct"] for m in metrics.values()] == [100, 0, 0, 0]
-    assert [round(m["train/learnable_pct"], 6) for m in metrics.values()] == [
-        100,
-        50,
-        33.333333,
-        25,
-    ]
-    assert [m["train/accuracy"] for m in metrics.values()] == [0.5, 0, 1, 0]
+    rows = [(1, [0, 1]), (2, [0, 0]), (3, [1, 1]), (4, [0, None]), (5, [None, None])]
+    metrics = training_metrics(groups(*rows)).values()
+    assert [m["train/live_pct"] for m in metrics] == [100, 0, 0, 0, 0]
+    means = [m["train/learnable_pct"] for m in metrics]
+    assert means == pytest.approx([100, 50, 100 / 3, 25, 20])
+    assert [m.get("train/accuracy") for m in metrics] == [0.5, 0, 1, 0, None]
 
 
 def test_the_recorder_cuts_generations_into_groups_and_refuses_mixed_ones() -> None:
@@ -105,20 +80,15 @@ def test_every_group_is_of_one_kind_and_the_last_mean_is_the_result(
     assert kinds.total() == len(rows)
     assert kinds["live"] == sum(is_live(r) for _, r in rows)
     metrics = training_metrics(table)
+    assert [*metrics] == sorted(metrics), "whatever the order of rows"
     last = metrics[max(metrics)]["train/learnable_pct"]
     assert last == pytest.approx(learnable_pct(table))
 
 
 def test_each_update_has_the_same_weight_for_any_number_of_groups() -> None:
-    table = groups((1, [0, 1]), (2, [0, 0]), (2, [1, 1]), (2, [0, 0]))
-    assert learnable_pct(table) == 50.0
-
-
-def test_the_order_of_rows_does_not_matter() -> None:
-    rows = [(2, [0.0, 0.0]), (1, [0.0, 1.0]), (3, [1.0, 1.0]), (1, [1.0, 1.0])]
-    assert list(training_metrics(groups(*rows)).items()) == list(
-        training_metrics(groups(*sorted(rows))).items()
-    )
+    table = groups((1, [0, 1]), (2, [0, 0]), (2, [1, 1]), (2, [0, 0]), (2, [1, 0]))
+    assert {u: s.live for u, s in group_shares(table).items()} == {1: 1.0, 2: 0.25}
+    assert learnable_pct(table) == 62.5
 
 
 def test_without_updates_there_is_no_percentage() -> None:
@@ -141,12 +111,6 @@ def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
     assert (second["update"], second["rewards"]) == (4, [0.0, 1.0])
 
 
-def test_an_update_without_marks_has_no_accuracy() -> None:
-    recorder = GroupRecorder()
-    recorder.add(1, [marked_rollout("error", None)] * 2, 2)
-    assert "train/accuracy" not in training_metrics(recorder.table())[1]
-
-
 OUTCOME = st.sampled_from(["correct", "wrong", "unparsed", "truncated", "error"])
 ONE = st.tuples(
     st.integers(1, 4), st.sampled_from("ab"), st.lists(st.tuples(OUTCOME, st.integers(1, 9)))
@@ -154,22 +118,11 @@ ONE = st.tuples(
 
 
 def row(update: int, tier: str, completions: list[tuple[str, int]]) -> dict:
-    """A group as the recorder stores it, from the (outcome, tokens) of each completion."""
+    """A group of a tier, from the (outcome, tokens) of each completion."""
     outcomes = [o for o, _ in completions]
-    return {
-        **{
-            "update": update,
-            "prompt_id": tier,
-            "tier": tier,
-            "tokens": [t for _, t in completions],
-        },
-        **{
-            "outcomes": outcomes,
-            "other_outcomes": ["wrong" if o == "correct" else o for o in outcomes],
-        },
-        "rewards": [None if o == "error" else float(o == "correct") for o in outcomes],
-        "components": [],
-    }
+    row: dict = group_row(update, outcomes, tier=tier, tokens=0)
+    other = ["wrong" if o == "correct" else o for o in outcomes]
+    return row | {"tokens": [t for _, t in completions], "other_outcomes": other}
 
 
 def table_of(rows: list[dict]) -> pa.Table:
@@ -222,18 +175,6 @@ def test_metrics_while_recording_agree_with_those_of_the_table(
     assert recorder.seen.total() == len(rows)
 
 
-@settings(max_examples=100)
-@given(st.lists(ONE, max_size=12))
-@pytest.mark.slow
-def test_tokens_of_live_groups_agree_with_a_plain_count(
-    drawn: list[tuple[int, str, list[tuple[str, int]]]],
-) -> None:
-    rows = [row(*one) for one in drawn]
-    counted = total(tallies_by(table_of(rows), "update").values())
-    assert counted.generated_tokens == sum(sum(r["tokens"]) for r in rows)
-    assert counted.live_tokens == sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
-
-
 def test_an_update_is_split_into_percentages() -> None:
     rows = [
         row(1, "a", [("correct", 6), ("wrong", 2)]),
@@ -241,20 +182,13 @@ def test_an_update_is_split_into_percentages() -> None:
         row(1, "a", [("unparsed", 5), ("wrong", 5)]),
         row(1, "a", [("correct", 5), ("correct", 5)]),
     ]
+    rows[3]["other_outcomes"] = ["correct", "error"]  # each reading leaves out its own errors
     assert group_shares(table_of(rows))[1] == GroupShares(0.25, 0.25, 0.5, 0.25, 0.0)
     assert training_metrics(table_of(rows))[1] == {
         **{"train/learnable_pct": 25, "train/live_pct": 25, "train/all_right_pct": 25},
         **{"train/all_wrong_pct": 50, "train/truncated_pct": 25, "train/live_tokens_pct": 20},
-        **{"train/accuracy": 3 / 8, "train/accuracy_other_reading": 0},
+        **{"train/accuracy": 3 / 8, "train/accuracy_other_reading": 1 / 7},
     }
-
-
-def test_each_reading_excludes_its_own_errors() -> None:
-    both = row(1, "a", [("correct", 1), ("error", 1), ("wrong", 1), ("wrong", 1)])
-    both["other_outcomes"] = ["correct", "error", "error", "error"]
-    metrics = training_metrics(table_of([both]))[1]
-    assert metrics["train/accuracy"] == 1 / 3
-    assert metrics["train/accuracy_other_reading"] == 1
 
 
 def test_a_group_is_truncated_from_a_half_on_and_only_when_all_wrong() -> None:

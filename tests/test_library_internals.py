@@ -38,7 +38,6 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from cluster import session
 from cluster.ray_internals import forget_metrics
-from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
 from orchestrator.training.trl_internals import (
     BROUGHT,
@@ -120,28 +119,10 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("owner", "name", "names"),
     [
-        (GRPOTrainer, "_get_train_sampler", ["self", "dataset"]),
-        (
-            GRPOTrainer,
-            "_generate_single_turn",
-            [
-                "self",
-                "prompt_ids",
-                "images",
-                "multimodal_fields",
-                "num_generations",
-                "has_tool_images",
-            ],
-        ),
-        (GRPOTrainer, "_generate", ["self", "prompts"]),
-        (GRPOTrainer, "_generate_and_score_completions", ["self", "inputs"]),
-        (GRPOTrainer, "_prepare_inputs", ["self", "generation_batch"]),
-        (GRPOTrainer, "_compute_loss", ["self", "model", "inputs"]),
         (DynamicLayer, "update", ["self", "key_states", "value_states", "args", "kwargs"]),
         (DynamicLayer, "lazy_initialization", ["self", "key_states", "value_states"]),
         (DynamicLayer, "get_seq_length", ["self"]),
         (DynamicLayer, "reorder_cache", ["self", "beam_idx"]),
-        (GlobalState, "get_max_resources_from_cluster_config", ["self"]),
         (RayActorManager, "_actor_task_failed", ["self", "tracked_actor_task", "exception"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -285,10 +266,6 @@ def test_transformers_cache_layers_have_the_attributes_that_are_used() -> None:
     assert layer.keys.shape == layer.values.shape == (1, 1, 2, 4)
     assert "config" in parameters(DynamicCache.__init__)
     assert all(type(each) is DynamicLayer for each in DynamicCache(config=small()).layers)
-    own = PreallocatedLayer()
-    for _ in range(3):
-        own.update(states, states)
-    assert own.get_seq_length() == 6
 
 
 def small() -> PretrainedConfig:

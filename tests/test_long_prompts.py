@@ -57,32 +57,20 @@ def accepted(plan: Plan, gpu: str | None = None, **cluster: float) -> bool:
     return True
 
 
-def test_prompts_that_fill_the_context_are_named_with_their_rows(tmp_path: Path) -> None:
+def test_prompts_that_fill_the_context_are_named_with_their_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = plan_of(tmp_path, [9, 10, 150, 11, 80, 79, 12, 13, 14])
     third = plan.pools["small"].train[2]
     message = refusal(plan)
-    assert "experiments.yaml:" in message and "datasets.small: training prompt 3 (" in message
-    assert (
-        f"{third.prompt_id}, {third.question[:40]!r}…) has {150 + AROUND} tokens, and the "
-        in message
-    )
-    assert message.endswith(
-        "context of stub is 100 tokens: shorten or remove training prompts 3, 5"
-    )
-    assert "training prompts 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more" in refusal(
-        plan_of(tmp_path, [200 + i for i in range(30)])
-    )
-    assert refusal(plan_of(tmp_path, [9] * 0 + [*range(10, 19), 100])).endswith(
-        "training prompt 10"
-    )
-
-
-def test_plan_refuses_them_with_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
+    for value in ("datasets.small: ", third.prompt_id, third.question[:40], f"{150 + AROUND} "):
+        assert value in message
+    assert message.endswith(" 3, 5")
     assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 2
-    assert "shorten or remove training prompt 3" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+    many = refusal(plan_of(tmp_path, [200 + i for i in range(30)]))
+    assert "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more" in many
+    assert refusal(plan_of(tmp_path, [*range(10, 19), 100])).endswith(" 10")
 
 
 def test_no_tokenizer_is_read_for_prompts_that_fit_in_any_case(
@@ -108,29 +96,20 @@ def test_of_many_long_prompts_the_longest_are_counted(
     assert min(map(len, counted)) > 250
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"probe": {"engine": "vllm", "samples": 4, "max_completion_length": 32}},
-        {"context": None},
-    ],
-)
-def test_other_engines_and_unknown_contexts_are_not_checked(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    assert accepted(plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15], **settings))
-
-
-def test_a_model_without_files_on_this_machine_is_not_checked(tmp_path: Path) -> None:
-    source = ModelSource("far", "nobody/none", "", revision="0" * 40)
-    assert context_length(source) is None and token_counts(source, ["x"]) is None
-    plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
+def test_other_engines_and_what_is_unknown_here_are_not_checked(tmp_path: Path) -> None:
+    lengths = [9, 10, 150, 11, 12, 13, 14, 15]
+    vllm = {"engine": "vllm", "samples": 4, "max_completion_length": 32}
+    assert accepted(plan_of(tmp_path, lengths, probe=vllm))
+    assert accepted(plan_of(tmp_path, lengths, context=None))
+    plan = plan_of(tmp_path, lengths)
     (tmp_path / "model" / "tokenizer.json").unlink()
     assert accepted(plan)
+    source = ModelSource("far", "nobody/none", "", revision="0" * 40)
+    assert context_length(source) is None and token_counts(source, ["x"]) is None
 
 
 @pytest.mark.parametrize("block", ["probe", "evaluate", "grpo"])
-@pytest.mark.parametrize(("limit", "refused"), [(99, False), (100, True), (5000, True)])
+@pytest.mark.parametrize(("limit", "refused"), [(99, False), (100, True)])
 def test_a_token_limit_that_no_completion_can_reach_is_refused(
     tmp_path: Path, block: str, limit: int, refused: bool
 ) -> None:
@@ -171,7 +150,7 @@ def test_a_token_limit_that_is_an_axis_is_refused_at_its_value(tmp_path: Path) -
 
 
 def test_prompts_that_leave_less_than_the_token_limit_are_counted(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, [9] * 0 + [*range(9, 20), 49, 60, 70])
+    plan = plan_of(tmp_path, [*range(9, 20), 49, 60, 70])
     run = Run.of(plan, Store(plan.source.config.storage), {})
     [note] = crowded_prompts(run)
     assert note.startswith("warning: 3 training prompts of small ") and "32 tokens" in note
@@ -193,10 +172,8 @@ def test_prompts_that_do_not_fit_the_memory_alone_are_named(
     plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15], context=None)
     memory = SimpleNamespace(total=500_000.0)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    text = (
-        "has 170 tokens, and the memory of this machine (0.000466 GiB) has space for 99 beside stub"
-    )
-    assert text in refusal(plan)
+    message = refusal(plan)
+    assert all(value in message for value in ("170 tokens", "0.000466 GiB", "99 beside stub"))
     monkeypatch.setitem(DEVICES, "h100", DEVICES["h100"]._replace(memory=memory.total))
     memory.total = 1e12
     assert accepted(plan)

@@ -40,18 +40,16 @@ def test_one_row_per_completion_with_both_readings(tmp_path: Path, kind: str) ->
     else:
         rows = [json.loads(line) for line in target.read_text().splitlines()]
     assert [row["outcome"] for row in rows] == OUTCOMES
-    assert [(row["prompt_id"], row["sample"]) for row in rows] == [
-        *[("0", 0), ("x", 0), ("x", 1), ("x", 2), ("2", 0), ("2", 1)],
-    ]
+    assert [row["prompt_id"] for row in rows] == ["0", "x", "x", "x", "2", "2"]
+    assert [row["sample"] for row in rows] == [0, 0, 1, 2, 0, 1]
     assert (rows[1]["rule"], rows[1]["other_outcome"]) == ("lenient:boxed-number", "unparsed")
     assert rows[0]["marker"].startswith("gsm8k/")
 
 
 def test_parquet_is_read_too(tmp_path: Path) -> None:
     rows = [{"answer": "(B)", "completions": [r"\boxed{B}", "(A)"]}] * 3
-    counts = mark_file(
-        "shuffled_objects", {}, written(tmp_path, rows, "parquet"), tmp_path / "out.jsonl"
-    )
+    source = written(tmp_path, rows, "parquet")
+    counts = mark_file("shuffled_objects", {}, source, tmp_path / "out.jsonl")
     assert (counts["correct"], counts["wrong"]) == (3, 3)
 
 
@@ -109,8 +107,7 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
     source, target = str(written(tmp_path, ROWS)), str(tmp_path / "out.parquet")
     arguments = ["mark", "--task", "file", "--option", "marker=number", "--input", source]
     assert main([*arguments, "--output", target]) == 0
-    out = capsys.readouterr().out
-    assert "correct            3   50.0%" in out
+    assert ["correct", "3", "50.0%"] in map(str.split, capsys.readouterr().out.splitlines())
     assert main([*arguments, "--output", target, "--json", "--marking", "strict"]) == 0
     assert json.loads(capsys.readouterr().out)["correct"] == 2
 
@@ -118,26 +115,16 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--task", "gsm9k"], "'gsm9k'"),
         (["--option", "last_number"], "NAME=VALUE"),
         (["--option", "nothing=1"], "'nothing'"),
         (["--output", "out.csv"], ".jsonl or .parquet"),
-        (["--input", "nowhere.jsonl"], "nowhere.jsonl "),
     ],
 )
 def test_an_invalid_argument_ends_with_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: list[str], words: str
 ) -> None:
-    arguments = [
-        "--task",
-        "gsm8k",
-        "--input",
-        str(written(tmp_path, ROWS)),
-        "--output",
-        str(tmp_path / "out.jsonl"),
-        *change,
-    ]
-    assert main(["mark", *arguments]) == 2
+    files = ["--input", str(written(tmp_path, ROWS)), "--output", str(tmp_path / "out.jsonl")]
+    assert main(["mark", "--task", "gsm8k", *files, *change]) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err
 

@@ -53,32 +53,28 @@ class Crashing(ShuffledObjects):
 
 def sweep(ray_folder: Path, folder: Path, task: str) -> subprocess.CompletedProcess[str]:
     (ray_folder / "lying_task.py").write_text(LYING)
-    few = {"task": f"lying_task:{task}", "options": {"train": 64, "test": 16}}
     file = experiments(folder)
-    file.write_text(file.read_text().replace("task: shuffled_objects", f"task: {few['task']}"))
+    file.write_text(file.read_text().replace("task: shuffled_objects", f"task: lying_task:{task}"))
     return decile_here("run", str(file), "-e", NAME, folder=folder)
 
 
-def test_a_failing_marker_is_refused_before_anything_is_sampled(
-    local_ray: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("task", "values", "probes"),
+    [
+        ("Lying", ("dataset few", "correct by lie"), False),
+        ("Failing", ("too-much-for-me", "max_marking_errors: 0.1"), True),
+    ],
+)
+def test_an_unreliable_marker_ends_the_sweep_before_anything_is_sampled_or_trained(
+    local_ray: Path, tmp_path: Path, task: str, values: tuple[str, ...], probes: bool
 ) -> None:
-    process = sweep(local_ray, tmp_path, "Lying")
+    process = sweep(local_ray, tmp_path, task)
     assert process.returncode == 1
     [message] = [line for line in process.stderr.splitlines() if line.startswith("decile: ")]
-    assert "dataset few" in message and "should be wrong, but marks correct by lie" in message
+    assert [value for value in values if value not in message] == []
     assert "Traceback" not in process.stderr
     store = Store(str(tmp_path / "runs"))
-    assert store.folders("probes") == [] and store.folders("cells") == []
-
-
-def test_too_many_errors_stop_the_probe_with_the_reason(local_ray: Path, tmp_path: Path) -> None:
-    process = sweep(local_ray, tmp_path, "Failing")
-    assert process.returncode == 1
-    [message] = [line for line in process.stderr.splitlines() if line.startswith("decile: ")]
-    assert "× too-much-for-me" in message
-    assert "max_marking_errors: 0.1" in message
-    assert "Traceback" not in process.stderr
-    assert Store(str(tmp_path / "runs")).folders("cells") == []
+    assert bool(store.folders("probes")) == probes and store.folders("cells") == []
 
 
 def test_a_marker_that_ends_its_process_costs_only_its_own_answers(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import hang_limit
 
-from tasks import OUTCOMES, get_task
+from tasks import OUTCOMES
 from tasks.marking.marks import Mark, mark_letter, mark_number
 from tasks.marking.numbers import only_number
 from tasks.marking.reading import (
@@ -20,54 +20,38 @@ from tasks.marking.reading import (
 CASES = [
     # text, strict outcome, lenient outcome; the gold letter is (B)
     (r"so \boxed{(B)}", "correct", "correct"),
-    (r"\boxed{B}", "correct", "correct"),
-    (r"\boxed{(C)}", "wrong", "wrong"),
     (r"\boxed{(A)} no, \boxed{(B)}", "correct", "correct"),
     (r"\boxed{(B)} no, \boxed{(A)}", "wrong", "wrong"),
-    (r"\boxed{\text{(B)}}", "unparsed", "correct"),
     (r"\boxed{(b)}", "unparsed", "correct"),
     (r"\boxed{ (B). }", "unparsed", "correct"),
     (r"\boxed{the B one}", "unparsed", "unparsed"),
     (r"\boxed{}", "unparsed", "unparsed"),
     (r"\boxed{(B)", "unparsed", "unparsed"),
-    ("The answer is (B).", "unparsed", "correct"),
     ("the answer is: **(C)**", "unparsed", "wrong"),
     ("(B)", "unparsed", "correct"),
     ("B", "unparsed", "correct"),
     ("The red one is Bob's.\n\n**B**.\n", "unparsed", "correct"),
     ("(A) is Bob's.\nC.", "unparsed", "wrong"),
-    ("(A)\nb", "unparsed", "unparsed"),
     ("", "unparsed", "unparsed"),
-    (r"\boxed{b}", "unparsed", "correct"),
     (r"\boxed{(c)}", "unparsed", "wrong"),
-    (r"\boxed{B.}", "unparsed", "correct"),
-    (r"\boxed{ (B) }", "correct", "correct"),
     (r"$\boxed{(B)}$.", "correct", "correct"),
-    (r"\boxed{\text{B}}", "unparsed", "correct"),
     (r"\boxed{\text{(A)}}", "unparsed", "wrong"),
     (r"\boxed{(B)} then \boxed{}", "unparsed", "correct"),
     (r"\boxed{(B)} then \boxed{neither}", "unparsed", "unparsed"),
-    (r"\boxed{(A)}\boxed{(C)}\boxed{(B)}", "correct", "correct"),
-    (r"\boxed{(AB)}", "unparsed", "unparsed"),
     (r"\boxed{A or B}", "unparsed", "unparsed"),
     (r"\boxed{(A), (B)}", "unparsed", "unparsed"),
     (r"\boxed{2}", "unparsed", "unparsed"),
     (r"boxed{(B)}", "unparsed", "unparsed"),
     ("\\boxed{\n(B)\n}", "correct", "correct"),
     ("The answer is (A). No: the answer is (B).", "unparsed", "correct"),
-    ("The answer is (B). No: the answer is (A).", "unparsed", "wrong"),
-    ("So the ANSWER IS: (b)", "unparsed", "correct"),
     ("the answer is not (B)", "unparsed", "unparsed"),
     (r"the answer is (B), \boxed{(A)}", "wrong", "wrong"),
     (r"the answer is (B), \boxed{x y}", "unparsed", "unparsed"),
     ("(A) (B) (C)", "unparsed", "unparsed"),
-    ("The answer is B.", "unparsed", "correct"),
     ("The answer is option C: the red ball.", "unparsed", "wrong"),
     ("The answer is B, Bob's ball.", "unparsed", "correct"),
     ("The answer is the ball in B.", "unparsed", "unparsed"),
     ("The answer is Bob's.", "unparsed", "unparsed"),
-    ("The answer is a tie.", "unparsed", "unparsed"),
-    ("The answer is B or C.", "unparsed", "unparsed"),
     ("The answer is neither A nor B.", "unparsed", "unparsed"),
     ("The answer is (B), not (A).", "unparsed", "correct"),
     ("The answer is the red ball (B).", "unparsed", "correct"),
@@ -87,6 +71,7 @@ def test_each_reading_gives_its_outcome_and_names_its_rule(
 ) -> None:
     for marking, outcome in (("strict", strict), ("lenient", lenient)):
         mark = mark_letter(text, "(B)", marking, truncated=False)
+        assert mark == mark_letter(text, "B", marking, truncated=False), "the gold may be bare"
         assert mark.outcome == outcome
         assert (mark.extracted is None) == (mark.rule == "no-answer")
         assert mark.reward == float(outcome == "correct")
@@ -94,18 +79,14 @@ def test_each_reading_gives_its_outcome_and_names_its_rule(
 
 NUMBER_CASES = [
     # text, value and rule of the lenient reading
-    (r"\boxed{18}", "18", "boxed"),
     (r"\boxed{18.0 eggs}", "18", "boxed"),
     (r"\boxed{\frac{3}{4}}", "3/4", "boxed"),
     (r"\boxed{-\frac{3}{4}}", "-3/4", "boxed"),
     (r"\boxed{\dfrac34}", "3/4", "boxed"),
     (r"\boxed{3 1/2}", "7/2", "boxed"),
-    (r"\boxed{-3 1/2}", "-7/2", "boxed"),
     (r"\boxed{1\,000\,000}", "1000000", "boxed"),
-    (r"\boxed{1{,}000{,}000}", "1000000", "boxed"),
     (r"\boxed{\$1,234.50}", "2469/2", "boxed"),
     (r"\boxed{1 000 000}", "1000000", "boxed"),
-    (r"\boxed{1 00}", None, None),
     (r"\boxed{1,23}", None, None),
     (r"\boxed{1/0}", None, None),
     (r"\boxed{5 + 13}", None, None),
@@ -115,10 +96,8 @@ NUMBER_CASES = [
     ("#### 17\n#### $18 in all", "18", "hash"),
     ("#### 18 or 19\n", None, None),
     ("#### 2. Count\nThe answer is 18", "18", "stated"),
-    ("The answer is **18**", "18", "stated"),
     ("The answer is 18 (9 boxes with 2 pens each).", "18", "stated"),
     ("The answer is 5 + 13, which equals 18.", "18", "stated"),
-    ("The answer is 2 + 16 = 18 eggs", "18", "stated"),
     ("The answer is minus 18.", "-18", "stated"),
     ("The answer is 1.8.", "9/5", "stated"),
     ("The answer is x = 5, y = 18.", None, None),
@@ -128,7 +107,6 @@ NUMBER_CASES = [
     ("**Step 1:** add.\nIt is **18**.", "18", "bold"),
     ("It is **18**, not **17**.", None, None),
     ("It is **18** because the other two boxes are empty.", None, None),
-    ("**Step 18:**", None, None),
     ("He has 18.", None, None),
 ]
 
@@ -150,7 +128,6 @@ def test_a_number_is_read_from_its_place(text: str, value: str | None, place: st
         ("so 7 and 18", "18"),
         ("He has $1,800.50 left", "3601/2"),
         ("he is at -$18", "-18"),
-        ("from **7** to **18**", "18"),
         ("it fell to −18 degrees", "-18"),
         ("18 of " + "them " * 30, "18"),
         ("none", None),
@@ -187,13 +164,6 @@ def test_a_megabyte_of_braces_is_unparsed() -> None:
     assert mark_letter("{" * 1_000_000, "(A)", "lenient", truncated=False).outcome == "unparsed"
 
 
-def test_gold_answers_are_correct_in_both_readings() -> None:
-    for marking in ("strict", "lenient"):
-        task = get_task("shuffled_objects", marking=marking, train=0, test=50)
-        for prompt in task.test():
-            assert task.mark(f"\\boxed{{{prompt.answer}}}", prompt.answer).outcome == "correct"
-
-
 @settings(max_examples=50)
 @given(
     before=st.text(max_size=40),
@@ -227,11 +197,6 @@ def test_any_text_has_one_outcome_and_lenient_agrees_with_every_strict_answer(
         assert mark_letter(text, "(B)", "lenient", truncated)[:2] == strict[:2]
 
 
-def test_the_gold_letter_may_be_bare_or_in_brackets() -> None:
-    for gold in ("B", "(B)"):
-        assert mark_letter(r"\boxed{(B)}", gold, "strict", truncated=False).outcome == "correct"
-
-
 def test_the_rule_names_the_reading_and_the_location() -> None:
     rules = {
         (r"\boxed{B}", "strict"): "strict:boxed-letter",
@@ -260,46 +225,18 @@ def test_a_box_may_hold_one_level_of_braces() -> None:
         assert last_box(text) is None
     assert last_box(r"\boxed{{a}}") == "{a}"
     assert last_box(r"\boxed{a \boxed{b} c}") == "b"
+    text = r"\boxed{5}, in \boxed{} or \boxed{ }"
+    assert (last_box(text), last_filled_box(text)) == ("", "5")
+    assert last_filled_box(r"\boxed{}") is None
+    assert last_filled_box(r"\fbox{5}") == "5"
+    assert last_filled_box(r"\boxed{6} \fbox{5}") == "6", "only without \\boxed"
 
 
 MEGABYTE = 1_000_000
-DEGENERATE = [
-    "\\boxed{",
-    "\\boxed{}",
-    "\\boxed{ ",
-    "\\fbox{}",
-    "\\boxed ",
-    "{",
-    "}",
-    "{}",
-    "1",
-    "1,000,",
-    "1/",
-    " ",
-    "\\",
-    "\\ ",
-    "\\a  ",
-    "**",
-    "**1",
-    "**1** ",
-    "answer is ",
-    "answer is 1 ",
-    "if answer is 1",
-    "answer  ",
-    "####",
-    "#### 1. a\n",
-    "#### 1\n",
-    "\n",
-    "<think>",
-    "</think>",
-    "$",
-    "(a) ",
-    "B or ",
-    "- ",
-    "a",
-    "²",
-    "~",
-]
+# One after the other: boxes, braces, numbers, backslashes, bold, statements, hash lines, thoughts.
+DEGENERATE = ["\\boxed{", "\\boxed{}", "\\fbox{}", "{", "{}", "1", "1,000,", "1/", " ", "\\"]
+DEGENERATE += ["\\a  ", "**", "**1** ", "answer is ", "if answer is 1", "answer  ", "####"]
+DEGENERATE += ["#### 1. a\n", "\n", "<think>", "</think>", "$", "(a) ", "B or ", "- ", "a", "²"]
 
 
 @pytest.mark.slow
@@ -321,24 +258,11 @@ def test_a_degenerate_text_is_read_in_linear_time(before: str, piece: str) -> No
         ("a</think>b", "b"),
         ("<think>a", ""),
         ("a<think>b", "a"),
-        ("<think>a</think>b<think>c", "b"),
         ("<think>a</think>b<think>c</think>d", "d"),
     ],
 )
 def test_thinking_is_removed(text: str, aloud: str) -> None:
     assert without_thinking(text) == aloud
-
-
-def test_last_box_returns_an_empty_box_and_last_filled_box_skips_it() -> None:
-    text = r"\boxed{5}, in \boxed{} or \boxed{ }"
-    assert last_box(text) == ""
-    assert last_filled_box(text) == "5"
-    assert last_filled_box(r"\boxed{}") is None
-
-
-def test_fbox_is_read_only_without_boxed() -> None:
-    assert last_filled_box(r"\fbox{5}") == "5"
-    assert last_filled_box(r"\boxed{6} \fbox{5}") == "6"
 
 
 def test_a_backslash_escapes_a_brace_but_not_a_command() -> None:
@@ -368,20 +292,15 @@ def test_a_hash_line_is_an_answer_and_a_numbered_heading_is_not() -> None:
     ("span", "value"),
     [
         ("18 eggs", 18),
-        ("60 km/h", 60),
         ("18 m^2", 18),
-        ("3 parts", 3),
         ("x = 5", 5),
         ("step 3", None),
         ("x = 5, y = 3", None),
-        ("n >= 5", None),
         ("5 y", None),
         ("5²", None),
-        ("5万", None),
         ("sqrt(5)", None),
         ("at least 5", None),
         ("5 dozen", None),
-        ("not 5", None),
         ("5 " + "and so on " * 20, None),
     ],
 )
@@ -389,24 +308,8 @@ def test_a_span_with_exactly_one_number_gives_it(span: str, value: int | None) -
     assert only_number(span) == value
 
 
-NUMBERS = [
-    r"\boxed{",
-    "}",
-    r"\boxed{18}",
-    "18",
-    "_",
-    "1",
-    "+",
-    "-",
-    " ",
-    "١٨",
-    r"\fbox{5}",
-    r"\boxed{}",
-    "{",
-    "\\",
-    " the answer is 5.",
-    "#### 7",
-]
+NUMBERS = [r"\boxed{", "}", r"\boxed{18}", "18", "_", "1", "+", "-", " ", "١٨", r"\fbox{5}"]
+NUMBERS += [r"\boxed{}", "{", "\\", " the answer is 5.", "#### 7"]
 
 
 @settings(max_examples=300)

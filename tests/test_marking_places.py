@@ -1,17 +1,20 @@
-"""A marker gives the same marks wherever it runs: a Ray actor, a Ray Data worker, a TRL reward.
+"""A marker gives the same marks in any thread, as in Ray's actors, and as a reward of TRL.
 
-Verifiers with time limits by signals return nothing, or kill their host, in all of these.
+Verifiers with time limits by signals return nothing in a thread, or kill their host.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
-from factories import trl_columns
+from factories import small_plan, trl_columns
 
+from orchestrator.training.record import CellRecord
+from orchestrator.training.rollouts import marker, reward_function
 from tasks import Answer, Prompt, get_task
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.slow
 
 ANSWERS = [
     Answer(r"\boxed{4i+8}", "8+4i"),
@@ -23,46 +26,14 @@ ANSWERS = [
 OUTCOMES = ["correct", "correct", "error", "wrong", "truncated"]
 
 
-def outcomes(answers: list[Answer]) -> list[str]:
-    return [mark.outcome for mark in get_task("math").mark_all(answers)]
+def test_expressions_are_marked_in_threads_at_once() -> None:
+    task = get_task("math")
+    with ThreadPoolExecutor(2) as threads:
+        marks = [*threads.map(task.mark_all, [ANSWERS] * 2)]
+    assert [[mark.outcome for mark in each] for each in marks] == [OUTCOMES] * 2
 
 
-def test_expressions_are_marked_in_this_process() -> None:
-    assert outcomes(ANSWERS) == OUTCOMES
-
-
-def test_expressions_are_marked_in_a_threaded_ray_actor(local_ray: Path) -> None:
-    import ray
-
-    class Marker:
-        def mark(self) -> list[str]:
-            return [m.outcome for m in get_task("math").mark_all(ANSWERS)]
-
-    actor = ray.remote(num_cpus=0.5, max_concurrency=2)(Marker).remote()
-    assert ray.get([actor.mark.remote() for _ in range(2)]) == [OUTCOMES] * 2
-
-
-def test_expressions_are_marked_in_a_ray_data_worker(local_ray: Path) -> None:
-    import ray.data
-
-    def mark(batch: pa.Table) -> pa.Table:
-        answers = [Answer(**row) for row in batch.to_pylist()]
-        outcomes = [m.outcome for m in get_task("math").mark_all(answers)]
-        return pa.table({"outcome": outcomes})
-
-    rows = pa.Table.from_pylist([answer._asdict() for answer in ANSWERS])
-    marked = ray.data.from_arrow(rows).map_batches(mark, batch_size=None, batch_format="pyarrow")
-    assert [row["outcome"] for row in marked.take_all()] == OUTCOMES
-
-
-def test_expressions_are_marked_in_a_trl_reward_function(tmp_path) -> None:
-    from types import SimpleNamespace
-
-    from factories import small_plan
-
-    from orchestrator.training.record import CellRecord
-    from orchestrator.training.rollouts import marker, reward_function
-
+def test_expressions_are_marked_in_a_trl_reward_function(tmp_path: Path) -> None:
     cell = small_plan(tmp_path).cells[0]
     record = CellRecord()
     reward = reward_function(cell, marker(cell, get_task("math"), [0]), record.groups)

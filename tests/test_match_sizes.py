@@ -7,24 +7,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
-from factories import cell_record, small_plan
+from factories import cell_record, sample_row, small_plan, store_samples
 from remedies import place, refused
 
-from orchestrator.cli.main import main
-from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.pipeline import probes
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.run import Run
-from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.probing.probe_folder import write_part
+from orchestrator.planning.plan import Plan
 from orchestrator.report.sections.pool import probe_report
 from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.selection.subsets import SubsetRequest, select
-from orchestrator.storage.errors import UserError
-from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.training.record import finish
 from policies import PolicyError, ScorePolicy
@@ -76,15 +70,8 @@ class IfSampled(ByCount):
 
 def plan_of(folder: Path, policies: Sequence[str], **settings: Any) -> Plan:
     """A plan over 40 prompts with subsets of 12, and updates of 2 prompts."""
-    small_plan(folder)
-    file = folder / "experiments.yaml"
-    content = yaml.safe_load(file.read_text())
-    content["policies"] = {name: POLICIES[name] for name in policies if name in POLICIES}
-    experiment = content["experiments"]["small"]
-    experiment["grid"]["policy"] = [*policies]
-    experiment |= {"budget": 12, "match_sizes": True} | settings
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    return make_plan(load_config(file), "small")
+    settings = {"budget": 12, "match_sizes": True} | settings
+    return small_plan(folder, policies=policies, rules=POLICIES, **settings)
 
 
 def probed(plan: Plan) -> tuple[Store, pa.Table]:
@@ -96,13 +83,11 @@ def probed(plan: Plan) -> tuple[Store, pa.Table]:
     for spec in plan.probes:
         ids = sorted(prompt.prompt_id for prompt in plan.pool(spec).prompts(spec.split))
         rows = [
-            dict.fromkeys(SAMPLES.names[:-2], "")
-            | {"prompt_id": prompt_id, "sample": i, "tokens": 5, "finish": "stop"}
-            | {"outcome": "correct" if i < number % 5 else "wrong", "marker": spec.marker}
+            sample_row(prompt_id, i, outcome="correct" if i < number % 5 else "wrong")
             for number, prompt_id in enumerate(ids)
             for i in range(spec.settings.samples)
         ]
-        write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
+        store_samples(store, spec, rows)
     spec = plan.cells[0].probe
     return store, difficulty_of(plan, spec, Run.of(plan, store).folder(spec).outcomes())
 
@@ -145,28 +130,24 @@ def test_a_policy_that_takes_the_whole_pool_bounds_no_other() -> None:
     assert select(table, request._replace(rule=parsed))[0].num_rows == 1
 
 
-def test_a_policy_that_cannot_fill_the_budget_fails_without_match_sizes(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, ["random", "half"], match_sizes=False)
-    store, table = probed(plan)
-    assert store_subset(store, plan.cells[0], table).num_rows == 12
-    with pytest.raises(PolicyError, match="cell stub/small/half/s0: band has 8 of 12 prompts with"):
-        store_subset(store, plan.cells[1], table)
-
-
-def test_a_policy_without_any_eligible_prompt_is_named(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, ["random", "half", "none"])
+@pytest.mark.parametrize(
+    ("policies", "settings", "values"),
+    [
+        (["half"], {"match_sizes": False}, ("band has 8 of 12",)),
+        (["random", "half", "none"], {}, ("band has 0 of 40", "match_sizes")),
+        (["hard", "raises"], {}, ("test_match_sizes:Raises", "KeyError")),
+    ],
+)
+def test_a_policy_that_cannot_fill_a_subset_is_named(
+    tmp_path: Path, policies: list[str], settings: dict[str, Any], values: tuple[str, ...]
+) -> None:
+    plan = plan_of(tmp_path, policies, **settings)
     store, table = probed(plan)
     for cell in plan.cells:
-        with pytest.raises(PolicyError, match=f"^cell {cell.name}: band has 0 of 40 .*match_sizes"):
+        with pytest.raises(PolicyError) as caught:
             store_subset(store, cell, table)
+        assert [value for value in values if value not in str(caught.value)] == []
     assert not store.names("subsets")
-
-
-def test_a_policy_of_the_users_own_is_named_where_its_capacity_fails(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, ["hard", "raises"])
-    store, table = probed(plan)
-    with pytest.raises(PolicyError, match="policy 'test_match_sizes:Raises' raised KeyError"):
-        store_subset(store, plan.cells[0], table)
 
 
 LARGE_UPDATES = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 40}
@@ -202,7 +183,7 @@ def test_a_stored_subset_that_is_too_small_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policies", [["half", "random"], ["random", "half"]])
-def test_a_probe_is_summarised_with_the_matched_size(tmp_path: Path, policies: list[str]) -> None:
+def test_a_probe_and_its_report_have_the_matched_size(tmp_path: Path, policies: list[str]) -> None:
     plan = plan_of(tmp_path, policies)
     store, table = probed(plan)
     for cell in plan.cells:
@@ -211,12 +192,6 @@ def test_a_probe_is_summarised_with_the_matched_size(tmp_path: Path, policies: l
     tables = CellTables(run.folder(spec).outcomes())
     text = "\n".join(probes.difficulty_lines(run, [(spec, tables)]))
     assert f"subset of policy {plan.cells[0].rule.policy}: 8 prompts" in text
-
-
-@pytest.mark.slow
-def test_the_report_of_a_probe_has_the_matched_size(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, ["random", "half"])
-    store, _ = probed(plan)
     (pool,) = probe_report(plan, store, tmp_path / "p.html").pools
     assert [each.summary.size for each in pool.policies] == [8, 8]
     assert all("--budget 8" in each.command for each in pool.policies)
@@ -259,7 +234,6 @@ def test_results_have_the_size_and_the_epochs_of_the_matched_subset(tmp_path: Pa
 )
 def test_a_plan_refuses_what_no_probe_is_needed_to_know(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     policies: list[str],
     settings: dict[str, Any],
     code: str,
@@ -268,11 +242,7 @@ def test_a_plan_refuses_what_no_probe_is_needed_to_know(
 ) -> None:
     with refused(*values, code=code) as error:
         plan_of(tmp_path, policies, **settings)
-    file = tmp_path / "experiments.yaml"
-    assert str(error.value).startswith(place(file, f" {setting}: "))
-    for command in ("plan", "probe", "run"):
-        assert main([command, str(file), "-e", "small"]) == 2
-        assert str(error.value) in capsys.readouterr().err
+    assert str(error.value).startswith(place(tmp_path / "experiments.yaml", f" {setting}: "))
 
 
 @pytest.mark.parametrize(
@@ -291,15 +261,9 @@ def test_a_plan_accepts_what_a_probe_may_still_decide(
 
 
 def test_only_the_value_of_an_axis_that_cannot_work_is_refused(tmp_path: Path) -> None:
-    plan_of(tmp_path, ["random", "seven"], match_sizes=True)
-    file = tmp_path / "experiments.yaml"
-    content = yaml.safe_load(file.read_text())
-    experiment = content["experiments"]["small"]
-    experiment["grid"]["budget"] = [11, 12, 13]
-    del experiment["budget"], experiment["match_sizes"]
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    with pytest.raises(UserError, match="budget.*: budget 13 selects 13 prompts, and tiers has 12"):
-        make_plan(load_config(file), "small")
-    experiment["match_sizes"] = True
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    assert {cell.size for cell in make_plan(load_config(file), "small").cells} == {11, 12, 13}
+    grid = {"model": ["stub"], "dataset": ["small"], "policy": ["random", "seven"]}
+    grid["budget"] = [11, 12, 13]
+    with refused("13 prompts", "tiers has 12", code="budget-exceeds-policy"):
+        plan_of(tmp_path, [], grid=grid, budget=None, match_sizes=False)
+    plan = plan_of(tmp_path, [], grid=grid, budget=None)
+    assert {cell.size for cell in plan.cells} == {11, 12, 13}

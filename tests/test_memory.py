@@ -89,10 +89,8 @@ def test_parameters_agree_with_the_library_model(name: str) -> None:
     ("name", "billions"),
     [
         ("Qwen/Qwen3-4B", 4.02),
-        ("Qwen/Qwen3-14B", 14.77),
         ("microsoft/phi-4", 14.66),
         ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
-        ("Qwen/Qwen2.5-3B-Instruct", 3.09),
     ],
 )
 def test_sizes_agree_with_the_published_ones(name: str, billions: float) -> None:
@@ -202,10 +200,8 @@ def test_the_memory_of_a_small_model_by_hand() -> None:
     """A layer: q 8→16, k and v 8→8, gate and up 8→16, o 16→8, down 16→8."""
     shape = ModelShape(2, 8, heads=4, kv_heads=2, head_dim=4, intermediate=16, vocab=10, tied=True)
     assert shape.layer_parameters == 2 * (128 + 2 * 64 + 2 * 128 + 128 + 128)
-    assert (shape.embedding_parameters, replace(shape, tied=False).embedding_parameters) == (
-        80,
-        160,
-    )
+    assert shape.embedding_parameters == 80
+    assert replace(shape, tied=False).embedding_parameters == 160
     assert shape.parameters == 1536 + 80
     assert shape.width == 8 + (16 + 2 * 8) + 16
     assert shape.lora_parameters(3, "all-linear") == 2 * 3 * (24 + 2 * 16 + 2 * 24 + 24 + 24)
@@ -254,17 +250,6 @@ def test_a_shape_is_read_from_any_form_of_its_config() -> None:
     assert phi == ModelShape(2, 32, 4, 2, 16, 64, 99, tied=True, fused=True)
     for name in config:
         assert shape_from({k: v for k, v in config.items() if k != name}) is None
-
-
-def test_four_bits_and_8bit_optimizers_take_less_memory() -> None:
-    shape = SHAPES["Qwen/Qwen3-14B"]
-    whole, small = weight_bytes(shape, "bfloat16", False), weight_bytes(shape, "bfloat16", True)
-    assert 2.5 < whole / small < 4.0, "embedding and head stay as they are"
-    memory = training_memory(shape, LOAD)
-    assert memory.weights == whole
-    paged = training_memory(shape, replace(LOAD, optim="paged_adamw_8bit"))
-    assert paged.adapter < memory.adapter
-    assert weight_bytes(shape, "float32", False) == 2 * whole
 
 
 def test_a_training_load_follows_the_cells_settings(tmp_path: Path) -> None:

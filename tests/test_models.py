@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from peft import LoraConfig, get_peft_model
 from remedies import refused
 from transformers import AutoTokenizer
 
@@ -152,12 +151,3 @@ def test_4bit_models_use_the_qlora_settings() -> None:
     assert (config.bnb_4bit_quant_type, config.bnb_4bit_use_double_quant) == ("nf4", True)
     assert config.bnb_4bit_compute_dtype == torch.bfloat16
     assert nf4_config("float16").bnb_4bit_compute_dtype == torch.float16
-
-
-def test_lora_finds_the_layers_of_the_catalogue() -> None:
-    named = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    counts = []
-    for target in (named, "all-linear"):
-        adapted = get_peft_model(load_model(SOURCE, "cpu")[0], LoraConfig(target_modules=target))
-        counts.append(adapted.num_parameters(only_trainable=True))
-    assert counts[0] == counts[1] > 0

@@ -8,21 +8,19 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
-from factories import cell_record, finished_cell, small_plan
+from factories import cell_record, finished_cell, sample_row, small_plan, store_samples
 from s3_server import bucket, s3_server
 from sweeps import evaluations, experiments, groups, plan_of, run, start, store_of, wait_for
 
 from benchmarks.local_cluster import kill_all
 from orchestrator.pipeline.audit import audit, set_aside
-from orchestrator.planning.cells import ProbeSpec
-from orchestrator.probing.probe_folder import ProbeFolder, parts, write_part
+from orchestrator.probing.probe_folder import ProbeFolder, parts
 from orchestrator.report.rows import read_rows
 from orchestrator.selection.stored import read_subset
-from orchestrator.storage.schema import LOG, SAMPLES
+from orchestrator.storage.schema import LOG
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.trial import KEPT, Checkpoints
-from tasks import Prompt
 
 pytestmark = pytest.mark.slow
 
@@ -69,19 +67,6 @@ def test_a_missing_bucket_is_refused(storage: str) -> None:
         Store(storage.replace("s3://decile-", "s3://decile-nowhere-")).check_writable()
 
 
-def samples(spec: ProbeSpec, prompts: list[Prompt], indices: range) -> pa.Table:
-    fixed = {"tokens": 5, "finish": "stop", "outcome": "correct", "rule": "r"}
-    other = {"other_outcome": "correct", "other_rule": "r", "marker": spec.marker}
-    rows = [
-        {"prompt_id": p.prompt_id, "sample": i, "completion": rf"\boxed{{{p.answer}}}"}
-        | fixed
-        | other
-        for p in prompts
-        for i in indices
-    ]
-    return pa.Table.from_pylist(rows, schema=SAMPLES)
-
-
 def test_parts_of_a_probe_are_resumed_compacted_and_verified(storage: str, tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
     spec, store = plan.cells[0].probe, Store(storage)
@@ -92,14 +77,13 @@ def test_parts_of_a_probe_are_resumed_compacted_and_verified(storage: str, tmp_p
         return ProbeFolder(store, spec, prompts, pool.task).missing().samples
 
     names = [
-        write_part(store, spec.key, spec.split, samples(spec, prompts, range(i, i + 1)))
-        for i in range(3)
+        store_samples(store, spec, [sample_row(p.prompt_id, i) for p in prompts]) for i in range(3)
     ]
     assert missing() == 4
     data = store.read_bytes("probes", spec.key, names[0])
     store.write_bytes(data[:-9], "probes", spec.key, names[0])
     assert missing() == 8, "a torn part is resampled"
-    write_part(store, spec.key, spec.split, samples(spec, prompts, range(4)))
+    store_samples(store, spec, [sample_row(p.prompt_id, i) for p in prompts for i in range(4)])
     ProbeFolder(store, spec, prompts, pool.task).compact()
     assert missing() == 0
     assert len([*parts(store, spec.key)]) == 1
@@ -107,19 +91,12 @@ def test_parts_of_a_probe_are_resumed_compacted_and_verified(storage: str, tmp_p
     assert ProbeFolder(store, spec, prompts, pool.task).samples().num_rows == 16
 
 
-def test_subsets_and_results_are_read_back(storage: str, tmp_path: Path) -> None:
-    plan, store = small_plan(tmp_path), Store(storage)
-    for cell in plan.cells:
-        finished_cell(store, plan, cell)
-        assert read_subset(store, cell) is not None
-    rows = read_rows(store, plan.cells)
-    assert [row.cell.cell_id for row in rows] == [cell.cell_id for cell in plan.cells]
-
-
 def test_damaged_files_in_a_bucket_are_named_and_set_aside(storage: str, tmp_path: Path) -> None:
     plan, store = small_plan(tmp_path), Store(storage)
     for cell in plan.cells:
         finished_cell(store, plan, cell)
+        assert read_subset(store, cell) is not None
+    assert [row.cell for row in read_rows(store, plan.cells)] == plan.cells
     first, second = (f"cells/{cell.cell_id}" for cell in plan.cells)
     torn = store.read_bytes(first, "log.parquet")[:-5]
     store.write_bytes(torn, first, "log.parquet")

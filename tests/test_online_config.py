@@ -15,7 +15,7 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.selection.candidates import check_candidates, history_of
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SUBSET
-from policies import BuiltOnlinePolicy, PolicyError, get_online_policy
+from policies import PolicyError
 
 GRID = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "mine"]}
 
@@ -116,15 +116,9 @@ class KeepsOne:
 def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, message: str) -> None:
     plan = loaded(tmp_path, {"policy": f"test_online_config:{name}"})
     cell = plan.cells[1]
-    ids = plan.pool(cell.probe).train.column("prompt_id")
-    rows = {
-        "prompt_id": ids.to_pylist(),
-        "n": [4] * 64,
-        "successes": [2] * 64,
-        "pass_rate": [0.5] * 64,
-    }
-    columns = {f.name: rows.get(f.name, [None] * 64) for f in SUBSET}
-    subset = pa.table(columns, schema=SUBSET)
+    known = {"n": 4, "successes": 2, "pass_rate": 0.5}
+    rows = [{"prompt_id": p.prompt_id, **known} for p in plan.pool(cell.probe).train]
+    subset = pa.Table.from_pylist(rows, schema=SUBSET)
     with pytest.raises(PolicyError, match=message):
         check_candidates(cell, subset)
     check_candidates(plan.cells[0], subset)  # a static policy has nothing to try
@@ -151,10 +145,3 @@ def test_before_training_a_prompt_is_known_by_the_samples_that_could_be_scored(
     assert history.pass_rate.tolist() == pytest.approx(rates, nan_ok=True)
     group_size = cell.grpo["num_generations"]
     assert (history.seed, history.updates, history.group_size) == (7, cell.updates, group_size)
-
-
-def test_a_policy_judges_groups_by_their_correct_and_marked_completions() -> None:
-    policy = get_online_policy("dynamic")
-    assert BuiltOnlinePolicy("", policy).discards
-    kept = BuiltOnlinePolicy("dynamic", policy).keep(np.array([0, 1, 4]), np.array([4, 4, 4]))
-    assert kept.tolist() == [False, True, False]

@@ -92,12 +92,8 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
         renamed.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"policy": name})))
     one, two = (paper.gains(families(group)).body[-1] for group in (rows, renamed))
     assert one == two
-    strange = [
-        dataclasses.replace(
-            row, cell=row.cell.model_copy(update={"rule": PolicyEntry(policy="learnable")})
-        )
-        for row in rows
-    ]
+    learnable = {"rule": PolicyEntry(policy="learnable")}
+    strange = [dataclasses.replace(r, cell=r.cell.model_copy(update=learnable)) for r in rows]
     assert paper.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,10 +26,31 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     options = {"train": "train.jsonl", "test": "test.jsonl"}
     content["datasets"]["few"] = {"task": "file", "options": options}
     file.write_text(yaml.safe_dump(content))
-    for split, numbers in (("train", range(64)), ("test", range(64, 80))):
-        rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in numbers]
-        (file.parent / f"{split}.jsonl").write_text("\n".join(rows))
+    (file.parent / "train.jsonl").write_text(questions(0, 64))
+    (file.parent / "test.jsonl").write_text(questions(64, 16))
     return file.relative_to(tmp_path)
+
+
+def edited(file: Path, **blocks: object) -> Path:
+    """The file with these blocks of its experiment replaced."""
+    content = yaml.safe_load(file.read_text())
+    content["experiments"][NAME] |= blocks
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def planned(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> dict[str, Any]:
+    """What `decile plan --json` prints."""
+    assert main(["plan", str(file), "-e", NAME, "--json", *arguments]) == 0
+    view: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return view
+
+
+def questions(first: int, count: int) -> str:
+    """Lines of a file of sums."""
+    numbers = range(first, first + count)
+    rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in numbers]
+    return "\n".join(rows)
 
 
 def test_paths_are_relative_to_the_file(project: Path) -> None:
@@ -87,53 +109,47 @@ def test_a_page_of_another_file_is_not_replaced(project: Path, tmp_path: Path) -
 
 
 def test_plan_says_what_a_run_would_lack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = yaml.safe_load(project.read_text())
-    content["experiments"][NAME] |= {"resources": {"gpus": 1}}
-    content["experiments"][NAME]["evaluate"]["every"] = 13
-    project.write_text(yaml.safe_dump(content))
-    arguments = ["plan", str(project), "-e", NAME, "--storage", "/proc/none", "--json"]
-    assert main(arguments) == 0
-    every, storage, gpus = json.loads(capsys.readouterr().out)["notes"]
+    edited(project, resources={"gpus": 1}, evaluate={"every": 13})
+    arguments = ("--storage", "/proc/none")
+    every, storage, gpus = planned(capsys, project, *arguments)["notes"]
     assert "every is 13" in every and "12 updates" in every
     assert "/proc/none" in storage and "GPUs" in gpus
-    assert main([*arguments, "--gpus", "1"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["notes"]) == 2
+    assert len(planned(capsys, project, *arguments, "--gpus", "1")["notes"]) == 2
 
 
-@pytest.mark.parametrize(("every", "warning"), [(12, "any group"), (8, "more than 33% of")])
+@pytest.mark.parametrize(("every", "notes"), [(12, 1), (8, 1), (6, 0)])
 def test_plan_says_when_an_online_policy_may_not_be_compared(
-    project: Path, capsys: pytest.CaptureFixture[str], every: int, warning: str
+    project: Path, capsys: pytest.CaptureFixture[str], every: int, notes: int
 ) -> None:
-    content = yaml.safe_load(project.read_text())
-    content["experiments"][NAME]["grid"]["policy"] = ["hard", "dynamic", "predicted"]
-    content["experiments"][NAME]["evaluate"]["every"] = every
-    project.write_text(yaml.safe_dump(content))
-    assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
-    [note] = json.loads(capsys.readouterr().out)["notes"]
-    assert "dynamic" in note and warning in note
-    content["experiments"][NAME]["evaluate"]["every"] = 6
-    project.write_text(yaml.safe_dump(content))
-    assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["notes"] == []
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "dynamic", "predicted"]}
+    view = planned(capsys, edited(project, grid=grid, evaluate={"every": every}))
+    assert len(view["notes"]) == notes
+    assert all("dynamic" in note and "predicted" not in note for note in view["notes"])
 
 
 def test_plan_says_which_divided_rollouts_are_not_compared(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = yaml.safe_load(project.read_text())
-    experiment = content["experiments"][NAME]
-    experiment["grid"] |= {"policy": ["hard"], "allocation": ["uniform", "sqrt", "pods"]}
-    for every, notes in ((3, 0), (6, 1)):  # of 12 updates
-        experiment["evaluate"]["every"] = every
-        project.write_text(yaml.safe_dump(content))
-        assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
-        view = json.loads(capsys.readouterr().out)
-        assert len(view["notes"]) == notes
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]}
+    edited(project, grid=grid | {"allocation": ["uniform", "sqrt", "pods"]})
+    assert planned(capsys, edited(project, evaluate={"every": 3}))["notes"] == []  # of 12 updates
+    view = planned(capsys, edited(project, evaluate={"every": 6}))
     [note] = view["notes"]
     assert "allocation=pods" in note and "update 6 of 12" in note
     assert [cell["axes"]["allocation"] for cell in view["cells"]] == ["uniform", "sqrt", "pods"]
     uniform, _, pods = view["cells"]
     assert pods["rollouts_at_most"] == 4 * uniform["rollouts_at_most"]
+
+
+@pytest.mark.parametrize(("cpus", "warned"), [(4096, True), (1, False)])
+def test_plan_says_where_no_trial_fits_this_machine(
+    project: Path, capsys: pytest.CaptureFixture[str], cpus: int, warned: bool
+) -> None:
+    view = planned(capsys, edited(project, resources={"cpus": cpus}))
+    assert any("4096 CPUs" in note for note in view["notes"]) == warned
+    assert (view["eta_seconds"] is None) == warned
+    fits = planned(capsys, project, "--cpus", "4096")
+    assert not any("4096" in note for note in fits["notes"])
 
 
 @pytest.mark.parametrize(
@@ -154,15 +170,14 @@ def test_no_command_writes_over_what_it_reads(
     arguments: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in range(60)]
-    Path("mine.jsonl").write_text("\n".join(rows))
+    Path("mine.jsonl").write_text(questions(0, 60))
     init = ["init", "--train", "mine.jsonl", "--model", "tiny", "--out", "own.yaml"]
     assert main(init) == 0
     Path("link.jsonl").symlink_to("mine.jsonl")
     for out in ("mine.jsonl", "link.jsonl"):
         assert main([*arguments, "--out", out]) == 2
         assert f"output {out} " in capsys.readouterr().err
-    assert Path("mine.jsonl").read_text() == "\n".join(rows)
+    assert Path("mine.jsonl").read_text() == questions(0, 60)
 
 
 @pytest.mark.parametrize("command", ["report", "probe"])
@@ -176,23 +191,7 @@ def test_a_page_is_an_html_file(
 
 def test_init_writes_into_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in range(60)]
-    Path("mine.jsonl").write_text("\n".join(rows))
+    Path("mine.jsonl").write_text(questions(0, 60))
     assert main(["init", "--train", "mine.jsonl", "--model", "tiny", "--out", "new/e.yaml"]) == 0
     assert load_config("new/e.yaml").config.datasets["mine"].options["path"] == "new/../mine.jsonl"
     assert main(["plan", "new/e.yaml", "-e", "mine"]) == 0
-
-
-@pytest.mark.parametrize(("resources", "warned"), [({"cpus": 4096}, True), ({"cpus": 1}, False)])
-def test_plan_says_where_no_trial_fits_this_machine(
-    project: Path, capsys: pytest.CaptureFixture[str], resources: dict[str, int], warned: bool
-) -> None:
-    content = yaml.safe_load(project.read_text())
-    content["experiments"][NAME] |= {"resources": resources}
-    project.write_text(yaml.safe_dump(content))
-    assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
-    view = json.loads(capsys.readouterr().out)
-    assert any("4096 CPUs" in note for note in view["notes"]) == warned
-    assert (view["eta_seconds"] is None) == warned
-    assert main(["plan", str(project), "-e", NAME, "--json", "--cpus", "4096"]) == 0
-    assert not any("4096" in note for note in json.loads(capsys.readouterr().out)["notes"])

@@ -1,10 +1,9 @@
 """Cells and their ids: equal content gives the same id; a changed result needs another id."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from factories import small_plan
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -20,11 +19,10 @@ from orchestrator.pipeline.timetable import Site
 from orchestrator.planning import load
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models, fetch_command, repositories
-from orchestrator.planning.plan import Plan, make_plan, unused_budgets
+from orchestrator.planning.plan import Plan, unused_budgets
 from orchestrator.planning.resolve import datasets_of
 from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.model import ModelSource
-from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from tasks import get_task
@@ -36,12 +34,6 @@ GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 def only(folder: Path, **settings: object) -> Cell:
     [cell] = small_plan(folder, policies=["hard"], **settings).cells
     return cell
-
-
-def test_the_grid_is_the_product_of_its_axes(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, policies=["hard", "easy", "random"], seeds=[0, 1])
-    assert len({cell.cell_id for cell in plan.cells}) == len(plan.cells) == 6
-    assert len(plan.probes) == 2
 
 
 def test_settings_that_cannot_change_a_result_keep_the_id(tmp_path: Path) -> None:
@@ -63,20 +55,14 @@ def test_settings_that_cannot_change_a_result_keep_the_id(tmp_path: Path) -> Non
         {"marking": "strict"},
         {"probe": {"samples": 5, "max_completion_length": 32}},
         {"probe": {"samples": 4, "max_completion_length": 33}},
-        {"probe": {"samples": 4, "max_completion_length": 32, "temperature": 0.9}},
         {"lora": {"r": 5}},
         {"evaluate": {"every": 3, "samples": 8}},
         {"evaluate": {"every": 2, "samples": 7}},
+        {"evaluate": {"every": 2, "samples": 8, "temperature": 0.5}},
         {"seeds": [7]},
         {"updates": 5},
         {"resources": {"workers": 2}},
-        {"probe": {"samples": 4, "max_completion_length": 32, "top_p": 0.9}},
-        {"probe": {"samples": 4, "max_completion_length": 32, "seed": 3}},
-        {"evaluate": {"every": 2, "samples": 8, "temperature": 0.5}},
-        {"evaluate": {"every": 2, "samples": 8, "seed": 2}},
-        {"grpo": GRPO | {"learning_rate": 2e-5}},
         {"grpo": GRPO | {"beta": 0.04}},
-        {"grpo": GRPO | {"gradient_accumulation_steps": 2}},
     ],
 )
 def test_settings_that_can_change_a_result_change_the_id(tmp_path: Path, change: dict) -> None:
@@ -128,6 +114,8 @@ def test_stored_probes_subsets_and_cells_are_found_by_what_they_have_always_hash
         "workers": 1,
     }
     assert cell.cell_id == canonical_hash(identity)
+    again = Cell.model_validate_json(cell.model_dump_json())
+    assert (again, again.cell_id, again.subset_key) == (cell, cell.cell_id, cell.subset_key)
     online = PolicyEntry(policy="dynamic")
     changed = Cell.model_validate(cell.model_dump() | {"rollouts_by": "trl", "online": online})
     added = {"rollouts_by": "trl", "online": {"policy": "dynamic", "options": {"max_draws": 4}}}
@@ -147,29 +135,33 @@ def test_a_new_marker_of_an_ood_test_set_changes_the_cell_id(
     assert ids()[1] != with_ood
 
 
-def test_a_probe_is_shared_across_k_and_marking_but_not_across_sampling(tmp_path: Path) -> None:
+def test_a_probe_is_shared_across_pools_k_and_marking_but_not_across_sampling_and_models(
+    tmp_path: Path,
+) -> None:
     key = only(tmp_path).probe.key
     base = {"samples": 4, "max_completion_length": 32}
     assert only(tmp_path, probe=base | {"samples": 9}).probe.key == key
     assert only(tmp_path, marking="strict").probe.key == key
+    assert only(tmp_path, datasets={"small": letters(train=80)}).probe.key == key
+    keys = [key]
     for change in ({"temperature": 0.5}, {"seed": 1}, {"max_completion_length": 31}, {"top_k": 5}):
-        assert only(tmp_path, probe=base | change).probe.key != key
-
-
-def test_changed_weights_change_the_probe_key(tmp_path: Path) -> None:
-    first = only(tmp_path).probe.key
+        keys.append(only(tmp_path, probe=base | change).probe.key)
+    for change in ({"dtype": "float32"}, {"chat_template_kwargs": {"enable_thinking": False}}):
+        keys.append(only(tmp_path, models={"stub": stub(tmp_path, **change)}).probe.key)
     (tmp_path / "model" / "model.safetensors").write_bytes(b"other")
-    assert only(tmp_path).probe.key != first
+    keys.append(only(tmp_path).probe.key)
+    assert len({*keys}) == len(keys)
 
 
-def test_a_cell_round_trips_through_json_with_its_keys(tmp_path: Path) -> None:
-    cell = only(tmp_path, evaluate={"greedy": True, "ood": ["arithmetic"]})
-    content = cell.model_dump_json()
-    assert '"also":[' in content
-    again = Cell.model_validate_json(content)
-    assert again == cell
-    assert again.cell_id == cell.cell_id
-    assert again.subset_key == cell.subset_key
+def stub(folder: Path, **entry: object) -> dict[str, object]:
+    """The entry of the model of `small_plan`."""
+    return {"path": str(folder / "model"), **entry}
+
+
+def letters(train: int = 40, test: int = 12, **entry: object) -> dict[str, object]:
+    """An entry of a dataset such as that of `small_plan`."""
+    options = {"train": train, "test": test}
+    return {"task": "shuffled_objects", "options": options, **entry}
 
 
 @pytest.mark.parametrize(
@@ -183,96 +175,35 @@ def test_a_cell_round_trips_through_json_with_its_keys(tmp_path: Path) -> None:
 def test_a_budget_that_does_not_fit_is_refused_at_its_line(
     tmp_path: Path, budget: float, code: str, values: tuple[str, ...]
 ) -> None:
+    assert only(tmp_path, budget=1.0).size == only(tmp_path, budget=40).size == 40
     with refused(*values, code=code) as caught:
         only(tmp_path, budget=budget)
     assert place(tmp_path / "experiments.yaml", f"budget: {budget}") in str(caught.value)
 
 
-def test_the_whole_pool_is_a_valid_budget(tmp_path: Path) -> None:
-    assert only(tmp_path, budget=1.0).size == only(tmp_path, budget=40).size == 40
-
-
-def changed(folder: Path, change: Callable[[dict], None]) -> Plan:
-    """small_plan's file with its content changed in place, planned again."""
-    file = folder / "experiments.yaml"
-    if not file.exists():
-        small_plan(folder)
-    content = yaml.safe_load(file.read_text())
-    change(content)
-    file.write_text(yaml.safe_dump(content))
-    return make_plan(load_config(file), "small")
-
-
-def test_the_grid_multiplies_four_axes_and_shares_probes(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text('{"other": 1}')
-
-    def widen(content: dict) -> None:
-        content["models"]["second"] = {"path": str(tmp_path / "other")}
-        large = {"task": "shuffled_objects", "options": {"train": 60, "test": 12}}
-        content["datasets"]["large"] = large
-        content["experiments"]["small"]["grid"] = {
-            "model": ["stub", "second"],
-            "dataset": ["small", "large"],
-            "policy": ["hard", "easy", "random"],
-            "seed": [0, 1],
-        }
-
-    plan = changed(tmp_path, widen)
-    assert len(plan.cells) == len({cell.cell_id for cell in plan.cells}) == 2 * 2 * 3 * 2
-    assert len({tuple(cell.axes.values()) for cell in plan.cells}) == 24
+def test_a_cell_of_a_larger_grid_is_that_of_a_smaller_one_in_another_order(tmp_path: Path) -> None:
+    grid = {
+        "model": ["stub", "other"],
+        "dataset": ["small", "large"],
+        "policy": ["hard", "easy", "random"],
+        "seed": [0, 1],
+    }
+    plan = small_plan(tmp_path, datasets={"large": letters(train=41)}, grid=grid)
+    ids = {cell.name: cell.cell_id for cell in plan.cells}
+    assert len(plan.cells) == len({*ids.values()}) == 2 * 2 * 3 * 2
     assert len(plan.probes) == 2 * 2 * 2, "a training pool and a test set per model and dataset"
-
-
-def test_the_id_depends_on_policy_and_seed_but_not_on_their_order(tmp_path: Path) -> None:
-    def ids(policies: list[str], seeds: list[int]) -> dict[str, str]:
-        return {
-            c.name: c.cell_id for c in small_plan(tmp_path, policies=policies, seeds=seeds).cells
-        }
-
-    forth, back = ids(["hard", "easy", "random"], [0, 1]), ids(["random", "easy", "hard"], [1, 0])
-    assert forth == back
-    assert len(set(forth.values())) == 6
-
-
-def test_the_id_depends_on_the_prompts_but_not_on_the_name_of_a_dataset(tmp_path: Path) -> None:
-    plain = {cell.cell_id for cell in small_plan(tmp_path).cells}
-
-    def rename(content: dict) -> None:
-        content["datasets"]["renamed"] = content["datasets"].pop("small")
-        content["experiments"]["small"]["grid"]["dataset"] = ["renamed"]
-
-    def grow(content: dict) -> None:
-        content["datasets"]["renamed"]["options"]["train"] = 41
-
-    assert {cell.cell_id for cell in changed(tmp_path, rename).cells} == plain
-    grown = changed(tmp_path, grow)
-    assert not {cell.cell_id for cell in grown.cells} & plain
-
-
-def test_a_larger_pool_keeps_the_probe_key(tmp_path: Path) -> None:
-    def grow(content: dict) -> None:
-        content["datasets"]["small"]["options"]["train"] = 80
-
-    before = only(tmp_path).probe.key
-    assert {cell.probe.key for cell in changed(tmp_path, grow).cells} == {before}
-
-
-def test_precision_and_chat_settings_change_the_probe_key(tmp_path: Path) -> None:
-    keys = {only(tmp_path).probe.key}
-    for entry in ({"dtype": "float32"}, {"chat_template_kwargs": {"enable_thinking": False}}):
-        plan = changed(tmp_path, lambda c, e=entry: c["models"]["stub"].update(e))
-        keys.add(plan.cells[0].probe.key)
-    assert len(keys) == 3
+    fewer = small_plan(tmp_path, policies=["random", "hard"], seeds=[1, 0]).cells
+    assert {cell.name: cell.cell_id for cell in fewer}.items() < ids.items()
+    renamed = {"datasets": {"named": letters()}, "grid": grid | {"dataset": ["named"]}}
+    assert {cell.cell_id for cell in small_plan(tmp_path, **renamed).cells} == {
+        cell.cell_id for cell in plan.cells if cell.probe.dataset.name == "small"
+    }
 
 
 def test_two_names_of_one_model_are_refused(tmp_path: Path) -> None:
-    def twin(content: dict) -> None:
-        content["models"]["again"] = dict(content["models"]["stub"])
-        content["experiments"]["small"]["grid"]["model"] = ["stub", "again"]
-
+    grid = {"model": ["stub", "again"], "dataset": ["small"], "policy": ["hard"]}
     with refused("stub/small/hard/s0", "again/small/hard/s0", code="same-cell") as caught:
-        changed(tmp_path, twin)
+        small_plan(tmp_path, models={"again": stub(tmp_path)}, grid=grid)
     assert place(tmp_path / "experiments.yaml", "grid:") in str(caught.value)
 
 
@@ -288,25 +219,24 @@ def test_two_names_of_one_model_are_refused(tmp_path: Path) -> None:
 def test_an_invalid_dataset_is_refused_with_its_line(
     tmp_path: Path, option: str, value: object, code: str, values: tuple[str, ...]
 ) -> None:
+    dataset = {"task": "shuffled_objects", "options": {"train": 40, "test": 12, option: value}}
     with refused("datasets.small", *values, code=code) as caught:
-        changed(tmp_path, lambda c: c["datasets"]["small"]["options"].update({option: value}))
+        only(tmp_path, datasets={"small": dataset})
     assert f"{tmp_path}/experiments.yaml:2: " in str(caught.value)
 
 
 def test_a_pool_whose_rows_are_all_dropped_says_why(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "Some."}\n')
-    options = {"path": str(tmp_path), "partial": True}
+    dataset = {"task": "gsm8k", "options": {"path": str(tmp_path), "partial": True}}
     with refused("train: 1 row dropped", code="no-training-prompts"):
-        changed(
-            tmp_path,
-            lambda c: c["datasets"]["small"].update({"task": "gsm8k", "options": options}),
-        )
+        only(tmp_path, datasets={"small": dataset})
 
 
 def test_a_folder_without_a_model_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"experiments\.yaml:\d+: models\.stub.*config\.json"):
-        changed(tmp_path, lambda c: c["models"]["stub"].update(path=str(tmp_path / "none")))
+    with refused("models.stub", "config.json") as caught:
+        only(tmp_path, models={"stub": {"path": str(tmp_path / "none")}})
+    assert place(tmp_path / "experiments.yaml", " stub:") in str(caught.value)
 
 
 def test_what_is_read_from_the_hub_is_listed_with_who_needs_it() -> None:
@@ -386,19 +316,18 @@ def test_prompts_are_repeated_only_for_a_count_that_divides_an_update(
     tmp_path: Path, policy: str, budget: float, values: tuple[str, ...]
 ) -> None:
     """And not those of an online policy, which would choose among too few."""
-
-    def change(content: dict) -> None:
-        content["policies"] = {"of_hard": {"policy": "dynamic", "options": {"of": "hard"}}}
-        experiment = content["experiments"]["small"]
-        experiment["grid"]["policy"], experiment["budget"] = [policy], budget
-        experiment["grpo"] = GRPO | {"gradient_accumulation_steps": 2}
-
+    settings: dict[str, Any] = {
+        "policies": [policy],
+        "rules": {"of_hard": {"policy": "dynamic", "options": {"of": "hard"}}},
+        "budget": budget,
+        "grpo": GRPO | {"gradient_accumulation_steps": 2},
+    }
     if values:
         with refused(*values, code="budget-does-not-fill-updates") as caught:
-            changed(tmp_path, change)
+            small_plan(tmp_path, **settings)
         assert ("divides" in str(caught.value)) == ("divides 4" in values)
     else:
-        assert changed(tmp_path, change).cells[0].size == 40
+        assert small_plan(tmp_path, **settings).cells[0].size == 40
 
 
 def test_no_prompt_is_repeated_where_an_allocation_divides_the_rollouts(tmp_path: Path) -> None:
@@ -413,7 +342,6 @@ def test_no_prompt_is_repeated_where_an_allocation_divides_the_rollouts(tmp_path
         ({}, 4 * 16),
         ({"num_iterations": 2}, 2 * 16),
         ({"num_iterations": 3}, 2 * 16),  # the second generation serves one update
-        ({"steps_per_generation": 4, "num_iterations": 2}, 32),
         ({"steps_per_generation": 1}, 8 * 8),
         ({"generation_batch_size": 32}, 2 * 32),
     ],
@@ -458,10 +386,7 @@ def test_a_subset_fills_its_generations_and_updates(
     ],
 )
 def test_the_wording_is_part_of_every_key(tmp_path: Path, prompt: dict) -> None:
-    def worded(content: dict) -> None:
-        content["datasets"]["small"]["prompt"] = prompt
-
-    plain, other = only(tmp_path), changed(tmp_path, worded).cells[0]
+    plain, other = only(tmp_path), only(tmp_path, datasets={"small": letters(prompt=prompt)})
     assert plain.probe.key != other.probe.key
     assert plain.baseline.key != other.baseline.key
     assert plain.cell_id != other.cell_id
@@ -471,18 +396,13 @@ def test_the_wording_is_part_of_every_key(tmp_path: Path, prompt: dict) -> None:
 def test_the_papers_wording_disables_thinking_unless_the_model_sets_it(
     tmp_path: Path,
 ) -> None:
-    def papers(content: dict) -> None:
-        content["datasets"]["small"]["prompt"] = {"preset": "paper"}
-
-    cell = changed(tmp_path, papers).cells[0]
+    papers = {"small": letters(prompt={"preset": "paper"})}
+    cell = only(tmp_path, datasets=papers)
     assert cell.probe.model.chat_template_kwargs == {"enable_thinking": False}
-
-    def thinking(content: dict) -> None:
-        content["models"]["stub"]["chat_template_kwargs"] = {"enable_thinking": True}
-
-    assert changed(tmp_path, thinking).cells[0].probe.model.chat_template_kwargs == {
-        "enable_thinking": True
-    }
+    thinking = {"enable_thinking": True}
+    own = {"stub": stub(tmp_path, chat_template_kwargs=thinking)}
+    cell = only(tmp_path, datasets=papers, models=own)
+    assert cell.probe.model.chat_template_kwargs == thinking
 
 
 def test_dropping_overlap_changes_the_pool_and_adds_a_note(tmp_path: Path) -> None:
@@ -491,15 +411,13 @@ def test_dropping_overlap_changes_the_pool_and_adds_a_note(tmp_path: Path) -> No
     train_file.write_text("\n".join(rows))
     test_file = tmp_path / "test.jsonl"
     test_file.write_text('{"question": "how many APPLES are 3 ?", "answer": "3"}')
-
-    def own(content: dict) -> None:
-        options = {"train": str(train_file), "test": str(test_file)}
-        content["datasets"]["small"] = {"task": "file", "options": options}
-
-    def drop(content: dict) -> None:
-        content["datasets"]["small"]["drop_overlap"] = True
-
-    kept, dropped = changed(tmp_path, own), changed(tmp_path, drop)
+    files = {"train": str(train_file), "test": str(test_file)}
+    kept, dropped = (
+        small_plan(
+            tmp_path, datasets={"small": {"task": "file", "options": files, "drop_overlap": drop}}
+        )
+        for drop in (False, True)
+    )
     assert (len(kept.pools["small"].train), len(dropped.pools["small"].train)) == (40, 39)
     assert dropped.pools["small"].notes[-1].startswith("dropped: overlap with test: 1 of 40")
     assert kept.cells[0].cell_id != dropped.cells[0].cell_id
@@ -516,13 +434,10 @@ def test_a_pool_of_test_questions_only_is_not_called_evaluation_only(
         rows = (f'{{"question": "{text.format(i)}", "answer": "{i}"}}' for i in range(40))
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
 
-    def own(content: dict) -> None:
-        files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
-        dataset = {"task": "file", "options": files, "drop_overlap": drop_overlap}
-        content["datasets"]["small"] = dataset
-
+    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
+    dataset = {"task": "file", "options": files, "drop_overlap": drop_overlap}
     with refused("all 40", code="no-training-prompts") as caught:
-        changed(tmp_path, own)
+        only(tmp_path, datasets={"small": dataset})
     assert ("near duplicates" in str(caught.value)) == drop_overlap
 
 
@@ -548,37 +463,22 @@ def test_a_ray_that_does_not_start_fails_the_doctors_check(
     assert list(checks())[-1] == ("ray", False, "AssertionError: no free port")
 
 
-def planned(folder: Path, grid: dict, evaluate: dict, probe: dict) -> Plan:
-    """A plan over small datasets: `few`, `far` (other questions) and `more` (contains `few`)."""
-    (folder / "model").mkdir(exist_ok=True)
-    (folder / "model" / "config.json").write_text("{}")
-    sizes = {
+DATASETS = {  # `far` has other questions than `few`, and `more` those of `few` and others
+    name: {"task": "shuffled_objects", "options": options}
+    for name, options in {
         "few": {"train": 20, "test": 3},
         "far": {"train": 20, "test": 4, "objects": [5]},
         "more": {"train": 21, "test": 5},
-    }
-    datasets = {n: {"task": "shuffled_objects", "options": o} for n, o in sizes.items()}
-    experiment = {
-        "grid": {"model": ["stub"], "policy": ["hard", "random"], **grid},
-        "budget": 8,
-        "grpo": GRPO,
-        "probe": probe,
-        "evaluate": evaluate,
-    }
-    content = {
-        "models": {"stub": {"path": str(folder / "model")}},
-        "datasets": datasets,
-        "experiments": {"drawn": experiment},
-    }
-    file = folder / "experiments.yaml"
-    file.write_text(yaml.safe_dump(content))
-    return make_plan(load_config(file), "drawn")
-
-
-NAMES = ["few", "far", "more"]
+    }.items()
+}
 SEEDS = st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True)
 FEW = {"dataset": ["few"]}
 BOTH = {"dataset": ["few", "far"]}
+
+
+def drawn_plan(folder: Path, grid: dict, evaluate: dict, probe: dict) -> Plan:
+    axes = {"model": ["stub"], "policy": ["hard", "random"], **grid}
+    return small_plan(folder, datasets=DATASETS, grid=axes, evaluate=evaluate, probe=probe)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -587,11 +487,11 @@ BOTH = {"dataset": ["few", "far"]}
 @example({**FEW, "probe_seed": [0, 1]}, {"seed": 1, "samples": 9}, {"samples": 2})
 @given(
     grid=st.fixed_dictionaries(
-        {"dataset": st.lists(st.sampled_from(NAMES), min_size=1, unique=True)},
+        {"dataset": st.lists(st.sampled_from([*DATASETS]), min_size=1, unique=True)},
         optional={"probe_seed": SEEDS, "seed": SEEDS},
     ),
     evaluate=st.fixed_dictionaries(
-        {"samples": st.integers(1, 9), "ood": st.lists(st.sampled_from(NAMES), unique=True)},
+        {"samples": st.integers(1, 9), "ood": st.lists(st.sampled_from([*DATASETS]), unique=True)},
         optional={
             "ood_samples": st.integers(1, 9),
             "greedy": st.booleans(),
@@ -606,7 +506,7 @@ BOTH = {"dataset": ["few", "far"]}
 def test_every_sample_that_a_cell_reads_is_scheduled(
     tmp_path: Path, grid: dict, evaluate: dict, probe: dict
 ) -> None:
-    plan = planned(tmp_path, grid, evaluate, probe)
+    plan = drawn_plan(tmp_path, grid, evaluate, probe)
     store = Store(str(tmp_path / "runs"))
     read = {
         (spec.key, prompt.prompt_id, index)
@@ -626,7 +526,7 @@ def test_every_sample_that_a_cell_reads_is_scheduled(
 
 def test_probes_of_one_sampler_are_drawn_by_the_same_actors(tmp_path: Path) -> None:
     def groups(evaluate: dict, probe: dict) -> list[int]:
-        plan = planned(tmp_path, BOTH, evaluate, probe)
+        plan = drawn_plan(tmp_path, BOTH, evaluate, probe)
         assert len(plan.probes) == 4
         return sorted(map(len, sampler_groups(plan)))
 

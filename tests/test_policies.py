@@ -33,7 +33,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tiers": {"levels": "1-2"},
     "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
 }
-PLAIN = ["hard", "easy", "middle", "random"]
 STATIC = [name for name in policy_names() if not is_online(find_policy(name))]
 SCORED = [name for name in STATIC if name not in ("mixture", "diverse")]
 ROWS = st.lists(
@@ -67,7 +66,7 @@ def ties(rates: list[float | None], policy: str, size: int) -> Any:
     return counts and tuple(counts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(
     rows=ROWS,
     seed=st.integers(0, 3),
@@ -75,8 +74,7 @@ def ties(rates: list[float | None], policy: str, size: int) -> Any:
     require=st.sampled_from([None, "parsed"]),
     data=st.data(),
 )
-@pytest.mark.slow
-def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
+def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
     rows: list[dict[str, Any]], seed: int, policy: str, require: str | None, data: st.DataObject
 ) -> None:
     difficulty, rule = full_table(rows), policy_of(policy, require=require)
@@ -86,25 +84,13 @@ def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
         with pytest.raises(PolicyError, match=f"has {capacity} of"):
             rule(difficulty, size, np.random.default_rng(seed))
         return
-    subset = rule(difficulty, size, np.random.default_rng(seed))
-    assert len(set(subset.tolist())) == len(subset) == (capacity if rule.whole else size)
-    assert rule.eligible(difficulty)[subset].all()
-    assert subset.tolist() == rule(difficulty, size, np.random.default_rng(seed)).tolist()
-
-
-@settings(max_examples=200)
-@given(rows=ROWS, seed=st.integers(0, 3), policy=st.sampled_from(SCORED), data=st.data())
-def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
-    rows: list[dict[str, Any]], seed: int, policy: str, data: st.DataObject
-) -> None:
-    difficulty, rule = full_table(rows), policy_of(policy)
-    if not (capacity := rule.capacity(difficulty)):
-        return
-    size = capacity if rule.whole else data.draw(st.integers(1, capacity))
-    subset = rule(difficulty, size, np.random.default_rng(seed))
-    numbers = tie_breakers(len(rows), np.random.default_rng(seed))
+    rng, other = np.random.default_rng(seed), np.random.default_rng(seed)
+    subset = rule(difficulty, size, rng)
+    assert len(subset) == (capacity if rule.whole else size)
+    numbers = tie_breakers(len(rows), other)
+    assert rng.integers(1000) == other.integers(1000), "a policy draws nothing else"
     order = np.lexsort((numbers, rule.score(difficulty), ~rule.eligible(difficulty)))
-    assert subset.tolist() == order[:size].tolist()
+    assert subset.tolist() == order[: len(subset)].tolist()
 
 
 @settings(max_examples=200)
@@ -163,17 +149,6 @@ def test_each_policy_declares_the_samples_it_needs() -> None:
 
 
 @settings(max_examples=50)
-@given(rates=RATES, seed=st.integers(0, 3), policy=st.sampled_from(PLAIN))
-def test_a_larger_subset_starts_with_the_smaller_one(
-    rates: list[float | None], seed: int, policy: str
-) -> None:
-    every = selected(rates, policy, len(rates), seed)
-    assert sorted(every) == list(range(len(rates)))
-    size = 1 + len(rates) // 2
-    assert selected(rates, policy, size, seed) == every[:size]
-
-
-@settings(max_examples=50)
 @given(rates=RATES, seed=st.integers(0, 3))
 def test_random_ignores_pass_rates_and_orders_by_tie_breaker(
     rates: list[float | None], seed: int
@@ -209,14 +184,10 @@ def test_ties_count_eligible_rows_only() -> None:
     assert BuiltPolicy("", rule).ties(difficulty, subset) == (3, 2)
 
 
-def test_all_rows_tie_without_known_pass_rates() -> None:
+def test_prompts_without_a_known_pass_rate_tie_and_come_last() -> None:
     for name in ("hard", "easy", "middle"):
         assert ties([None, None, None], name, 2) == (3, 2)
-
-
-def test_an_unknown_pass_rate_comes_last() -> None:
-    for policy in ("hard", "easy", "middle"):
-        assert selected([None, 0.2, 0.4], policy, 3)[-1] == 0
+        assert selected([None, 0.2, 0.4], name, 3)[-1] == 0
 
 
 def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
@@ -231,14 +202,6 @@ def test_an_empty_or_too_large_subset_is_refused(size: int) -> None:
             selected([0.1, 0.2], policy, size)
 
 
-def test_every_policy_makes_exactly_one_generator_call() -> None:
-    for policy in ("hard", "middle", "random", "band"):
-        rng, other = np.random.default_rng(4), np.random.default_rng(4)
-        policy_of(policy)(rates_table([0.3, 0.4, 0.5]), 2, rng)
-        tie_breakers(3, other)
-        assert rng.integers(1000) == other.integers(1000)
-
-
 def test_a_custom_policy_is_imported_by_module_and_attribute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,18 +211,12 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
         "    return np.arange(skip, skip + size)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    subset, _ = select(
-        rates_table([0.3, 0.2, 0.1]), SubsetRequest(PolicyEntry(policy="mine:first"), 2)
-    )
-    assert subset["prompt_id"].to_pylist() == ["p0", "p1"]
     own = get_policy("mine:first", skip=1)
     assert own(rates_table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
     assert policy_line("mine:first") == "The first."
-    assert (
-        BuiltPolicy("", own).capacity(rates_table([0.1])),
-        BuiltPolicy("", own).eligible(rates_table([0.1])).tolist(),
-    ) == (1, [True])
-    assert BuiltPolicy("", own).eligible(rates_table([0.1])).dtype == bool
+    built = BuiltPolicy("", own)
+    assert built.capacity(rates_table([0.1])) == 1
+    assert built.eligible(rates_table([0.1])).tolist() == [True]
     with refused("'jump'", "skip", by=PolicyError):
         get_policy("mine:first", jump=1)
     sys.modules.pop("mine")
@@ -324,9 +281,6 @@ def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
         "class Short(ScorePolicy):\n"
         "    def score(self, difficulty):\n"
         "        return np.zeros(1)\n\n\n"
-        "class Broken:\n"
-        "    def __init__(self):\n"
-        "        raise ValueError('no luck')\n\n\n"
         "class Unlucky:\n"
         "    def __init__(self):\n"
         "        raise RuntimeError('no\\n  luck')\n\n\n"
@@ -350,8 +304,7 @@ def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
     for name, options, words in (
         ("Late", {"of": 1}, "has no option 'of': it takes by"),
         ("ready", {"by": 1}, "has no option 'by': it takes no options"),
-        ("Broken", {}, "cannot be built: no luck"),
-        ("Unlucky", {}, r"cannot be built: RuntimeError: no luck \(.*scored_by_me.py:24\)$"),
+        ("Unlucky", {}, r"cannot be built: RuntimeError: no luck \(.*scored_by_me.py:19\)$"),
         ("number", {}, "is not callable"),
     ):
         with pytest.raises(PolicyError, match=words):

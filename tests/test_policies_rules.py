@@ -17,15 +17,12 @@ FAILURES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50)
-@given(rates=RATES)
-def test_hard_selects_the_lowest_and_easy_the_highest_pass_rates(rates: list[float | None]) -> None:
-    size = 1 + len(rates) // 4
-    for policy, score in (("hard", np.array(rates)), ("easy", -np.array(rates, dtype=float))):
-        rows = selected_rows(rates_table(rates), policy, size)
-        rest = np.delete(score, rows)
-        assert not len(rest) or score[rows].max() <= rest.min()
-        assert score[rows].tolist() == sorted(score[rows])
+def test_hard_easy_and_learnable_select_from_their_end_and_unknown_ones_last() -> None:
+    difficulty = rates_table([0.2, None, 0.9, 0.5])
+    assert selected_rows(difficulty, "hard", 4) == [0, 3, 2, 1]
+    assert selected_rows(difficulty, "easy", 4) == [2, 3, 0, 1]
+    learnability = pa.table({"learnability": [0.2, None, 0.9, 0.5]})
+    assert selected_rows(learnability, "learnable", 4) == [2, 3, 0, 1]
 
 
 @settings(max_examples=100)
@@ -91,18 +88,11 @@ def test_full_selects_every_eligible_prompt_for_any_size() -> None:
     assert selected_rows(mixed, "full", 2, require="parsed") == [1]
 
 
-def test_learnable_selects_the_most_learnable_first_and_unknown_ones_last() -> None:
-    difficulty = pa.table({"learnability": [0.2, None, 0.9, 0.5]})
-    assert selected_rows(difficulty, "learnable", 4) == [2, 3, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("levels", "rows"),
     [
         ("1-2", [0, 1]),
-        ("1–2", [0, 1]),
         ([1, 3], [0, 2]),
-        (2, [1]),
         ("easy", [3]),
         (["easy", 3], [2, 3]),
         (["1-2"], [5]),
@@ -111,9 +101,6 @@ def test_learnable_selects_the_most_learnable_first_and_unknown_ones_last() -> N
 def test_tiers_selects_the_requested_levels(levels: Any, rows: list[int]) -> None:
     difficulty = pa.table({"tier": ["1", "2", "3", "easy", None, "1-2"]})
     assert sorted(selected_rows(difficulty, "tiers", len(rows), levels=levels)) == rows
-
-
-def test_numeric_tiers_match() -> None:
     assert selected_rows(pa.table({"tier": [3, 1]}), "tiers", 1, levels=[1]) == [1]
 
 
@@ -214,9 +201,6 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("hard", {"requires": "parsed"}, "'hard' .*'requires': it takes .*require"),
         ("band", {"lo": 1}, "'band' .*'lo': it takes .*low, high"),
         ("band", {}, "'band' needs low and high: .*low: 0.2, high: 0.8"),
-        ("band", {"low": 0.1}, "'band' needs high"),
-        ("band", {"low": "x", "high": 1}, "low is 'x'"),
-        ("band", {"low": 0, "high": 80}, "high is 80"),
         ("band", {"low": 0, "high": 1.5}, "high is 1.5"),
         ("band", {"low": -0.1, "high": 1}, "low is -0.1"),
         ("band", {"low": True, "high": 1}, "low is True"),
@@ -225,11 +209,9 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("tiers", {}, "needs levels: .*levels: 1-3"),
         ("tiers", {"levels": []}, r"levels is \[\]: .*1-3"),
         ("tiers", {"levels": "3-1"}, "levels is '3-1'"),
-        ("tiers", {"levels": [1.5]}, r"levels is \[1.5\]"),
         ("tiers", {"levels": True}, "levels is True"),
         ("easy", {"require": "answers"}, "require: 'answers': write parsed"),
         ("easy", {"exclude": "wrong"}, "exclude: 'wrong': write suspected, unsolved"),
-        ("easy", {"exclude": 1}, "exclude: 1: write suspected"),
         ("easy", {"exclude": [{"suspected": True}]}, "exclude: .*: write suspected"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import small_plan
+from factories import sample_row, small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,23 +35,13 @@ class Probe:
         self.folder = folder / "runs" / "probes" / self.spec.key
 
     def rows(self, first: int, last: int, samples: range, marker: str | None = None) -> pa.Table:
-        return pa.Table.from_pylist(
-            [
-                {
-                    **{
-                        "prompt_id": p.prompt_id,
-                        "sample": i,
-                        "completion": rf"\boxed{{{p.answer}}}",
-                    },
-                    **{"tokens": 5, "finish": "stop", "outcome": "correct", "extracted": p.answer},
-                    **{"rule": "r", "other_outcome": "correct", "other_rule": "r"},
-                    "marker": marker or self.spec.marker,
-                }
-                for p in self.prompts[first:last]
-                for i in samples
-            ],
-            schema=SAMPLES,
-        )
+        rows = [
+            sample_row(p.prompt_id, i, completion=rf"\boxed{{{p.answer}}}", outcome="correct")
+            | {"marker": marker or self.spec.marker}
+            for p in self.prompts[first:last]
+            for i in samples
+        ]
+        return pa.Table.from_pylist(rows, schema=SAMPLES)
 
     def write(self, *arguments: object, key: str | None = None) -> Path:
         name = write_part(self.store, key or self.spec.key, self.spec.split, self.rows(*arguments))  # type: ignore
@@ -80,9 +70,8 @@ def test_stored_samples_are_not_missing_and_k_may_grow(probe: Probe) -> None:
     assert {tuple(want) for _, want in probe.of().missing()} == {(3,)}
     probe.write(0, 6, range(3, 4))
     assert probe.missing() == 0
-    more = probe.spec.model_copy(
-        update={"settings": probe.spec.settings.model_copy(update={"samples": 6})}
-    )
+    settings = probe.spec.settings.model_copy(update={"samples": 6})
+    more = probe.spec.model_copy(update={"settings": settings})
     assert more.key == probe.spec.key
     assert {tuple(want) for _, want in probe.of(more).missing()} == {(4, 5)}
 

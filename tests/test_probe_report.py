@@ -11,18 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
-from factories import small_plan
+from factories import sample_row, small_plan, store_samples
 
 from orchestrator.cli.main import main
-from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.remedies import FORM
-from orchestrator.pipeline.estimate import samples_text
 from orchestrator.pipeline.probes import difficulty_lines
 from orchestrator.pipeline.run import Run
-from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.probing.probe_folder import write_part
+from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.render import page_html, save_report, terminal_probe
@@ -30,7 +26,6 @@ from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import MAX_PARTS, advice, part_table, probe_report
 from orchestrator.selection.stored import store_subset
 from orchestrator.stats.sentences import ties_text
-from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import Ties
 from tasks import Prompt
@@ -58,24 +53,11 @@ def draw(plan: Plan, store: Store, sample: Callable[[Prompt, int], Row], **part:
     """Store samples of the training probe; `sample` gives what differs from a wrong answer."""
     (spec,) = (spec for spec in plan.probes if spec.split == "train")
     rows = [
-        {
-            "prompt_id": prompt.prompt_id,
-            "sample": i,
-            "completion": f"text {number}-{i}",
-            "tokens": 5,
-            "finish": "stop",
-            "outcome": "wrong",
-            "extracted": "(Z)",
-            "rule": "r",
-            "other_outcome": "wrong",
-            "other_rule": "r",
-            "marker": spec.marker,
-        }
-        | sample(prompt, i)
+        sample_row(prompt.prompt_id, i, completion=f"text {number}-{i}") | sample(prompt, i)
         for number, prompt in enumerate(plan.pool(spec).train[: part.get("prompts")])
         for i in range(part.get("samples", spec.settings.samples))
     ]
-    write_part(store, spec.key, "train", pa.Table.from_pylist(rows, schema=SAMPLES))
+    store_samples(store, spec, rows)
 
 
 def mixed(prompt: Prompt, i: int) -> Row:
@@ -104,14 +86,8 @@ def only_pool(plan: Plan, store: Store) -> PoolAnalysis:
 
 def with_grid(folder: Path, grid: Sequence[str], **probe: object) -> Plan:
     """The small plan with these policies, those of NAMED among them."""
-    small_plan(folder)
-    file = folder / "experiments.yaml"
-    content = yaml.safe_load(file.read_text())
-    content["policies"] = {name: entry for name, entry in NAMED.items() if name in grid}
-    content["experiments"]["small"]["grid"]["policy"] = list(grid)
-    content["experiments"]["small"]["probe"] |= probe
-    file.write_text(yaml.safe_dump(content))
-    return make_plan(load_config(file), "small")
+    settings = {"samples": 4, "max_completion_length": 32, **probe}
+    return small_plan(folder, policies=grid, rules=NAMED, probe=settings)
 
 
 @pytest.mark.slow
@@ -136,22 +112,6 @@ def test_the_commands_select_the_subsets_of_the_cells(
         cells_subset = store_subset(store, cell, table)
         assert subset["prompt_id"].equals(cells_subset["prompt_id"]), cell.policy
         assert outlook.summary and outlook.summary.size == subset.num_rows
-
-
-@pytest.mark.parametrize(
-    ("counts", "text"),
-    [
-        ((2400, 2400, False), "2,400 samples to draw"),
-        ((2400, 0, False), "all 2,400 samples stored"),
-        ((2400, 100, False), "2,300 of 2,400 samples stored, 100 to draw"),
-        ((2400, 2400, True), "up to 2,400 samples to draw"),
-        ((2400, 100, True), "2,300 of 2,400 samples stored, up to 100 to draw"),
-        ((2400, 0, True), "all needed samples stored"),
-    ],
-)
-def test_samples_are_stored_or_to_draw(counts: tuple[int, int, bool], text: str) -> None:
-    total, missing, at_most = counts
-    assert samples_text(total, missing, at_most=at_most) == text
 
 
 def _train(plan: Plan) -> PromptTable:
@@ -232,50 +192,37 @@ def test_a_policy_has_a_command_where_a_table_will_be_written(tmp_path: Path) ->
 
 
 def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path) -> None:
+    """Test questions, whose samples are in the same folder, are on neither."""
     plan, store = probed(tmp_path)
+    spec = plan.cells[0].probe
+    before = probe_report(plan, store, Path("probe-small.html"))
+    test_set = plan.pool(spec).test
+    rows = [sample_row(prompt.prompt_id, 0) for prompt in test_set]
+    store_samples(store, spec.model_copy(update={"split": "test"}), rows)
     report = probe_report(plan, store, Path("probe-small.html"))
     text = terminal_probe(report, 80)
     lines = [line for line in text.split("\n") if "decile select" not in line]
     assert max(map(len, lines)) <= 80
-    text = " ".join(text.split())
-    for words in ("never solved", "the only failures", "suspected wrong gold", "learnable %"):
-        assert words in text
-    assert "decile select --probe probe-small-" in text
+    assert "decile select --probe probe-small-" in " ".join(text.split())
     html = page_html(report)
     anchors = re.findall('<section id="(.*?)"', html)
     assert anchors == ["difficulty-0", "policies-0", "unsolved-0", "gold-0", "completions-0"]
-    test_set = plan.pool(plan.cells[0].probe).test
-    assert not any(prompt.question in html for prompt in test_set)
-
-
-@pytest.mark.slow
-def test_test_questions_in_the_same_folder_are_left_out(tmp_path: Path) -> None:
-    plan, store = probed(tmp_path)
-    spec = plan.cells[0].probe
-    before = page_html(probe_report(plan, store))
-    rows = [
-        {"prompt_id": p.prompt_id, "sample": 0, "completion": "t", "tokens": 1, "finish": "stop"}
-        for p in plan.pool(spec).test
-    ]
-    write_part(store, spec.key, "test", pa.Table.from_pylist(rows, schema=SAMPLES))
-    assert page_html(probe_report(plan, store)) == before
+    assert html == page_html(before)
 
 
 def test_a_stopped_probe_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
-    plan, store = probed(tmp_path, prompts=10, samples=2)
+    plan, store = small_plan(tmp_path), Store(str(tmp_path / "runs"))
+    assert probe_report(plan, store, tmp_path / "p.html").pools == ()
+    assert str(tmp_path / "p.html") in save_report(plan, store, tmp_path / "p.html")
+    draw(plan, store, mixed, prompts=10, samples=2)
     report = probe_report(plan, store, tmp_path / "p.html")
-    assert "incomplete: 20 of 160 samples" in " ".join(terminal_probe(report).split())
+    [pool] = report.pools
+    assert (pool.complete, pool.drawn, pool.expected) == (False, 20, 160)
     assert "decile select" not in page_html(report)
-    assert "wrote" in save_report(plan, store, tmp_path / "p.html")
+    save_report(plan, store, tmp_path / "p.html")
     assert not [*tmp_path.glob("*.parquet")]
     page = sweep_page(analyse(plan, store))  # decile report
     assert {"difficulty-0", "completions-0"} <= {section.anchor for section in page.sections}
-
-
-def test_a_probe_without_samples(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path)
-    text = save_report(plan, Store(str(tmp_path / "runs")), tmp_path / "p.html")
-    assert str(tmp_path / "p.html") in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("outcome", ["unparsed", "truncated", "error", "correct"])
@@ -284,7 +231,6 @@ def test_pools_with_a_single_outcome(tmp_path: Path, outcome: str) -> None:
     report = probe_report(plan, store, tmp_path / "p.html")
     (pool,) = report.pools
     assert pool.agreement.suspects == []
-    assert f"100.0 % {outcome}" in terminal_probe(report)
     assert page_html(report).count("</section>") == 4 - (outcome in ("correct", "error"))
     expected = 40 if outcome in ("unparsed", "truncated") else 0
     assert len(pool.unsolved) == expected
@@ -369,16 +315,10 @@ def file_plan(folder: Path, rows: list[Row]) -> Plan:
     """The small plan over questions of a file, with a budget of one prompt."""
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "test.jsonl").write_text('{"question": "2+2?", "answer": "4", "tier": "a"}\n')
-    small_plan(folder)
-    file = folder / "experiments.yaml"
-    content = yaml.safe_load(file.read_text())
     splits = {split: str(folder / f"{split}.jsonl") for split in ("train", "test")}
-    options = {**splits, "tier": "tier"}
-    content["datasets"]["small"] = {"task": "file", "options": options}
-    content["experiments"]["small"] |= {"budget": 1}
-    content["experiments"]["small"]["grpo"]["per_device_train_batch_size"] = 4
-    file.write_text(yaml.safe_dump(content))
-    return make_plan(load_config(file), "small")
+    dataset = {"task": "file", "options": {**splits, "tier": "tier"}}
+    grpo = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 4}
+    return small_plan(folder, datasets={"small": dataset}, budget=1, grpo=grpo)
 
 
 @pytest.mark.slow
@@ -430,10 +370,3 @@ def test_a_pool_of_one_prompt(tmp_path: Path) -> None:
     assert "gold answer 2" not in terminal_probe(report), "the model agrees on no gold answer"
     assert "never solved: 1 prompt (100.0 %)" in terminal_probe(report)
     page_html(report)
-
-
-def test_the_page_is_refused_before_any_work(tmp_path: Path, capsys) -> None:
-    small_plan(tmp_path)
-    arguments = ["probe", str(tmp_path / "experiments.yaml"), "-e", "small", "--out"]
-    assert main([*arguments, str(tmp_path)]) == 2
-    assert "is a folder" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.cost.forecast import TimeLeft
-from orchestrator.pipeline.progress import CellLine, Phase, Totals, frame
+from orchestrator.pipeline.progress import CellLine, Phase, frame
 
 PHASE = Phase("training", 0.25, "25 %")
 
@@ -20,7 +20,8 @@ def drawn(
     """The frame as text without colours."""
     out = io.StringIO()
     console = Console(file=out, width=columns, height=lines, color_system=None)
-    totals = Totals(3, 40, TimeLeft(90.4, time.monotonic()), gpu_hours)
+    totals = ["3/40 cells finished", "ETA 1:30"]
+    totals += [] if gpu_hours is None else [f"{gpu_hours:.2f} GPU-hours"]
     console.print(frame(PHASE, cells, totals, columns, lines))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 

@@ -62,25 +62,6 @@ def test_own_modules_break_no_command_and_references_find_them(project: Path) ->
     assert {probe["dataset"] for probe in json.loads(process.stdout)["probes"]} == {"few", "far"}
 
 
-@pytest.mark.parametrize(
-    ("block", "reference"), [("task", "tasks:Mine"), ("policy", "statistics:best")]
-)
-@pytest.mark.slow
-def test_a_hidden_module_is_named(project: Path, block: str, reference: str) -> None:
-    file = own(project)
-    content = yaml.safe_load(file.read_text())
-    if block == "task":
-        content["datasets"]["few"]["task"] = reference
-    else:
-        content["experiments"][NAME]["grid"]["policy"] = [reference]
-    file.write_text(yaml.safe_dump(content))
-    process = decile("plan", str(file), "-e", NAME, folder=project)
-    assert process.returncode == 2, process.stderr
-    module = reference.partition(":")[0]
-    assert f"rename {project / module}.py" in process.stderr
-    assert ("'tasks' is Decile's own package" in process.stderr) == (block == "task")
-
-
 def test_libraries_do_not_see_the_projects_folders(project: Path) -> None:
     script = (
         "import sys; sys.path.remove(''); from importlib.util import find_spec\n"

@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from grpo import rated_pool
+from grpo import Killed, learned, rated_pool
 from remedies import refused
-from safetensors.numpy import load_file
-from sweeps import evaluations, plan_of, probed, store_of
+from sweeps import plan_of, probed, store_of
 
 from benchmarks.local_cluster import environment
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset
-from orchestrator.storage.schema import GROUPS
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.trial import run_cell
 from policies import (
@@ -325,29 +323,21 @@ def test_pairs_are_hard_but_solved_or_easy_but_missed(size: int) -> None:
     ("name", "options"),
     [
         ("adarft", {"eta": 0}),
-        ("adarft", {"alpha": "x"}),
         ("adarft", {"eta": True}),
         ("adarft", {"alpha": math.inf}),
-        ("adarft", {"alpha": math.nan}),
         ("adarft", {"beta": 50}),
         ("e2h", {"tiers": 0}),
         ("e2h", {"schedule": "linear"}),
-        ("e2h", {"sigma": 0}),
         ("e2h", {"mu_exp": -1}),
         ("e2h", {"min_prob": 0.1}),
         ("sec", {"tiers": 2.0}),
         ("sec", {"tau": 0}),
         ("sec", {"lr": 1.5}),
-        ("sec", {"lr": 0}),
         ("sec", {"normalized": 1}),
         ("mopps", {"lam": 2}),
         ("mopps", {"ratio": 0}),
         ("mopps", {"warm_start": -1}),
-        ("mopps", {"warm_start": "x"}),
         ("greso", {"p_easy": 2}),
-        ("greso", {"target_hard": "x"}),
-        ("greso", {"max_draws": 0}),
-        ("lilo", {"ratio": 0}),
     ],
 )
 def test_wrong_values_of_options_are_refused(name: str, options: dict[str, Any]) -> None:
@@ -356,16 +346,9 @@ def test_wrong_values_of_options_are_refused(name: str, options: dict[str, Any])
         get_online_policy(name, **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "options"),
-    [
-        ("lilo", "max_draws", "ratio"),
-        ("pairs", "low", "no options"),
-        ("adarft", "target", "eta, alpha, beta"),
-    ],
-)
-def test_unknown_options_are_refused(name: str, option: str, options: str) -> None:
-    with refused(f"'{option}': it takes {options}", by=PolicyError):
+@pytest.mark.parametrize(("name", "option"), [("lilo", "max_draws"), ("pairs", "low")])
+def test_unknown_options_are_refused(name: str, option: str) -> None:
+    with refused(f"'{option}'", by=PolicyError):
         get_online_policy(name, **{option: 1})
 
 
@@ -380,10 +363,6 @@ def report(values):
 
 run_cell(Cell.model_validate_json(open(sys.argv[1]).read()), sys.argv[2], report)
 """
-
-
-class Killed(BaseException):
-    """Ends a cell in place of a signal."""
 
 
 def kill_after_3(values: dict[str, Any]) -> None:
@@ -419,14 +398,7 @@ def test_a_cell_killed_between_checkpoints_ends_as_an_undisturbed_one(
         if folder == "killed":
             assert CellFolder(store, cell.cell_id).checkpoints() == [2]
         run_cell(cell, store.uri, lambda _: None)
-        place = ("cells", cell.cell_id)
-        tables = [store.read_table(GROUPS, *place, f"{n}.parquet") for n in ("groups", "discarded")]
-        ledger = store.read_json(*place, "ledger.json")
-        adapter = load_file(store.path(*place, "adapter", "adapter_model.safetensors"))
-        weights = {key: value.tobytes() for key, value in adapter.items()}
-        figures = {key: value for key, value in ledger.items() if "seconds" not in key}
-        runs.append((tables, evaluations(store, cell.cell_id), figures, weights))
-    assert {*runs[0][0][0]["update"].to_pylist()} == {*range(1, 5)}
-    assert {*runs[0][1]["update"].to_pylist()} == {0, 2, 4}
-    for calm, killed in zip(*runs, strict=True):
-        assert calm == killed
+        runs.append(learned(store, cell))
+    assert {*runs[0]["groups"]["update"].to_pylist()} == {*range(1, 5)}
+    assert {*runs[0]["evaluations"]["update"].to_pylist()} == {0, 2, 4}
+    assert runs[0] == runs[1]

@@ -18,11 +18,9 @@ import orchestrator.optional.gym.task
 from benchmarks.local_cluster import environment
 from benchmarks.procedural_tasks import LEAST, check_all, names
 from orchestrator.optional.gym import library as gym
-from orchestrator.optional.gym.task import _shares
+from orchestrator.optional.gym.task import load_rows, save_rows
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, Prompt, Task, TaskError, get_task
-from tasks.sources import cached_rows
-from tasks.sources.cached_rows import load_rows, save_rows
 
 pytestmark = pytest.mark.slow
 
@@ -47,12 +45,6 @@ def sums(**options: Any) -> Task:
 
 def ids(prompts: list[Prompt]) -> list[str]:
     return [prompt.prompt_id for prompt in prompts]
-
-
-def refused(text: str, **options: Any) -> None:
-    with pytest.raises(TaskError) as error:
-        get_task(NAME, **options).train()
-    assert text in str(error.value)
 
 
 # Pools
@@ -92,21 +84,11 @@ def test_no_seed_trains_on_another_seed_s_test_questions() -> None:
 
 def test_a_mix_has_the_shares_of_its_weights_and_names_its_data_sets() -> None:
     mix = {"chain_sum": 2, "gcd": 1}
-    task = sums(dataset=mix, config={"chain_sum": SUMS}, train=30, test=3)
-    assert Counter(p.tier.split()[0] for p in task.train()) == {"chain_sum": 20, "gcd": 10}
-    assert {p.tier for p in task.test()} <= {
-        "chain_sum num_terms=2",
-        "chain_sum num_terms=3",
-        "gcd",
-    }
-    alone = sums(train=20, test=2)
-    assert ids(task.train())[:20] == ids(alone.train())
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 7, 100])
-def test_shares_add_up(size: int) -> None:
-    weights = {"a": 0.1, "b": 0.2, "c": 1e-9}
-    assert sum(_shares(size, weights).values()) == size
+    task = sums(dataset=mix, config={"chain_sum": SUMS}, train=31, test=3)
+    assert Counter(p.tier.split()[0] for p in task.train()) == {"chain_sum": 21, "gcd": 10}
+    tiers = {"chain_sum num_terms=2", "chain_sum num_terms=3", "gcd"}
+    assert {p.tier for p in task.test()} <= tiers
+    assert ids(task.train())[:21] == ids(sums(train=21, test=2).train())
 
 
 def test_sizes_of_zero_and_one() -> None:
@@ -153,17 +135,14 @@ def test_a_data_set_with_few_questions_says_how_many(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("metadata", "tier"),
     [
-        ({"terms": 3, "difficulty": {"terms": (2, 6)}}, "terms=3"),
         ({"num_terms": 3, "difficulty": {"terms": (2, 6)}}, "terms=3"),
         ({"words": ["a", "b"], "difficulty": {"words": (1, 4)}}, "words=2"),
         ({"n": 15, "difficulty": {"n": (10, 30)}}, "n=10-15"),
-        ({"n": 16, "difficulty": {"n": (10, 30)}}, "n=16-20"),
         ({"n": 30, "difficulty": {"n": (10, 30)}}, "n=26-30"),
         ({"n": 99, "difficulty": {"n": (10, 30)}}, "n=26-30"),
         ({"n": 2, "m": 5, "difficulty": {"n": (2, 2), "m": (1, 9)}}, "m=5"),
         ({"n": (1, 2), "difficulty": {"n": (1, 9)}}, ""),
         ({"difficulty": {"difficulty": 4}}, "difficulty=4"),
-        ({"difficulty": 1.0}, "difficulty=1.0"),
         ({}, ""),
     ],
 )
@@ -185,10 +164,7 @@ def test_metadata_survive_json() -> None:
     ("options", "message"),
     [
         ({}, "option dataset"),
-        ({"dataset": {}}, "option dataset"),
         ({"dataset": {"gcd": 0}}, "weight 0 of gcd"),
-        ({"dataset": {"gcd": True}}, "weight True of gcd"),
-        ({"dataset": {"gcd": float("nan")}}, "weight nan of gcd"),
         ({"dataset": "rush_hour"}, "rush_hour"),
         ({"dataset": "chain_sums"}, "'chain_sums'; did you mean 'chain_sum'?"),
         ({"dataset": "gcd", "config": {"size": 9}}, "train, test"),
@@ -200,7 +176,6 @@ def test_metadata_survive_json() -> None:
         ({"dataset": "gcd", "config": {"max_value": {1}}}, "JSON"),
         ({"dataset": "gcd", "train": -1}, "train -1"),
         ({"dataset": "gcd", "threshold": 0}, "threshold 0"),
-        ({"dataset": "gcd", "threshold": True}, "threshold True"),
     ],
 )
 def test_refused_options_say_what_to_write(options: dict[str, Any], message: str) -> None:
@@ -262,7 +237,6 @@ def test_scores_are_the_library_s_and_correct_begins_at_the_threshold() -> None:
         ("\\boxed{GOLD}", "tags", "strict", None),
         ("\\boxed{0} <answer>GOLD</answer>", "tags", "lenient", "lenient:tag-score"),
         ("<answer>GOLD", "tags", "lenient", None),
-        ("</answer>GOLD<answer>", "tags", "strict", None),
         ("<answer></answer>", "tags", "strict", None),
     ],
 )
@@ -292,12 +266,6 @@ def test_a_gold_that_was_replaced_decides_the_mark() -> None:
     assert outcomes == ["wrong", "correct"]
 
 
-def test_an_exception_of_the_score_is_a_wrong_answer() -> None:
-    task = sums(dataset="prime_factorization", config={}, train=4, test=0)
-    mark = task.mark_answer(Answer.to(task.train()[0], "\\boxed{x}"))
-    assert mark[:4] == ("wrong", "x", "lenient:boxed-score", 0.0)
-
-
 def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -310,7 +278,10 @@ def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other(
     assert marks[1].score is None
 
 
-def test_an_answer_of_a_megabyte_is_wrong() -> None:
+def test_an_answer_that_the_score_cannot_read_is_wrong() -> None:
+    task = sums(dataset="prime_factorization", config={}, train=4, test=0)
+    mark = task.mark_answer(Answer.to(task.train()[0], "\\boxed{x}"))
+    assert mark[:4] == ("wrong", "x", "lenient:boxed-score", 0.0)
     task = sums()
     [prompt, *_] = task.train()
     for text in ("7" * 2**20, f"{prompt.answer} " * 2**18):
@@ -320,7 +291,7 @@ def test_an_answer_of_a_megabyte_is_wrong() -> None:
 
 def test_the_check_of_the_marker_passes_in_both_forms() -> None:
     for task in orchestrator.optional.gym.task.ReasoningGym.marker_variants():
-        assert check_marker(task, task.check_prompts()).golds == 30
+        assert check_marker(task, task.check_prompts()).startswith("30 gold answers")
     assert sums().provenance["test"].startswith("reasoning-gym 0.")
 
 
@@ -334,14 +305,14 @@ def test_at_least_a_hundred_data_sets_pass_the_check_of_the_marker() -> None:
 
 
 def stored(folder: Path) -> list[Path]:
-    return [*folder.rglob("*.jsonl")]
+    return [*(folder / "decile" / "rows").glob("*.json")]
 
 
 def test_stored_items_are_not_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = sums().train()
     [file] = stored(tmp_path)
-    assert not [*file.parent.glob("*.part")]
+    assert [*file.parent.iterdir()] == [file]
     monkeypatch.delattr(orchestrator.optional.gym.task._Draws, "_call")
     assert sums().train() == first
     with pytest.raises(AttributeError):
@@ -391,29 +362,24 @@ def test_several_writers_leave_one_whole_file(
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda each: save_rows(["gcd"], each), rows * 4))
     assert load_rows(["gcd"]) in rows
-    assert len([*cached_rows._path(["gcd"]).parent.iterdir()]) == 1
+    assert len([*(tmp_path / "decile" / "rows").iterdir()]) == 1
 
 
 # A sweep
 
 
 def test_a_mix_of_three_is_probed_and_trained_on(local_ray: Path, tmp_path: Path) -> None:
-    file = experiments(tmp_path)
+    mix = {"gcd": 2, "count_bits": 1, "simple_equations": 1}
+    options = {"dataset": mix, "config": {"gcd": {"max_value": 12}}, "train": 48, "test": 8}
+    file = experiments(
+        tmp_path,
+        grid={"model": ["tiny"], "dataset": ["mix"], "policy": ["hard"]},
+        evaluate={"samples": 2},
+    )
     content = yaml.safe_load(file.read_text())
     content["models"] = {"tiny": {"embedded": "tiny-arithmetic"}}
-    mix = {"gcd": 2, "count_bits": 1, "simple_equations": 1}
-    config = {
-        "gcd": {"max_value": 12},
-        "count_bits": {"max_n": 200},
-        "simple_equations": {"max_terms": 2, "max_value": 9},
-    }
-    options = {"dataset": mix, "config": config, "train": 48, "test": 8}
     content["datasets"] = {"mix": {"task": NAME, "options": options}}
-    content["experiments"]["small"] |= {
-        "grid": {"model": ["tiny"], "dataset": ["mix"], "policy": ["hard"]},
-        "grpo": content["experiments"]["small"]["grpo"] | {"max_steps": 2},
-        "evaluate": {"samples": 2},
-    }
+    content["experiments"]["small"]["grpo"]["max_steps"] = 2
     file.write_text(yaml.safe_dump(content))
     run(file, here=True)
     store = store_of(file)

@@ -43,6 +43,9 @@ def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path
     saved = CellRecord.of(latest(store, cell))
     assert saved.tables() == record.tables()
     assert saved.seconds == record.seconds
+    assert saved.has_evaluation(4) and not saved.has_evaluation(5)
+    saved.groups.add(5, [marked_rollout("correct", 1.0)] * 2, 2)
+    assert len(saved.groups.rows) == len(record.groups.rows) + 1
 
 
 def test_a_copy_of_a_checkpoint_under_a_name_of_the_users_is_not_one(tmp_path: Path) -> None:
@@ -51,17 +54,6 @@ def test_a_copy_of_a_checkpoint_under_a_name_of_the_users_is_not_one(tmp_path: P
     folder = Path(store.path("cells", cell.cell_id))
     for name in ("checkpoint-4.bak", "checkpoint-old"):
         shutil.copytree(folder / "checkpoint-2", folder / name)
-    assert latest(store, cell).update == 2
-
-
-def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:
-    store, cell, record = one_cell(tmp_path)
-    for update in (2, 4, 6):
-        record.save(store, cell.cell_id, update)
-    folder = Path(store.path("cells", cell.cell_id))
-    (folder / "checkpoint-6" / "decile.json").unlink()
-    groups = folder / "checkpoint-4" / "groups.parquet"
-    groups.write_bytes(groups.read_bytes()[:-9])
     assert latest(store, cell).update == 2
 
 
@@ -185,14 +177,19 @@ def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
     assert '"org/model", revision="abc"' in card and "org/model @ abc" in card
 
 
-def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> None:
+def test_finishing_writes_the_result_and_drops_checkpoints_only(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
+    store.write_json({}, "cells", cell.cell_id, "adapter", "adapter_config.json")
     record.save(store, cell.cell_id, 2)
     finish(store, cell, record, {"torch": "1"})
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert result["gain"] == result["accuracy_final"] - result["accuracy_base"]
     assert result["versions"] == {"torch": "1", "rollouts": "decile"}
-    assert store.folders("cells", cell.cell_id) == []
+    assert (result["cell_id"], result["policy"]) == (cell.cell_id, "hard")
+    assert store.folders("cells", cell.cell_id) == ["adapter"]
+    for name, table in record.tables().items():
+        assert store.read_table(table.schema, "cells", cell.cell_id, f"{name}.parquet") == table
+    assert store.read_json("cells", cell.cell_id, "ledger.json") == result["ledger"]
     groups = record.groups.rows
     assert result["ledger"]["rollouts"] == sum(len(g["rewards"]) for g in groups)
     assert result["ledger"]["generated_tokens"] == sum(sum(g["tokens"]) for g in groups)
@@ -228,30 +225,27 @@ def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(Store, "write_bytes", failing)
 
 
-@pytest.mark.parametrize("name", ["groups", "evaluations", "log"])
+@pytest.mark.parametrize(
+    "name", ["groups.parquet", "evaluations.parquet", "log.parquet", "decile.json"]
+)
 @pytest.mark.parametrize("damage", ["torn", "absent", "foreign"])
-def test_each_table_of_a_checkpoint_must_be_complete(
+def test_a_checkpoint_of_which_a_file_is_damaged_is_skipped_for_the_one_before(
     tmp_path: Path, name: str, damage: str
 ) -> None:
     store, cell, record = one_cell(tmp_path)
     for update in (2, 4):
         record.save(store, cell.cell_id, update)
-    file = Path(store.path("cells", cell.cell_id, "checkpoint-4", f"{name}.parquet"))
+    file = Path(store.path("cells", cell.cell_id, "checkpoint-4", name))
     if damage == "torn":
         file.write_bytes(file.read_bytes()[:-20])
     elif damage == "absent":
         file.unlink()
     else:
-        other = "log" if name == "groups" else "groups"
-        file.write_bytes((file.parent / f"{other}.parquet").read_bytes())
+        other = "log.parquet" if name == "groups.parquet" else "groups.parquet"
+        file.write_bytes((file.parent / other).read_bytes())
     assert latest(store, cell).update == 2
-
-
-def test_without_a_complete_checkpoint_training_starts_over(tmp_path: Path) -> None:
-    store, cell, record = one_cell(tmp_path)
-    record.save(store, cell.cell_id, 2)
-    (Path(store.path("cells", cell.cell_id)) / "checkpoint-2" / "decile.json").unlink()
-    assert CellFolder(store, cell.cell_id).latest() is None
+    (file.parents[1] / "checkpoint-2" / "decile.json").unlink()
+    assert CellFolder(store, cell.cell_id).latest() is None, "it starts over"
 
 
 @pytest.mark.parametrize("at", ["groups.parquet", "log.parquet", "decile.json"])
@@ -277,31 +271,6 @@ def test_a_kill_while_finishing_keeps_the_checkpoint_and_shows_no_result(
         finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "result.json") is None
     assert CellRecord.of(latest(store, cell)).tables() == record.tables()
-
-
-def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path: Path) -> None:
-    store, cell, record = one_cell(tmp_path)
-    store.write_json({}, "cells", cell.cell_id, "adapter", "adapter_config.json")
-    record.save(store, cell.cell_id, 2)
-    finish(store, cell, record, {})
-    assert store.folders("cells", cell.cell_id) == ["adapter"]
-    for name, table in record.tables().items():
-        assert store.read_table(table.schema, "cells", cell.cell_id, f"{name}.parquet") == table
-    result = store.read_json("cells", cell.cell_id, "result.json")
-    assert store.read_json("cells", cell.cell_id, "ledger.json") == result["ledger"]
-    assert result["cell_id"] == cell.cell_id
-    assert result["policy"] == "hard"
-
-
-def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
-    store, cell, record = one_cell(tmp_path)
-    record.save(store, cell.cell_id, 4)
-    saved = CellRecord.of(latest(store, cell))
-    groups = len(record.groups.rows)
-    saved.groups.add(5, [marked_rollout("correct", 1.0)] * 2, 2)
-    assert len(saved.groups.rows) == groups + 1
-    assert saved.has_evaluation(4)
-    assert not saved.has_evaluation(5)
 
 
 def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:

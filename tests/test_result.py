@@ -43,11 +43,7 @@ def test_results_are_written_as_they_were_read(tmp_path: Path) -> None:
 def test_numbers_stay_what_they_were(number: float) -> None:
     ledger = result_json()["ledger"] | {"seconds": number, "all_wrong": number}
     value = result_json(ledger=ledger, gain=number, timing={"peak_gib": number}, base={"x": number})
-    assert text(Result.model_validate(value)) == json.dumps(value, sort_keys=True)
-
-
-def test_a_share_without_a_scored_answer_stays_nan() -> None:
-    value = result_json(accuracy_base=float("nan"), learnable_drawn_pct=float("nan"))
+    value |= {"accuracy_base": float("nan"), "learnable_drawn_pct": float("nan")}
     assert text(Result.model_validate(value)) == json.dumps(value, sort_keys=True)
 
 
@@ -61,10 +57,7 @@ def test_entries_that_only_some_cells_have() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"updates": "4"},
-        {"gain": None},
         {"seed": True},
-        {"versions": {"trl": 1}},
         {"timing": {"peak_gib": "3"}},
         {"finished_at": "2026-01-01T00:00:00"},
         {"ledger": {"seconds": 1.0}},

@@ -62,14 +62,7 @@ def test_the_tokens_of_completions_are_passed_where_they_are_known() -> None:
 
 @pytest.mark.parametrize(
     ("returned", "value"),
-    [
-        ("numpy", 0.25),
-        ("true", 1),
-        ("tuple", 1),
-        ("none", None),
-        ("nan", "not-finite"),
-        ("infinity", "not-finite"),
-    ],
+    [("numpy", 0.25), ("true", 1), ("tuple", 1), ("none", None), ("infinity", "not-finite")],
 )
 def test_values_of_many_types(returned: str, value: Any) -> None:
     assert values("returns", answers([returned])) == [value]
@@ -79,7 +72,6 @@ def test_values_of_many_types(returned: str, value: Any) -> None:
     ("returned", "shown"),
     [
         ("a number", "1.0"),
-        ("nothing", "None"),
         ("two", "[1.0, 1.0]"),
         ("text", "['1.0']"),
         ("a text", "'1'"),
@@ -165,10 +157,9 @@ def test_what_is_not_a_function_is_refused() -> None:
     assert values("scale", answers(["a"])) == [2]
     with refused(f"{MODULE}:constant", "package.module:function", by=TaskError):
         values("constant", answers(["a"]))
-    with pytest.raises(TaskError, match="cannot be imported.*acuracy"):
-        values("acuracy", answers(["a"]))
-    with pytest.raises(TaskError, match="unknown reward function 'accuracy'"):
-        reward_values("accuracy", [], ask)
+    for unknown in (f"{MODULE}:acuracy", "accuracy"):
+        with pytest.raises(TaskError, match=unknown):
+            reward_values(unknown, answers(["a"]), ask)
 
 
 def test_its_version_is_that_of_its_source() -> None:

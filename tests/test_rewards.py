@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from factories import finished_sweep, small_plan
+from remedies import refused
 
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import control_arms, families
@@ -12,7 +13,6 @@ from orchestrator.report.render import page_html, terminal_report
 from orchestrator.report.rows import read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import control_lines
-from orchestrator.storage.errors import UserError
 
 GRID = {"model": ["stub"], "dataset": ["small"], "policy": ["hard", "random"], "seed": [0, 1]}
 
@@ -34,18 +34,18 @@ def test_the_score_is_the_default_and_other_rewards_are_other_cells(tmp_path: Pa
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"reward": "scores"}, "reward: .*'scores': .*did you mean 'score'"),
-        ({"reward": {"brevity": 1.0}}, "'brevity': .*one of score, "),
+        ({"reward": "scores"}, "'scores'"),
+        ({"reward": {"brevity": 1.0}}, "'brevity'"),
         ({"reward": {"random": 0.0}}, "weight is 0"),
-        ({"reward": {"random": float("nan")}}, "weight of random is .nan: "),
-        ({"reward": {"random": 1e308}}, r"weight of random is .*308: .* 1e.06"),
-        ({"reward": {"random": True}}, "weight of random is [Tt]rue"),
-        ({"reward": ["random"]}, "a list: .*one of score, "),
-        ({"grid": GRID | {"reward": ["score", "non"]}}, r"reward\.1: .*'non'"),
+        ({"reward": {"random": float("nan")}}, "weight of random is .nan"),
+        ({"reward": {"random": 1e308}}, "e+308"),
+        ({"reward": {"random": True}}, "weight of random is true"),
+        ({"reward": ["random"]}, "a list"),
+        ({"grid": GRID | {"reward": ["score", "non"]}}, "reward.1"),
     ],
 )
 def test_an_invalid_reward_is_refused(tmp_path: Path, settings: dict, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+    with refused("reward", words):
         small_plan(tmp_path, **settings)
 
 

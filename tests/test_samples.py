@@ -45,13 +45,11 @@ def test_too_many_errors_in_a_batch_stop_it_with_the_reason() -> None:
 
 
 def test_a_marker_that_marks_wrongly_is_detected() -> None:
-    assert check_marker(Moody(), Moody().test()).golds == 4
-    with pytest.raises(MarkerFails, match="should be wrong, but marks correct"):
+    assert check_marker(Moody(), Moody().test()).startswith("4 gold answers")
+    with pytest.raises(MarkerFails, match="marks correct"):
         check_marker(Moody(lies=True), Moody().test())
-    bad = [make_prompt("moody", "q", "fail", "")]
-    with pytest.raises(MarkerFails, match="should be correct, but marks error by moody") as caught:
-        check_marker(Moody(), bad)
-    assert str(caught.value).endswith("is wrong (question 'q')")
+    with pytest.raises(MarkerFails, match="marks error by moody.*'q'"):
+        check_marker(Moody(), [make_prompt("moody", "q", "fail", "")])
 
 
 def test_text_behind_a_stop_string_is_cut() -> None:

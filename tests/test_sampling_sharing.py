@@ -24,8 +24,6 @@ from tiny_sampler import (
 from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
 from benchmarks import probe
-from benchmarks.command_line import SHAPES
-from benchmarks.shapes import random_model
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling import Request, SamplingSettings, transformers
 from orchestrator.sampling.decoding import ATTENTION
@@ -158,16 +156,6 @@ def test_attention_without_prefix_sharing_is_refused(short_sampler: Transformers
     assert short_sampler.base.config._attn_implementation == "sdpa"
 
 
-def test_a_batch_is_wider_on_a_cpu(short_sampler: TransformersSampler) -> None:
-    assert short_sampler.limits.rows == 256
-    assert (
-        TransformersSampler(
-            short_sampler.model, short_sampler.tokenizer, rows_per_batch=7
-        ).limits.rows
-        == 7
-    )
-
-
 def successes(task: Any, texts: list[str], lengths: list[int], prompts: list[Any]) -> np.ndarray:
     """Correct samples of each prompt; a prompt's samples follow one another."""
     count = len(texts) // len(prompts)
@@ -213,9 +201,3 @@ def test_pass_rates_agree_with_generate() -> None:
     assert 0.2 < counts[0].mean() / 8 < 0.8
     assert same_rates(*counts, 8) > 0.01
     assert stats.ks_2samp(lengths, ends).pvalue > 0.01
-
-
-@pytest.mark.parametrize("name", ["qwen3-1.7b", "qwen3-4b", "small"])
-def test_a_random_model_has_the_parameters_of_its_shape(name: str) -> None:
-    model, shape = random_model(SHAPES[name], "meta"), SHAPES[name]
-    assert sum(p.numel() for p in model.parameters()) == pytest.approx(shape.parameters, rel=1e-2)

@@ -89,31 +89,24 @@ def test_blocks_are_whole_whatever_the_order_of_the_grid(cells: list[Stub], by_s
         assert {cell.policy for cell in block} == set("xyz")
 
 
-jobs = st.lists(
-    st.builds(
-        Job,
-        st.just("j"),
-        st.floats(0.1, 100),
-        st.integers(1, 3),
-        st.sampled_from([0.1, 0.25, 0.5, 1.0]),
-    ),
-    max_size=25,
-)
+jobs = st.lists(st.builds(Job, st.just("j"), st.floats(0.1, 100)), max_size=25)
 
 
-@given(jobs, st.integers(3, 6), st.integers(1, 9))
+@given(jobs, st.integers(3, 6), st.integers(1, 9), st.integers(1, 3), st.sampled_from([0.25, 1.0]))
 def test_a_packing_never_exceeds_capacity_and_loses_no_job(
-    jobs: list[Job], devices: int, at_once: int
+    jobs: list[Job], gpus: int, cpus: int, workers: int, share: float
 ) -> None:
-    capacity = Capacity((1.0,) * devices, at_once)
+    resources = Resources(gpus=share, workers=workers)
+    capacity = cluster_capacity({"GPU": gpus, "CPU": cpus * workers}, resources)
     placements = pack(jobs, capacity)
-    assert sorted(each.job for each in placements) == sorted(jobs)
+    assert [each.job for each in placements] == jobs
     for each in placements:
         now = [p for p in placements if p.start <= each.start < p.end]
-        assert len(now) <= at_once
-        for device in range(devices):
-            used = sum(p.job.share * p.devices.count(device) for p in now)
-            assert used <= 1 + 1e-6
+        assert len(now) <= capacity.at_once
+        devices = [device for p in now for device in capacity.devices_of(p.slot)]
+        for device in devices:
+            assert device < gpus
+            assert share * devices.count(device) <= 1
     assert makespan(placements) >= lower_bound(jobs, capacity) - 1e-6
     assert makespan(placements) <= sum(job.seconds for job in jobs) + 1e-6
 
@@ -126,47 +119,34 @@ def test_equal_shares_in_order_are_within_grahams_factor_of_the_bound(
     assert makespan(pack(jobs, capacity)) <= (2 - 1 / devices) * lower_bound(jobs, capacity) + 1e-6
 
 
-def test_a_job_that_does_not_fit_yet_is_overtaken() -> None:
-    capacity = Capacity((1.0, 1.0), 4)
-    wide, narrow = Job("wide", 5, workers=2), Job("narrow", 2)
-    placements = {p.job.name: p for p in pack([Job("first", 3), wide, narrow], capacity)}
-    assert placements["narrow"].start == 0
-    assert (placements["wide"].start, placements["wide"].devices) == (3, (0, 1))
-
-
-def test_of_jobs_that_fit_the_first_starts_whatever_its_size() -> None:
-    mixed = [Job(str(i), 1 + i, share=(0.5, 0.25)[i % 2]) for i in range(8)]
-    names = [p.job.name for p in pack(mixed, Capacity((1.0,), 2))]
-    assert names == [str(i) for i in range(8)]
-
-
 def test_shares_fill_one_device_before_the_next() -> None:
-    quarter = [Job(str(i), 10, share=0.25) for i in range(4)]
-    assert {p.devices for p in pack(quarter, Capacity((1.0, 1.0), 8))} == {(0,)}
-
-
-def test_a_job_that_never_fits_is_an_error() -> None:
-    with pytest.raises(ValueError, match="wide"):
-        pack([Job("wide", 1, workers=3)], Capacity((1.0, 1.0), 2))
+    capacity = Capacity((1.0, 1.0), 8, share=0.25)
+    quarter = pack([Job(str(i), 10) for i in range(4)], capacity)
+    assert {device for p in quarter for device in capacity.devices_of(p.slot)} == {0}
 
 
 def test_capacity_is_the_number_of_gpus_or_all_cpus() -> None:
-    assert cluster_capacity({"CPU": 4}, Resources(cpus=2)) == Capacity((4,), 2, "CPU")
-    assert cluster_capacity({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Capacity((1.0, 1.0), 4)
+    assert cluster_capacity({"CPU": 4}, Resources(cpus=2)) == Capacity((4,), 2, "CPU", share=2)
+    halves = Capacity((1.0, 1.0), 4, share=0.5)
+    assert cluster_capacity({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == halves
     with pytest.raises(ResourceError, match="smaller resources"):
         cluster_capacity({"CPU": 4}, Resources(gpus=1))
 
 
 def test_the_chart_has_a_row_per_lane_with_every_name_at_its_time() -> None:
-    jobs = [Job("long", 6), Job("a", 3), Job("b", 3), Job("both", 6, workers=2)]
+    jobs = [Job("long", 6), Job("a", 3), Job("b", 3)]
     capacity = Capacity((1.0, 1.0), 2)
-    assert gantt(pack(jobs, capacity), capacity, width=20) == [
-        "GPU 0 |long─────┤both─────┤|",
-        "GPU 1 |a───┤b───┤both─────┤|",
+    assert gantt(pack(jobs, capacity), capacity, width=10) == [
+        "GPU 0 |long─────┤|",
+        "GPU 1 |a───┤b───┤|",
     ]
-    shared = gantt(
-        pack([Job("x", 1, share=0.5)] * 2, Capacity((1.0,), 2)), Capacity((1.0,), 2), width=4
-    )
+    both = Capacity((1.0, 1.0), 1, workers=2)
+    assert gantt(pack([Job("both", 6)], both), both, width=5) == [
+        "GPU 0 |both┤|",
+        "GPU 1 |both┤|",
+    ]
+    halves = Capacity((1.0,), 2, share=0.5)
+    shared = gantt(pack([Job("x", 1)] * 2, halves), halves, width=4)
     assert shared == ["GPU 0 |x──┤|", "      |x──┤|"]
     many = Capacity((1.0,) * 40, 40)
     assert gantt(pack([Job("x", 1)] * 40, many), many)[-1].strip() == "… and 24 more rows"
@@ -174,7 +154,7 @@ def test_the_chart_has_a_row_per_lane_with_every_name_at_its_time() -> None:
 
 
 def test_device_time_counts_workers_and_shares() -> None:
-    assert device_seconds([Job("a", 10, 2, 0.5), Job("b", 4)]) == 14
+    assert device_seconds([Job("a", 10), Job("b", 4)], Capacity((1.0,) * 2, 1, "GPU", 2, 0.5)) == 14
 
 
 def finish_probe(plan: Plan, store: Store) -> None:

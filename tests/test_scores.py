@@ -24,7 +24,7 @@ from orchestrator.storage.schema import SAMPLES
 from orchestrator.training.record import ledger
 from orchestrator.training.rollouts import FAILED, with_rewards
 from policies import PolicyError, get_policy
-from tasks import OUTCOMES, Mark, get_task, make_prompt, score_mark
+from tasks import OUTCOMES, Mark, make_prompt, score_mark
 
 KINDS = ["correct", "wrong", "unparsed", "truncated", "error"]
 
@@ -168,12 +168,3 @@ def test_an_evaluation_has_a_mean_score_only_where_the_marker_gives_scores() -> 
     assert (metrics["eval/accuracy"], metrics["eval/score"]) == (0.25, 0.375)
     plain = [row | {"score": float(row["outcome"] == "correct")} for row in rows]
     assert "eval/score" not in evaluation_metrics(as_evaluation(table_of(plain), 1, tiers))
-
-
-def test_marks_of_shipped_tasks_keep_their_ids() -> None:
-    assert get_task("gsm8k").mark(r"\boxed{7}", "7") == (
-        "correct",
-        "7",
-        "lenient:boxed-number",
-        1.0,
-    )

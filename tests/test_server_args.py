@@ -4,15 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from factories import small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from remedies import refused
 
-from orchestrator.config.catalog import load_config
 from orchestrator.sampling.engine_args import check_server_arg
-from orchestrator.storage.errors import UserError
 
 URL = "http://127.0.0.1:8000/v1"
 
@@ -27,24 +24,20 @@ def probe(**engine_args: Any) -> dict[str, Any]:
         ({"base_url": "127.0.0.1:8000"}, "http://HOST:PORT/v1"),
         ({"base_url": "http://"}, "http://HOST:PORT/v1"),
         ({"base_url": "http://h:99999/v1"}, "http://HOST:PORT/v1"),
-        ({"base_url": "http://[::1/v1"}, "http://HOST:PORT/v1"),
+        ({"base_url": "http://h:0/v1"}, "http://HOST:PORT/v1"),
         ({"base_url": "http://h/v1\n"}, "http://HOST:PORT/v1"),
-        ({"base_url": "http://me:sk-hidden@h/v1"}, "api_key_env: NAME"),
         ({"base_url": "http://sk-hidden@h/v1"}, "api_key_env: NAME"),
         ({"base_url": "http://h/v1?api_key=sk-hidden"}, "api_key_env: NAME"),
+        ({"base_url": "http://h/v1#sk-hidden"}, "api_key_env: NAME"),
+        ({"base_url": None}, "base_url is null"),
         ({"api_key_env": "sk-hidden"}, "api_key_env is not"),
-        ({"api_key_env": "hf_hidden"}, "api_key_env is not"),
         ({"api_key": "sk-hidden"}, "api_key_env"),
         ({"headers": {"Authorization": "sk-hidden"}}, "headers is not"),
-        ({"api": "responses"}, "api is 'responses': write completions or chat"),
+        ({"api": "responses"}, "'responses'"),
         ({"model": ""}, "model is empty"),
-        ({"base_url": None}, "base_url is null"),
-        ({"api_key_env": None}, "api_key_env is null"),
         ({"timeout": None}, "timeout is "),
-        ({"max_concurrency": 0}, "max_concurrency is 0:"),
-        ({"max_concurrency": 1.5}, "max_concurrency is 1.5:"),
         ({"timeout": 0}, "timeout is 0:"),
-        ({"temperature": 1.0}, "temperature is not"),
+        ({"max_concurrency": 1.5}, "max_concurrency is 1.5:"),
         ({"max_concurency": 4}, "did you mean 'max_concurrency'?"),
         ({"gpu_memory_utilization": 0.5}, "engine: vllm"),
     ],
@@ -52,35 +45,20 @@ def probe(**engine_args: Any) -> dict[str, Any]:
 def test_what_is_wrong_is_refused_without_the_key(
     tmp_path: Path, engine_args: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError) as caught:
+    with refused(tmp_path, message) as caught:
         small_plan(tmp_path, probe=probe(**engine_args))
-    assert message in str(caught.value) and "hidden" not in str(caught.value)
-    assert str(caught.value).startswith(str(tmp_path))
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_address_is_required(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="engine server needs base_url: write engine_args"):
+    with refused("base_url"):
         small_plan(tmp_path, probe={"engine": "server"})
 
 
 def test_one_served_name_cannot_stand_for_two_models(tmp_path: Path) -> None:
-    content = {
-        "models": {name: {"embedded": "tiny"} for name in ("a", "b")},
-        "experiments": {
-            "x": {
-                "grid": {
-                    "model": ["a", "b"],
-                    "dataset": ["shuffled_objects"],
-                    "policy": ["hard"],
-                },
-                "probe": probe(model="served"),
-            }
-        },
-    }
-    file = tmp_path / "experiments.yaml"
-    file.write_text(yaml.safe_dump(content))
+    grid = {"model": ["stub", "other"], "dataset": ["small"], "policy": ["hard"]}
     with refused("'served'", "the grid has 2"):
-        load_config(file)
+        small_plan(tmp_path, grid=grid, probe=probe(model="served"))
 
 
 def test_the_key_changes_only_with_the_served_model_and_the_interface(tmp_path: Path) -> None:
@@ -95,8 +73,6 @@ def test_the_key_changes_only_with_the_served_model_and_the_interface(tmp_path: 
 
 @given(st.text())
 def test_no_text_makes_the_check_of_an_address_fail(text: str) -> None:
-    assert check_server_arg("base_url", text) is None or "base_url" in str(
-        check_server_arg("base_url", text)
-    )
-    for name in ("api_key_env", "api", "model"):
-        check_server_arg(name, text)
+    for name in ("base_url", "api_key_env", "api", "model"):
+        problem = check_server_arg(name, text)
+        assert problem is None or name in problem

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from processes import wait_gone
 from remedies import refused
-from sweeps import ONE_CPU, experiments, run
+from sweeps import ONE_CPU
 
 from benchmarks.local_cluster import environment
 from cluster import actors, session
@@ -33,16 +33,6 @@ from orchestrator.storage.faults import fault_text
 
 LIMITS = ("RLIMIT_AS", "RLIMIT_NOFILE", "RLIMIT_NPROC")
 pytestmark = pytest.mark.usefixtures("no_ray")
-
-
-@pytest.mark.cluster
-def test_an_absent_cluster_is_an_immediate_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    message = run(experiments(tmp_path), expect=2, here=True)
-    assert "Traceback" not in message
-    assert "RAY_ADDRESS=127.0.0.1:1:" in message
 
 
 @pytest.mark.parametrize(
@@ -209,7 +199,6 @@ AGENT = (
 @pytest.mark.parametrize(
     ("logs", "cause"),
     [
-        ({"raylet.out": "[2026 I] fine", "raylet.err": ""}, ""),
         ({"gcs_server.err": f"{TRACE}\n{FULL}"}, "Unhandled exception: open: Too"),
         (
             {"gcs_server.err": FULL, "raylet.err": f"text\n{TIMED_OUT}\n"},
@@ -239,7 +228,6 @@ def test_the_first_error_in_rays_logs_is_the_cause(
         (str(OSError(errno.EACCES, os.strerror(errno.EACCES), "/x/ray")), "correct"),
         (f"signal_set_service pipe: {os.strerror(errno.EMFILE)}", "ulimit -n"),
         ("the raylet (process 7) was killed by signal 9", "memory"),
-        ("the raylet (process 7) was killed by signal 25", "ulimit -f"),
         ("Timed out waiting for file /x", "wait until"),
         ("the raylet (process 7) is not ready", "wait until"),
     ],

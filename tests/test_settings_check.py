@@ -10,7 +10,7 @@ from remedies import problems
 from orchestrator.cli.doctor import setting_checks
 from orchestrator.cli.main import main
 from orchestrator.config import library_settings
-from orchestrator.config.catalog import load_config
+from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.experiment import Resources
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.model import ModelSource
@@ -36,6 +36,12 @@ experiments:
       optim: sgd
     lora: {r: 8}
 """
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> LoadedConfig:
+    (file := tmp_path / "experiments.yaml").write_text(FILE)
+    return load_config(file)
 
 
 def problem(model: ModelSource = MODEL, workers: int = 1, **settings: Any) -> str:
@@ -84,65 +90,48 @@ def test_settings_that_can_be_trained_with_are_accepted(tmp_path: Path) -> None:
     ],
 )
 def test_a_problem_is_named_at_the_line_of_its_setting(
-    tmp_path: Path, section: str, message: str, place: str
+    source: LoadedConfig, section: str, message: str, place: str
 ) -> None:
-    file = tmp_path / "experiments.yaml"
-    file.write_text(FILE)
-    error = str(setting_error(load_config(file), "q", "tiny", section, message))
+    error = str(setting_error(source, "q", "tiny", section, message))
     assert f"experiments.yaml:{place}" in error
     assert problems(error) == []
 
 
-@pytest.mark.parametrize(
-    ("problem", "ok", "words"),
-    [
-        ("", True, "tiny"),
-        ("grpo: optim: no bitsandbytes", False, "yaml:8: experiments.q.grpo.optim: optim: no bits"),
-    ],
-)
 def test_doctor_constructs_the_settings_of_every_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str, ok: bool, words: str
+    source: LoadedConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_check, "run_in_worker", lambda *_, **__: problem)
-    file = tmp_path / "experiments.yaml"
-    file.write_text(FILE)
-    checks = setting_checks(load_config(file))
-    assert list(checks) == ["q"]
-    if ok:
-        assert words in checks["q"]()
-    else:
-        with pytest.raises(UserError, match=words):
-            checks["q"]()
+    found = ""
+    monkeypatch.setattr(settings_check, "run_in_worker", lambda *_, **__: found)
+    [(name, check)] = setting_checks(source).items()
+    assert name == "q" and "tiny" in check()
+    found = "grpo: optim: no bitsandbytes"
+    with pytest.raises(UserError, match=r"yaml:8: experiments\.q\.grpo\.optim: "):
+        check()
 
 
 def test_a_run_ends_before_it_samples_anything(
-    local_ray: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    local_ray: Path, tmp_path: Path, source: LoadedConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "experiments.yaml"
-    file.write_text(FILE)
-    arguments = ["run", str(file), "-e", "q", "--storage", str(tmp_path / "runs")]
+    arguments = ["run", str(source.file), "-e", "q", "--storage", str(tmp_path / "runs")]
     assert main(arguments) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "yaml:2: models.tiny.target_modules: Target modules {'nope_proj'} not found" in line
     assert not (tmp_path / "runs" / "probes").exists()
 
 
-def test_models_that_differ_in_their_layers_only_are_both_checked(tmp_path: Path) -> None:
-    file = tmp_path / "e.yaml"
-    file.write_text(FILE)
-    experiment = load_config(file).experiment("q")
+def test_models_that_differ_in_their_layers_only_are_both_checked(source: LoadedConfig) -> None:
     models = [replace(MODEL, target_modules=modules) for modules in (("q_proj",), ("nope_proj",))]
-    layers = [one.lora["target_modules"] for one in settings_of(experiment, [*models, models[0]])]
+    checked = settings_of(source.experiment("q"), [*models, models[0]])
+    layers = [one.lora["target_modules"] for one in checked]
     assert layers == [["q_proj"], ["nope_proj"]]
 
 
-def test_a_run_checks_each_setting_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_checks_each_setting_once(
+    tmp_path: Path, source: LoadedConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checked: list[list[TrainingSettings]] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    file = tmp_path / "e.yaml"
-    file.write_text(FILE)
-    source = load_config(file)
 
     def answer(_: object, settings: list[TrainingSettings], **__: object) -> str:
         checked.append(settings)

@@ -2,20 +2,18 @@
 
 import gzip
 import json
-import random
 import re
 from pathlib import Path
 
 import pytest
 from data import data
 from pools import pool_hash
-from processes import loaded_libraries, output_of
+from processes import output_of
 from remedies import refused
 
-import tasks.sources.hub
 from tasks import Prompt, TaskError, get_task
 from tasks.base import in_test_split, make_prompt
-from tasks.shuffled_objects import NAMES, ORDERS, SCENES, ShuffledObjects, draw
+from tasks.shuffled_objects import ShuffledObjects
 
 OPTION = re.compile(r"^\(([A-G])\) (.+)$", re.MULTILINE)
 PAIR = re.compile(r"\b([A-Z]\w+) and ([A-Z]\w+) (?:swap|trade|switch)\b")
@@ -42,19 +40,6 @@ def simulated(question: str) -> str:
     return f"({holders[mentioned[-1]]})"
 
 
-def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
-    task = get_task("shuffled_objects")
-    train, test = ids(task.train()), ids(task.test())
-    assert (len(train), len(test)) == (800, 200)
-    assert len({*train, *test}) == 1000
-
-
-def test_the_pool_is_determined_by_the_seed() -> None:
-    assert get_task("shuffled_objects").train() == get_task("shuffled_objects").train()
-    other = get_task("shuffled_objects", seed=1)
-    assert not set(ids(other.train())) & set(ids(get_task("shuffled_objects").train()))
-
-
 def test_the_default_pool_has_the_pinned_hash() -> None:
     """Stored probes name these ids; a change here must come with a new `version`."""
     code = "from pools import pool_hash; print(pool_hash('shuffled_objects'))"
@@ -69,11 +54,14 @@ def test_each_split_is_independent_of_the_size_of_the_other() -> None:
     assert small.test() == large.test()[:5]
 
 
-def test_training_prompts_of_one_seed_are_never_test_prompts_of_another() -> None:
+def test_prompts_of_one_seed_are_no_prompts_of_another() -> None:
+    pools = []
     for seed in range(3):
         task = get_task("shuffled_objects", seed=seed, train=100, test=100)
         assert all(map(in_test_split, task.test()))
         assert not any(map(in_test_split, task.train()))
+        pools += [*task.train(), *task.test()]
+    assert len(set(ids(pools))) == len(pools) == 600
 
 
 def test_gold_answers_can_be_derived_from_the_text() -> None:
@@ -99,42 +87,19 @@ def test_swaps_and_objects_follow_the_options() -> None:
     assert counts == {1, 2}
 
 
-def test_the_pool_is_varied() -> None:
-    rng = random.Random(0)
-    drawn = [draw(rng, (3, 5, 7), (2, 7)) for _ in range(600)]
-    assert {s.scene.name for s in drawn} == {scene.name for scene in SCENES}
-    assert {s.order for s in drawn} == set(ORDERS)
-    assert {n for s in drawn for n in s.names} == set(NAMES)
-    assert {p.answer for p in get_task("shuffled_objects").train()} == {f"({c})" for c in "ABCDEFG"}
+def test_letters_are_marked_as_the_task_was_told_to() -> None:
+    texts = ["\\boxed{(A)} no, \\boxed{B}", "\\boxed{(A)}", "The answer is (B).", "So many swaps"]
+    given = [(text, "swaps" in text) for text in texts]
+    lenient, strict = (get_task("shuffled_objects", marking=m) for m in ("lenient", "strict"))
+    outcomes = [lenient.mark(text, "(B)", cut).outcome for text, cut in given]
+    assert outcomes == ["correct", "wrong", "correct", "truncated"]
+    assert strict.mark("The answer is (B).", "(B)").outcome == "unparsed"
 
 
 def test_the_chat_is_one_short_user_message_with_the_form_of_the_answer() -> None:
     [message] = get_task("shuffled_objects").messages("Who?")
     # The embedded model was trained with exactly this text.
     assert message == {"role": "user", "content": "Who?\nWork it out, end with \\boxed{(X)}."}
-
-
-@pytest.mark.parametrize(
-    ("completion", "truncated", "outcome"),
-    [
-        ("So Ana red\n\\boxed{(B)}", False, "correct"),
-        ("\\boxed{(A)} no, \\boxed{B}", False, "correct"),
-        ("\\boxed{(A)}", False, "wrong"),
-        ("Hmm, so many swaps.", False, "unparsed"),
-        ("Hmm, so many swaps.", True, "truncated"),
-    ],
-)
-def test_each_reading_marks_completions_as_expected(
-    completion: str, truncated: bool, outcome: str
-) -> None:
-    task = get_task("shuffled_objects")
-    assert task.mark(completion, "(B)", truncated).outcome == outcome
-
-
-def test_strict_marking_does_not_read_answers_that_lenient_marking_reads() -> None:
-    text = "The answer is (B)."
-    assert get_task("shuffled_objects").mark(text, "(B)").reward == 1.0
-    assert get_task("shuffled_objects", marking="strict").mark(text, "(B)").outcome == "unparsed"
 
 
 @pytest.mark.parametrize(
@@ -146,17 +111,15 @@ def test_strict_marking_does_not_read_answers_that_lenient_marking_reads() -> No
         ({"swaps": [0, 2]}, "minimum, maximum"),
         ({"swaps": [2]}, "minimum, maximum"),
         ({"swaps": [2, 9]}, "minimum, maximum"),
-        ({"train": 10_000_000}, "1,000,000"),
+        ({"train": 1_000_001}, "1,000,000"),
         ({"seed": 2**32}, "4,294,967,295"),
         ({"train": -1}, "train -1"),
-        ({"test": 1.5}, "test 1.5"),
         ({"source": "web"}, "generated or bbh"),
         ({"path": "/x"}, "source: bbh"),
         ({"split": "paper"}, "seed or authors"),
         ({"split": "authors"}, "objects: [7]"),
         ({"split": "authors", "source": "bbh"}, "objects: [7]"),
         ({"prompt": {"preset": "short"}}, "plain, paper"),
-        ({"marking": "kind"}, "strict or lenient"),
         ({"swap": 3}, "'swap'"),
     ],
 )
@@ -211,13 +174,6 @@ def test_missing_and_malformed_files_are_named(folder: Path) -> None:
     malformed.write_text('{"rows": []}')
     with refused(malformed, by=TaskError):
         bbh(folder).test()
-
-
-def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.sources.hub, "cached_folder", lambda _: None)
-    monkeypatch.setattr(tasks.sources.hub, "unreachable", lambda: "no network")
-    with pytest.raises(tasks.sources.hub.NotCached, match=r"no network.*path: FOLDER"):
-        get_task("shuffled_objects", source="bbh").test()
 
 
 def test_another_repository_has_no_pinned_commit() -> None:
@@ -286,7 +242,3 @@ def test_the_papers_wording_asks_for_a_short_answer_without_thinking() -> None:
     )
     assert task.chat_template_kwargs == {"enable_thinking": False}
     assert get_task("shuffled_objects").chat_template_kwargs == {}
-
-
-def test_the_task_imports_no_heavy_library() -> None:
-    assert not loaded_libraries("import tasks.shuffled_objects") & {"torch", "datasets"}

@@ -189,11 +189,10 @@ def test_the_hub_is_read_config_by_config_at_the_pinned_commit(
     assert read.rows == ROWS
     assert read.origin == f"someone/sums@{PIN}"
     assert hub == [("someone/sums", PIN, c, "train") for c in ("easy", "hard")]
-
-
-def test_another_commit_of_the_hub_can_be_chosen(hub: list[tuple[object, ...]]) -> None:
-    assert read_rows(SOURCE, None, revision="f" * 40).origin == f"someone/sums@{'f' * 40}"
-    assert {call[1] for call in hub} == {"f" * 40}
+    hub.clear()
+    other = read_rows(SOURCE, None, revision="f" * 40)
+    assert other.origin == f"someone/sums@{'f' * 40}"
+    assert [call[1] for call in hub] == ["f" * 40] * 2
 
 
 @pytest.mark.parametrize("revision", [None, "main", "refs/pr/1", "abc1234"])
@@ -239,14 +238,11 @@ def test_an_unreachable_hub_points_to_a_local_path() -> None:
     [
         (" 1,234 ", "1234"),
         ("-3.50", "-3.50"),
-        (".5", ".5"),
         ("7/8", "7/8"),
         ("7/0", None),
         ("", None),
         ("--5", None),
-        ("5 apples", None),
         ("1e5", None),
-        ("x", None),
     ],
 )
 def test_plain_numbers_are_normalized(text: str, number: str | None) -> None:

@@ -9,16 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.interval_coverage import (
-    World,
-    coverage,
-    hierarchical_bootstrap,
-    significant,
-    sweeps,
-)
+from benchmarks.interval_coverage import World, coverage
 from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
-    Interval,
     _half_width,
     difference_effect,
     holm,
@@ -29,81 +22,6 @@ from orchestrator.stats.inference import (
     pooled_spread,
     r_squared,
 )
-
-RATES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
-
-
-def bootstrap(before: np.ndarray, after: np.ndarray, resamples: int = 4000) -> Interval:
-    """Of one seed: whole questions are drawn."""
-    differences = (after - before)[None, :]
-    return hierarchical_bootstrap(differences, resamples, np.random.default_rng(0))
-
-
-def pairs(count: int, gain: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(count)
-    return rng.random(count), rng.random(count) + gain
-
-
-@settings(max_examples=50)
-@given(RATES)
-def test_the_interval_lies_between_the_smallest_and_the_largest_difference(
-    rates: list[tuple[float, float]],
-) -> None:
-    before, after = np.array(rates).T
-    low, high = bootstrap(before, after, resamples=200)
-    difference = after - before
-    assert difference.min() - 1e-12 <= low <= high <= difference.max() + 1e-12
-
-
-@settings(max_examples=50)
-@given(RATES)
-def test_swapping_before_and_after_mirrors_the_interval(rates: list[tuple[float, float]]) -> None:
-    before, after = np.array(rates).T
-    forth, back = (bootstrap(*pair, resamples=200) for pair in ((before, after), (after, before)))
-    assert (back.low, back.high) == pytest.approx((-forth.high, -forth.low))
-
-
-@pytest.mark.parametrize("count", [20, 100, 500])
-def test_the_interval_contains_the_mean_and_has_the_theoretical_width(count: int) -> None:
-    before, after = pairs(count)
-    low, high = bootstrap(before, after)
-    difference = after - before
-    assert low < difference.mean() < high
-    normal = 2 * 1.96 * difference.std() / np.sqrt(count)
-    assert high - low == pytest.approx(normal, rel=0.12)
-
-
-def test_more_questions_narrow_the_interval() -> None:
-    widths = [
-        interval.high - interval.low for interval in (bootstrap(*pairs(n)) for n in (25, 100, 400))
-    ]
-    assert widths[0] > 1.5 * widths[1] > 1.5**2 * widths[2]
-
-
-def test_the_same_data_give_the_same_interval_and_are_left_alone() -> None:
-    before, after = pairs(50)
-    copies = before.copy(), after.copy()
-    assert bootstrap(before, after) == bootstrap(before, after)
-    assert (before == copies[0]).all() and (after == copies[1]).all()
-
-
-def test_pairing_removes_the_variance_between_questions() -> None:
-    rng = np.random.default_rng(0)
-    before = rng.random(200)
-    after = before + rng.normal(0.05, 0.01, 200)
-    paired, unpaired = (
-        bootstrap(before, after),
-        bootstrap(before, rng.permutation(after)),
-    )
-    assert 10 * (paired.high - paired.low) < unpaired.high - unpaired.low
-    assert paired.low > 0
-
-
-@pytest.mark.parametrize("resamples", [1, 499, 501])
-def test_any_number_of_resamples_fills_its_last_block(resamples: int) -> None:
-    low, high = bootstrap(*pairs(30), resamples=resamples)
-    assert -2 < low <= high < 2
-
 
 # ---- seeds and items together
 
@@ -202,23 +120,6 @@ def test_an_array_that_is_not_seeds_by_items_is_refused(values: np.ndarray) -> N
         mean_effect(values)
 
 
-def test_the_bootstrap_draws_seeds_too() -> None:
-    """Of two seeds both draws are the lower one, or both the higher one, in a quarter each."""
-    values = np.repeat(np.array([[0.1], [0.3]]), 20, axis=1)
-    ends = hierarchical_bootstrap(values, 2000, np.random.default_rng(0))
-    assert ends == pytest.approx((0.1, 0.3))
-    assert hierarchical_bootstrap(values[:1], 2000, np.random.default_rng(0)) == pytest.approx(
-        (0.1, 0.1)
-    )
-
-
-def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
-    values = drawn(20, 200)
-    result = mean_effect(values)
-    low, high = hierarchical_bootstrap(values, 4000, np.random.default_rng(0))
-    assert high - low == pytest.approx(result.high - result.low, rel=0.12)
-
-
 # ---- tests of one family
 
 
@@ -252,7 +153,6 @@ def test_many_questions_use_a_sampled_test_close_to_the_exact_one() -> None:
     values = np.random.default_rng(0).choice([-1.0, 1.0], 60, p=[0.35, 0.65])
     exact = scipy.stats.binomtest(int((values > 0).sum()), 60).pvalue
     assert permutation_p(values) == pytest.approx(exact, abs=0.01)
-    assert permutation_p(values) == permutation_p(values)
     assert permutation_p(np.ones(100)) == 1 / 10_000
 
 
@@ -281,10 +181,6 @@ def test_holm_agrees_with_its_definition(p_values: list[float]) -> None:
         assert result == pytest.approx(min(1.0, max(steps)))
 
 
-def test_holm_agrees_with_a_textbook_example() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
 # ---- learnable % against gain
 
 # Paper A, Tables 1 and 2: 24 cells (easy, middle, hard, random; per model and data).
@@ -309,10 +205,10 @@ def test_too_few_or_equal_cells_have_no_regression_line(y: list[float]) -> None:
     assert np.isnan(result.value) and (result.low, result.high) == (0, 1)
 
 
-@given(st.integers(8, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
-@settings(max_examples=20)
-def test_points_on_a_line_have_r_squared_1(cells: int, slope: float) -> None:
-    result = r_squared(np.arange(cells), slope * np.arange(cells) + 1)
+@pytest.mark.parametrize("slope", [-0.1, 3.0])
+def test_points_on_a_line_have_r_squared_1(slope: float) -> None:
+    """Of the fewest points that have one."""
+    result = r_squared(np.arange(8), slope * np.arange(8) + 1)
     assert result[:3] == pytest.approx((1, 1, 1))
 
 
@@ -332,21 +228,11 @@ def test_small_differences_between_cells_count() -> None:
 # ---- simulated truth, in short; benchmarks/interval_coverage.py has it in full
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.4])
 @pytest.mark.parametrize("seeds", [1, 2, 3, 5])
-def test_the_interval_covers_the_true_difference_in_95_of_100(seeds: int) -> None:
-    world = World(seeds, items=120, samples=4, seed_points=1.0, shift=0.4)
+def test_the_interval_covers_the_true_difference_in_95_of_100(seeds: int, shift: float) -> None:
+    world = World(seeds, items=120, samples=4, seed_points=1.0, shift=shift)
     assert 0.925 <= coverage(world, 400) <= 0.985
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_intervals_of_identical_policies_exclude_zero_in_5_of_100(seeds: int) -> None:
-    same = World(seeds, items=120, samples=2, seed_points=2.0)
-    result = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
-    assert 0.015 <= np.mean(np.array(result) < 0.05) <= 0.075
-
-
-def test_identical_policies_rarely_have_a_winner() -> None:
-    assert significant(World(3, items=60, samples=2, seed_points=1.0), 30) <= 0.075
 
 
 def test_policies_that_scatter_differently_are_rarely_reported_as_different() -> None:

@@ -4,7 +4,6 @@ Small files are generated here; tests named `real` read the real data sets if th
 """
 
 import gzip
-import inspect
 import json
 import re
 from collections import Counter
@@ -23,11 +22,10 @@ import tasks.sources.source
 from tasks import Prompt, Task, TaskError, _wrong_option
 from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer, without_instructions
-from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
-from tasks.gsm8k import Gsm8k, gold_number, solution_steps
+from tasks.competition_math import MATH500, SUBJECTS, CompetitionMath, is_numeric
+from tasks.gsm8k import Gsm8k
 from tasks.marking.marks import final_answer
 from tasks.question_file import QuestionFile, mark_text
-from tasks.shuffled_objects import ShuffledObjects
 
 READ = (Gsm8k, CompetitionMath, Aime2025, QuestionFile)
 
@@ -58,15 +56,6 @@ def pairs(prompts: list[Prompt]) -> list[tuple[str, str]]:
 
 
 # --- every task ---
-
-
-@pytest.mark.parametrize("task", [*READ, ShuffledObjects])
-def test_options_are_keyword_only_and_a_docstring_describes_the_task(task: type[Task]) -> None:
-    parameters = inspect.signature(task).parameters
-    assert list(parameters)[:2] == ["marking", "prompt"]
-    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-    first = (task.__doc__ or "").splitlines()[0]
-    assert first.endswith(".") and "`" not in first and len(first) < 90
 
 
 def questions(folder: Path, count: int = 4) -> str:
@@ -160,13 +149,10 @@ def annotated(
         ({"columns": {"a": "b"}, "other": 7, "unknown": [object]}, None),
         ({"share": 1, "size": True}, ("size True", "integer")),
         ({"size": 1.0}, ("size 1.0", "integer")),
-        ({"share": True}, ("share True", "number")),
         ({"share": None}, ("share None", "number")),
         ({"exact": 1}, ("exact 1", "true", "false")),
-        ({"name": 5}, ("name 5", "string")),
         ({"names": "a"}, ("names 'a'", "list", "strings")),
         ({"names": ["a", 1]}, ("names ['a', 1]", "list", "strings")),
-        ({"levels": 3}, ("levels 3", "list", "integers")),
         ({"anything": 3}, ("anything 3", "list", "values")),
         ({"kind": "c"}, ("kind 'c'", "a, b, 3")),
         ({"kind": 3.0}, ("kind 3.0", "a, b, 3")),
@@ -193,9 +179,9 @@ def test_annotations_that_cannot_be_resolved_refuse_nothing() -> None:
     [
         (Gsm8k(), "She has 3.\n#### 1,234", "1234"),
         (Gsm8k(), "-3.5", "-3.5"),
-        (Gsm8k(), "many", None),
-        (CompetitionMath(), r"So $x = \boxed{\frac12}$.", r"\frac12"),
-        (CompetitionMath(), r"\fbox{3} or \boxed 5", "3"),
+        (Gsm8k(), "one\n#### 5 apples", None),
+        (CompetitionMath(), r"$\boxed{1}$, $x = \boxed{\frac{1}{\sqrt2}}$", r"\frac{1}{\sqrt2}"),
+        (CompetitionMath(), r"\fbox{ 3 } or \boxed 5", "3"),
         (CompetitionMath(), r"It is $\boxed 5$", "5"),
         (CompetitionMath(), " x+1 ", "x+1"),
     ],
@@ -234,7 +220,7 @@ def worked(question: str, gold: str, steps: int = 2) -> dict[str, str]:
 def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> None:
     train = [
         worked("a?", "1,200", 2),
-        worked("b?", "-3.5", 3),
+        {"question": "b?", "answer": "one #### 3\n  \ntwo\nthree\n#### -3.5 "},
         worked("a?", "1200", 2),
         worked("c?", "many"),
         {"question": "d?", "answer": "No end."},
@@ -261,37 +247,6 @@ def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> No
     assert (questions_of(small.train()), small.test()) == (["a?"], [])
 
 
-def test_gsm8k_with_an_unexpected_number_of_rows_is_refused(tmp_path: Path) -> None:
-    path = gsm8k(tmp_path, [worked("a?", "1")], [worked("b?", "1")])
-    with refused("train.jsonl", "1 row;", "7,473", "partial: true", by=TaskError):
-        Gsm8k(path=path).train()
-
-
-@pytest.mark.parametrize(
-    ("solution", "gold", "steps"),
-    [
-        ("one\ntwo\n#### 12", "12", 2),
-        ("one #### 3\ntwo\n#### 1,234,567", "1234567", 2),
-        ("one\n  \n#### -5 ", "-5", 1),
-        ("one\n#### 5 apples", None, 1),
-        ("12", None, 0),
-        ("one\n#### ", None, 1),
-    ],
-)
-def test_gold_and_steps_are_read_from_a_solution(
-    solution: str, gold: str | None, steps: int
-) -> None:
-    assert gold_number(solution) == gold
-    assert solution_steps(solution) == steps
-
-
-@pytest.mark.parametrize("options", [{"train": -1}, {"test": 1.5}, {"train": True}])
-def test_gsm8k_sizes_must_be_integers(options: dict[str, Any]) -> None:
-    [(name, value)] = options.items()
-    with refused(f"{name} {value}", by=TaskError):
-        Gsm8k(**options)
-
-
 def test_real_gsm8k_has_its_official_counts_golds_and_steps() -> None:
     task = Gsm8k(path=str(data("raw", "gsm8k")))
     assert (len(task.train()), len(task.test())) == (7473, 1319)
@@ -303,9 +258,7 @@ def test_real_gsm8k_has_its_official_counts_golds_and_steps() -> None:
         ]
 
 
-def test_gsm8k_marks_numbers_and_the_last_one_only_with_last_number() -> None:
-    assert Gsm8k().mark("\\boxed{1,200}", "1200").outcome == "correct"
-    assert Gsm8k(marking="strict").mark("\\boxed{1,200}", "1200").outcome == "unparsed"
+def test_gsm8k_marks_the_last_number_only_with_last_number() -> None:
     text = "I count 5 and 7"
     assert Gsm8k().mark(text, "7").outcome == "unparsed"
     assert Gsm8k(last_number=True).mark(text, "7").outcome == "correct"
@@ -383,42 +336,20 @@ def test_errors_for_invalid_options_of_math_say_what_to_write(
 
 
 @pytest.mark.parametrize(
-    ("solution", "gold"),
-    [
-        ("\\boxed{1} then \\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{1}{\\sqrt{2}}"),
-        ("\\fbox{ 3 }", "3"),
-        ("$\\boxed 5$", "5"),
-        ("\\boxed{}", ""),
-        ("nothing", ""),
-    ],
-)
-def test_gold_is_the_last_box_of_a_solution(solution: str, gold: str) -> None:
-    assert boxed_gold({"solution": solution}) == gold
-
-
-@pytest.mark.parametrize(
     "gold",
     [
-        "5",
-        "-5",
         "+5",
-        "$5",
+        "-\\$5",
         "\\$1,234.50",
-        "1{,}000",
         "11,\\! 111,\\!111",
         ".5",
         "3/4",
-        "-\\frac12",
         "\\dfrac{-1}{2}",
         "\\tfrac{16}3",
         "50\\%",
-        "60^\\circ",
         "60^{\\circ}",
-        "4 \\text{ feet}",
-        "45\\mbox{ cm}^2",
-        "25 \\, \\text{km}",
+        "25 \\, \\text{km}^2",
         "$7$",
-        "-\\$5",
     ],
 )
 def test_numbers_are_numeric_golds(gold: str) -> None:
@@ -429,28 +360,19 @@ def test_numbers_are_numeric_golds(gold: str) -> None:
     "gold",
     [
         "",
-        "x",
         "2x",
-        "\\pi",
         "2\\pi",
         "\\sqrt{2}",
         "1,2",
-        "81, 256",
-        "(1,2)",
         "x=5",
         "101_2",
-        "2^3",
         "\\frac{x}{2}",
-        "\\frac{\\pi}{2}",
         "1\\frac{1}{2}",
         "--1",
         "5+1",
         "\\text{13}",
-        "[1,2]",
         "60^\\circ, 120^\\circ",
         "1e5",
-        "5!",
-        "\\infty",
         "1.2.3",
     ],
 )
@@ -476,28 +398,21 @@ def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     datasets = pytest.importorskip("datasets")
-    calls: list[tuple[str, ...]] = []
 
     def load(folder: str, config: str | None, *, split: str, **_: object) -> list[dict[str, Any]]:
-        calls.append((*folder.split("@"), split))
-        row = {**problem(f"{config}-{split}", "3"), "answer": "3", "subject": "Algebra"}
-        return [row]
+        name = f"{folder} {config} {split}"
+        return [{**problem(name, "3"), "answer": "3", "subject": "Algebra"}]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(
         tasks.sources.source, "downloaded_folder", lambda repository: Path(str(repository))
     )
     task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
-    assert questions_of(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]
-    assert questions_of(task.test()) == ["None-test"]
-    assert {call[1] for call in calls[:7]} == {"a" * 40}
-    hub, revision, split = calls[7]
-    assert (hub, split) == ("HuggingFaceH4/MATH-500", "test")
-    assert revision != "a" * 40
-    assert task.provenance == {
-        "train": f"EleutherAI/hendrycks_math@{'a' * 40}",
-        "test": f"HuggingFaceH4/MATH-500@{revision}",
-    }
+    whole = f"EleutherAI/hendrycks_math@{'a' * 40}"
+    five_hundred = f"HuggingFaceH4/MATH-500@{MATH500.revision}"
+    assert questions_of(task.train()) == [f"{whole} {name} train" for name in SUBJECTS.values()]
+    assert questions_of(task.test()) == [f"{five_hundred} None test"]
+    assert task.provenance == {"train": whole, "test": five_hundred}
     assert [str(each) for each in task.downloads] == [*task.provenance.values()]
 
 
@@ -528,29 +443,13 @@ def test_real_math_has_a_numeric_subset() -> None:
 @pytest.mark.slow
 def test_real_math500_is_part_of_the_test_set(tmp_path: Path) -> None:
     rows = lines(data("math500", "test.jsonl"))
-    file = jsonl(tmp_path / "test.jsonl", [{**row, "problem": row["question"]} for row in rows])
-    full = CompetitionMath(path=str(data("raw", "math")))
-    task = CompetitionMath(
-        path=str(data("raw", "math")), test_set="math500", math500_path=str(tmp_path)
-    )
+    jsonl(tmp_path / "test.jsonl", [{**row, "problem": row["question"]} for row in rows])
+    path = str(data("raw", "math"))
+    full = CompetitionMath(path=path)
+    task = CompetitionMath(path=path, test_set="math500", math500_path=str(tmp_path))
     assert len(task.test()) == 500
     assert set(task.test()) <= set(full.test())
     assert task.train() == full.train()
-    assert Path(file).is_file()
-
-
-def test_math_marks_expressions_singly_and_in_batches() -> None:
-    answers = [
-        Answer("\\boxed{\\dfrac12}", "\\frac{1}{2}"),
-        Answer("\\boxed{3}", "4"),
-        Answer("so", "4", True),
-    ]
-    assert [m.outcome for m in CompetitionMath().mark_all(answers)] == [
-        "correct",
-        "wrong",
-        "truncated",
-    ]
-    assert CompetitionMath().mark_answer(answers[0]).outcome == "correct"
 
 
 # --- AIME ---
@@ -599,13 +498,12 @@ def test_real_aime_has_fifteen_problems_in_each_part() -> None:
 
 
 def test_a_file_is_split_by_content_and_not_by_order(tmp_path: Path) -> None:
-    rows = [{"question": f"{i}+1?", "answer": i + 1} for i in range(500)]
-    task = QuestionFile(path=jsonl(tmp_path / "a.jsonl", rows))
-    back = QuestionFile(path=jsonl(tmp_path / "b.jsonl", rows[::-1]))
+    task = QuestionFile(path=questions(tmp_path, 500))
+    back = QuestionFile(path=jsonl(tmp_path / "b.jsonl", lines(tmp_path / "questions.jsonl")[::-1]))
     assert 60 < len(task.test()) < 140
     assert len(task.train()) + len(task.test()) == 500
     assert set(task.test()) == set(back.test())
-    wider = QuestionFile(path=str(tmp_path / "a.jsonl"), test_share=0.5)
+    wider = QuestionFile(path=str(tmp_path / "questions.jsonl"), test_share=0.5)
     assert set(task.test()) < set(wider.test())
     assert set(task.provenance) == {"all"}
 
@@ -785,11 +683,9 @@ def test_the_bare_preset_is_the_question_alone() -> None:
     assert message["content"] == "1 + 1? \\boxed{}"
 
 
-def test_an_empty_or_missing_file_is_named(tmp_path: Path) -> None:
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
     with refused("a.jsonl", by=TaskError):
         QuestionFile(path=jsonl(tmp_path / "a.jsonl", [])).test()
-    with refused("b.jsonl", by=TaskError):
-        QuestionFile(test=str(tmp_path / "b.jsonl")).test()
 
 
 @pytest.mark.parametrize(
@@ -808,12 +704,10 @@ def test_each_marker_distinguishes_correct_from_wrong(
     file = jsonl(tmp_path / "a.jsonl", [{"question": "?", "answer": gold}])
     task = QuestionFile(test=file, marker=marker)
     [prompt] = task.test()
-    assert task.mark(f"\\boxed{{{right}}}", prompt.answer).outcome == "correct"
-    assert task.mark("no", prompt.answer, True).outcome == "truncated"
-    wrong = task.format_answer(task.perturb(prompt))
-    assert task.mark(wrong, prompt.answer).outcome == "wrong"
-    [mark] = task.mark_all([Answer(f"\\boxed{{{right}}}", prompt.answer)])
-    assert mark.outcome == "correct"
+    given = [(f"\\boxed{{{right}}}", False), (task.format_answer(task.perturb(prompt)), False)]
+    given.append(("no", True))
+    answers = [Answer(text, prompt.answer, cut) for text, cut in given]
+    assert [mark.outcome for mark in task.mark_all(answers)] == ["correct", "wrong", "truncated"]
 
 
 def test_strict_text_marking_compares_characters_exactly() -> None:
@@ -847,17 +741,3 @@ def test_an_instruction_is_removed_as_a_whole_sentence_or_not_at_all(instruction
     listed = f"Rules:\n1. Show it.\n2. {instruction}"
     assert without_instructions(listed) == listed
     assert without_instructions(instruction) == instruction
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "What is 0+1? Output the final answer within \\boxed{}.",
-        "What is 0+1? Please output your final answer within \\boxed{}.",
-        "Find l, and output the final answer in \\boxed{}.",
-        "Simplify and put your final answer within \\boxed{}",
-        "Express it as a mixed number and\nput your final answer within \\boxed{}.",
-    ],
-)
-def test_a_sentence_that_says_something_else_too_stays(question: str) -> None:
-    assert without_instructions(question) == question

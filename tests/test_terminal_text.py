@@ -5,7 +5,6 @@ import logging
 import re
 import sys
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,144 +64,100 @@ def test_json_keeps_its_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(printable(json.dumps(values, ensure_ascii=False))) == values
 
 
-def items(folder: Path) -> list[str]:
-    """Arms of `decile compare` with hostile names, one of them its file's."""
-    rows = "".join(f'{{"id": {n}, "correct": {"true" if n % 2 else "false"}}}\n' for n in range(30))
-    for name in (f"{NAME}.jsonl", "b.jsonl"):
-        (folder / name).write_text(rows)
-    return [str(folder / f"{NAME}.jsonl"), f"arm{HOSTILE}={folder / 'b.jsonl'}"]
-
-
-def compare(folder: Path) -> list[str]:
-    return ["compare", *items(folder), "--id", "id"]
-
-
-def compare_page(folder: Path) -> list[str]:
-    return [*compare(folder), "--out", str(folder / f"{NAME[:40]}.html")]
-
-
-def compare_json(folder: Path) -> list[str]:
-    return [*compare(folder), "--json"]
-
-
-def doctor(folder: Path) -> list[str]:
-    plan, store = finished_sweep(folder)
-    cell = Path(store.path("cells", plan.cells[0].cell_id))
-    for name in (f"probes/{NAME}", f"cells/{NAME}"):
-        (folder / "runs" / name).mkdir(parents=True)
-    (folder / "runs" / "probes" / NAME / f"{NAME}.parquet").write_bytes(b"x")
-    (folder / "runs" / "probes" / f"{NAME}.link").symlink_to(NAME)
-    (folder / "runs" / "probes" / NAME / b"\xff\x1b".decode(errors="surrogateescape")).touch()
-    (cell / f"{NAME}.json").write_bytes(b"x")
-    return ["doctor", "--storage", str(folder / "runs")]
-
-
-def catalogue(folder: Path) -> Path:
-    """An experiments file with hostile texts in every place that takes any text."""
-    small_plan(folder)
-    (file := folder / f"{NAME[:30]}.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "storage": f"{folder}/runs{NAME[:40]}",
-                "models": {"stub": {"path": str(folder / "model")}},
-                "datasets": {
-                    "d": {
-                        "task": "file",
-                        "options": {"path": str(own_data(folder)), "question": f"q{NAME}"},
-                    }
-                },
-                "experiments": {
-                    "e": {
-                        "about": f"About {NAME}",
-                        "grid": {"model": ["stub"], "dataset": ["d"], "policy": ["hard"]},
-                        "budget": 8,
-                        "probe": {"samples": 4, "stop": [NAME]},
-                        "grpo": {"max_steps": 2, "num_generations": 4},
-                    }
-                },
-            }
-        )
-    )
-    return file
-
-
-def own_data(folder: Path) -> Path:
+def questions(folder: Path) -> Path:
     """Questions under hostile column names, in a file with a hostile name."""
-    rows = (
+    rows = [
         {f"q{NAME}": f"What is {n} + 1? {NAME}", "answer": str(n + 1), "tier": NAME}
         for n in range(60)
-    )
+    ]
     (file := folder / f"{NAME}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return file
 
 
-def plan(folder: Path) -> list[str]:
-    return ["plan", str(catalogue(folder)), "-e", "e"]
-
-
-def plan_json(folder: Path) -> list[str]:
-    return [*plan(folder), "--json"]
-
-
-def ls(folder: Path) -> list[str]:
-    return ["ls", "experiments", str(catalogue(folder))]
-
-
-def report(folder: Path) -> list[str]:
-    return ["report", str(catalogue(folder)), "-e", "e", "--out", str(folder / f"{NAME[:30]}.html")]
-
-
-def init(folder: Path) -> list[str]:
-    out = str(folder / f"{NAME[:20]}.yaml")
-    model = str(folder / "model")
+def catalogue(folder: Path) -> str:
+    """An experiments file with hostile texts in every place that takes any text."""
     small_plan(folder)
-    return ["init", "--train", str(own_data(folder)), "--model", model, "--out", out]
+    options = {"path": str(questions(folder)), "question": f"q{NAME}"}
+    experiment = {
+        "about": f"About {NAME}",
+        "grid": {"model": ["stub"], "dataset": ["d"], "policy": ["hard"]},
+        "budget": 8,
+        "probe": {"samples": 4, "stop": [NAME]},
+        "grpo": {"max_steps": 2, "num_generations": 4},
+    }
+    content = {
+        "storage": f"{folder}/runs{NAME[:40]}",
+        "models": {"stub": {"path": str(folder / "model")}},
+        "datasets": {"d": {"task": "file", "options": options}},
+        "experiments": {"e": experiment},
+    }
+    (file := folder / f"{NAME[:30]}.yaml").write_text(yaml.safe_dump(content))
+    return str(file)
 
 
-def mark(folder: Path) -> list[str]:
-    file = folder / f"{NAME}.jsonl"
-    file.write_text(json.dumps({"answer": "1", "completion": f"#### 1 {NAME}", "tier": NAME}))
-    out = str(folder / f"{NAME[:40]}.jsonl")
-    return ["mark", "--task", "gsm8k", "--input", str(file), "--output", out]
+def storage(folder: Path) -> str:
+    """A storage with strays of hostile names."""
+    plan, store = finished_sweep(folder)
+    probes, cells = folder / "runs" / "probes", folder / "runs" / "cells"
+    for parent in (probes, cells):
+        (parent / NAME).mkdir(parents=True)
+    (probes / NAME / f"{NAME}.parquet").write_bytes(b"x")
+    (probes / f"{NAME}.link").symlink_to(NAME)
+    (probes / NAME / b"\xff\x1b".decode(errors="surrogateescape")).touch()
+    (cells / plan.cells[0].cell_id / f"{NAME}.json").write_bytes(b"x")
+    return store.uri
 
 
-def unknown_file(folder: Path) -> list[str]:
-    return ["plan", str(folder / NAME), "-e", NAME]
+def commands(folder: Path) -> dict[str, list[str]]:
+    """Commands whose output holds names and texts of a user."""
+    (folder / "arms").mkdir()
+    scores = "".join(f"{json.dumps({'id': n, 'correct': n % 2 == 1})}\n" for n in range(30))
+    arms = [folder / "arms" / name for name in (f"{NAME}.jsonl", "b.jsonl")]
+    for arm in arms:
+        arm.write_text(scores)
+    (marked := folder / "arms" / f"{NAME}.json").write_text(
+        json.dumps([{"answer": "1", "completion": f"#### 1 {NAME}", "tier": NAME}])
+    )
+    file, out = catalogue(folder), str(folder / NAME[:40])
+    compare = ["compare", str(arms[0]), f"arm{HOSTILE}={arms[1]}", "--id", "id"]
+    init = ["--train", str(folder / f"{NAME}.jsonl"), "--model", str(folder / "model")]
+    return {
+        "compare": compare,
+        "compare, a page": [*compare, "--out", f"{out}1.html"],
+        "compare, as JSON": [*compare, "--json"],
+        "doctor": ["doctor", "--storage", storage(folder)],
+        "plan": ["plan", file, "-e", "e"],
+        "plan, as JSON": ["plan", file, "-e", "e", "--json"],
+        "ls": ["ls", "experiments", file],
+        "report": ["report", file, "-e", "e", "--out", f"{out}2.html"],
+        "init": ["init", *init, "--out", f"{out}.yaml"],
+        "mark": ["mark", "--task", "gsm8k", "--input", str(marked), "--output", f"{out}.jsonl"],
+        "an unknown file": ["plan", str(folder / NAME), "-e", NAME],
+        "an unknown option": ["plan", "-e", "e", f"--{NAME}"],
+    }
 
 
-def unknown_option(folder: Path) -> list[str]:
-    return ["plan", "-e", "e", f"--{NAME}"]
-
-
-COMMANDS: tuple[Callable[[Path], list[str]], ...] = (
-    *(compare, compare_page, compare_json, doctor, plan, plan_json, ls, report, init, mark),
-    *(unknown_file, unknown_option),
-)
-
-
-@pytest.mark.parametrize("arguments", COMMANDS)
 def test_commands_print_hostile_names_spelled_out(
-    arguments: Callable[[Path], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = arguments(tmp_path)
-    main(line)
-    printed = capsys.readouterr()
-    text = printed.out + printed.err
-    assert "u001b]0;owned" in text
-    assert not raw_controls(text)
-    if arguments is not ls and arguments is not plan:  # `about` may have several lines
-        assert FORGED not in [part.strip() for part in text.split("\n")]
-    if "--json" in line:
-        json.loads(printed.out)
-    for page in tmp_path.glob("*.html"):
-        assert not raw_controls(page.read_text())
+    for name, line in commands(tmp_path).items():
+        main(line)
+        printed = capsys.readouterr()
+        text = printed.out + printed.err
+        assert "u001b]0;owned" in text, name
+        assert not raw_controls(text), name
+        if name not in ("ls", "plan"):  # `about` may have several lines
+            assert FORGED not in [part.strip() for part in text.split("\n")], name
+        if "--json" in line:
+            json.loads(printed.out)
+    pages = [page.read_text() for page in tmp_path.glob("*.html")]
+    assert len(pages) == 2 and not any(map(raw_controls, pages))
 
 
 def test_a_terminal_gets_no_control_character(tmp_path: Path) -> None:
-    for arguments in (compare, doctor):
-        (folder := tmp_path / arguments.__name__).mkdir()
-        line = command(*arguments(folder))
-        assert run_in_terminal(line, screen := Raw(), folder) in (0, 1, 2)
+    lines = commands(tmp_path)
+    for name in ("compare", "doctor"):
+        assert run_in_terminal(command(*lines[name]), screen := Raw(), tmp_path) in (0, 1, 2)
         assert "u001b]0;owned" in screen.text and not raw_controls(screen.text)
 
 

@@ -1,6 +1,5 @@
 """Estimated seconds: what they depend on, how they are calibrated, what TRL's settings mean."""
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from orchestrator.cost.throughput import (
     ModelSize,
     TokenLengths,
     Workload,
-    assumed_lengths,
     calibrate,
     cell_workload,
     cpu,
@@ -62,17 +60,13 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
-COUNTS = GenerationCounts(100, 64, 6400, 0, 8, 8)
-WORK = Workload(COUNTS, 200, 80, 100, 2, Draws(400, 150, 250, 100, 8))
 H100 = DEVICES["h100"]
 
 
 def test_four_bits_read_fewer_bytes_and_compute_as_much() -> None:
     shape = SHAPES["Qwen/Qwen3-4B"]
-    whole, quantised = (
-        model_size(shape, "bfloat16"),
-        model_size(shape, "bfloat16", load_in_4bit=True),
-    )
+    whole = model_size(shape, "bfloat16")
+    quantised = model_size(shape, "bfloat16", load_in_4bit=True)
     assert whole.weight_bytes == 2 * whole.parameters
     assert quantised.weight_bytes < whole.weight_bytes / 2
     assert (quantised.parameters, quantised.kv_bytes) == (whole.parameters, whole.kv_bytes)
@@ -94,58 +88,6 @@ def test_the_expected_longest_agrees_with_simulation() -> None:
     assert TokenLengths(10, tokens).longest(8) == pytest.approx(drawn, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"counts": COUNTS._replace(generations=200)},
-        {"counts": COUNTS._replace(trained=12800)},
-        {"counts": COUNTS._replace(scored=6400)},
-        {"steps": 400},
-        {"tokens": 150},
-        {"prompt": 500},
-        {"live": 1.0},
-        {"trl_draws": True},
-        {"padded": True},
-    ],
-)
-def test_more_work_takes_longer(more: dict[str, Any]) -> None:
-    size = model_size(SHAPES["Qwen/Qwen3-4B"])
-    work = WORK._replace(live=0.8)
-    base = nominal_cost(work, size, H100)
-    assert nominal_cost(work._replace(**more), size, H100).training > base.training
-
-
-@pytest.mark.parametrize(
-    "more",
-    [{"completions": 800}, {"mean": 200}, {"longest": 500}, {"prompt": 300}, {"together": 1}],
-)
-def test_more_answers_take_longer(more: dict[str, float]) -> None:
-    size = model_size(SHAPES["Qwen/Qwen3-4B"])
-    answers = WORK.answers._replace(**more)
-    assert sampling_seconds(answers, size, H100) > sampling_seconds(WORK.answers, size, H100)
-    assert sampling_seconds(answers._replace(completions=0), size, H100) == 0
-
-
-def test_an_update_costs_what_is_computed() -> None:
-    """One pass over each live completion, and one over each prompt of a micro-batch."""
-    size = model_size(SHAPES["Qwen/Qwen3-4B"])
-    work = WORK._replace(live=0.5, recompute=False)
-    free = {"layer_seconds": 0.0, "bandwidth": 1e30, "flops": size.parameters / 0.4}
-    device = H100._replace(**free)
-
-    def update(work: Workload) -> float:
-        alone = work._replace(live=0.0, padded=False)
-        return (
-            nominal_cost(work, size, device).training - nominal_cost(alone, size, device).training
-        )
-
-    assert update(work) == pytest.approx(0.5 * 6400 * 4 * (100 / 8 + 80))
-    few = COUNTS._replace(read=2)
-    assert update(work._replace(counts=few)) == pytest.approx(0.5 * 6400 * 4 * (100 / 2 + 80))
-    padded = work._replace(padded=True, recompute=True)
-    assert update(padded) == pytest.approx(6400 * 6 * (100 + 200))
-
-
 # A megabyte of weights in a second, and a billion operations; 0.5 s to launch a layer.
 SLOW = Device("slow", 1e6 / BANDWIDTH_UTILISATION, 1e9 / FLOPS_UTILISATION, 0.5, 3.0, rows=256)
 SMALL = ModelSize(parameters=1e6, layers=2, weight_bytes=2e6, kv_bytes=10)
@@ -163,6 +105,7 @@ def test_seconds_of_sampling_by_hand() -> None:
     assert sampling_seconds(draws, SMALL, few) == pytest.approx(14 * (1 + read) + prefill)
     weak = SLOW._replace(flops=1e6 / FLOPS_UTILISATION)  # a token costs 2 operations a parameter
     assert sampling_seconds(draws, SMALL, weak) == pytest.approx(12 * (1 + 2 * 2) + 80)
+    assert sampling_seconds(draws._replace(completions=0), SMALL, SLOW) == 0
 
 
 def test_seconds_of_a_cell_by_hand() -> None:
@@ -181,8 +124,9 @@ def test_seconds_of_a_cell_by_hand() -> None:
     step = 2 * 0.5 + (2e6 + 8 * (20 + 12 / 2) * 10) / 1e6
     prefill = 2 * 8 * 20 * 1e6 / 1e9
     assert by_trl == pytest.approx(5 * (12 * step + prefill) + update)
-    padded = nominal_cost(work._replace(padded=True, recompute=False), SMALL, SLOW).training
-    assert padded == pytest.approx(5 * drawn + (40 * 4 + 2 * 16) * (20 + 12) * 1e6 / 1e9)
+    by_vllm = nominal_cost(work._replace(trl_draws=True, vllm=True), SMALL, SLOW).training
+    step += 2 * (LAUNCH_SECONDS_VLLM - 0.5)
+    assert by_vllm == pytest.approx(5 * (12 * step + prefill) + update)
 
 
 def test_the_device_of_a_worker_is_its_share() -> None:
@@ -197,19 +141,16 @@ def test_the_device_of_a_worker_is_its_share() -> None:
 def test_a_model_is_measured_estimated_or_unknown() -> None:
     pairs = [(Cost(1, 2, 3), Cost(2, 6, 12))]
     measured = model_speed(None, pairs, Resources(), "h100")
-    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4, 1)
-    assert measured.source == "measured on 1 finished cell in this storage"
-    assert model_speed(SMALL, pairs * 2, Resources(), "h100")[::2] == (
+    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4)
+    assert model_speed(SMALL, pairs * 2, Resources(), "h100")[:2] == (
         SMALL,
-        "measured on 2 finished cells in this storage",
+        Calibration(2, 3, 4),
     )
-    unknown = model_speed(None, [], Resources(), "h100")
-    assert unknown[:2] == (None, Calibration()) and "unknown" in unknown.source
-    for parameters, count in ((1e6, "1.0 million"), (1e9, "1.0 billion"), (4.02e9, "4.0 billion")):
+    assert model_speed(None, [], Resources(), "h100")[:2] == (None, Calibration())
+    for parameters, count in ((1e6, "1.0 million"), (1e9, "1.0 billion")):
         size = SMALL._replace(parameters=parameters)
         speed = model_speed(size, [], Resources(gpus=1), "a100")
-        assert speed[:2] == (size, Calibration())
-        assert speed.source == f"estimated from {count} parameters on A100 80GB, not measured"
+        assert speed[:2] == (size, Calibration()) and count in speed.source
 
 
 def test_lengths_are_those_of_the_stored_samples(tmp_path: Path) -> None:
@@ -219,10 +160,12 @@ def test_lengths_are_those_of_the_stored_samples(tmp_path: Path) -> None:
     stored = np.array([[7, -1], [0, 9]], np.int32)
     lengths = token_lengths(stored, train, spec)
     assert lengths.prompt == pytest.approx(characters / 4 + 40)
-    assert (lengths.completions.tolist(), lengths.measured) == ([7, 0, 9], True)
+    assert lengths.completions.tolist() == [7, 0, 9]
     assumed = token_lengths(stored[:0], train, spec)
-    assert not assumed.measured and assumed.prompt == lengths.prompt
+    assert assumed.prompt == lengths.prompt
     assert (assumed.completions.min(), assumed.completions.max()) == (1, 32), "the probe's limit"
+    assert assumed.mean == pytest.approx(16.5)
+    assert assumed.longest(8) == pytest.approx(32 * 8 / 9, rel=0.05), "uniform"
     assert token_lengths(stored, train[:0], spec).prompt == 40
 
 
@@ -263,16 +206,6 @@ def test_the_live_share_follows_the_pools_pass_rates() -> None:
     assert live_share(errors, 8) == pytest.approx(assumed)
 
 
-def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None:
-    small, large = (model_size(SHAPES[f"Qwen/Qwen3-{billions}"]) for billions in ("4B", "14B"))
-    base = nominal_cost(WORK, small, H100).seconds
-    assert nominal_cost(WORK, large, H100).seconds > base
-    assert nominal_cost(WORK, small, DEVICES["a100"]).seconds > base
-    by_trl = WORK._replace(trl_draws=True)
-    by_vllm = nominal_cost(by_trl._replace(vllm=True), small, H100).seconds
-    assert by_vllm < nominal_cost(by_trl, small, H100).seconds
-
-
 @pytest.mark.parametrize(
     ("grpo", "workers", "expected"),
     [
@@ -297,18 +230,11 @@ def test_measured_cells_calibrate_nominal_costs() -> None:
     nominal = Cost(10, 100, 20)
     measured = [Cost(5, 150, 0), Cost(5, 170, 0), Cost(0, 900, 0)]
     calibration = calibrate([(nominal, each) for each in measured])
-    assert calibration == Calibration(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
+    assert calibration == Calibration(0.5, 1.7, 1.7), "medians; evaluation was not measured"
     assert calibration(nominal) == Cost(5, 170, 34)
     assert calibrate([]) == Calibration()
     without_start = [(Cost(0, 100, 0), Cost(3, 150, 0))]
-    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5, 1), "nothing to divide by"
-
-
-def test_before_sampling_lengths_are_assumed_and_marked_so() -> None:
-    lengths = assumed_lengths(30, 200)
-    assert not lengths.measured
-    assert 90 < lengths.mean < 110
-    assert lengths.longest(64) > 190
+    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5), "nothing to divide by"
 
 
 def test_the_gpu_type_is_read_from_rays_resources_or_the_drivers_name() -> None:
@@ -321,11 +247,10 @@ def test_a_finished_cell_of_the_plan_calibrates_its_estimate(tmp_path: Path) -> 
     plan = small_plan(tmp_path)
     store, [first, second] = Store(str(tmp_path / "runs")), plan.cells
     unmeasured = estimate_costs(Run.of(plan, store, {"CPU": 2.0}), plan.cells)
-    assert unmeasured.cells == {}
-    assert "unknown" in unmeasured.speeds["stub"].source
+    assert unmeasured.cells == {} and "unknown" in unmeasured.speeds["stub"].source
     finished_cell(store, plan, first)
     measured = estimate_costs(Run.of(plan, store, {"CPU": 2.0}), plan.cells)
-    assert measured.speeds["stub"].source == "measured on 1 finished cell in this storage"
+    assert measured.speeds["stub"].source.startswith("measured on 1 ")
     assert measured.cells[first.cell_id].training == pytest.approx(12.5)
     assert measured.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
     train, test = measured.probes.values()
@@ -339,7 +264,7 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
     finished_cell(store, plan, plan.cells[0])
     other = small_plan(tmp_path, seeds=[9], updates=8)
     estimates = estimate_costs(Run.of(other, store, {"CPU": 2.0}), other.cells)
-    assert estimates.speeds["stub"].source.startswith("measured on 1 finished cell")
+    assert estimates.speeds["stub"].source.startswith("measured on 1 ")
     assert estimates.cells[other.cells[0].cell_id].training > 12.5
 
 
@@ -400,7 +325,7 @@ def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, wor
     by_trl = workload(stored, versions={"rollouts": "trl"})
     assert by_trl == expected._replace(trl_draws=True)
     before = workload(stored, versions={})
-    assert before == expected._replace(trl_draws=True, padded=True)
+    assert before == expected._replace(trl_draws=True)
 
 
 def test_the_evaluations_of_a_cell_are_shared_by_its_workers(tmp_path: Path) -> None:
@@ -419,19 +344,9 @@ def test_the_evaluations_of_a_cell_are_shared_by_its_workers(tmp_path: Path) -> 
         assert work.answers == Draws((12 * 9 + 6 * 4 / 2) / workers, 60, 32, 30, 8)
         assert (work.evaluations, work.counts.generations, work.counts.rows) == (2, 6, 8)
         assert (work.prompt, work.tokens, work.live) == (10, 22.5, 0.5)
-        assert 24 < work.steps < 25 and not (work.trl_draws or work.padded or work.recompute)
+        assert 24 < work.steps < 25 and not (work.trl_draws or work.recompute)
     grpo = cell.grpo | {"gradient_checkpointing": True}
     assert cell_workload(plan, cell.model_copy(update={"grpo": grpo}), expected).recompute
-
-
-def test_a_result_records_its_timing(tmp_path: Path) -> None:
-    plan, store = small_plan(tmp_path), Store(str(tmp_path / "runs"))
-    cell = plan.cells[0]
-    finished_cell(store, plan, cell)
-    timing = store.read_json("cells", cell.cell_id, "result.json")["timing"]
-    assert (timing["evaluations"], timing["answers"]) == (2, 2 * 12 * 8)
-    assert timing["answer_tokens"] == 20 * timing["answers"]
-    assert json.dumps(timing)
 
 
 def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> None:
@@ -442,13 +357,9 @@ def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> No
     finished_cell(store, plan, plan.cells[0])
     expected = estimate_costs(Run.of(plan, store, {"CPU": 2.0}), plan.cells)
     assert len(plan.probes) == len(expected.probes) == 4
+    capacity = Capacity((2.0,), 2, "CPU")
     queue = make_queue(
-        plan.experiment,
-        plan.cells,
-        expected.cells,
-        expected.probes,
-        Capacity((2.0,), 2, "CPU"),
-        UsageMeter(),
+        plan.experiment, plan.cells, expected.cells, expected.probes, capacity, UsageMeter()
     )
     left = queue.forecast.left()
     assert left and left.seconds > sum(probe.seconds for probe in expected.probes.values())

@@ -23,13 +23,11 @@ from processes import free_port, hang_limit, used_port
 from remedies import refused
 from sweeps import NAME, experiments
 
-from cluster.redaction import redact
 from orchestrator.config.catalog import load_config
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.report.render import render
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import (
@@ -114,21 +112,11 @@ def test_axes_and_settings_are_parameters(store: Store, plan: Plan) -> None:
     cell = plan.cells[0]
     opened(store, plan).start(cell)
     run = runs_of(default_tracking_uri(store), plan)[1][cell.cell_id]
-    expected = {
-        **cell.axes,
-        "size": 8,
-        "task": "shuffled_objects",
-        "task.train": 40,
-        "probe.samples": 4,
-        "evaluate.every": 2,
-        "evaluate.samples": 8,
-        "grpo.learning_rate": 1e-05,
-        "lora.r": 32,
-    }
-    assert {k: run.data.params.get(k) for k in expected} == {k: str(v) for k, v in expected.items()}
-    assert {f"grpo.{k}" for k in cell.grpo} | {f"lora.{k}" for k in cell.lora} <= set(
-        run.data.params
-    )
+    expected = {**cell.axes, "size": 8, "task": "shuffled_objects", "task.train": 40}
+    expected |= {"probe.samples": 4, "evaluate.every": 2, "evaluate.samples": 8}
+    expected |= {f"grpo.{name}": value for name, value in cell.grpo.items()}
+    expected |= {f"lora.{name}": value for name, value in cell.lora.items()}
+    assert flatten(expected).items() <= run.data.params.items()
     assert run.info.run_name == "hard/s0 stub/small"
     assert run.data.tags["policy"] == cell.policy
 
@@ -262,9 +250,7 @@ def test_an_interrupted_sweep_leaves_its_runs_killed(store: Store, plan: Plan) -
     assert {run.info.status for run in (*parents, *children.values())} == {"RUNNING"}
 
 
-def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(
-    tmp_path: Path,
-) -> None:
+def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(tmp_path: Path) -> None:
     experiment = load_config(experiments(tmp_path)).experiment(NAME)
     assert sweep_tags(NAME, experiment)["decile.settings"] == "50e56acb5dc87ed2"
     for axis in ({"rollouts": ["decile", "trl"]}, {"label_noise": [0, 0.1]}):
@@ -331,18 +317,6 @@ def test_a_finished_run_has_its_summary_and_artifacts(store: Store, plan: Plan) 
     assert parents[0].info.status == "FAILED"
 
 
-def test_a_second_sync_writes_nothing_to_mlflow(
-    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell = plan.cells[0]
-    finished_cell(store, plan, cell)
-    opened(store, plan).sync(cell)
-    tracker = opened(store, plan)
-    monkeypatch.setattr(tracking_runs.SweepRuns, "write", lambda *_: pytest.fail("written again"))
-    tracker.sync(cell)
-    assert tracker.enabled
-
-
 def test_a_finished_cell_takes_four_writes(
     store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,14 +326,8 @@ def test_a_finished_cell_takes_four_writes(
     monkeypatch.setattr(tracking_client, "METRICS_PER_BATCH", 40)
     calls: list[str] = []
     tags_after: list[int] = []
-    for name in (
-        "create_run",
-        "log_artifacts",
-        "log_batch",
-        "set_tag",
-        "set_terminated",
-        "get_run",
-    ):
+    names = ("create_run", "log_artifacts", "log_batch", "set_tag", "set_terminated", "get_run")
+    for name in names:
         real = getattr(MlflowClient, name)
 
         def counted(*args: Any, name: str = name, real: Any = real, **other: Any) -> Any:
@@ -509,8 +477,6 @@ def test_an_unavailable_tracker_gives_one_warning(
     assert not tracker.enabled
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 1
-    remedy = "rename that file" if kind == "not a database" else "MLflow is available"
-    assert remedy in messages[0]
     assert "hunter2" not in messages[0]
 
 
@@ -581,10 +547,7 @@ def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: 
     broken.write_bytes(b"no database " * 100, "mlflow.db")
     with refused("mlflow.db"):
         serve_ui(broken)
-    with (
-        used_port() as port,
-        refused(f"port {port}"),
-    ):
+    with used_port() as port, refused(f"port {port}"):
         serve_ui(store, port=port)
     command = ui_command(store)
     assert command[command.index("--host") + 1] == "127.0.0.1"
@@ -648,21 +611,11 @@ def test_cleaned_names_are_valid_in_mlflow(name: str, cleaned: str) -> None:
     _validate_param_name(cleaned)
 
 
-def test_flat_settings_hide_secrets_and_stay_short() -> None:
-    flat = flatten({"a": {"b": [1, 2], "hub_token": "hf_x", "num_tokens": 3}, "c": "x" * 9000})
-    assert flat["a.b"] == "[1, 2]"
-    assert flat["a.hub_token"] == "***"
-    assert flat["a.num_tokens"] == "3"
-    assert len(flat["c"]) == 6000
-
-
-def test_redact_csv_and_html_helpers_escape_their_input() -> None:
-    assert redact("postgresql://me:p@ss@host/db, http://host/a@b") == (
-        "postgresql://***@host/db, http://host/a@b"
-    )
+def test_settings_and_rows_are_written_flat() -> None:
+    settings = {"a": {"b": [1, 2], "hub_token": "hf_x", "num_tokens": 3}, "c": "x" * 9000}
+    flat = {"a.b": "[1, 2]", "a.hub_token": "***", "a.num_tokens": "3", "c": "x" * 6000}
+    assert flatten(settings) == flat
     assert as_csv([{"a": 1}, {"b": "x,y"}]) == 'a,b\r\n1,\r\n,"x,y"\r\n'
-    page = render("samples.html", title="<script>", rows=[{"q": "<script>"}])
-    assert page.count("&lt;script&gt;") == 3 and "<script>" not in page
 
 
 def test_a_copied_storage_leaves_the_original_alone(

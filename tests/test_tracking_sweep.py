@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import finished_cell, small_plan
+from factories import finished_cell, finished_sweep, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
@@ -168,32 +167,6 @@ def test_a_sweep_with_new_cells_is_updated(tmp_path: Path, store: Store) -> None
     assert {k: second.data.metrics[k] for k in numbers} == pytest.approx(numbers)
 
 
-def test_a_lost_database_is_rebuilt_with_the_same_parent_run(
-    store: Store, plan: Plan, tmp_path: Path
-) -> None:
-    fill(store, plan)
-    run_again(store, plan)
-    before = parent_of(store, plan)
-    files = {
-        f: (artifacts_of(store, before) / f).read_bytes()
-        for f in files_of(artifacts_of(store, before))
-    }
-    elsewhere = f"sqlite:///{tmp_path / 'other.db'}"
-    shutil.copyfile(store.path("mlflow.db"), tmp_path / "other.db")
-    client = MlflowClient(elsewhere)
-    for run in client.search_runs([before.info.experiment_id]):
-        client.delete_run(run.info.run_id)
-    tracker = Tracker(elsewhere, store, plan)
-    tracker.show(analyse(plan, store))
-    tracker.close(ok=True)
-    (after,) = client.search_runs([before.info.experiment_id], "tags.decile.sweep != ''")
-    assert after.info.run_id != before.info.run_id
-    assert after.data.metrics == before.data.metrics
-    assert after.data.tags == before.data.tags
-    folder = Path(client.download_artifacts(after.info.run_id, ""))
-    assert {f: (folder / f).read_bytes() for f in files_of(folder)} == files
-
-
 def test_an_unfinished_sweep_shows_its_finished_cells(store: Store, plan: Plan) -> None:
     tracker = Tracker(default_tracking_uri(store), store, plan)
     tracker.show(analyse(plan, store))
@@ -280,10 +253,9 @@ def test_views_have_the_format_that_mlflow_reads() -> None:
     assert experiment_tags(tags, 1) == {}
 
 
-def test_the_gain_over_random_is_read_in_either_order(store: Store, tmp_path: Path) -> None:
-    after = small_plan(tmp_path, policies=("random", "hard"), seeds=(0, 1))
-    fill(store, after)
-    rows = read_rows(store, after.cells)
+def test_the_gain_over_random_is_read_in_either_order(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, policies=("random", "hard"), seeds=(0, 1))
+    rows = read_rows(store, plan.cells)
     (one,) = families(rows)
     (two,) = families(rows[::-1])
     a, b = best_over_baseline(one), best_over_baseline(two)
@@ -292,16 +264,15 @@ def test_the_gain_over_random_is_read_in_either_order(store: Store, tmp_path: Pa
     assert a[1].oriented("hard") == pytest.approx(b[1].oriented("hard"))
 
 
-def test_the_whole_pool_is_not_a_subset(store: Store, tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, policies=("full", "hard", "random"))
-    fill(store, plan)
+def test_the_whole_pool_is_not_a_subset(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, policies=("full", "hard", "random"))
     (family,) = families(read_rows(store, plan.cells))
     best = best_over_baseline(family)
     assert best is not None and best[0] == "hard"
 
 
-def test_a_long_description_is_cut_between_lines(store: Store, plan: Plan) -> None:
-    fill(store, plan)
+def test_a_long_description_is_cut_between_lines(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path)
     (family,) = families(read_rows(store, plan.cells))
     text = description([family_verdict(family)] * 40)
     assert "report.html" in text.splitlines()[-1]

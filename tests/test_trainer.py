@@ -264,11 +264,7 @@ class Exact:
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:
         return [
-            Mark(
-                "correct" if a.completion == a.answer else no_answer_mark(a.truncated).outcome,
-                None,
-                "",
-            )
+            Mark("correct", None, "") if a.completion == a.answer else no_answer_mark(a.truncated)
             for a in answers
         ]
 
@@ -351,9 +347,8 @@ def test_phantom_groups_have_advantages_unless_correctness_decides(
     tmp_path: Path, masked: bool
 ) -> None:
     name = "reward_functions_of_users:length"
-    trainer, record = trainer_of(
-        *(tmp_path, ["wrong", LIVE], masked), reward={"score": 1.0, name: 0.5}, loss_type="dapo"
-    )
+    reward = {"score": 1.0, name: 0.5}
+    trainer, record = trainer_of(tmp_path, ["wrong", LIVE], masked, reward, loss_type="dapo")
     output = generation(trainer)
     phantom, live = record.groups.rows
     for row in (phantom, live):

@@ -414,10 +414,7 @@ STATES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda file: file.write_bytes(file.read_bytes().replace(b"predicted", b"predikted", 1)),
         "does not match its hash",
     ),
-    "without a proof": (
-        lambda file: pq.write_table(pa.table({"a": [1]}), file),
-        "has no proof",
-    ),
+    "without a proof": (lambda file: pq.write_table(pa.table({"a": [1]}), file), "has no proof"),
     "swapped": (
         lambda file: shutil.copy(file.parents[1] / "checkpoint-2" / STATE, file),
         "is of update 2, not of 4",
@@ -476,20 +473,21 @@ def test_a_state_of_another_selector_is_refused(
     selector.load(checkpoints / "checkpoint-4")
 
 
+def dataset_of(**columns: list[str | None]) -> dict[str, Dataset]:
+    return {"dataset": Dataset.from_dict(columns)}
+
+
 @pytest.mark.parametrize(
     ("policy", "changes", "message"),
     [
         ("predicted", {"budget": 0}, "budget 0:"),
         ("predicted", {"budget": 1.5}, "budget 1.5:"),
         ("predicted", {"budget": True}, "budget True"),
-        ("predicted", {"budget": "0.1"}, "budget '0.1'"),
         ("random", {"budget": 0.001}, "budget 0.001 .*64 prompts"),
         ("random", {"budget": 65}, "65 prompts .*64"),
         ("predicted", {"seed": -1}, "seed -1"),
-        ("predicted", {"seed": 1.0}, "seed 1.0"),
         ("predicted", {"options": ["of"]}, "options .* write a dict"),
         ("predicted", {"options": {"off": "hard"}}, "has no option 'off'"),
-        ("predicted", {"options": {"of": object()}}, "options .* write a dict"),
         (
             "hard",
             {"table": rates([0.5]).append_column("n", pa.array(["x"])), "budget": 1},
@@ -500,15 +498,10 @@ def test_a_state_of_another_selector_is_refused(
         ("predikted", {}, "predikted"),
         (None, {}, "policy None"),
         ("predicted", {"table": None}, "'predicted' needs .*probe"),
-        ("hard", {"table": None}, "'hard' needs .*probe"),
         ("dynamic", {"table": None, "options": {"of": "hard"}}, "'dynamic' needs .*probe"),
         ("hard", {"table": {"prompt_id": ["a"]}}, "table is dict: .*pyarrow.Table"),
         ("hard", {"table": pa.table({"prompt_id": ["a"]})}, "no column pass_rate"),
-        (
-            "predicted",
-            {"table": pa.table({"prompt_id": ["a"], "pass_rate": [0.5]})},
-            "column n: .*'predicted' needs prompt_id, pass_rate, n, successes",
-        ),
+        ("predicted", {"table": rates([0.5])}, "column n: .*'predicted' needs prompt_id"),
         ("hard", {"table": rates([0.5, 1.5])}, "'p1' is 1.5"),
         ("hard", {"table": rates([])}, "table: has no rows"),
         ("hard", {"table": rates([0.5]), "budget": 1}, "1 of 1 prompt has no row, such as 'p0'"),
@@ -516,18 +509,14 @@ def test_a_state_of_another_selector_is_refused(
         ("hard", {"table": __file__}, "decile probe"),
         ("hard", {"probe": SimpleNamespace(table=rates([0.5]))}, "probe and table: write one"),
         ("hard", {"dataset": [{"prompt_id": "p0"}]}, "dataset is list: .*datasets.Dataset"),
-        ("hard", {"dataset": Dataset.from_dict({"prompt": ["a"]})}, "has no column prompt_id"),
-        ("hard", {"dataset": Dataset.from_dict({"prompt_id": ["a"]})}, "has no column prompt"),
+        ("hard", dataset_of(prompt=["x"]), "has no column prompt_id"),
+        ("hard", dataset_of(prompt_id=["a"]), "has no column prompt"),
         (
             "hard",
-            {"dataset": Dataset.from_dict({"prompt_id": ["a", None], "prompt": ["x", "y"]})},
+            dataset_of(prompt_id=["a", None], prompt=["x", "y"]),
             "dataset .*without prompt_id",
         ),
-        (
-            "hard",
-            {"dataset": Dataset.from_dict({"prompt_id": ["a", "a"], "prompt": ["x", "y"]})},
-            "has the prompt_id 'a' twice",
-        ),
+        ("hard", dataset_of(prompt_id=["a", "a"], prompt=["x", "y"]), "prompt_id 'a' twice"),
         ("hard", {"dataset": None, "table": None}, "no prompts: write probe="),
     ],
 )
@@ -546,6 +535,7 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
     selector, wide = selector_of(cell, "predicted"), selector_of(cell, "dynamic")
     few = selector_of(cell, "hard", budget=8)
     trainer = trainer_of(cell, tmp_path, selector)
+    with_images = wide.dataset.add_column("images", [[]] * len(wide.dataset))  # type: ignore[arg-type]
     wrong: list[tuple[PromptSelector, Any, str, Any, str]] = [
         (selector, trainer.args, "gradient_accumulation_steps", 2, "serves 0.5 updates"),
         (selector, trainer.args, "num_iterations", 3, r"save_steps \(2\) .*3"),
@@ -557,11 +547,7 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
         (selector, trainer, "reward_func_names", ["a", "b"], "several reward functions"),
         (wide, trainer, "tools", [print], "'dynamic' .*leave out tools"),
         (wide, trainer, "rollout_func", print, "leave out rollout_func"),
-        (
-            *(wide, trainer, "train_dataset"),
-            wide.dataset.add_column("images", [[]] * len(wide.dataset)),  # type: ignore[arg-type]
-            "leave out images",
-        ),
+        (wide, trainer, "train_dataset", with_images, "leave out images"),
     ]
     for own, where, name, value, message in wrong:
         with monkeypatch.context() as patch:
@@ -612,11 +598,7 @@ def test_a_probe_a_file_and_a_table_give_the_same_subset(tmp_path: Path, cell: C
     assert all(each.subset == selectors[0].subset for each in selectors)
     assert all(each.dataset[:] == selectors[0].dataset[:] for each in selectors)
     ids = selectors[0].dataset["prompt_id"][:]
-    assert (
-        len(ids) == 16
-        and ids == sorted(ids)
-        and {*selectors[0].dataset["prompt_id"]} < {*rows_of(cell)["prompt_id"]}
-    )
+    assert len(ids) == 16 and ids == sorted(ids) and {*ids} < {*rows_of(cell)["prompt_id"]}
     assert set(pc.unique(selectors[0].subset["pass_rate"]).to_pylist()) == {0.0, 0.25}
     numbers = {"prompt_id": [3, 1, 20], "prompt": ["c", "a", "t"]}
     rated = pa.table({"prompt_id": [20, 3, 1], "pass_rate": [0.1, 0.2, 0.9]})

@@ -175,17 +175,6 @@ def test_what_a_policy_declares_may_fail(kind: type[Built]) -> None:
         built.change_towards("easy")
 
 
-def test_a_bug_of_a_policy_of_ours_keeps_its_traceback(mine: Path) -> None:
-    def fail(policy: Any, name: str) -> None:
-        with BuiltPolicy(name, policy).errors():
-            raise KeyError(name)
-
-    with pytest.raises(KeyError):
-        fail(get_policy("hard"), "hard")
-    with pytest.raises(PolicyError, match="policy 'mine' raised KeyError"):
-        fail(lambda table, size, rng: np.arange(size), "mine")
-
-
 def test_a_bug_of_a_policy_of_ours_is_no_users_error_wherever_policies_are_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

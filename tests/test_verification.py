@@ -79,9 +79,7 @@ def test_a_table_elsewhere_is_read_with_its_hash_but_in_any_place(tmp_path: Path
     [
         ("subsets/a.parquet", SUBSET),
         ("probes/a1/marks-1.parquet", MARKED),
-        ("cells/a/evaluations.parquet", EVALUATIONS),
         ("cells/a/evaluated/4.parquet", EVALUATIONS),
-        ("cells/a/groups.parquet", GROUPS),
         ("cells/a/checkpoint-2/discarded.parquet", GROUPS),
         ("cells/a/log.parquet", LOG),
         ("probes/a1/train-1.parquet", None),

@@ -4,7 +4,7 @@ import argparse
 import inspect
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -364,7 +364,7 @@ def _task(arguments: argparse.Namespace) -> "Task":
     return get_task(arguments.task, **named_values(arguments.option))
 
 
-def _print_result(summary: dict[str, Any], text: str, as_json: bool) -> None:
+def _print_result(summary: Mapping[str, Any], text: str, as_json: bool) -> None:
     notes = [f"  {note}" for note in summary.get("notes", [])]
     if as_json:
         echo(json.dumps(summary, indent=2))

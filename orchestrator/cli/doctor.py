@@ -17,9 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import yaml
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.actors import run_in_worker
 from cluster.redaction import redact
@@ -39,7 +37,25 @@ from tasks import find_task, task_names
 if TYPE_CHECKING:
     from orchestrator.sampling import Completion
 
-NAME = "smoke_test"
+# 64 prompts and four updates of the embedded model.
+EXPERIMENT = """
+models: {tiny: {embedded: tiny}}
+datasets: {few: {task: shuffled_objects, options: {train: 64, test: 16}}}
+experiments:
+  smoke_test:
+    grid: {model: [tiny], dataset: [few], policy: [middle]}
+    budget: 16
+    probe: {samples: 4, max_completion_length: 64}
+    grpo:
+      max_steps: 4
+      num_generations: 4
+      per_device_train_batch_size: 16
+      max_completion_length: 64
+      save_steps: 2
+    lora: {r: 8}
+    evaluate: {samples: 2}
+    resources: {cpus: 1, gpus: GPUS}
+"""
 
 
 class NoGpu(RuntimeError):
@@ -60,19 +76,17 @@ def gpu_names() -> str:
 
 def smoke_test(gpus: float = 1) -> str:
     """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
-    from orchestrator.config.catalog import load_config
     from orchestrator.pipeline.estimate import finished_results
     from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.planning.plan import make_plan
-    from orchestrator.storage.store import Store
     from orchestrator.tracking import default_tracking_uri
 
     with tempfile.TemporaryDirectory(prefix="decile-smoke-test-") as folder:
         file = Path(folder) / "experiments.yaml"
-        file.write_text(yaml.safe_dump(_experiments(gpus)))
-        plan, store = make_plan(load_config(file), NAME), Store(str(Path(folder) / "runs"))
+        file.write_text(EXPERIMENT.replace("GPUS", f"{gpus:g}"))
+        plan, store = make_plan(load_config(file), "smoke_test"), Store(f"{folder}/runs")
         progress = ProgressDisplay(total=1, out=io.StringIO())
         outcome = run_experiment(Run(plan, store, progress), default_tracking_uri(store))
         if outcome.failed:
@@ -110,33 +124,6 @@ def _sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Com
     return completions
 
 
-def _experiments(gpus: float) -> dict[str, Any]:
-    """64 prompts and four updates of the embedded model."""
-    return {
-        "models": {"tiny": {"embedded": "tiny"}},
-        "datasets": {
-            "few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}},
-        },
-        "experiments": {
-            NAME: {
-                "grid": {"model": ["tiny"], "dataset": ["few"], "policy": ["middle"]},
-                "budget": 16,
-                "probe": {"samples": 4, "max_completion_length": 64},
-                "grpo": {
-                    "max_steps": 4,
-                    "num_generations": 4,
-                    "per_device_train_batch_size": 16,
-                    "max_completion_length": 64,
-                    "save_steps": 2,
-                },
-                "lora": {"r": 8},
-                "evaluate": {"samples": 2},
-                "resources": {"cpus": 1, "gpus": gpus},
-            }
-        },
-    }
-
-
 SHOWN = 5  # paths of a group; files that fail verification are all listed
 PROGRESS_SECONDS = 5.0
 
@@ -154,7 +141,15 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
             f"storage {store.uri} holds no results (no {', '.join(KINDS)}): "
             "write the `storage` of the experiments file"
         )
-    result = audit(store, _Progress())
+    printed = time.monotonic()
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed > PROGRESS_SECONDS:
+            printed = time.monotonic()
+            echo(f"checked {done:,} of {counted(total, 'probe')}, subsets and cells", sys.stderr)
+
+    result = audit(store, on_progress)
     if repair:
         unsound = set_aside(store, result.unsound)
     else:
@@ -190,18 +185,6 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
 def _paths(paths: list[str]) -> str:
     more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
     return ", ".join(paths[:SHOWN]) + more
-
-
-class _Progress:
-    """Prints how far the check is, every few seconds."""
-
-    def __init__(self) -> None:
-        self.printed = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self.printed > PROGRESS_SECONDS:
-            self.printed = time.monotonic()
-            echo(f"checked {done:,} of {counted(total, 'probe')}, subsets and cells", sys.stderr)
 
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")

@@ -7,8 +7,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 from cluster.terminal import echo, unfiltered
 from orchestrator.config.catalog import LoadedConfig, load_config
@@ -37,6 +38,43 @@ if TYPE_CHECKING:
 
 Users = Mapping[Repository, Sequence[str]]  # the names in the file that need a repository
 Files = dict[Repository, list["DryRunFileInfo"]]  # what is read of each
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A repository in the cache, with what `decile fetch --json` prints of it."""
+
+    kind: str
+    hub: str
+    revision: str
+    names: Sequence[str]
+    folder: str
+    files: int
+    bytes: int
+    downloaded_bytes: int
+
+    @classmethod
+    def of(
+        cls, repository: Repository, names: Sequence[str], files: Sequence["DryRunFileInfo"]
+    ) -> Self:
+        """With the names in the file that need it, and what is read of it."""
+        return cls(
+            kind=repository.kind,
+            hub=repository.id,
+            revision=repository.revision,
+            names=list(names),
+            folder=str(repository.snapshot),
+            files=len(files),
+            bytes=_size(files),
+            downloaded_bytes=_to_download(files),
+        )
+
+    @property
+    def row(self) -> list[str]:
+        """Its row of the printed table."""
+        size = size_text(self.bytes) if self.files else "–"
+        place = f"{self.hub}@{self.revision[:12]}"
+        return [", ".join(self.names), place, size, size_text(self.downloaded_bytes)]
 
 
 def fetch(arguments: argparse.Namespace) -> int:
@@ -80,8 +118,13 @@ def fetch(arguments: argparse.Namespace) -> int:
             with _at_entry(loaded, each, names[0]):
                 _download(each, files[each])
     make_plan(loaded, name)  # reads the data sets as a run does, also those of a user's own tasks
-    view = _view(name, users, files)
-    echo(json.dumps(view, indent=2) if arguments.json else _text(view))
+    fetched = [Fetched.of(each, names, files.get(each, [])) for each, names in users.items()]
+    if arguments.json:
+        repositories_json = [asdict(each) for each in fetched]
+        view = {"experiment": name, "cache": str(folder), "repositories": repositories_json}
+        echo(json.dumps(view, indent=2))
+    else:
+        echo(_text(name, fetched))
     return 0
 
 
@@ -129,44 +172,15 @@ def _to_download(files: Sequence["DryRunFileInfo"]) -> int:
     return _size([file for file in files if file.will_download])
 
 
-def _view(name: str, users: Users, files: Files) -> dict[str, Any]:
-    """What `decile fetch --json` prints."""
-    return {
-        "experiment": name,
-        "cache": str(cache_folder()),
-        "repositories": [
-            {
-                "kind": each.kind,
-                "hub": each.id,
-                "revision": each.revision,
-                "names": list(names),
-                "folder": str(each.snapshot),
-                "files": len(files.get(each, [])),
-                "bytes": _size(files.get(each, [])),
-                "downloaded_bytes": _to_download(files.get(each, [])),
-            }
-            for each, names in users.items()
-        ],
-    }
-
-
-def _text(view: Mapping[str, Any]) -> str:
-    """The same as text."""
-    if not view["repositories"]:
-        return f"{view['experiment']} reads nothing from the hub"
-    rows = [
-        [
-            ", ".join(each["names"]),
-            f"{each['hub']}@{each['revision'][:12]}",
-            size_text(each["bytes"]) if each["files"] else "–",
-            size_text(each["downloaded_bytes"]),
-        ]
-        for each in view["repositories"]
-    ]
+def _text(name: str, fetched: Sequence[Fetched]) -> str:
+    """What `decile fetch` prints."""
+    if not fetched:
+        return f"{name} reads nothing from the hub"
     width = output_width()
-    table = table_text(["used by", "repository", "size", "downloaded"], rows, width)
+    heading = ["used by", "repository", "size", "downloaded"]
+    table = table_text(heading, [each.row for each in fetched], width)
     last = (
-        f"everything that {view['experiment']} reads is in {view['cache']}; on machines without "
+        f"everything that {name} reads is in {cache_folder()}; on machines without "
         "internet access, set HF_HUB_OFFLINE=1 and the same HF_HOME"
     )
     return f"{table}\n\n{wrapped(last, width)}"

@@ -27,7 +27,6 @@ from orchestrator.pipeline.own_data import (
     ModelChoice,
     QuestionRows,
     choose_model,
-    dataset_name,
     make_starter,
     read_questions,
     test_in,
@@ -110,10 +109,7 @@ def plan_lines(
         _line("budget", f"{starter.budget:.0%} of the pool: {counted(size, 'prompt')} per policy"),
         *(_line("", note) for note in unused_budgets(plan)),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
-        _line(
-            "machine",
-            f"{counted(site.cpus, 'CPU')}, {gpus}",
-        ),
+        _line("machine", f"{counted(site.cpus, 'CPU')}, {gpus}"),
         *(_line("", warning) for warning in _trial_lines(starter, site, sizing)),
     ]
 
@@ -233,16 +229,9 @@ def init(arguments: argparse.Namespace) -> int:
         )
     survey = _survey(arguments, train, answers)
     echo("\n".join(survey_lines(train.path, survey)))
-    data = Data(dataset_name(train.path), train.path, survey)
-    if test and os.path.realpath(test.path) == os.path.realpath(train.path):
-        raise UserError(
-            f"--train and --test are the same file, {train.path}: leave out --test, so that a part "
-            "of the questions is held out, or write another file"
-        )
-    if test:
-        held_out = test.survey(survey.question, survey.answer, survey.marker)
-        echo("\n".join(survey_lines(test.path, held_out)))
-        data = data._replace(test=test.path, test_survey=held_out)
+    data = Data.of(train, survey, test)
+    if data.test and data.test_survey:
+        echo("\n".join(survey_lines(data.test, data.test_survey)))
     if model is None:
         default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
         question = "model: a Hub id, a folder, a .gguf file or an embedded name"
@@ -306,10 +295,11 @@ def write_planned(output: Path, starter: Starter) -> Plan:
             plan = make_plan(load_config(draft, Path()), starter.dataset)
         except UserError as error:
             raise UserError(str(error).replace(str(draft), str(output))) from error
+    paths = starter.source.model_dump(include={"path", "gguf"}, exclude_none=True)
     starter = replace(
         starter,
         options=_relative_to(output, starter.options, "path", "train", "test"),
-        source=_relative_to(output, starter.source, "path", "gguf"),
+        source=starter.source.model_copy(update=_relative_to(output, paths, *paths)),
     )
     text = starter.render()
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)

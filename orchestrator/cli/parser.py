@@ -27,9 +27,7 @@ class Parser(argparse.ArgumentParser):
             self.epilog = f"example: {self.example}"
 
     def parse_known_args(  # type: ignore[override]
-        self,
-        args: Sequence[str] | None = None,
-        namespace: argparse.Namespace | None = None,
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Unknown arguments are refused here, by the command's own parser, which knows its options.
 
@@ -263,9 +261,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             _add_out(parser, f"the page to write (default: {name}-EXPERIMENT.html)")
         if name == "report":
             parser.add_argument(
-                "--paper",
-                choices=["A"],
-                help="compare with the published results of this paper",
+                "--paper", choices=["A"], help="compare with the published results of this paper"
             )
 
 
@@ -360,15 +356,11 @@ def _add_exchange(subparsers: "Subparsers") -> None:
             f"--{option}", metavar="COLUMN", help=f"column of {text}; a.b is a value inside a"
         )
     importer.add_argument(
-        "--samples",
-        type=integer(1, 2**31 - 1),
-        help="samples per prompt behind the solve rates",
+        "--samples", type=integer(1, 2**31 - 1), help="samples per prompt behind the solve rates"
     )
     importer.add_argument("--model", help="model to import, if the source has several")
     importer.add_argument(
-        "--pool",
-        action="store_true",
-        help="keep only rows of the task's training prompts",
+        "--pool", action="store_true", help="keep only rows of the task's training prompts"
     )
     exporter = _add(
         subparsers,

@@ -285,17 +285,12 @@ def _cell(
 
 def _engine_notes(plan: Plan) -> list[str]:
     """What of the engines' settings could not be checked on this machine."""
-    blocks = [
-        (name, block.engine or "", block.engine_args, block.engine_python)
-        for _, variant in plan.experiment.variants
-        for name, block in (("probe", variant.probe), ("evaluate", variant.evaluate))
-        if block.engine_args
-    ]
     notes = (
-        f"{block}.engine_args: {', '.join(names)} could not be checked, because {engine} is not "
-        "installed here"
-        for block, engine, engine_args, python in blocks
-        if (names := unchecked_args(engine, engine_args, python))
+        f"{name}.engine_args: {', '.join(names)} could not be checked, because {block.engine} is "
+        "not installed here"
+        for _, variant in plan.experiment.variants
+        for name, block in variant.sampled.items()
+        if (names := unchecked_args(block.engine or "", block.engine_args, block.engine_python))
     )
     return list(dict.fromkeys(notes))
 

@@ -23,7 +23,7 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from orchestrator.config.corrections import one_of
-from orchestrator.config.experiment import Experiment, value_text
+from orchestrator.config.experiment import Axes, Experiment, value_text
 from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
@@ -305,15 +305,14 @@ def _named(
     text: str, side: AxisValues, axes: Mapping[str, Sequence[Any]], order: Sequence[str]
 ) -> AxisValues:
     """The axes and values of the grid that a side or `for` names."""
-    named: dict[str, Any] = {}
+    named: Axes = {}
     for axis, word in side:
         if not axis:
             axis = next((each for each in order if word in axes[each]), "")
             if not axis:
                 known = [name for each in order for name in axes[each]]
                 raise ClaimError(
-                    text,
-                    f"unknown policy, dataset or model {word!r}: write {one_of(known, word)}",
+                    text, f"unknown policy, dataset or model {word!r}: write {one_of(known, word)}"
                 )
         elif axis == "seed":
             raise ClaimError(text, f"claims are judged over all seeds: remove seed={word}")
@@ -398,7 +397,7 @@ def _with_dataset(claim: Claim) -> AxisValues:
 def _check_clauses(claim: Claim) -> None:
     """Clauses that do not fit the metric."""
     if claim.metric in ("learnable", CORRELATION):
-        clauses: dict[str, Any] = {"over": claim.over}
+        clauses: dict[str, object] = {"over": claim.over}
         if claim.part:
             clauses = {f"in {claim.part.kind}": True, **clauses}
         if claim.metric == CORRELATION:

@@ -120,7 +120,10 @@ def _known() -> list[str]:
     return [*PLAIN, *(name for name in dotted if name not in _REFUSED)]
 
 
-def combinations(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+Axes = dict[str, Any]  # values by the names of axes: model, dataset, …, or of settings, dotted
+
+
+def combinations(axes: Mapping[str, Sequence[Any]]) -> Iterator[Axes]:
     """Every combination of the axes' values, the last axis varying fastest."""
     for values in product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
@@ -166,10 +169,7 @@ class Grid(Settings):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[
         str,
-        Annotated[
-            list[Any],
-            Field(min_length=1, max_length=MAX_LISTED, examples=[[0.05, 0.1]]),
-        ],
+        Annotated[list[Any], Field(min_length=1, max_length=MAX_LISTED, examples=[[0.05, 0.1]])],
     ]
 
     model: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["tiny"]])
@@ -339,27 +339,19 @@ class Experiment(Settings):
         if not grid.swept:
             return handler(value)
         content = value | {"grid": Grid(**{n: getattr(grid, n) for n in Grid.model_fields})}
-        blocks: dict[tuple[str, str], Any] = {}  # valid ones, so that each is validated once
         variants: list[Variant] = []
         for axes in combinations(grid.swept):
-            changed = with_values(content, axes)
-            keys = {
-                block: (block, repr([v for name, v in axes.items() if path_of(name)[0] == block]))
-                for block in ("probe", "evaluate")
-            }
-            valid = {block: blocks[key] for block, key in keys.items() if key in blocks}
             try:
-                variant = cls.model_validate(changed | valid)
+                variants.append(Variant(axes, cls.model_validate(with_values(content, axes))))
             except ValidationError as error:
                 cls._raise_at_axis(error, grid, axes, first=not variants)
-            blocks |= {key: getattr(variant, block) for block, key in keys.items()}
-            variants.append(Variant(axes, variant))
         experiment = handler(with_values(value, variants[0].axes) | {"grid": grid})
-        return experiment.with_variants(variants)
+        experiment._variants = tuple(variants)
+        return experiment
 
     @classmethod
     def _raise_at_axis(
-        cls, error: ValidationError, grid: Grid, axes: dict[str, Any], *, first: bool
+        cls, error: ValidationError, grid: Grid, axes: Axes, *, first: bool
     ) -> NoReturn:
         """Raise the first error of a combination at the axis that has caused it."""
         problem = Problem.first_of(error, cls)
@@ -441,8 +433,7 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _one_model_per_served_name(self) -> Self:
-        blocks: dict[str, Probe | Evaluate] = {"probe": self.probe, "evaluate": self.evaluate}
-        for name, block in blocks.items():
+        for name, block in self.sampled.items():
             served = block.engine_args.get("model") if block.engine == "server" else None
             if served and len(self.grid.model) > 1:
                 raise Problem(
@@ -501,15 +492,15 @@ class Experiment(Settings):
             )
         return self
 
-    def with_variants(self, variants: Sequence["Variant"]) -> Self:
-        """Set what `variants` returns."""
-        self._variants = tuple(variants)
-        return self
-
     @property
     def variants(self) -> "tuple[Variant, ...]":
         """Every combination of the settings that are axes."""
         return self._variants or (Variant({}, self),)
+
+    @property
+    def sampled(self) -> "dict[str, Probe | Evaluate]":
+        """The blocks that say how completions are drawn, by name."""
+        return {"probe": self.probe, "evaluate": self.evaluate}
 
     @property
     def ood_sets(self) -> list[str]:

@@ -330,6 +330,7 @@ LORA_DEFAULTS: dict[str, Any] = {
     "lora_dropout": 0.0,
     "target_modules": "all-linear",
 }
+_DEFAULTS = {"grpo": GRPO_DEFAULTS, "lora": LORA_DEFAULTS}
 
 
 def check_name(section: str, name: str) -> str | None:
@@ -349,13 +350,12 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
     """What is wrong with one setting and what to write instead; None if it is valid."""
     if message := check_name(section, name):
         return message
-    fields = declared(section)
+    fields, default = declared(section), _DEFAULTS[section].get(name)
     expected = (
         _expected_word(section, name, value)
         or expected_type(fields[name], value)
-        or _expected_range(section, name, value)
+        or _expected_range(name, value, default)
     )
-    default = (GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS).get(name)
     if expected in ("a number", "a whole number", "one value") and default is not None:
         expected += f", such as {default}"
     return f"{name} is {shown(value)}: write {expected}" if expected else None
@@ -385,11 +385,10 @@ def settled(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _expected_range(section: str, name: str, value: Any) -> str | None:
+def _expected_range(name: str, value: Any, default: Any) -> str | None:
     """The valid values of a setting, if the value is not one of them."""
-    defaults = GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS
-    if value is None and name in defaults:
-        return f"a value such as {defaults[name]}, or leave it out"
+    if value is None and default is not None:
+        return f"a value such as {default}, or leave it out"
     if name == "shuffle_dataset" and value is False:
         return "true, or leave it out: the order of prompts is drawn from grid.seed"
     if name == "use_vllm" and value is True and not any(map(_is_installed, VLLM)):
@@ -436,7 +435,7 @@ def _expected_word(section: str, name: str, value: Any) -> str | None:
     return one_of(words, str(value))
 
 
-def why_trl_draws(grpo: dict[str, Any], rollouts: str, stop: Sequence[str]) -> str:
+def why_trl_draws(grpo: Mapping[str, Any], rollouts: str, stop: Sequence[str]) -> str:
     """The setting because of which TRL draws the rollouts; empty where Decile's decoder does.
 
     The decoder ends a rollout at a stop string, which TRL's mask takes for one that was cut.

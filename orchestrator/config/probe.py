@@ -273,26 +273,16 @@ class Evaluate(Settings):
 
     @model_validator(mode="after")
     def _valid_engine_args(self) -> Self:
-        if self.engine_args and not self.engine:
-            raise Problem(
-                "engine-args-without-engine",
-                "engine_args belong to an engine, and the trainer's own model evaluates: "
-                "remove them, or write engine: vllm beside them",
-                "engine_args",
-            )
         if self.engine:
             check_engine_args(self.engine, self.engine_args, self.engine_python)
-        return self
-
-    @model_validator(mode="after")
-    def _interpreter_of_an_engine(self) -> Self:
-        if self.engine_python and not self.engine:
-            raise Problem(
-                "python-without-engine",
-                "belongs to an engine, and the trainer's own model evaluates: remove it, or write "
-                "engine: vllm beside it",
-                "engine_python",
-            )
+            return self
+        remedy = "and the trainer's own model evaluates: leave out, or write engine: vllm beside"
+        if self.engine_args:
+            message = f"engine_args belong to an engine, {remedy} them"
+            raise Problem("engine-args-without-engine", message, "engine_args")
+        if self.engine_python:
+            message = f"belongs to an engine, {remedy} it"
+            raise Problem("python-without-engine", message, "engine_python")
         return self
 
     @model_validator(mode="after")

@@ -63,12 +63,9 @@ def _check_test_sets(config: Config, experiment: Experiment) -> None:
 
 def _check_quantization(config: Config, experiment: Experiment) -> None:
     """A model that is loaded in 4 bits is not quantized by the engine as well."""
-    for block, engine_args in (
-        ("probe", experiment.probe.engine_args),
-        ("evaluate", experiment.evaluate.engine_args),
-    ):
+    for block, settings in experiment.sampled.items():
         for index, model in enumerate(experiment.grid.model):
-            if config.models[model].load_in_4bit and "quantization" in engine_args:
+            if config.models[model].load_in_4bit and "quantization" in settings.engine_args:
                 message = (
                     f"model {model!r} is loaded in 4 bits: remove "
                     f"{block}.engine_args.quantization, or remove load_in_4bit"
@@ -111,13 +108,9 @@ def _check_online_policy(config: Config, experiment: Experiment, policy: str) ->
         )
 
 
+@below("allocation")
 def _check_allocation(config: Config, experiment: Experiment) -> None:
     """The completions of an update can be divided under these settings."""
-    with below("allocation"):
-        _check_division(config, experiment)
-
-
-def _check_division(config: Config, experiment: Experiment) -> None:
     if (rule := experiment.allocation_entry) is None:
         return
     batch, allocation = experiment.batch, rule.build()
@@ -163,9 +156,4 @@ def _check_division(config: Config, experiment: Experiment) -> None:
         raise Problem("invalid-division", str(error)) from error
 
 
-VARIANT_CHECKS = (
-    _check_test_sets,
-    _check_quantization,
-    _check_online_policies,
-    _check_allocation,
-)
+VARIANT_CHECKS = (_check_test_sets, _check_quantization, _check_online_policies, _check_allocation)

@@ -35,7 +35,7 @@ class Config(Settings):
 
     @field_validator("models", "datasets", "policies", "experiments")
     @classmethod
-    def _valid_names(cls, entries: dict[str, Any]) -> dict[str, Any]:
+    def _valid_names(cls, entries: dict[str, Settings]) -> dict[str, Settings]:
         for name in entries:
             if not _NAME.fullmatch(name):
                 raise Problem(

@@ -8,7 +8,7 @@ expected to end within every cap. A cap therefore drops whole blocks, never a si
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.forecast import Forecast, ProbeCost
@@ -24,6 +24,21 @@ class Usage(NamedTuple):
     gpu_seconds: float = 0.0
 
 
+class Spent(TypedDict, total=False):
+    """What an experiment's runs have used, as stored: `Usage`, and the cells of started blocks."""
+
+    seconds: float
+    gpu_seconds: float
+    begun: list[str]
+
+
+class Dropped(TypedDict, total=False):
+    """The cap that closed a queue, and the ids of the cells that it left out; empty without any."""
+
+    cap: str
+    cells: list[str]
+
+
 class UsageMeter:
     """Counts what all runs of one experiment use, and remembers which cells' blocks have started.
 
@@ -31,9 +46,9 @@ class UsageMeter:
     """
 
     def __init__(
-        self, previous: Mapping[str, Any] | None = None, clock: Callable[[], float] = time.monotonic
+        self, previous: Spent | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        saved = previous or {}
+        saved = previous or Spent()
         self.started: set[str] = set(saved.get("begun", ()))
         self._previous = Usage(saved.get("seconds", 0.0), saved.get("gpu_seconds", 0.0))
         self._clock, self._start, self._gpu_seconds = clock, clock(), 0.0
@@ -60,10 +75,10 @@ class UsageMeter:
         seconds, gpu_seconds = self._previous
         return Usage(seconds + now - self._start, gpu_seconds + self._gpu_seconds + running)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Spent:
         """What the next run needs in order to continue counting."""
-        usage = {name: round(value, 3) for name, value in self.usage()._asdict().items()}
-        return {**usage, "begun": sorted(self.started)}
+        seconds, gpu_seconds = (round(value, 3) for value in self.usage())
+        return Spent(seconds=seconds, gpu_seconds=gpu_seconds, begun=sorted(self.started))
 
 
 def has_cap(experiment: Experiment) -> bool:
@@ -128,7 +143,9 @@ class CellQueue:
                 capacity, probe_seconds = self.forecast.capacity, self.forecast.probe_seconds()
                 gpu_seconds = 0.0
                 if capacity.unit == "GPU":
-                    gpu_seconds = probe_seconds * len(capacity.devices) + device_seconds(jobs)
+                    gpu_seconds = probe_seconds * len(capacity.devices) + device_seconds(
+                        jobs, capacity
+                    )
                 projected = Usage(probe_seconds + makespan(pack(jobs, capacity)), gpu_seconds)
                 self.cap = exceeded_cap(self.experiment, self.meter.usage(), projected)
         return bool(self._current or (self._blocks and not self.cap))
@@ -151,10 +168,10 @@ class CellQueue:
         self.forecast.cell_ended(cell)
         self.meter.cell_ended(cell)
 
-    def dropped_json(self) -> dict[str, Any]:
-        """The cap that closed the queue and the cells it left out; empty if there are none."""
+    def dropped_json(self) -> Dropped:
+        """What a cap left out."""
         dropped = [cell.cell_id for cell in self.dropped]
-        return {"cap": self.cap, "cells": dropped} if dropped else {}
+        return Dropped(cap=self.cap, cells=dropped) if dropped else Dropped()
 
 
 def make_queue(

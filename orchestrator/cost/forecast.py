@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.cost.schedule import Capacity, Job, cell_job, makespan, pack
+from orchestrator.cost.schedule import Capacity, Job, makespan, pack
 from orchestrator.cost.throughput import Cost, evaluations_until
 from orchestrator.planning.cells import Cell
 
@@ -39,15 +39,9 @@ class TimeLeft(NamedTuple):
         late = max(0.0, now - max(self.at, self.due))
         return max(0.0, self.seconds - (now - self.at - late)) + LATE * late
 
-
-def left_between_reports(seconds: float, step: float, since: float, now: float) -> TimeLeft:
-    """What is left of work that had `seconds` left at its last report, `since` seconds ago.
-
-    `step`: the seconds from that report to the next one.
-    """
-    late = max(0.0, since - step)
-    left = max(0.0, seconds - (since - late)) + LATE * late
-    return TimeLeft(left, now, now + max(0.0, step - since))
+    def at_time(self, now: float) -> "TimeLeft":
+        """What is left at a later time, if there has been no report since."""
+        return TimeLeft(self.seconds_at(now), now, max(self.due, now))
 
 
 @dataclass
@@ -171,7 +165,6 @@ class Forecast:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells = {cell.cell_id: cell for cell in cells}
-        self._names = {cell.cell_id: cell.name for cell in cells}
         self.costs, self.capacity, self.clock = costs, capacity, clock
         self.probes, self._updates = probes, updates
         self._event_at = clock()
@@ -239,7 +232,8 @@ class Forecast:
             return TimeLeft(seconds, now, now)
         start = 0.0 if self._sampled else sampler.start
         step = start + correction * min(sampler.part, started)
-        return left_between_reports(start + seconds, step, now - self._reported_at, now)
+        last = self._reported_at
+        return TimeLeft(start + seconds, last, last + step).at_time(now)
 
     @property
     def probe_correction(self) -> float:
@@ -339,16 +333,15 @@ class Forecast:
             own = weight * last.measured / last.expected + (1 - weight) * correction.training
             correction = correction._replace(training=own)
         step = start + self._step(cell, last).times(correction)
-        return left_between_reports(start + left.times(correction), step, now - last.time, now)
+        seconds = start + left.times(correction)
+        return TimeLeft(seconds, last.time, last.time + step).at_time(now)
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
         """The remaining work of cells, running ones first."""
         ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._running)
         correction = self.corrections()
         unended = [cell for cell in ordered if cell.cell_id not in self._ended]
-        seconds = [self.cell_left(cell, correction).seconds for cell in unended]
-        names = [self._names[cell.cell_id] for cell in unended]
-        return [*map(cell_job, unended, seconds, names)]
+        return [Job(each.name, self.cell_left(each, correction).seconds) for each in unended]
 
     def cells_left(self) -> dict[str, TimeLeft]:
         """The time left of each running cell, by cell_id."""
@@ -366,5 +359,5 @@ class Forecast:
         if any(list(self._unsampled.values())):
             running.append(self._probes_left(self.probes))
         if not running and seconds:
-            return left_between_reports(seconds, 0.0, now - self._event_at, now)
+            return TimeLeft(seconds, self._event_at, self._event_at).at_time(now)
         return TimeLeft(seconds, now, max((left.due for left in running), default=inf))

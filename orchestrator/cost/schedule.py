@@ -6,14 +6,13 @@ block means that a sweep which ends early has dropped seeds, and its policies ca
 """
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import floor
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.resources import trials_at_once
 from orchestrator.config.experiment import Resources
-from orchestrator.planning.cells import Cell, HasAxes, block_of
+from orchestrator.planning.cells import HasAxes, block_of
 from orchestrator.plugins.counts import counted
 
 ROUNDING = 1e-9  # shares such as 0.1 do not add up to 1 exactly
@@ -22,7 +21,6 @@ CHART_COLUMNS = 66  # without the labels of its rows
 
 
 C = TypeVar("C", bound=HasAxes)
-Size = tuple[int, float]  # workers and share of a job
 
 
 def make_blocks(
@@ -51,35 +49,38 @@ def _seeds(cell: HasAxes) -> tuple[int, int]:
 
 
 class Job(NamedTuple):
-    """Work to be packed: `workers` processes that each occupy `share` of a device."""
+    """Work to be packed."""
 
     name: str
     seconds: float
-    workers: int = 1
-    share: float = 1.0
-
-
-def cell_job(cell: Cell, seconds: float, name: str = "") -> Job:
-    """The job of a cell."""
-    share = cell.resources.gpus or cell.resources.cpus
-    return Job(name or cell.name, seconds, cell.resources.workers, share)
 
 
 class Capacity(NamedTuple):
-    """The capacity of each device, the number of jobs at once, and the devices' kind."""
+    """The capacity of each device and their kind, and what a job takes of them.
+
+    `at_once` jobs run at a time; each has `workers` processes that occupy `share` of a device. All
+    cells of an experiment have the same resources.
+    """
 
     devices: tuple[float, ...]
     at_once: int
     unit: str = "GPU"
+    workers: int = 1
+    share: float = 1.0
+
+    def devices_of(self, slot: int) -> list[int]:
+        """The devices of the job in one of the `at_once` slots, by their numbers."""
+        first, per_device = slot * self.workers, int(self.devices[0] / self.share + ROUNDING)
+        return [(first + worker) // per_device for worker in range(self.workers)]
 
 
 class Placement(NamedTuple):
-    """When a job runs, in seconds from the start, and the device of each of its workers."""
+    """When a job runs, in seconds from the start, and in which of the capacity's slots."""
 
     job: Job
     start: float
     end: float
-    devices: tuple[int, ...]
+    slot: int
 
 
 def cluster_capacity(cluster: Mapping[str, float], resources: Resources) -> Capacity:
@@ -87,73 +88,23 @@ def cluster_capacity(cluster: Mapping[str, float], resources: Resources) -> Capa
 
     Raises ResourceError if not even one trial fits.
     """
-    at_once = trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
+    workers = resources.workers
+    at_once = trials_at_once(cluster, resources.cpus, resources.gpus, workers)
     if resources.gpus:
-        return Capacity((1.0,) * floor(cluster.get("GPU", 0.0)), at_once)
-    return Capacity((cluster.get("CPU", 0.0),), at_once, "CPU")
+        gpus = (1.0,) * floor(cluster.get("GPU", 0.0))
+        return Capacity(gpus, at_once, "GPU", workers, resources.gpus)
+    return Capacity((cluster.get("CPU", 0.0),), at_once, "CPU", workers, resources.cpus)
 
 
 def pack(jobs: Sequence[Job], capacity: Capacity) -> list[Placement]:
-    """Start every job, in order, as early as it fits; later jobs may overtake one that does not.
-
-    Raises ValueError for a job that does not fit an empty cluster.
-    """
-    free, now = list(capacity.devices), 0.0
-    running = list[tuple[float, int]]()  # heap of (end, index in placements)
-    placements, waiting = list[Placement](), dict[Size, deque[tuple[int, Job]]]()
-    for number, job in enumerate(jobs):
-        waiting.setdefault((job.workers, job.share), deque()).append((number, job))
-    while waiting:
-        for placement in _start(waiting, free, capacity.at_once - len(running), now):
-            heapq.heappush(running, (placement.end, len(placements)))
-            placements.append(placement)
-        if waiting and not running:
-            _, first = min(queue[0] for queue in waiting.values())
-            raise ValueError(f"{first.name} does not fit the cluster: use smaller resources")
-        if waiting:  # until the next jobs end, which return their devices
-            now = running[0][0]
-        while waiting and running and running[0][0] <= now:
-            job, _, _, devices = placements[heapq.heappop(running)[1]]
-            for device in devices:
-                free[device] += job.share
+    """Start every job, in order, as soon as a slot is free."""
+    free = [(0.0, slot) for slot in range(min(capacity.at_once, len(jobs)))]  # a heap
+    placements = []
+    for job in jobs:
+        start, slot = free[0]
+        placements.append(Placement(job, start, start + job.seconds, slot))
+        heapq.heapreplace(free, (start + job.seconds, slot))
     return placements
-
-
-def _start(
-    waiting: dict[Size, deque[tuple[int, Job]]], free: list[float], slots: int, now: float
-) -> list[Placement]:
-    """The jobs that start now, in order; takes them from `waiting`, and their devices from `free`.
-
-    `waiting` are (number, job) by size. Of jobs of the same size, none fits if the first does not.
-    """
-    started, candidates = list[Placement](), {*waiting}
-    while candidates and len(started) < slots:
-        size = min(candidates, key=lambda size: waiting[size][0])
-        devices = _allocate(*size, free)
-        if devices is None:
-            candidates.remove(size)
-            continue
-        _, job = waiting[size].popleft()
-        started.append(Placement(job, now, now + job.seconds, devices))
-        if not waiting[size]:
-            candidates.remove(size)
-            del waiting[size]
-    return started
-
-
-def _allocate(workers: int, share: float, free: list[float]) -> tuple[int, ...] | None:
-    """A device for each worker, the fullest that fits; taken from `free` if all workers fit."""
-    allocated: list[int] = []
-    for _ in range(workers):
-        fits = [(left, device) for device, left in enumerate(free) if left >= share - ROUNDING]
-        if not fits:
-            for device in allocated:
-                free[device] += share
-            return None
-        device = min(fits)[1]
-        free[device] -= share
-        allocated.append(device)
-    return tuple(allocated)
 
 
 def makespan(placements: Sequence[Placement]) -> float:
@@ -161,9 +112,9 @@ def makespan(placements: Sequence[Placement]) -> float:
     return max((placement.end for placement in placements), default=0.0)
 
 
-def device_seconds(jobs: Sequence[Job]) -> float:
+def device_seconds(jobs: Sequence[Job], capacity: Capacity) -> float:
     """Total device time of jobs."""
-    return sum(job.seconds * job.workers * job.share for job in jobs)
+    return sum(job.seconds for job in jobs) * capacity.workers * capacity.share
 
 
 def gantt(
@@ -173,18 +124,16 @@ def gantt(
     total = makespan(placements)
     if not total:
         return []
-    # (device, lane number) -> jobs that follow each other there
-    lanes: dict[tuple[int, int], list[Placement]] = {}
-    for placement in sorted(placements, key=lambda placement: placement.start):
-        for device in placement.devices:
-            number, busy = 0, placement.start + ROUNDING
-            while (lane := lanes.get((device, number))) and lane[-1].end > busy:
-                number += 1
-            lanes.setdefault((device, number), []).append(placement)
+    lanes: dict[tuple[int, int], list[Placement]] = {}  # by device and slot
+    for placement in placements:
+        for device in capacity.devices_of(placement.slot):
+            lanes.setdefault((device, placement.slot), []).append(placement)
     label_width = max(len(f"{capacity.unit} {device}") for device, _ in lanes)
-    rows = []
-    for (device, number), lane in sorted(lanes.items())[:MAX_CHART_ROWS]:
-        label = f"{capacity.unit} {device}" if number == 0 else ""
+    rows: list[str] = []
+    labelled = set()  # devices that have a row
+    for (device, _), lane in sorted(lanes.items())[:MAX_CHART_ROWS]:
+        label = "" if device in labelled else f"{capacity.unit} {device}"
+        labelled.add(device)
         bars = [" "] * width
         for placement in lane:
             first, last = (round(t / total * width) for t in (placement.start, placement.end))

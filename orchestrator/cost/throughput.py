@@ -15,9 +15,10 @@ finished cells if there are any, else from an estimate.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, comb
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -102,11 +103,10 @@ def cpu(cpus: float) -> Device:
 
 
 class TokenLengths(NamedTuple):
-    """Tokens of a prompt, and of completions (shape [N]); `measured` if a probe drew them."""
+    """Tokens of a prompt, and of completions (shape [N])."""
 
     prompt: float
     completions: np.ndarray
-    measured: bool = True
 
     @property
     def mean(self) -> float:
@@ -118,11 +118,6 @@ class TokenLengths(NamedTuple):
         values, counts = np.unique(self.completions, return_counts=True)
         cumulative = (np.cumsum(counts) / counts.sum()) ** max(1.0, rows)
         return float((values * np.diff(cumulative, prepend=0.0)).sum())
-
-
-def assumed_lengths(prompt: float, limit: int) -> TokenLengths:
-    """Before anything is sampled: lengths uniform up to the limit."""
-    return TokenLengths(prompt, np.linspace(1, limit, 32), measured=False)
 
 
 class GenerationCounts(NamedTuple):
@@ -183,8 +178,7 @@ class Draws(NamedTuple):
 class Workload(NamedTuple):
     """What one worker of a cell computes. Lengths are in tokens.
 
-    trl_draws: TRL draws the rollouts, each to the longest completion. padded: each update computes
-    every completion in its full width with a prompt of its own, as in TRL.
+    trl_draws: TRL draws the rollouts, each to the longest completion.
     """
 
     counts: GenerationCounts
@@ -196,7 +190,6 @@ class Workload(NamedTuple):
     live: float = 1.0  # share of the trained completions that updates compute
     recompute: bool = True  # activations are computed twice
     trl_draws: bool = False
-    padded: bool = False
     vllm: bool = False
 
 
@@ -224,10 +217,8 @@ def nominal_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
     else:
         draws = Draws(counts.rows, work.tokens, work.steps, prompt, counts.drawn)
         rollout = sampling_seconds(draws, size, device)
-    width, live = prompt / counts.read + work.tokens, work.live
-    if work.padded:
-        width, live = prompt + work.steps, 1.0
-    flops = counts.trained * live * (FORWARD_FLOPS * (1 + work.recompute) + BACKWARD_FLOPS)
+    width = prompt / counts.read + work.tokens
+    flops = counts.trained * work.live * (FORWARD_FLOPS * (1 + work.recompute) + BACKWARD_FLOPS)
     updates = _compute_seconds((flops + FORWARD_FLOPS * counts.scored) * width, size, device)
     return Cost(
         device.start_seconds + size.weight_bytes / LOAD_BANDWIDTH,
@@ -290,12 +281,10 @@ class Calibration(NamedTuple):
     start: float = 1.0
     training: float = 1.0
     evaluation: float = 1.0
-    cells: int = 0
 
     def __call__(self, cost: Cost) -> Cost:
         """A nominal cost, corrected for this cluster."""
-        factors = (self.start, self.training, self.evaluation)
-        return Cost(*(factor * part for factor, part in zip(factors, cost, strict=True)))
+        return Cost(*(factor * part for factor, part in zip(self, cost, strict=True)))
 
 
 def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
@@ -308,7 +297,7 @@ def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
     training = _ratio([(c.training, m.training) for c, m in pairs]) or 1.0
     start = _ratio([(c.start, m.start) for c, m in pairs]) or 1.0
     evaluation = _ratio([(c.evaluation, m.evaluation) for c, m in pairs]) or training
-    return Calibration(start, training, evaluation, len(pairs))
+    return Calibration(start, training, evaluation)
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -365,13 +354,12 @@ def model_speed(
 def token_lengths(
     tokens: npt.NDArray[np.int32], prompts: PromptTable, spec: ProbeSpec
 ) -> TokenLengths:
-    """Lengths from a probe's stored samples (negative: not stored), or assumed without any."""
+    """Lengths of a probe's stored samples (negative: not stored); without any, uniform ones."""
     characters = prompts.question_lengths.mean() if prompts else 0.0
     prompt = float(characters) / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS
     drawn = tokens[tokens >= 0]
-    if not len(drawn):
-        return assumed_lengths(prompt, spec.settings.max_completion_length)
-    return TokenLengths(prompt, drawn.astype(float))
+    assumed = np.linspace(1, spec.settings.max_completion_length, 32)
+    return TokenLengths(prompt, drawn.astype(float) if len(drawn) else assumed)
 
 
 def measured_cost(result: Result) -> Cost:
@@ -390,7 +378,6 @@ def finished_workload(cell: Cell, result: Result) -> Workload:
     lost += ledger.get("refreshed_rollouts", 0)
     groups = (ledger.rollouts - lost) / batch.group_size
     live = ledger.get("live", groups) / max(1, groups)
-    drawn_by = result.versions.get("rollouts")  # None: TRL did the whole update
     prompt = ledger.prompt_tokens / max(1, ledger.rollouts)
     evaluated = cell.baseline.settings
     return Workload(
@@ -408,8 +395,7 @@ def finished_workload(cell: Cell, result: Result) -> Workload:
         ),
         live=live if skips_dead_groups(grpo, masked=cell.mask_dead_groups) else 1.0,
         recompute=_recomputes(grpo, cell.resources),
-        trl_draws=drawn_by != "decile",
-        padded=drawn_by is None,
+        trl_draws=result.versions.get("rollouts") != "decile",
         vllm=grpo.use_vllm,
     )
 
@@ -518,13 +504,40 @@ GIB = 2**30
 CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, not measured
 
 
-def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    """By model: the peak GiB of its largest cell, in parts, and how that fits a GPU.
+@dataclass(frozen=True)
+class MemoryFit:
+    """The peak memory of a model's largest cell, and how many such cells fit a GPU.
 
-    per_gpu: cells that fit one GPU by memory; asked: cells per GPU by `resources.gpus`; measured:
-    number of finished cells with the same memory load that give the peak, 0 for an estimate.
-    `results` are by cell_id. Empty for trials without a GPU; models of unknown shape
-    are left out.
+    asked: cells per GPU by `resources.gpus`; measured: number of finished cells with the same
+    memory load that give the peak, 0 for an estimate, whose parts are `parts_gib`.
+    """
+
+    peak_gib: float
+    measured: int
+    parts_gib: dict[str, float]
+    gpu: str
+    gpu_gib: float
+    per_gpu: int
+    asked: int
+
+    def line(self, model: str) -> str:
+        """As text."""
+        source = f"measured: {counted(self.measured, 'finished cell')}"
+        if self.per_gpu == 0:
+            fits = f" and does not fit {self.gpu}: use a smaller batch or load_in_4bit"
+        elif self.per_gpu < self.asked:
+            share = f"gpus: {1 / self.per_gpu:.2g}"
+            fits = f": {self.asked} at a time do not fit {self.gpu}, {self.per_gpu} do; use {share}"
+        else:
+            fits = f": {self.per_gpu} at a time fit {self.gpu}"
+        peak = f"memory: a cell of {model} takes about {self.peak_gib:.0f} GiB"
+        return f"{peak} ({source if self.measured else 'estimated'}){fits}"
+
+
+def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[str, MemoryFit]:
+    """By model, how its largest cell fits a GPU; `results` are by cell_id.
+
+    Empty for trials without a GPU; models of unknown shape are left out.
     """
     if not plan.experiment.resources.gpus:
         return {}
@@ -540,7 +553,7 @@ def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[s
         if result and (peak := result.timing.peak_gib):
             key = (cell.probe.model.name, repr(loads[cell.cell_id]))
             measured.setdefault(key, []).append(peak)
-    fits: dict[str, dict[str, Any]] = {}
+    fits: dict[str, MemoryFit] = {}
     for cell in plan.cells:
         model, load = cell.probe.model, loads[cell.cell_id]
         shape = shape_of(model)
@@ -549,32 +562,14 @@ def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[s
         memory = training_memory(shape, load)
         peaks = measured.get((model.name, repr(load)), [])
         peak = max(peaks) + CUDA_CONTEXT_GIB if peaks else memory.peak / GIB
-        if model.name not in fits or peak > fits[model.name]["peak_gib"]:
-            fits[model.name] = {
-                "peak_gib": peak,
-                "measured": len(peaks),
-                "parts_gib": {name: part / GIB for name, part in memory._asdict().items()},
-                "gpu": gpu.name,
-                "gpu_gib": gpu.memory / GIB,
-                "per_gpu": int(gpu.memory // (peak * GIB)),
-                "asked": int(1 / cell.resources.gpus + 1e-9),
-            }
+        if model.name not in fits or peak > fits[model.name].peak_gib:
+            fits[model.name] = MemoryFit(
+                peak_gib=peak,
+                measured=len(peaks),
+                parts_gib={name: part / GIB for name, part in memory._asdict().items()},
+                gpu=gpu.name,
+                gpu_gib=gpu.memory / GIB,
+                per_gpu=int(gpu.memory // (peak * GIB)),
+                asked=int(1 / cell.resources.gpus + 1e-9),
+            )
     return fits
-
-
-def memory_lines(fits: Mapping[str, dict[str, Any]]) -> list[str]:
-    """One line per model of `memory_fit`."""
-    lines = []
-    for model, fit in fits.items():
-        gpu, cells, count, asked = (fit[name] for name in ("gpu", "measured", "per_gpu", "asked"))
-        source = f"measured: {counted(cells, 'finished cell')}" if cells else "estimated"
-        if count == 0:
-            fits_gpu = f" and does not fit {gpu}: use a smaller batch or load_in_4bit"
-        elif count < asked:
-            share = f"gpus: {1 / count:.2g}"
-            fits_gpu = f": {asked} at a time do not fit {gpu}, {count} do; use {share}"
-        else:
-            fits_gpu = f": {count} at a time fit {gpu}"
-        peak = f"memory: a cell of {model} takes about {fit['peak_gib']:.0f} GiB ({source})"
-        lines.append(f"{peak}{fits_gpu}")
-    return lines

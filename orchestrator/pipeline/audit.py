@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -90,7 +91,9 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
                 result.temporary.append(path)
             elif path.endswith(SET_ASIDE):
                 result.set_aside.append(path)
-    for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
+    for done, ((kind, name), checked_files) in enumerate(
+        _at_once(partial(check_unit, store), units)
+    ):
         progress(done, len(units))
         if kind == CELLS and CellFolder(store, name).is_training():
             result.in_training.append(f"{kind}/{name}")
@@ -126,8 +129,8 @@ def repair_plan(
         "sweeps": [f"{plan.name}.json"],
     }
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
-    files_of_units = _check_units(store, units, unread="adapter/", on_part=keep)
-    checked = [each for _, files in files_of_units for each in files]
+    check = partial(check_unit, store, unread="adapter/", on_part=keep)
+    checked = [each for _, files in _at_once(check, units) for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
     for cell in plan.cells if CELLS in kinds else ():
         folder = CellFolder(store, cell.cell_id)
@@ -149,27 +152,16 @@ def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
     return lines
 
 
-def _check_units(
-    store: Store,
-    units: Sequence[Unit],
-    *,
-    unread: str | None = None,
-    on_part: OnPart = lambda key, part: None,
+def _at_once(
+    check: Callable[[Unit], Iterable[Checked]], units: Sequence[Unit]
 ) -> Iterator[tuple[Unit, list[Checked]]]:
     """Check several units at once, because object stores answer slowly; in their order."""
     with ThreadPoolExecutor(THREADS) as pool:
-        checked = pool.map(
-            lambda unit: [*check_unit(store, unit, unread=unread, on_part=on_part)], units
-        )
-        yield from zip(units, checked, strict=True)
+        yield from zip(units, pool.map(lambda unit: [*check(unit)], units), strict=True)
 
 
 def check_unit(
-    store: Store,
-    unit: Unit,
-    *,
-    unread: str | None = None,
-    on_part: OnPart = lambda key, part: None,
+    store: Store, unit: Unit, *, unread: str | None = None, on_part: OnPart = lambda key, part: None
 ) -> Iterator[Checked]:
     """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`.
 

@@ -80,11 +80,7 @@ class LiveRegion(Live):
 
     def __init__(self, out: TextIO, frame: Frame) -> None:
         console = _Terminal(
-            file=unfiltered(out),
-            force_terminal=True,
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            file=unfiltered(out), force_terminal=True, highlight=False, markup=False, soft_wrap=True
         )
         super().__init__(
             console=console,

@@ -3,9 +3,9 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from orchestrator.cost.caps import UsageMeter
+from orchestrator.cost.caps import Dropped, Spent, UsageMeter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.proof import canonical_hash
@@ -13,32 +13,58 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
 
+class Declared(TypedDict, total=False):
+    """When a claim was first declared, and how many results there were by then."""
+
+    at: str
+    results: int
+
+
+class Manifest(TypedDict, total=False):
+    """The manifest's JSON. `cells` have a cell_id and their axes; `claims` by their text."""
+
+    experiment: str
+    cells: list[Mapping[str, Any]]
+    claims: dict[str, Declared]
+    spent: Spent
+    dropped: Dropped
+
+
+def read_manifest(experiment: str, store: Store) -> Manifest:
+    """The stored manifest, or an empty one."""
+    return store.read_json("sweeps", f"{experiment}.json") or Manifest()
+
+
+def save_manifest(manifest: Manifest, store: Store) -> None:
+    """Store a manifest under the name of its experiment."""
+    store.write_json(manifest, "sweeps", f"{manifest['experiment']}.json")
+
+
 def usage_meter(experiment: str, store: Store) -> UsageMeter:
     """A meter that continues from the earlier runs of an experiment."""
-    manifest = store.read_json("sweeps", f"{experiment}.json") or {}
-    return UsageMeter(manifest.get("spent"))
+    return UsageMeter(read_manifest(experiment, store).get("spent"))
 
 
-def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
+def write_manifest(plan: Plan, store: Store) -> Manifest:
     """Write and return the declared cells, and when each claim was first declared.
 
     Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
-    previous = store.read_json("sweeps", f"{plan.name}.json") or {}
+    previous = read_manifest(plan.name, store)
     claims = previous.get("claims", {})
-    now: dict[str, Any] = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}
+    now = Declared(at=time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()))
     if any(text not in claims for text in plan.experiment.claims):
         states = [cell_state(store, cell) for cell in plan.cells]
         now["results"] = states.count(CellState.FINISHED)
-    manifest = {
-        "experiment": plan.name,
-        "cells": [{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
+    manifest = Manifest(
+        experiment=plan.name,
+        cells=[{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
         # One that the file no longer states may come back, and was declared then.
-        "claims": dict.fromkeys(plan.experiment.claims, now) | claims,
-    }
+        claims=dict.fromkeys(plan.experiment.claims, now) | claims,
+    )
     if "spent" in previous:
         manifest["spent"] = previous["spent"]
-    store.write_json(manifest, "sweeps", f"{plan.name}.json")
+    save_manifest(manifest, store)
     return manifest
 
 
@@ -49,7 +75,7 @@ def changed_settings(
 
     Compared are cells with the same axes. Cells that no trial has ever started are left out.
     """
-    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
+    manifest = read_manifest(plan.name, store)
     last = {_axes(entry): entry["cell_id"] for entry in manifest.get("cells", ())}
     changes: dict[str, dict[str, tuple[Any, Any]]] = {}
     for cell in cells:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from cluster.session import this_machine
 from orchestrator.config.catalog import validated
-from orchestrator.config.starter import GROUP, Starter
-from orchestrator.config.yaml_lines import parsed
+from orchestrator.config.entries import ModelEntry
+from orchestrator.config.starter import GROUP, PROMPTS_PER_UPDATE, Starter
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
@@ -22,12 +22,12 @@ from orchestrator.cost.throughput import (
     Device,
     gpu_type,
 )
-from orchestrator.embedded import EMBEDDED, IN_WHEELS, NAMES, embedded_path
+from orchestrator.embedded import EMBEDDED, NAMES
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.planning.resolve import source_of
 from orchestrator.plugins.counts import counted
-from orchestrator.sampling.gguf_models import converted_model, wheel_model
-from orchestrator.sampling.model import ModelSource, check_hub_id, context_length
+from orchestrator.sampling.model import context_length
 from orchestrator.storage.errors import UserError, shortened
 from tasks import TaskError, task_names
 from tasks.sources.files import SUFFIXES, Rows, read_file
@@ -59,19 +59,14 @@ class ModelChoice(NamedTuple):
     """
 
     name: str
-    entry: dict[str, Any]
+    entry: ModelEntry
     shape: ModelShape | None
     context: int | None = None
-
-    @classmethod
-    def of(cls, entry: dict[str, Any], source: ModelSource) -> "ModelChoice":
-        """With what the model's files say."""
-        return cls(source.name, entry, shape_of(source), context_length(source))
 
     @property
     def tiny(self) -> bool:
         """Whether it is one of those that ship with Decile."""
-        return self.entry.get("embedded") in EMBEDDED
+        return self.entry.embedded in EMBEDDED
 
 
 def choose_model(text: str) -> ModelChoice:
@@ -79,45 +74,30 @@ def choose_model(text: str) -> ModelChoice:
 
     Raises UserError if it is none of these, or if a Hub model's commit cannot be determined.
     """
-    if text in EMBEDDED:
-        source = ModelSource(text, str(embedded_path(text)), "")
-        return ModelChoice.of({"embedded": text}, source)
-    folder = Path(text).expanduser()
-    try:
-        is_folder = folder.is_dir()
-    except (OSError, ValueError):  # over-long, or with a null byte
-        is_folder = False
-    if is_folder:
-        if not (folder / "config.json").is_file():
-            raise UserError(f"model {text}: the folder has no config.json: write a model's folder")
-        name = slug(folder.resolve().name, "model")
-        return ModelChoice.of({"path": text}, ModelSource(name, str(folder), ""))
-    if text in IN_WHEELS or text.lower().endswith(".gguf"):
-        wheel = text in IN_WHEELS
-        try:
-            converted = wheel_model(text) if wheel else converted_model(Path(text).expanduser())
-        except (OSError, ValueError) as error:
-            raise UserError(f"model {shortened(text)}: {error}") from error
-        name = text if wheel else slug(Path(text).stem, "model")
-        source = ModelSource(name, str(converted.folder), converted.identity)
-        return ModelChoice.of({"embedded" if wheel else "gguf": text}, source)
-    match = _HUB_ID.fullmatch(text)
-    if match is None:
+    folder = os.path.expanduser(text)
+    if text in NAMES:
+        name, settings = text, {"embedded": text}
+    elif os.path.isdir(folder):
+        name, settings = slug(Path(folder).resolve().name, "model"), {"path": text}
+    elif text.lower().endswith(".gguf"):
+        name, settings = slug(Path(text).stem, "model"), {"gguf": text}
+    elif match := _HUB_ID.fullmatch(text):
+        hub = match[1]
+        name = slug(hub.partition("/")[2].lower(), "model")
+        settings = {"hub": hub, "revision": match[2] or _revision(hub), "dtype": "bfloat16"}
+    else:
         raise UserError(
             f"model {shortened(text)} is not a model: write a Hub id such as Qwen/Qwen3-4B, "
             f"OWNER/NAME@COMMIT, a folder, a .gguf file, or {' or '.join(NAMES)}"
         )
-    hub = match[1]
     try:
-        check_hub_id(hub)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    revision = match[2] or _revision(hub)
-    entry: dict[str, Any] = {"hub": hub, "revision": revision, "dtype": "bfloat16"}
-    if _THINKS.match(hub):
-        entry["chat_template_kwargs"] = {"enable_thinking": False}
-    name = slug(hub.partition("/")[2].lower(), "model")
-    return ModelChoice.of(entry, ModelSource(name, hub, "", revision))
+        entry = ModelEntry.model_validate(settings)
+        if _THINKS.match(entry.hub or ""):
+            entry = entry.model_copy(update={"chat_template_kwargs": {"enable_thinking": False}})
+        source = source_of(name, entry)
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {shortened(text)}: {error}") from error
+    return ModelChoice(name, entry, shape_of(source), context_length(source))
 
 
 def slug(text: str, default: str) -> str:
@@ -150,7 +130,6 @@ def _revision(hub: str) -> str:
 MIN_TRAIN, MIN_TEST = 16, 4  # prompts, below which subsets and accuracies mean nothing
 MAX_HELD_OUT = 500  # test questions taken from a file
 TEST_SHARES = (0.2, 0.25, 0.3, 0.4, 0.5)  # held out; the first that gives enough questions
-PROMPTS_PER_UPDATE = 8
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.50)  # of the pool
 ON_CPU = 100e6  # parameters of a model that trains without a GPU, even where there is one
 WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour and more
@@ -177,6 +156,20 @@ class Data(NamedTuple):
     test: str | None = None
     test_survey: FileSurvey | None = None
     test_share: float = 0.0
+
+    @classmethod
+    def of(cls, train: "QuestionRows", survey: FileSurvey, test: "QuestionRows | None") -> "Data":
+        """Files that were read, the test file under the columns and marker of the survey."""
+        data = cls(dataset_name(train.path), train.path, survey)
+        if test is None:
+            return data
+        if os.path.realpath(test.path) == os.path.realpath(train.path):
+            raise UserError(
+                f"--train and --test are the same file, {train.path}: leave out --test, so that a "
+                "part of the questions is held out, or write another file"
+            )
+        held_out = test.survey(survey.question, survey.answer, survey.marker)
+        return data._replace(test=test.path, test_survey=held_out)
 
     def options(self) -> dict[str, Any]:
         """Options of `task: file`."""
@@ -232,7 +225,7 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
     data, prompts = _split(data)
     parameters = model.shape.parameters if model.shape else inf
     if parameters < ON_CPU:
-        updates, rate = EMBEDDED_TRAINING.get(model.entry.get("embedded", ""), (100, 1e-5))
+        updates, rate = EMBEDDED_TRAINING.get(model.entry.embedded or "", (100, 1e-5))
         starter = _starter(data, prompts, model, updates, rate)
         return replace(starter, cpus=1, gpus=0, rank=16, batch=GROUP * PROMPTS_PER_UPDATE), None
     if not site.gpus and parameters < WITHOUT_GPU:
@@ -240,8 +233,9 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
         if not data.survey.solution_length:
             starter = replace(starter, tokens=min(starter.tokens, CORE_TOKENS))
         # CPUs are slow in half precision; a GGUF file's weights are in float32.
-        dtype = {"dtype": "float32"} if {"hub", "path"} & model.entry.keys() else {}
-        starter = replace(starter, gpus=0, rank=16, source={**model.entry, **dtype})
+        dtype = "float32" if model.entry.hub or model.entry.path else "auto"
+        source = model.entry.model_copy(update={"dtype": dtype})
+        starter = replace(starter, gpus=0, rank=16, source=source)
         # As many trials at once as the memory holds.
         for at_once in range(site.cpus, 0, -1):
             on_cpus = replace(starter, cpus=-(-site.cpus // at_once))
@@ -273,7 +267,6 @@ def _starter(
         model=model.name,
         source=model.entry,
         budget=budget,
-        prompts_per_update=PROMPTS_PER_UPDATE,
         tokens=EMBEDDED_TOKENS if model.tiny else tokens,
         updates=updates,
         learning_rate=learning_rate,
@@ -292,7 +285,7 @@ def _sized(
 
     Unknown shapes get a small batch.
     """
-    completions = GROUP * starter.prompts_per_update
+    completions = GROUP * PROMPTS_PER_UPDATE
     if model.shape is None:
         remark = "completions in memory at once; the model's size is not known"
         remarks = {**starter.remarks, "per_device_train_batch_size": remark}
@@ -309,10 +302,7 @@ def _sized(
     )
     need = f"{sizing.peak / GIB:.0f} GiB estimated, {place}"
     remarks = {**starter.remarks, "per_device_train_batch_size": need}
-    source = dict(starter.source)
-    if sizing.load_in_4bit:
-        source["load_in_4bit"] = True
-        remarks["load_in_4bit"] = "to fit the GPU; needs pip install 'decile[4bit]'"
+    source = starter.source.model_copy(update={"load_in_4bit": sizing.load_in_4bit})
     return replace(starter, batch=sizing.batch, source=source, remarks=remarks), sizing
 
 
@@ -344,14 +334,8 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
     """Comments on settings that come from the data."""
     survey = data.survey
     remarks = {
-        "revision": "the Hub commit, so that the weights never change",
-        "chat_template_kwargs": "true: with thinking; raise both token limits",
-        "test_share": "held out as test questions, chosen by content",
         "marker": "a function" if ":" in survey.marker else "number, letter, expression or text",
         "budget": f"share of the pool: {counted(size, 'prompt')} per policy",
-        "max_completion_length": "tokens; raise it if completions are truncated",
-        "resources": "per trial; fractions allowed",
-        "prompt": "the questions say how to answer",
     }
     invalid = len(survey.invalid) + len(data.test_survey.invalid if data.test_survey else ())
     if invalid:
@@ -425,15 +409,12 @@ def planned_probe(
     # Absolute, because the plan is of no file whose folder a path could be relative to.
     train = read_questions(str(Path(data).absolute()), "train")
     survey = train.survey(texts["question"], texts["answer"], texts["marker"])
-    own = Data(dataset_name(train.path), train.path, survey)
     held_out = read_questions(str(Path(test).absolute()), "test") if test else None
     if held_out is None and Path(data).is_dir():
         held_out = test_in(Path(data).absolute())
-    if held_out:
-        of_test = held_out.survey(survey.question, survey.answer, survey.marker)
-        own = own._replace(test=held_out.path, test_survey=of_test)
+    own = Data.of(train, survey, held_out)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content, _ = parsed(starter.render())
+    content = starter.content()
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)

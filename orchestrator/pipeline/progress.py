@@ -270,7 +270,9 @@ class ProgressDisplay:
             ended = self.done + len(self.evaluated_later)
             share = (ended + sum((c.update or 0) / c.updates for c in cells)) / self.total
             phase = Phase("training", share, f"{100 * share:.0f} %")
-        totals = Totals(self.done, self.total, self._left, self._gpu_hours)
+        totals = [f"{self.done}/{counted(self.total, 'cell')} finished", f"ETA {self._eta()}"]
+        if self._gpu_hours is not None:
+            totals.append(f"{self._gpu_hours:,.2f} GPU-hours")
         return frame(phase, cells, totals, columns, lines)
 
 
@@ -310,21 +312,12 @@ class CellLine(NamedTuple):
     activity: str = ""
 
 
-class Totals(NamedTuple):
-    """Cells finished and in all, the time left, and GPU-hours used (None: no GPU)."""
-
-    done: int
-    total: int
-    left: TimeLeft | None
-    gpu_hours: float | None
-
-
 def frame(
-    phase: Phase | None, cells: Sequence[CellLine], totals: Totals, columns: int, lines: int
+    phase: Phase | None, cells: Sequence[CellLine], totals: Sequence[str], columns: int, lines: int
 ) -> RenderableType:
     """At most this many lines of at most this many columns; what does not fit is counted.
 
-    Of the totals, the most important are shown, as many as fit.
+    Of the totals, the first ones are shown, as many as fit.
     """
     parts: list[RenderableType] = []
     if phase and lines > 1:
@@ -336,16 +329,9 @@ def frame(
         if shown < len(cells):
             more = f"+ {len(cells) - shown} more running"
             parts.append(styled(more, "dim"))
-    texts = [
-        f"{totals.done}/{counted(totals.total, 'cell')} finished",
-        f"ETA {time_left(totals.left)}",
-    ]
-    if totals.gpu_hours is not None:
-        texts.append(f"{totals.gpu_hours:,.2f} GPU-hours")
-    while len(texts) > 1 and len(", ".join(texts)) > columns:
-        texts.pop()
-    last = styled(", ".join(texts), "bold")
-    return Group(*parts, last)
+    while len(totals) > 1 and len(", ".join(totals)) > columns:
+        totals = totals[:-1]
+    return Group(*parts, styled(", ".join(totals), "bold"))
 
 
 def time_left(left: TimeLeft | None) -> str:

@@ -19,7 +19,13 @@ from orchestrator.cost.schedule import Capacity, cluster_capacity
 from orchestrator.cost.throughput import Cost, ModelSpeed
 from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate_costs
-from orchestrator.pipeline.manifest import usage_meter, write_manifest
+from orchestrator.pipeline.manifest import (
+    Manifest,
+    read_manifest,
+    save_manifest,
+    usage_meter,
+    write_manifest,
+)
 from orchestrator.pipeline.probes import OtherSubsets, difficulty_lines, is_probed, run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
@@ -149,9 +155,9 @@ def probe_experiment(
             try:
                 run_probes(run)
             finally:  # later runs' caps count what the probes have used
-                file = ("sweeps", f"{plan.name}.json")
-                manifest = store.read_json(*file) or write_manifest(plan, store)
-                store.write_json(manifest | {"spent": meter.as_json()}, *file)
+                manifest = read_manifest(plan.name, store) or write_manifest(plan, store)
+                manifest["spent"] = meter.as_json()
+                save_manifest(manifest, store)
 
 
 @dataclass
@@ -160,7 +166,7 @@ class Sweep:
 
     run: Run
     tracker: Tracker
-    manifest: dict[str, Any]
+    manifest: Manifest
     outcome: SweepOutcome
 
     def __post_init__(self) -> None:
@@ -304,4 +310,4 @@ class Sweep:
         self.manifest["spent"] = self.meter.as_json()
         if dropped := self.queue.dropped_json():
             self.manifest["dropped"] = dropped
-        self.store.write_json(self.manifest, "sweeps", f"{self.plan.name}.json")
+        save_manifest(self.manifest, self.store)

@@ -2,25 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.caps import make_queue
+from orchestrator.cost.caps import Dropped, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
-    CHART_COLUMNS,
     Capacity,
-    cell_job,
+    Job,
     cluster_capacity,
     device_seconds,
     gantt,
     makespan,
     pack,
 )
-from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, gpu_type, memory_fit, memory_lines
+from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, MemoryFit, gpu_type, memory_fit
 from orchestrator.pipeline.estimate import estimate_costs, finished_results
 from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
@@ -84,10 +82,10 @@ class Timetable:
     """Where the speed of each model comes from."""
     packing: Sequence[str] = ()
     """The chart of the schedule, a row for each device."""
-    memory: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """By model: see `memory_fit`."""
-    dropped: Mapping[str, Any] = field(default_factory=dict)
-    """What a cap leaves out: see `CellQueue.dropped_json`."""
+    memory: Mapping[str, MemoryFit] = field(default_factory=dict)
+    """By model."""
+    dropped: Dropped = field(default_factory=Dropped)
+    """What a cap leaves out."""
     problem: str = ""
 
     def lines(self, cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -103,7 +101,7 @@ class Timetable:
             lines.append(f"GPU-hours: {self.gpu_hours:,.1f}{price}")
         if self.packing:
             lines += ["schedule:", *(f"  {row}" for row in self.packing)]
-        lines += memory_lines(self.memory)
+        lines += [fit.line(model) for model, fit in self.memory.items()]
         if dropped := dropped_summary(self.dropped, cells):
             lines.append(f"capped: {dropped}")
         return lines
@@ -113,8 +111,8 @@ def timetable(
     run: Run,
     cells: Sequence[Cell],
     site: Site,
-    chart_columns: int = CHART_COLUMNS,
-    updates: Mapping[str, int] = MappingProxyType({}),
+    chart_columns: int,
+    updates: Mapping[str, int],
 ) -> Timetable:
     """When the cells would run. `updates`: those that cells have done, by cell_id."""
     plan, results = run.plan, finished_results(run.plan, run.store)
@@ -131,12 +129,12 @@ def timetable(
     queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter, updates)
     admitted = list(iter(queue.next, None))
     names = short_names(plan)
-    jobs = [cell_job(c, queue.forecast.remaining(c), names[c.cell_id]) for c in admitted]
+    jobs = [Job(names[cell.cell_id], queue.forecast.remaining(cell)) for cell in admitted]
     placements, probe_seconds = pack(jobs, capacity), queue.forecast.probe_seconds()
     gpu_hours, count = 0.0, round(capacity.devices[0])
     if capacity.unit == "GPU":  # a probe occupies every GPU
         count = len(capacity.devices)
-        gpu_seconds = device_seconds(jobs) + probe_seconds * site.cluster.get("GPU", 0.0)
+        gpu_seconds = device_seconds(jobs, capacity) + probe_seconds * site.cluster.get("GPU", 0.0)
         gpu_hours = gpu_seconds / 3600
     at_once = f"{counted(capacity.at_once, 'cell')}"
     return Timetable(

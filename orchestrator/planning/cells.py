@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.config.experiment import Refresh, Resources, value_text
+from orchestrator.config.experiment import Axes, Refresh, Resources, value_text
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
@@ -94,9 +94,7 @@ class Cell(Spec):
     probe: ProbeSpec
     baseline: ProbeSpec
     extra_evals: list[ExtraEval] = Field(  # "also" in stored cells
-        default=[],
-        validation_alias=AliasChoices("extra_evals", "also"),
-        serialization_alias="also",
+        default=[], validation_alias=AliasChoices("extra_evals", "also"), serialization_alias="also"
     )
     pass_at: tuple[int, ...] = PASS_AT
     policy: str
@@ -121,7 +119,7 @@ class Cell(Spec):
     resources: Resources
     provenance: dict[str, str] = {}
     # Settings that are axes, dotted name -> value. The id hashes what they set, not their names.
-    swept: dict[str, Any] = Field(default={}, exclude_if=operator.not_)
+    swept: Axes = Field(default={}, exclude_if=operator.not_)
 
     @model_validator(mode="before")
     @classmethod
@@ -208,12 +206,12 @@ class Cell(Spec):
         return "/".join([name, *([f"p{probe}"] if probe else []), *axis_names(self.swept)])
 
     @property
-    def axes(self) -> dict[str, Any]:
+    def axes(self) -> Axes:
         """The swept axes, settings by their dotted names."""
         return self.fixed_axes | self.swept
 
     @property
-    def fixed_axes(self) -> dict[str, Any]:
+    def fixed_axes(self) -> Axes:
         """The axes that every grid has."""
         return {
             "model": self.probe.model.name,
@@ -224,7 +222,7 @@ class Cell(Spec):
         }
 
     @property
-    def axes_json(self) -> dict[str, Any]:
+    def axes_json(self) -> Axes:
         """The axes, those that are settings under "axes", so that no name is used twice."""
         return self.fixed_axes | ({"axes": self.swept} if self.swept else {})
 

@@ -82,11 +82,8 @@ def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> N
     if experiment.probe.stop:
         message = "has several turns, which end with the model's end token: leave probe.stop out"
         raise Problem("episodes-with-stop", message)
-    for block, engine_args in (
-        ("probe", experiment.probe.engine_args),
-        ("evaluate", experiment.evaluate.engine_args),
-    ):
-        if engine_args.get("api") == "chat":
+    for block, settings in experiment.sampled.items():
+        if settings.engine_args.get("api") == "chat":
             raise Problem(
                 "episodes-by-chat",
                 "has several turns, whose prompts are token ids: write "

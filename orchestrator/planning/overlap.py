@@ -23,6 +23,7 @@ hashes makes a question look smaller by one run at most, for which `SLACK` makes
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -212,6 +213,7 @@ def _kinds_of(text: Octets) -> tuple[Octets, npt.NDArray[np.bool_]]:
 
 
 Kind = Literal["exact", "near"]
+Shingle = tuple[str, ...]
 
 NEAR = 0.8
 
@@ -251,10 +253,8 @@ def find_overlap(
         rows = filter_.rows(batch.column("question"))
         for prompt in PromptTable([batch]).take(rows):
             if best := search.best(words(prompt.question)):
-                evaluation_id = ids[best.row]
-                overlaps.append(
-                    Overlap(prompt.prompt_id, evaluation_id, best.kind, best.similarity)
-                )
+                row, kind, similarity = best
+                overlaps.append(Overlap(prompt.prompt_id, ids[row], kind, similarity))
     return overlaps
 
 
@@ -276,7 +276,9 @@ def near_duplicates(prompts: Sequence[Prompt]) -> dict[str, str]:
 
     related = set()
     for row in range(len(ids)):
-        for other in search.duplicates(row):
+        for other in search.similar(search.sets[row]):
+            if other <= row:
+                continue
             one, two = sorted((first_of(row), first_of(other)))
             first[two] = one
             related |= {row, other}
@@ -301,136 +303,59 @@ def describe(overlaps: Sequence[Overlap], total: int, evaluation: str = "test") 
     )
 
 
-class Match(NamedTuple):
-    """The best match of a question: a row of the evaluation set, by its ids."""
-
-    row: int
-    kind: Kind
-    similarity: float
-
-
 class _Search:
-    """The shingle sets of the evaluation set, indexed by the rare shingles of each.
+    """The shingle sets of some questions, indexed by the rare shingles of each.
 
-    Sets are ordered rarest shingle first, by how many evaluation questions have it; a shingle of
-    none comes first. Two sets of Jaccard similarity >= t share at least t * size shingles of
-    either, so they must meet among the first (1 - t) * size + 1 of both: only those are indexed and
-    looked up, never template phrases that every question contains.
+    Two sets of Jaccard similarity >= t share at least t * size shingles of either. Of each set in
+    the order of rarity, by how many of the questions have a shingle, they must therefore meet among
+    the first (1 - t) * size + 1: only those are indexed and looked up, never template phrases that
+    every question contains.
     """
 
-    def __init__(self, evaluation: Sequence[list[str]], threshold: float) -> None:
+    def __init__(self, questions: Sequence[list[str]], threshold: float) -> None:
         self.threshold = threshold
-        self.same = {tuple(text): row for row, text in reversed(list(enumerate(evaluation)))}
-        vocabulary: dict[str, int] = {}
-        numbers = [
-            [vocabulary.setdefault(word, len(vocabulary) + 1) for word in text]
-            for text in evaluation
-        ]
-        self.vocabulary, self.runs = vocabulary, _Runs(numbers)
-        self.sizes = np.diff(self.runs.starts)
-        # Evaluation rows grouped by the shingles of their prefixes, and where each group starts.
-        rows = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        position = np.arange(len(rows)) - self.runs.starts[rows]
-        lengths = np.array([self._prefix(int(size)) for size in self.sizes], dtype=np.int64)
-        kept = position < lengths[rows]
-        order = np.argsort(self.runs.flat[kept], kind="stable")
-        self.holders = rows[kept][order]
-        counts = np.bincount(self.runs.flat[kept], minlength=self.runs.kinds)
-        self.holder_starts = np.concatenate(([0], np.cumsum(counts)))
-        self.member = np.zeros(self.runs.kinds, dtype=bool)
+        self.same = {tuple(text): row for row, text in reversed(list(enumerate(questions)))}
+        self.sets = [_shingles(text) for text in questions]
+        self.frequency = Counter(shingle for each in self.sets for shingle in each)
+        self.holders: dict[Shingle, list[int]] = {}  # rows by the shingles of their prefixes
+        for row, shingles in enumerate(self.sets):
+            for shingle in self._prefix(shingles):
+                self.holders.setdefault(shingle, []).append(row)
 
-    def _prefix(self, size: int) -> int:
+    def _prefix(self, shingles: frozenset[Shingle]) -> list[Shingle]:
         # Round up: a prefix that is too long costs time, one that is too short misses matches.
-        return size - math.ceil(self.threshold * size - 1e-9) + 1
+        length = len(shingles) - math.ceil(self.threshold * len(shingles) - 1e-9) + 1
+        return sorted(shingles, key=lambda each: (self.frequency[each], each))[:length]
 
-    def best(self, text: list[str]) -> Match | None:
-        """The best match of a question's words, or None."""
+    def best(self, text: list[str]) -> tuple[int, Kind, float] | None:
+        """The row of the best match of a question's words, its kind and its similarity, or None."""
         if (exact := self.same.get(tuple(text))) is not None:
-            return Match(exact, "exact", 1.0)
-        padded = [*[""] * (SHINGLE - 1), *text, *[""] * (SHINGLE - 1)]
-        size = len(set(zip(*(padded[i:] for i in range(SHINGLE)), strict=False)))
-        own = self.runs.known([self.vocabulary.get(word, -1) for word in text])
-        rows, similarity = self._similar(own, size)
-        if not rows.size:
+            return exact, "exact", 1.0
+        similar = self.similar(_shingles(text))
+        if not similar:
             return None
-        top = int(np.argmax(similarity))
-        return Match(int(rows[top]), "near", float(similarity[top]))
+        row = max(similar, key=similar.__getitem__)  # the first of several
+        return row, "near", similar[row]
 
-    def duplicates(self, row: int) -> list[int]:
-        """The later rows that an evaluation row is an exact or near duplicate of, ascending."""
-        own = self.runs.flat[self.runs.starts[row] : self.runs.starts[row + 1]]
-        rows, _ = self._similar(own, len(own))
-        return [int(other) for other in rows if other > row]
-
-    def _similar(self, own: Ints, size: int) -> tuple[Ints, npt.NDArray[np.float64]]:
-        """The rows of at least the threshold's similarity to a question, ascending, and that.
-
-        `own`: those of its `size` shingles that some row has, rarest first.
-        """
-        rare = own[: max(0, self._prefix(size) - (size - len(own)))]
-        # Evaluation rows that share a rare shingle and have a possible size, ascending.
-        slices = [
-            self.holders[self.holder_starts[s] : self.holder_starts[s + 1]] for s in rare.tolist()
-        ]
-        rows: Ints = np.unique(np.concatenate([np.empty(0, np.int64), *slices]))
-        other = self.sizes[rows]
-        least = self.threshold * np.maximum(other, size) - 1e-9
-        candidates = rows[np.minimum(other, size) >= least]
-        if not candidates.size:
-            return candidates, np.empty(0)
-        # How many shingles each candidate shares with the question.
-        sizes = self.sizes[candidates]
-        ends = np.cumsum(sizes)
-        offsets = np.repeat(self.runs.starts[candidates] - (ends - sizes), sizes)
-        self.member[own] = True
-        hits = self.member[self.runs.flat[np.arange(ends[-1]) + offsets]].astype(np.int64)
-        self.member[own] = False
-        shared = np.add.reduceat(hits, ends - sizes)
-        similarity = shared / (size + sizes - shared)
-        near = similarity >= self.threshold
-        return candidates[near], similarity[near]
+    def similar(self, shingles: frozenset[Shingle]) -> dict[int, float]:
+        """The rows of at least the threshold's similarity to a question, ascending, and that."""
+        similar = {}
+        for row in sorted({r for s in self._prefix(shingles) for r in self.holders.get(s, ())}):
+            smaller, larger = sorted((len(shingles), len(self.sets[row])))
+            if smaller < self.threshold * larger - 1e-9:  # whatever they share
+                continue
+            shared = len(shingles & self.sets[row])
+            similarity = shared / (smaller + larger - shared)
+            if similarity >= self.threshold:
+                similar[row] = similarity
+        return similar
 
 
-class _Runs:
-    """The distinct shingles of texts of word numbers, as numbers by their rarity.
+def _shingles(text: list[str]) -> frozenset[Shingle]:
+    """Every run of SHINGLE words.
 
-    `flat` holds the shingles of each text, rarest first; text i has those from `starts[i]` to
-    `starts[i + 1]`. There are `kinds` different ones. Each number stands for exactly one shingle;
-    nothing is hashed.
+    The first and last words, often the number of a short question, are in as many as any other.
     """
-
-    def __init__(self, texts: Sequence[list[int]]) -> None:
-        pads = [0] * (SHINGLE - 1)
-        # The first and last words, often the number of a short question, are in as many shingles
-        # as any other word; the pads before the next text are also those after this one.
-        stream = np.array([n for text in texts for n in (*pads, *text)] + pads, dtype=np.int64)
-        self.words = int(stream.max(initial=0)) + 1
-        size = len(stream) - len(pads)
-        codes, self.steps = stream[:size], []
-        for step in range(1, SHINGLE):
-            # Renumbered without gaps, so that the next step cannot overflow.
-            pairs = codes * self.words + stream[step : step + size]
-            known, codes = np.unique(pairs, return_inverse=True)
-            self.steps.append(known)
-        self.kinds = int(codes.max(initial=0)) + 1
-        lengths = np.array([len(text) + len(pads) for text in texts], dtype=np.int64)
-        rows = np.repeat(np.arange(len(texts)), lengths)
-        rows, codes = np.divmod(np.unique(rows * self.kinds + codes), self.kinds)
-        frequency = np.bincount(codes, minlength=self.kinds)
-        self.rank = np.empty(self.kinds, dtype=np.int64)
-        self.rank[np.argsort(frequency, kind="stable")] = np.arange(self.kinds)
-        self.flat = np.sort(rows * self.kinds + self.rank[codes]) % self.kinds
-        self.starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64)
-
-    def known(self, text: Sequence[int]) -> Ints:
-        """The shingles of another text that are among these, rarest first; -1: another word."""
-        pads = [0] * (SHINGLE - 1)
-        stream = np.array([*pads, *text, *pads], dtype=np.int64)
-        size = len(stream) - len(pads)
-        codes = stream[:size]
-        for step, known in enumerate(self.steps, 1):
-            after = stream[step : step + size]
-            pairs = np.where((codes < 0) | (after < 0), -1, codes * self.words + after)
-            at = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
-            codes = np.where(known[at] == pairs, at, -1)
-        return np.unique(self.rank[codes[codes >= 0]])
+    edge = [""] * (SHINGLE - 1)
+    padded = [*edge, *text, *edge]
+    return frozenset(zip(*(padded[i:] for i in range(SHINGLE)), strict=False))

@@ -21,7 +21,7 @@ from orchestrator.config.claims import (
 )
 from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.experiment import Axis, Experiment, axes_text, path_of, value_text
+from orchestrator.config.experiment import Axes, Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem, below
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, cells_of, needed_samples
@@ -237,7 +237,7 @@ class Plan:
     pools: Mapping[str, Pool]
     cells: list[Cell]
     # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
-    shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    shared: Mapping[str, list[Axes]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
     trains: bool = True  # False: only the training pools are probed, no test set
@@ -325,14 +325,14 @@ def _noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str,
 
 def _distinct(
     experiment: Experiment, cells: list[Cell]
-) -> tuple[list[Cell], dict[str, list[dict[str, Any]]]]:
+) -> tuple[list[Cell], dict[str, list[Axes]]]:
     """Every cell once, and by its id the other combinations of axes of which it is the cell, too.
 
     Raises Problem where two names give the same cell, and where two values of an axis give the same
     cells.
     """
     by_id: dict[str, Cell] = {}
-    shared: dict[str, list[dict[str, Any]]] = {}
+    shared: dict[str, list[Axes]] = {}
     ids: dict[tuple[str, str], set[str]] = {}  # by axis and value
     for cell in cells:
         same = by_id.setdefault(cell.cell_id, cell)

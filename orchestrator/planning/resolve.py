@@ -94,11 +94,15 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
 
 def model_source(config: Config, name: str) -> ModelSource:
     """A model of the file. Raises Problem where it cannot be found."""
-    entry = config.models[name]
     try:
-        location, identity = _locate(entry)
+        return source_of(name, config.models[name])
     except (OSError, ValueError) as error:
         raise Problem("model-not-found", str(error), "models", name) from error
+
+
+def source_of(name: str, entry: ModelEntry) -> ModelSource:
+    """The model of an entry. Raises OSError and ValueError where it cannot be found."""
+    location, identity = _locate(entry)
     return ModelSource(
         name,
         location,

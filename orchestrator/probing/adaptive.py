@@ -9,7 +9,7 @@ the subset of the full probe, whatever was drawn and in which order. The score o
 on the pool's quartiles, which the bounds of all pass rates bound in turn.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -194,31 +194,6 @@ def complete_pass_rates(table: pa.Table, samples: int, count_truncated: str = "w
     rate = np.where(short, full, table["pass_rate"].to_numpy(zero_copy_only=False).astype(float))
     column = table.column_names.index("pass_rate")
     return table.set_column(column, "pass_rate", pa.array(rate, mask=np.isnan(rate)))
-
-
-def simulate(
-    outcomes: npt.NDArray[np.bool_],
-    targets: Sequence[Target],
-    batch: int,
-    on_draw: Callable[[Counts], None] | None = None,
-) -> Counts:
-    """Replay recorded outcomes [prompts, K] as an adaptive probe would draw them, in batches.
-
-    Returns the counts drawn; the share of draws saved is 1 − drawn.sum() / outcomes.size.
-    """
-    prompts, samples = outcomes.shape
-    none = np.zeros(prompts, dtype=np.int64)
-    counts = Counts(none.copy(), none.copy(), none.copy(), np.full(prompts, None, dtype=object))
-    tiers = [""] * prompts
-    while (rows := undecided_rows(targets, counts, tiers, samples)[:batch]).size:
-        correct = outcomes[rows, counts.drawn[rows]]
-        fresh = counts.drawn[rows] == 0
-        counts.first[rows[fresh]] = np.where(correct[fresh], "correct", "wrong")
-        counts.successes[rows] += correct
-        counts.drawn[rows] += 1
-        if on_draw:
-            on_draw(counts)
-    return counts
 
 
 def count_outcomes(

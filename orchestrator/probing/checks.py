@@ -38,39 +38,8 @@ class MarkerFails(PlainError, RuntimeError):
     """A marker gets its own answers wrong; the message names the answer and the rule."""
 
 
-class MarkerCheck(NamedTuple):
-    """How many answers were checked: golds, perturbed golds, bombs."""
-
-    golds: int
-    perturbed: int
-    bombs: int
-
-    def __str__(self) -> str:
-        return (
-            f"{counted(self.golds, 'gold answer')} marked correct, {self.perturbed:,} "
-            "altered ones wrong, "
-            f"{self.bombs} pathological ones handled in time"
-        )
-
-
-class FunctionCheck(NamedTuple):
-    """The scores that a reward function gave to gold answers, each alone; None: not applicable."""
-
-    name: str
-    marks: Sequence[Mark]
-
-    def __str__(self) -> str:
-        scores = [mark.score or 0.0 for mark in self.marks]
-        correct = sum(mark.outcome == "correct" for mark in self.marks)
-        return (
-            f"{self.name} called for {counted(len(scores), 'gold answer')}: {correct} "
-            "correct, mean score "
-            f"{sum(scores) / len(scores):.2f}"
-        )
-
-
-def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> FunctionCheck:
-    """Call a function on some golds, evenly spread. Raises MarkerFails where it fails.
+def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> str:
+    """Call a function on some golds, evenly spread; says its scores. Raises MarkerFails.
 
     What it gives them is not judged: it may expect more of a completion than the answer.
     """
@@ -81,22 +50,15 @@ def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> FunctionChe
             raise MarkerFails(
                 f"marker {task.marker} fails for the answer {prompt.answer!r:.80}: {mark.rule}"
             )
-    return FunctionCheck(task.marker, marks)
+    correct = sum(mark.outcome == "correct" for mark in marks)
+    mean = sum(mark.score or 0.0 for mark in marks) / len(marks)
+    return (
+        f"{task.marker} called for {counted(len(marks), 'gold answer')}: {correct} correct, mean "
+        f"score {mean:.2f}"
+    )
 
 
-class EnvironmentCheck(NamedTuple):
-    """An environment, its tools, and the rows with which it was reset."""
-
-    reference: str
-    tools: Sequence[str]
-    rows: int
-
-    def __str__(self) -> str:
-        tools = f"{counted(len(self.tools), 'tool')} ({', '.join(self.tools)})"
-        return f"{self.reference} reset with {counted(self.rows, 'row')}, {tools}"
-
-
-def check_environment(task: Task, prompts: Sequence[Prompt]) -> EnvironmentCheck:
+def check_environment(task: Task, prompts: Sequence[Prompt]) -> str:
     """Describe the tools, and reset the environment with some rows, evenly spread.
 
     Raises MarkerFails where that fails, and where the model would get no prompt.
@@ -127,16 +89,16 @@ def check_environment(task: Task, prompts: Sequence[Prompt]) -> EnvironmentCheck
                 f"environment {environment.reference}: reset() returns no text, and the row has no "
                 "question: the model would get no prompt"
             )
-    return EnvironmentCheck(environment.reference, environment.tools, len(sessions))
+    tools = f"{counted(len(environment.tools), 'tool')} ({', '.join(environment.tools)})"
+    return f"{environment.reference} reset with {counted(len(sessions), 'row')}, {tools}"
 
 
-def check_marker(
-    task: Task, prompts: Sequence[Prompt]
-) -> MarkerCheck | FunctionCheck | EnvironmentCheck:
+def check_marker(task: Task, prompts: Sequence[Prompt]) -> str:
     """Every gold must mark correct, a perturbed gold wrong, and a bomb not correct, in time.
 
-    Up to PERTURBED golds, evenly spread, are perturbed. Raises MarkerFails otherwise. A reward
-    function is only called (`check_function`), and an environment only reset.
+    Returns what was checked, and raises MarkerFails otherwise. Up to PERTURBED golds, evenly
+    spread, are perturbed. A reward function is only called (`check_function`), and an environment
+    only reset.
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
@@ -163,14 +125,17 @@ def check_marker(
             raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
     if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
         raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
-    return MarkerCheck(checked, len(perturbed), len(BOMBS))
+    return (
+        f"{counted(checked, 'gold answer')} marked correct, {len(perturbed):,} altered ones wrong, "
+        f"{len(BOMBS)} pathological ones handled in time"
+    )
 
 
 def check_dataset(dataset: Dataset) -> str:
     """Check a dataset's marker on every answer of both splits. Raises MarkerFails."""
     pool = load_pool(dataset)
     prompts = PromptTable([*pool.test.batches, *pool.train.batches])
-    return str(check_marker(pool.task, prompts))
+    return check_marker(pool.task, prompts)
 
 
 def _check_outcomes(answers: Sequence[Answer], marks: Sequence[Mark], outcome: str) -> None:

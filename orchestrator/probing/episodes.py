@@ -17,6 +17,7 @@ from orchestrator.sampling.base import (
     Finish,
     Interrupted,
     Listener,
+    Message,
     Request,
     Sampler,
     SamplingError,
@@ -40,7 +41,7 @@ class _Played:
     sample: int
     prompt: Prompt
     session: Session
-    messages: list[dict[str, Any]]
+    messages: list[Message]
     prompt_length: int = 0  # messages of the prompt
     prompt_ids: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)  # of all turns
@@ -136,7 +137,7 @@ def _episodes(task: Task, requests: Sequence[SampleRequest], stream: str) -> lis
     todo = []
     for place, (prompt, samples) in enumerate(requests):
         for sample in samples:
-            messages: list[dict[str, Any]] = [*task.messages(prompt.question)]
+            messages: list[Message] = [*task.messages(prompt.question)]
             key = f"{stream}\x1f{prompt.prompt_id}\x1f{sample}"
             session = Session(key, row_of(prompt, messages), prompt.prompt_id)
             todo.append(_Played(place, sample, prompt, session, messages))
@@ -200,10 +201,7 @@ def _failed(episodes: Sequence[_Played]) -> int:
 
 
 def _next_turn(
-    sampler: TokenSampler,
-    active: Sequence[_Played],
-    settings: SamplingSettings,
-    stream: str,
+    sampler: TokenSampler, active: Sequence[_Played], settings: SamplingSettings, stream: str
 ) -> list[Completion]:
     """The model's next turn of each; those of a prompt with the same chat so far share it."""
     groups: dict[tuple[Any, ...], list[_Played]] = {}

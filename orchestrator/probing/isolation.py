@@ -5,12 +5,9 @@ outcome is `error` then, and nothing else is touched.
 """
 
 import json
-import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.plugins.project_modules import project_folders
 from tasks import (
     Answer,
     Mark,
@@ -36,33 +33,28 @@ _children: dict[tuple[Any, ...], Children] = {}  # of this process, by what they
 
 
 def mark_answers(
-    task: Task, answers: Sequence[Answer], tolerated: float | None = None, processes: int = 0
+    task: Task, answers: Sequence[Answer], tolerated: float | None = None
 ) -> list[Mark]:
     """The mark of each answer.
 
     After more than `tolerated` failures of a marker of the user's own, the rest is not tried
-    (outcome error, rule NOT_TRIED). `processes` replaces the number of its children. Raises
-    TaskError where it returns anything but marks.
+    (outcome error, rule NOT_TRIED). Raises TaskError where it returns anything but marks.
     """
     if is_shipped(task):
         if isinstance(task, QuestionFile) and task.function is not None:
-            return task.function_marks(answers, tolerated, processes)
+            return task.function_marks(answers, tolerated)
         return task.mark_all(answers)
     if not answers:
         return []
     reading = getattr(task, "marking", None)
     try:
-        replies = _children_of(task, processes).map(
-            [[*answer, reading] for answer in answers], tolerated
-        )
+        replies = _children_of(task).map([[*answer, reading] for answer in answers], tolerated)
     except ChildError as error:
         raise TaskError(f"{title_of(task)}: its marking process {error.reason}") from error
     marks = []
     for reply, answer in zip(replies, answers, strict=True):
         if reply.failure is not None:
-            place = os.path.basename(reply.detail)
-            rule = f"{reply.failure}@{place}" if place else reply.failure
-            marks.append(Mark("error", None, rule))
+            marks.append(Mark("error", None, reply.reason))
         elif isinstance(reply.value, str):
             raise TaskError(
                 f"{title_of(task)}: {reply.value} for {answer.completion!r:.80}: {FORM}"
@@ -72,7 +64,7 @@ def mark_answers(
     return marks
 
 
-def _children_of(task: Task, processes: int) -> Children:
+def _children_of(task: Task) -> Children:
     """The children of this process that mark as the task does, started when first used."""
     arguments, options = task.built_with
     with task_errors(task, "marker_id or mark_limits"):
@@ -86,12 +78,9 @@ def _children_of(task: Task, processes: int) -> Children:
             f"{title_of(task)}: an option cannot be sent to its marking process ({error}): "
             "use strings, numbers, booleans, lists and dicts"
         ) from error
-    if processes:
-        limits = limits._replace(processes=processes)
     key = (type(task), content, limits)
     if key not in _children:
-        path = [folder or os.getcwd() for folder in sys.path]
-        setup = [path, project_folders(), reference_of(task), *json.loads(built_with)]
+        setup = [reference_of(task), *json.loads(built_with)]
         target, memory = "orchestrator.probing.marking_process:marker", int(limits.memory * 2**30)
         children = Children(target, limits.processes, limits.seconds, memory, setup)
         _children.setdefault(key, children)  # another thread may have been first

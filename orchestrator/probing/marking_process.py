@@ -1,11 +1,9 @@
 """The child process in which a task of the user's own marks: only this, tasks and their imports."""
 
-import sys
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
-from orchestrator.plugins.project_modules import add_project
 from tasks import OUTCOMES, Answer, Mark, Task, TaskError, find_task
 
 # Called with the fields of an Answer and the reading. Returns the fields of the mark, or what is
@@ -14,20 +12,12 @@ MarkFunction = Callable[..., Sequence[str | float | None] | str]
 
 
 def marker(
-    path: Sequence[str],
-    project: Sequence[str],
-    reference: str,
-    arguments: Sequence[Any],
-    options: dict[str, Any],
-    reading: Any,
-    marker_id: str,
+    reference: str, arguments: Sequence[Any], options: dict[str, Any], reading: Any, marker_id: str
 ) -> MarkFunction:
     """Build the task `reference`, found as in the owner's process, and return its marker.
 
     Raises TaskError where that is not the marker `marker_id`.
     """
-    sys.path[:] = path
-    add_project(reversed(project))
     task = find_task(reference)(*arguments, **options)
     readings: dict[Any, Task] = {}
 

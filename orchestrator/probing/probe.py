@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,15 @@ STORE_SECONDS = 20.0  # between two files of completions that an engine gives as
 SCAN_SHARE = 0.02  # samples, as a share of the pool, after which it is scanned again
 
 
+class StoredSample(TypedDict):
+    """What is counted of a sample that an actor has stored."""
+
+    prompt_id: str
+    sample: int
+    outcome: str
+    score: float | None
+
+
 class Frontier:
     """The outcomes of a pool so far, and which samples to draw next.
 
@@ -62,8 +71,8 @@ class Frontier:
         self._waiting = np.empty(0, dtype=np.int64)  # undecided rows of the last scan
         self._news: int | None = None  # samples since then; None before the first
 
-    def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add marked samples (prompt_id, sample, outcome)."""
+    def record(self, rows: Sequence[StoredSample]) -> None:
+        """Add marked samples."""
         at = self.prompts.rows_of(pa.array([row["prompt_id"] for row in rows], pa.string()))
         for prompt, row in zip(at.tolist(), rows, strict=True):
             self.codes[prompt, row["sample"]] = OUTCOMES.index(row["outcome"])
@@ -324,8 +333,8 @@ class ProbeActor:
 
     def draw_part(
         self, requests: Sequence[SampleRequest], number: int = 0, name: str = ""
-    ) -> tuple[list[dict[str, Any]], str]:
-        """Write the samples of a probe in pieces; returns (prompt_id, sample, outcome) of each.
+    ) -> tuple[list[StoredSample], str]:
+        """Write the samples of a probe in pieces; returns them, and why there are no more.
 
         The first piece is what uses a batch well, and each further one, by the last one's speed,
         half a minute of work; an engine may have some of it stored before its end. Nothing is drawn
@@ -335,7 +344,7 @@ class ProbeActor:
             return [], self.failure
         if name:
             self.reporter.start(name)
-        rows: list[dict[str, Any]] = []
+        rows: list[StoredSample] = []
         requests = list(requests)
         total = np.cumsum([len(indices) for _, indices in requests])
         start = 0
@@ -353,8 +362,8 @@ class ProbeActor:
 
     def _draw_piece(
         self, requests: list[SampleRequest], number: int
-    ) -> tuple[list[dict[str, Any]], str]:
-        """Draw, mark and write samples; returns (prompt_id, sample, outcome) of each.
+    ) -> tuple[list[StoredSample], str]:
+        """Draw, mark and write samples; returns them.
 
         A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
         lose their cause. It ends the probe, so that nothing is drawn after it. What was drawn
@@ -393,8 +402,7 @@ class ProbeActor:
 class PieceWriter(Listener):
     """Stores the completions of a piece that an engine gives as they end, from time to time.
 
-    `rows` are (prompt_id, sample, outcome) of what is stored, `reported` the samples that have
-    ended.
+    `rows` are what is stored, `reported` the samples that have ended.
     """
 
     def __init__(
@@ -408,7 +416,7 @@ class PieceWriter(Listener):
         super().__init__(self._count, self._complete)
         self.store, self.spec, self.task, self.requests = store, spec, task, requests
         self.reporter, self.reported = reporter, 0
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[StoredSample] = []
         self._stored: set[tuple[int, int]] = set()
         self._pending: dict[tuple[int, int], Completion] = {}
         self._written = time.monotonic()

@@ -118,7 +118,6 @@ def mark_completions(
     completions: Sequence[Completion],
     prompts: Sequence[Prompt],
     max_errors: float = 1.0,
-    processes: int = 0,
 ) -> list[MarkPair]:
     """Both readings of each completion of a prompt; one never generated is an error in both.
 
@@ -132,7 +131,7 @@ def mark_completions(
     ]
     generated = sum(completion.finish != "error" for completion in completions)
     tolerated = max(TOLERATED_FAILURES, max_errors * generated)
-    for i, mark in zip(marked, mark_answers(task, answers, tolerated, processes), strict=True):
+    for i, mark in zip(marked, mark_answers(task, answers, tolerated), strict=True):
         marks[i] = mark
     every = [mark for mark in marks if mark is not None]
     tried = [mark for mark in every if mark.rule not in (NOT_TRIED, NOT_GENERATED)]
@@ -150,8 +149,7 @@ def mark_completions(
         )
     others, reading = [*every], task.other_reading
     if reading is not task:
-        of_reading = mark_answers(reading, answers, tolerated, processes)
-        for i, mark in zip(marked, of_reading, strict=True):
+        for i, mark in zip(marked, mark_answers(reading, answers, tolerated), strict=True):
             others[i] = mark
     return [MarkPair(mark, other) for mark, other in zip(every, others, strict=True)]
 

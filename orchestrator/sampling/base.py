@@ -55,6 +55,9 @@ class Request(NamedTuple):
         return settings.max_completion_length if self.limit is None else self.limit
 
 
+Message = dict[str, Any]  # of a chat with tools: role, content, tool_calls or name
+
+
 class Episode(NamedTuple):
     """The turns in which a completion came about: the model's, and those of its environment.
 
@@ -64,7 +67,7 @@ class Episode(NamedTuple):
     what the environment gives, `failure` why it failed ("" if it did not), `seconds` its time.
     """
 
-    messages: list[dict[str, Any]]
+    messages: list[Message]
     turns: int
     tool_calls: int
     tool_errors: int
@@ -105,9 +108,7 @@ def stream_key(seed: int, prompt_id: str, sample: int) -> int:
 
 
 def render(
-    tokenizer: Any,
-    messages: list[dict[str, str]],
-    chat_template_kwargs: dict[str, Any],
+    tokenizer: Any, messages: list[dict[str, str]], chat_template_kwargs: dict[str, Any]
 ) -> list[int]:
     """Token ids of a chat up to the start of the answer: the same as in TRL's GRPO."""
     options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
@@ -200,10 +201,6 @@ class Sampler(ABC):
 
         Raises Interrupted where some cannot be drawn now and can be later.
         """
-
-    @abstractmethod
-    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """Length in tokens of each rendered prompt."""
 
 
 class TokenSampler(Sampler):

@@ -6,15 +6,15 @@ list of texts, one row per question), and optionally the lists `tokens` (lengths
 not depend on batching or resuming.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from tasks import TaskError
-from tasks.sources.files import or_list, read_file
+from tasks.sources.files import Row, or_list, read_file
 
 
 class RecordedSampler(Sampler):
@@ -29,38 +29,32 @@ class RecordedSampler(Sampler):
         """The file of the source; TaskError where it has another format."""
         return cls(Path(source.location))
 
-    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """0 for each: a recording has no prompt lengths."""
-        return [0] * len(requests)
-
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
         """Per request, the recorded responses with these indices; missing ones are errors."""
+        missing = Completion("", 0, "error")
         drawn = []
         for request in requests:
-            row = self.rows.get(request.question, {"responses": []})
-            count = len(row["responses"])
-            tokens = row.get("tokens") or [0] * count
-            finish = row.get("finish") or ["stop"] * count
-            recorded = [*map(Completion, row["responses"], tokens, finish)]
-            missing = Completion("", 0, "error")
-            drawn.append([recorded[i] if i < count else missing for i in request.samples])
+            recorded = self.rows.get(request.question, [])
+            drawn.append([recorded[i] if i < len(recorded) else missing for i in request.samples])
         return drawn
 
 
-def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:
+def recorded_rows(file: Path) -> dict[str, list[Completion]]:
     """A recording by question. Raises TaskError where the file has another format."""
     read = read_file(file, ("question", "responses"))
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, list[Completion]] = {}
     places: dict[str, str] = {}
     for place, row in zip(read.places, read.rows, strict=True):
         if problem := _problem(row):
             raise TaskError(f"{place}: {problem}")
-        question = row["question"]
-        other = rows.setdefault(question, row)
+        question, texts = row["question"], row["responses"]
+        tokens = row.get("tokens") or [0] * len(texts)
+        finish = row.get("finish") or ["stop"] * len(texts)
+        completions = [*map(Completion, texts, tokens, finish)]
         first = places.setdefault(question, place)
-        if any(row.get(name) != other.get(name) for name in ("responses", "tokens", "finish")):
+        if rows.setdefault(question, completions) != completions:
             raise TaskError(
                 f"{place} has other responses to the question of {first}: write all responses to "
                 "a question in one row"
@@ -68,7 +62,7 @@ def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def _problem(row: dict[str, Any]) -> str | None:
+def _problem(row: Row) -> str | None:
     """What is wrong with a row of a recording; None if nothing is."""
     if not isinstance(row["question"], str):
         return f"question is {row['question']!r:.60}: write a text"
@@ -89,7 +83,7 @@ def _problem(row: dict[str, Any]) -> str | None:
 
 
 def missing_responses(
-    rows: dict[str, dict[str, Any]], questions: Sequence[str], samples: int
+    rows: Mapping[str, Sequence[Completion]], questions: Sequence[str], samples: int
 ) -> str | None:
     """A message where a recording has fewer than `samples` responses per question, or None."""
     missing = sum(question not in rows for question in questions)
@@ -97,7 +91,7 @@ def missing_responses(
         return (
             f"has no responses to {missing:,} of the {counted(len(questions), 'training question')}"
         )
-    fewest = min((len(rows[q]["responses"]) for q in questions), default=samples)
+    fewest = min((len(rows[q]) for q in questions), default=samples)
     if fewest < samples:
         return f"has {fewest} responses to some question: write probe: {{samples: {fewest}}}"
     return None

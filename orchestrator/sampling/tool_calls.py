@@ -8,9 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.sampling.base import SamplingError, render
-
-Message = dict[str, Any]
+from orchestrator.sampling.base import Message, SamplingError, render
 
 
 class ToolChat:

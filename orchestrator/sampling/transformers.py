@@ -2,7 +2,8 @@
 
 Five things make it faster than `generate`: a prompt is read and cached once for all its samples,
 prompts of similar length share a batch, rows that have ended leave the batch, waiting rows take
-their place, and the cache is not copied for every token. `docs/performance.md` has the numbers.
+their place, and a shared cache is not copied for every token. `docs/performance.md` has the
+numbers.
 Shapes below: P distinct prompts in a batch, B rows (one per sample), L tokens in the longest
 prompt, T the limit on new tokens, V the vocabulary.
 """
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedTokenizerBase
 
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import (
@@ -43,7 +44,7 @@ from orchestrator.sampling.decoding import (
 )
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource, context_of
-from orchestrator.sampling.transformers_internals import attends_plainly, preallocated_cache
+from orchestrator.sampling.transformers_internals import attends_plainly
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,6 @@ class TransformersSampler(TokenSampler):
 
     @classmethod
     def version(cls) -> str:
-        """transformers and its version."""
         return f"transformers {transformers.__version__}"
 
     @classmethod
@@ -258,7 +258,7 @@ class TransformersSampler(TokenSampler):
         limits = [requests[row.request].limit_of(settings) for row in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
         ids, mask = (part.to(device) for part in left_padded([prompts[i] for i in distinct]))
-        cache = preallocated_cache(self.base)
+        cache = DynamicCache(config=self.base.config)
         logits = self._forward(
             input_ids=ids,
             attention_mask=mask,

@@ -9,54 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
-
-
-class PreallocatedLayer(DynamicLayer):
-    """A cache layer with capacity for more tokens; `keys` and `values` are views of its buffers.
-
-    The library's own layer copies everything it holds for every token, which took 59 % of a small
-    model's time on a CPU. Each buffer is [B, heads, tokens + spare, head size].
-    """
-
-    spare = 32
-    buffers: tuple[Tensor, Tensor] | None = None
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Append [B, heads, new, head size] to keys and values; returns both whole."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states, value_states
-            return self.keys, self.values
-        begin = self.get_seq_length()
-        end = begin + key_states.shape[-2]
-        if self.buffers is None or self.buffers[0].shape[-2] < end:
-            more = (0, 0, 0, end + self.spare - begin)
-            self.buffers = pad(self.keys, more), pad(self.values, more)  # type: ignore[arg-type]
-        for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer[..., begin:end, :] = new
-        self.keys, self.values = (buffer[..., :end, :] for buffer in self.buffers)
-        return self.keys, self.values
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Select or repeat rows by index; the buffers hold the old rows, so they are dropped."""
-        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
-        self.buffers = None
-
-
-def preallocated_cache(model: Any) -> DynamicCache:
-    """An empty cache for a model; only plain layers are replaced.
-
-    Sliding and linear layers keep the library's own bookkeeping.
-    """
-    cache = DynamicCache(config=model.config)
-    for i, layer in enumerate(cache.layers):
-        if type(layer) is DynamicLayer:
-            cache.layers[i] = PreallocatedLayer()
-    return cache
 
 
 def attends_plainly(model: Any) -> bool:

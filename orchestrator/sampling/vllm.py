@@ -113,11 +113,7 @@ class VllmSampler(TokenSampler):
 
     @classmethod
     def load(
-        cls,
-        source: ModelSource,
-        device: str | None = None,
-        lora_rank: int = 0,
-        **engine_args: Any,
+        cls, source: ModelSource, device: str | None = None, lora_rank: int = 0, **engine_args: Any
     ) -> Self:
         """An engine of the source's model on this process's GPUs, or on CPUs in vLLM's CPU build.
 
@@ -153,7 +149,6 @@ class VllmSampler(TokenSampler):
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per sample index, in the order of the request."""
         import vllm
 
         prompts = self.rendered(requests)

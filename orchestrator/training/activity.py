@@ -1,23 +1,49 @@
-"""What a trial is at between two updates: a large model's evaluation takes minutes."""
+"""What a trial reports: every update, and what it is at between two.
+
+A large model's evaluation takes minutes.
+"""
 
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from orchestrator.sampling.base import Listener, Listeners
 
 ACTIVITY_SECONDS = 5.0  # between two reports, and after an update's
 
 
+class UpdateReport(TypedDict):
+    """After an update: metrics by their names in MLflow, a `Tally` as a dict, what else happened.
+
+    Update 0 says, without groups, why none has begun.
+    """
+
+    update: int
+    metrics: dict[str, float]
+    groups: NotRequired[dict[str, int | float]]
+    explanation: str
+
+
+class ActivityReport(TypedDict):
+    """How much of what a trial does is done."""
+
+    activity: str
+    done: int
+    total: int
+
+
+Report = Callable[[UpdateReport | ActivityReport], None]
+
+
 class Activity:
     """Reports how far a trial is with what it does, from time to time.
 
-    A report is {"activity": what it does, "done": how much, "total": of how much}. Without
-    `report`, as for one of several workers, whose reports would wait for each other, nothing is.
+    Without `report`, as for one of several workers, whose reports would wait for each other,
+    nothing is.
     """
 
-    def __init__(self, report: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(self, report: Report | None) -> None:
         self._report, self._reported = report, time.monotonic()
         self._unfinished = ""  # what was reported last, if it was not done by then
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, NotRequired, Self, TypedDict
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -56,6 +56,18 @@ class CellState(StrEnum):
         return self in (CellState.PENDING, CellState.RUNNING)
 
 
+class Progress(TypedDict):
+    """What the manifest of a checkpoint says besides the files.
+
+    `start_seconds`: of a finished cell.
+    """
+
+    seconds: float
+    evaluation_seconds: float
+    peak_gib: float
+    start_seconds: NotRequired[float]
+
+
 class Checkpoint(NamedTuple):
     """What Decile writes into a checkpoint.
 
@@ -63,7 +75,7 @@ class Checkpoint(NamedTuple):
     """
 
     update: int
-    manifest: dict[str, Any]
+    manifest: Progress
     tables: dict[str, pa.Table]
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -63,7 +63,7 @@ def evaluate_trained(
         settings = group[0].baseline.settings
         gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
         share = probe_share(cluster, len(parts), gpus, most)
-        arguments = {"engine": _engine_of(group), "storage": store.uri, "cpus": share.cpus}
+        arguments = {"engine": AdapterEngine.of(group), "storage": store.uri, "cpus": share.cpus}
         python = settings.engine_python
         with following(follow) as channel:
             arguments["channel"] = channel
@@ -85,18 +85,35 @@ def check_servers(cells: Sequence[Cell]) -> None:
     """
     for group in _by_engine([cell for cell in cells if cell.evaluate_engine == "server"]):
         python = group[0].baseline.settings.engine_python
-        run_in_worker(_check_server, _engine_of(group), python=python)
+        run_in_worker(_check_server, AdapterEngine.of(group), python=python)
 
 
-def _check_server(engine: dict[str, Any]) -> str:
-    _load(**engine)
+class AdapterEngine(NamedTuple):
+    """What evaluates the adapters of some cells; `rank` is the largest of theirs."""
+
+    model: ModelSource
+    name: str
+    args: Mapping[str, Any]
+    rank: int
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> Self:
+        """The engine of cells that one can evaluate."""
+        settings = cells[0].baseline.settings
+        own = [(cell.lora["r"], *(cell.lora.get("rank_pattern") or {}).values()) for cell in cells]
+        rank = max(1, *(int(rank) for ranks in own for rank in ranks))
+        return cls(_base_model(cells[0]), settings.engine, settings.engine_args, rank)
+
+    def load(self) -> Sampler:
+        """The engine with its model."""
+        from orchestrator.sampling import load_sampler  # engines are heavy
+
+        return load_sampler(self.model, self.name, lora_rank=self.rank, engine_args=self.args)
+
+
+def _check_server(engine: AdapterEngine) -> str:
+    engine.load()
     return ""
-
-
-def _load(model: ModelSource, engine: str, engine_args: Mapping[str, Any], rank: int) -> Sampler:
-    from orchestrator.sampling import load_sampler  # engines are heavy
-
-    return load_sampler(model, engine, lora_rank=rank, engine_args=engine_args)
 
 
 def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -115,34 +132,20 @@ def _base_model(cell: Cell) -> ModelSource:
     return replace(cell.baseline.model, chat_template_kwargs={})
 
 
-def _engine_of(cells: Sequence[Cell]) -> dict[str, Any]:
-    """What one engine for these cells is loaded with: the arguments of `_load`."""
-    settings = cells[0].baseline.settings
-    ranks = [(cell.lora["r"], *(cell.lora.get("rank_pattern") or {}).values()) for cell in cells]
-    return {
-        "model": _base_model(cells[0]),
-        "engine": settings.engine,
-        "engine_args": settings.engine_args,
-        "rank": max(1, *(int(rank) for own in ranks for rank in own)),
-    }
-
-
 class CheckpointActor:
     """One base model in one process; evaluates the adapter of a cell after an update.
 
     How many completions have ended is reported to the `channel` of `following`, if there is one.
     """
 
-    def __init__(
-        self, engine: Mapping[str, Any], storage: str, cpus: float, channel: str = ""
-    ) -> None:
+    def __init__(self, engine: AdapterEngine, storage: str, cpus: float, channel: str = "") -> None:
         import torch
 
         torch.set_num_threads(max(1, int(cpus)))
         self.store, self.reporter = Store(storage), PartReporter(channel)
         self.failure = ""
         try:
-            self.sampler = _load(**engine)
+            self.sampler = engine.load()
         except SamplingError as error:
             self.failure = str(error)
         self.pools: dict[str, Pool] = {}

@@ -14,7 +14,7 @@ import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,10 +44,17 @@ from orchestrator.training.cell_folder import (
     STARTED,
     CellFolder,
     Checkpoint,
+    Progress,
     write_tables,
 )
 
-LogRow = Mapping[str, Any]
+
+class LogRow(TypedDict):
+    """A number that TRL logged after an update (schema LOG)."""
+
+    update: int
+    name: str
+    value: float
 
 
 def ledger(
@@ -233,7 +240,7 @@ class CellRecord:
 
     groups: GroupRecorder = field(default_factory=GroupRecorder)
     evaluations: pa.Table = field(default_factory=lambda: EVALUATIONS.empty_table())
-    log: list[dict[str, Any]] = field(default_factory=list)
+    log: list[LogRow] = field(default_factory=list)
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     peak_gib: float = 0.0  # of GPU memory, on the first worker; 0 on a CPU
@@ -305,22 +312,21 @@ class CellRecord:
         store.write_json(manifest, place, MANIFEST, files=written)
 
 
-def summary(cell: Cell, record: CellRecord, update: int, size: int) -> dict[str, Any]:
-    """The cell after so many updates in one row of numbers; accuracy is a share, learnable_pct a
-    percentage, size the number of prompts in its subset."""
+def result_of(
+    store: Store, cell: Cell, record: CellRecord, versions: Mapping[str, str], same_as: str | None
+) -> Result:
+    """The result of a trained cell; accuracy is a share, learnable_pct a percentage."""
+    size = subset_size(store, cell)
     steps = by_update(record.evaluations)
-    evaluations = {u: evaluation_metrics(t, steps[0], cell.pass_at) for u, t in steps.items()}
-    base, final = evaluations[0], evaluations[update]
+    base, final = (evaluation_metrics(steps[u], steps[0], cell.pass_at) for u in (0, cell.updates))
     tables = record.tables()
     groups, lost = tables["groups"], tables.get(DISCARDED)
-    drawn = {} if lost is None else {"learnable_drawn_pct": learnable_drawn_pct(groups, lost)}
-    return {
+    numbers = {
         **cell.axes,
         "cell_id": cell.cell_id,
-        "updates": update,
+        "updates": cell.updates,
         "size": size,
         "learnable_pct": learnable_pct(groups, lost),
-        **drawn,
         "accuracy_base": base["eval/accuracy"],
         "accuracy_final": final["eval/accuracy"],
         "gain": final["eval/accuracy"] - base["eval/accuracy"],
@@ -328,7 +334,14 @@ def summary(cell: Cell, record: CellRecord, update: int, size: int) -> dict[str,
         "final": final,
         "ledger": record.ledger(cell, size),
         "timing": timing(record),
+        "versions": {**versions, "rollouts": "trl" if cell.why_trl_draws else "decile"},
+        "finished_at": datetime.now(UTC),
     }
+    if lost is not None:
+        numbers["learnable_drawn_pct"] = learnable_drawn_pct(groups, lost)
+    if same_as is not None:
+        numbers["same_as"] = same_as
+    return Result.model_validate(numbers)
 
 
 def timing(record: CellRecord) -> dict[str, float]:
@@ -355,21 +368,19 @@ def finish(
     store: Store,
     cell: Cell,
     record: CellRecord,
-    versions: dict[str, str],
+    versions: Mapping[str, str],
     adapter: Mapping[str, FileProof] | None = None,
-    **more: str,
+    same_as: str | None = None,
 ) -> None:
     """Move a finished cell's record to its folder, `result.json` last, and drop its checkpoints.
 
-    The result lists the tables and the files of the `adapter`; `more` is added to it.
+    The result lists the tables and the files of the `adapter`; `same_as` is the cell whose they
+    are, where that is another one.
     """
     folder = CellFolder(store, cell.cell_id)
     files = {f"{FINAL_ADAPTER}/{name}": proof for name, proof in (adapter or {}).items()}
     files |= write_tables(store, folder.place, record.tables())
-    drawn_by = {"rollouts": "trl" if cell.why_trl_draws else "decile"}
-    own = summary(cell, record, cell.updates, subset_size(store, cell))
-    own |= {"versions": versions | drawn_by, "finished_at": datetime.now(UTC)} | more
-    result = Result.model_validate(own)
+    result = result_of(store, cell, record, versions, same_as)
     _write_copies(folder, cell, result, {LEDGER, README})
     folder.save_result(result, files)
 
@@ -406,8 +417,13 @@ def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
     if finished is None or own.is_training() or (adapter := own.copy_adapter(source)) is None:
         return False
     result, tables = finished
-    numbers = result.timing.as_json() | {"seconds": result.ledger.seconds}
-    record = CellRecord.of(Checkpoint(result.updates, numbers, tables))
+    progress: Progress = {
+        "seconds": result.ledger.seconds,
+        "evaluation_seconds": result.timing.evaluation_seconds,
+        "peak_gib": result.timing.peak_gib,
+        "start_seconds": result.timing.start_seconds,
+    }
+    record = CellRecord.of(Checkpoint(result.updates, progress, tables))
     own.save_settings(cell)
     finish(store, cell, record, result.versions, adapter, same_as=other.cell_id)
     return True

@@ -11,6 +11,7 @@ import sysconfig
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,10 +57,8 @@ def check_in_worker(source: LoadedConfig, name: str, settings: Sequence[Training
 
     Raises UserError at the line of the first setting that cannot work.
     """
-    by_model: dict[str, list[TrainingSettings]] = {}
-    for one in settings:
-        by_model.setdefault(repr(one.model), []).append(one)
-    for same_model in by_model.values():
+    for _, group in groupby(settings, key=lambda one: one.model):  # as `settings_of` orders them
+        same_model = [*group]
         first = same_model[0]
         if problem := run_in_worker(first_problem, same_model, gpus=first.resources.gpus):
             section, _, message = problem.partition(": ")

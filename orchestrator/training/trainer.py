@@ -17,7 +17,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
-from orchestrator.training.online import COPY, Chooser
+from orchestrator.training.online import COPY, Chooser, TrainingRow
 from orchestrator.training.record import CellRecord
 from orchestrator.training.rollouts import Decoder, Player, marker, reward_function, with_rewards
 from orchestrator.training.trl_internals import LiveGroupsTrainer
@@ -163,7 +163,7 @@ def grpo_config(model: ModelSource, seed: int, folder: Path, grpo: dict[str, Any
     return GRPOConfig(**machine | grpo | ours)
 
 
-def training_row(task: Task, prompt: Prompt) -> dict[str, Any]:
+def training_row(task: Task, prompt: Prompt) -> TrainingRow:
     """A prompt as TRL's conversational row, with the columns that the reward needs."""
     columns = {name: getattr(prompt, name) for name in Prompt.__slots__}
     return {"prompt": task.chat(prompt.question, prompt.info), **columns}

@@ -18,7 +18,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
-from orchestrator.training.activity import Activity
+from orchestrator.training.activity import Activity, Report
 from orchestrator.training.cell_folder import MANIFEST, CellFolder, CellState, Checkpoint
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, finish_trained, versions
@@ -156,11 +156,6 @@ def _unloadable(store: Store, place: str) -> Iterator[Checked]:
                 raise
             reason = f"{type(error).__name__}: {one_line(str(error))[:REASON_LENGTH]}"
             yield Checked(f"{place}/{name}", f"cannot be loaded ({reason})")
-
-
-# Receives {"update": u, "metrics": {MLflow name: value}, "groups": Tally as a dict, "explanation":
-# what else happened, as text} after every update, and what an Activity reports in between.
-Report = Callable[[dict[str, Any]], None]
 
 
 class Start(NamedTuple):
@@ -322,10 +317,8 @@ class Trial:
 
         Returns whether to write a checkpoint now.
         """
-        cell, due = (
-            self.cell,
-            self.cell.evaluates_after(update) and not self.record.has_evaluation(update),
-        )
+        cell = self.cell
+        due = cell.evaluates_after(update) and not self.record.has_evaluation(update)
         if due and not cell.evaluate_engine:
             started = time.monotonic()
             listeners = self.activity.listeners("evaluation")

@@ -91,7 +91,7 @@ class ChoosingTrainer(GRPOTrainer):
         ordered = isinstance(inner, RepeatSampler) and inner.shuffle
         return EpochOrder(inner) if ordered else inner
 
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: Any) -> Inputs:
         model: Any = self.model
         if not model.training:
             return super()._generate_and_score_completions(inputs)
@@ -101,7 +101,7 @@ class ChoosingTrainer(GRPOTrainer):
                 self.state.global_step + 1, len(inputs), self.drawn_now, inputs
             )
         self._number(inputs)
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        output: Inputs = super()._generate_and_score_completions(inputs)
         if self.sizes:
             output["advantages"] = self._advantages(inputs, self.sizes)
         live = self.live_groups(kept)
@@ -159,7 +159,7 @@ class ChoosingTrainer(GRPOTrainer):
         turns = [[{"role": "assistant", "content": c.text, EPISODE: c}] for c in played]
         return *output[:3], turns, *output[4:]
 
-    def without_dead(self, output: dict[str, Any], live: Sequence[bool]) -> dict[str, Any]:
+    def without_dead(self, output: Inputs, live: Sequence[bool]) -> Inputs:
         """A scored generation with the tokens of dead groups masked out of the loss.
 
         `live` holds one entry per group of all workers. The mask is TRL's for tokens that a tool
@@ -305,12 +305,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.max_batch = sys.maxsize  # completions generated at once
 
-    def create_model_card(  # type: ignore[override]  # TRL's differs from that of transformers
-        self,
-        model_name: str | None = None,
-        dataset_name: str | None = None,
-        tags: str | list[str] | None = None,
-    ) -> None:
+    def create_model_card(self, *_: Any, **__: Any) -> None:
         """Nothing: a finished cell gets its own README.md (`training.model_card`)."""
 
     def _generate_single_turn(
@@ -392,9 +387,9 @@ class LiveGroupsTrainer(ChoosingTrainer):
             for batch, count in zip(batches, counts, strict=True)
         ]
 
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: Any) -> Inputs:
         self.before = len(self.recorder.rows) if self.recorder else 0
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        output: Inputs = super()._generate_and_score_completions(inputs)
         model: Any = self.model
         if not model.training:
             return output

@@ -10,7 +10,7 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,9 @@ from orchestrator.plugins.counts import counted
 from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store, StoreError
+from orchestrator.training.activity import ActivityReport, Report, UpdateReport
 from orchestrator.training.micro_batch import SmallerBatch
-from orchestrator.training.trial import Report, run_cell
+from orchestrator.training.trial import run_cell
 
 RETRIES = 3  # attempts with a smaller micro-batch not counted
 DETERMINISTIC = (
@@ -60,8 +61,8 @@ class CellSource(Protocol):
     def next(self) -> Cell | None:
         """The next cell to start; None when there are no more."""
 
-    def updated(self, cell: Cell, report: dict[str, Any]) -> None:
-        """A trial reported an update."""
+    def updated(self, cell: Cell, report: UpdateReport | ActivityReport) -> None:
+        """A trial reported an update, or what it is at."""
 
     def retried(self, cell: Cell, error: str) -> None:
         """A trial failed and starts again; `error` is the traceback."""
@@ -134,7 +135,7 @@ def run_cells(
         )
 
 
-def _bundles(config: dict[str, Any]) -> Any:
+def _bundles(config: Mapping[str, str]) -> Any:
     """What Tune reserves for a trial; workers of a Ray Train group reserve their own resources."""
     from ray import tune
 
@@ -172,7 +173,7 @@ def _searcher(driver: Driver) -> Any:
     return QueueSearcher()
 
 
-def trainable(config: dict[str, Any], train: Train) -> None:
+def trainable(config: Mapping[str, str], train: Train) -> None:
     """One Tune trial: the cell in this process, or as a Ray Train group."""
     from ray import tune
 
@@ -226,7 +227,7 @@ def is_deterministic(error: BaseException) -> bool:
     return isinstance(error, DETERMINISTIC)
 
 
-def _as_json(report: Callable[[dict[str, Any]], None]) -> Report:
+def _as_json(report: Callable[[dict[str, str]], None]) -> Report:
     """Sends each report as one text: Tune keeps statistics of every number of every trial."""
     return lambda values: report({"report": json.dumps(values)})
 
@@ -268,7 +269,7 @@ def _run_group(cell: Cell, storage: str) -> None:
             raise
 
 
-def group_worker(config: dict[str, Any]) -> None:
+def group_worker(config: Mapping[str, str]) -> None:
     """One worker of a Ray Train group."""
     import ray.train
 

@@ -318,7 +318,7 @@ class Reader:
 
     # Lists and relations
 
-    def statements(self, *, one: bool = False) -> Node:
+    def statements(self) -> Node:
         """Statements, separated by commas, semicolons, "and" or "or"."""
         items, separators = [self.statement()], set()
         while (separator := self.take(",", ";", "and", "or")) is not None:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasks.base import TaskError
+from tasks.base import TaskError, word_list
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 if TYPE_CHECKING:
@@ -20,19 +20,15 @@ REACH_SECONDS = 4.0  # for the hub's first answer
 # What is read of a repository: weights as safetensors, no code. Folders of a model hold other
 # formats (onnx, original), and consolidated files the same weights again.
 _READ = {
-    "model": (
-        *("*.safetensors", "*.json", "*.jinja", "*.model", "*.tiktoken"),
-        *("vocab.txt", "merges.txt"),
+    "model": word_list(
+        "*.safetensors, *.json, *.jinja, *.model, *.tiktoken, vocab.txt, merges.txt"
     ),
-    "dataset": (
-        *("README.md", "*.yaml", "*.parquet", "*.json", "*.jsonl", "*.csv", "*.tsv", "*.arrow"),
-        *("*.txt", "*.gz", "*.bz2", "*.xz", "*.zst", "*.zip"),
+    "dataset": word_list(
+        "README.md, *.yaml, *.parquet, *.json, *.jsonl, *.csv, *.tsv, *.arrow, *.txt, *.gz, *.bz2, "
+        "*.xz, *.zst, *.zip"
     ),
 }
-_NOT_READ = {
-    "model": ("*/*.safetensors", "*/*.json", "*/*.model", "consolidated*"),
-    "dataset": (),
-}
+_NOT_READ = {"model": ("*/*.safetensors", "*/*.json", "*/*.model", "consolidated*"), "dataset": ()}
 
 
 @dataclass(frozen=True, order=True)

@@ -28,7 +28,6 @@ BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
 # Texts that are their own gold answer; the expressions of `numbers` accept more.
 _GOLDS = {
     "number": r"^[-+]?[0-9]+(\.[0-9]+)?$",
-    "letter": r"^\([A-Z]\)$",
     "expression": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
     "text": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
 }
@@ -157,8 +156,6 @@ def plain_prompts(
     in a question stay, too.
     """
     questions, answers, *tiers = (batch.column(name).cast(pa.string()) for name in columns)
-    if marker == "letter":
-        answers = pc.replace_substring_regex(answers, "^([A-Z])$", r"(\1)")
     is_gold = pc.match_substring_regex(answers, _GOLDS[marker])
     is_gold = pc.and_not(is_gold, pc.match_substring_regex(answers, _SOLUTION))
     golds = pc.if_else(is_gold, answers, pa.scalar(None, pa.string()))

@@ -162,11 +162,9 @@ class ReadTask(Task):
         """The training pool and the test questions, before shared questions are removed."""
 
     def train(self) -> list[Prompt]:
-        """The training pool, in the order of the files."""
         return list(self.prompt_table("train"))
 
     def test(self) -> list[Prompt]:
-        """The test questions, in the order of the files."""
         return list(self.prompt_table("test"))
 
     def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-from tasks.base import Answer, TaskError
+from tasks.base import Answer, TaskError, word_list
 from tasks.marking.marks import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
@@ -26,19 +26,18 @@ from tasks.sources.files import (
 )
 
 # Names of columns in common data sets, the most telling first.
-QUESTIONS = (
-    *("question", "problem", "prompt", "query", "instruction", "input", "question_text", "text"),
-    *("messages", "conversations"),
+QUESTIONS = word_list(
+    "question, problem, prompt, query, instruction, input, question_text, text, messages, "
+    "conversations"
 )
-ANSWERS = (
-    *("answer", "final_answer", "gold", "gold_answer", "ground_truth", "expected_answer"),
-    *("correct_answer", "reference_answer", "answerkey", "target", "label", "solution", "output"),
-    *("response", "completion", "reward_model.ground_truth"),
+ANSWERS = word_list(
+    "answer, final_answer, gold, gold_answer, ground_truth, expected_answer, correct_answer, "
+    "reference_answer, answerkey, target, label, solution, output, response, completion, "
+    "reward_model.ground_truth"
 )
 # Texts that a question may be about.
-CONTEXTS = (
-    *("article", "passage", "context", "paragraph", "story", "document", "premise", "support"),
-    *("background", "input"),
+CONTEXTS = word_list(
+    "article, passage, context, paragraph, story, document, premise, support, background, input"
 )
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
 SAMPLED = 2_000  # rows that columns are recognized by
@@ -117,10 +116,7 @@ class FileSurvey:
 
 
 def survey_rows(
-    read: Rows,
-    question: str | None = None,
-    answer: str | None = None,
-    marker: str | None = None,
+    read: Rows, question: str | None = None, answer: str | None = None, marker: str | None = None
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
@@ -222,12 +218,7 @@ def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
 
 
 def _read(
-    row: Row,
-    question: str,
-    answer: str,
-    choices: Numbering | None = None,
-    *,
-    unasked: bool = False,
+    row: Row, question: str, answer: str, choices: Numbering | None = None, *, unasked: bool = False
 ) -> tuple[str, str, str]:
     """A row's question and answer as `task: file` reads them.
 

@@ -1,7 +1,7 @@
 """Tests of programs: read in the forms that data sets have, and compared with what a program did.
 
-All forms become one JSON text: {"asserts": [scripts]}, {"stdin": [[input, output], …]} or
-{"calls": name, "tests": [[arguments, expected], …]}.
+All forms become one JSON text, of `Tests`: {"asserts": [scripts]}, {"stdin": [[input, output], …]}
+or {"calls": name, "tests": [[arguments, expected], …]}.
 """
 
 import ast
@@ -10,7 +10,7 @@ import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, cast
 
 from orchestrator.optional.code.sandbox import (
     REPLY,
@@ -36,6 +36,15 @@ class Unreadable(ValueError):
     """Tests of no known form; the message says what is wrong with them."""
 
 
+class Tests(TypedDict, total=False):
+    """Tests in their canonical form: of a script, of a program, or of a function."""
+
+    asserts: list[str]
+    stdin: list[list[str]]
+    calls: str
+    tests: list[list[Any]]
+
+
 # --- Reading ---
 
 
@@ -51,7 +60,7 @@ def read_tests(value: Any, function: str = "") -> str:
     return json.dumps(tests, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _read(value: Any, function: str) -> dict[str, Any]:
+def _read(value: Any, function: str) -> Tests:
     if isinstance(value, str):
         text = value.strip()
         if text.startswith(("{", "[")):
@@ -75,9 +84,9 @@ def _read(value: Any, function: str) -> dict[str, Any]:
     raise Unreadable("it is a list of neither texts nor objects")
 
 
-def _read_object(value: Mapping[str, Any], function: str) -> dict[str, Any]:
+def _read_object(value: Mapping[str, Any], function: str) -> Tests:
     if _is_canonical(value):
-        return dict(value)
+        return cast(Tests, dict(value))
     if "test_cases" in value:  # of SYNTHETIC-1
         return _read(value["test_cases"], function)
     if "inputs" not in value or "outputs" not in value:
@@ -112,7 +121,7 @@ def _is_canonical(value: Mapping[str, Any]) -> bool:
     return True
 
 
-def _read_pairs(items: Sequence[Mapping[str, Any]], function: str) -> dict[str, Any]:
+def _read_pairs(items: Sequence[Mapping[str, Any]], function: str) -> Tests:
     kinds = {item.get("testtype") or item.get("type") or "" for item in items}
     for item in items:
         if "input" not in item or "output" not in item:
@@ -130,7 +139,7 @@ def _read_pairs(items: Sequence[Mapping[str, Any]], function: str) -> dict[str, 
     return _calls(name, pairs)
 
 
-def _stdin(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+def _stdin(pairs: Sequence[tuple[Any, Any]]) -> Tests:
     return {"stdin": [[_text(given), _text(expected)] for given, expected in pairs]}
 
 
@@ -143,7 +152,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _calls(name: Any, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+def _calls(name: Any, pairs: Sequence[tuple[Any, Any]]) -> Tests:
     """Calls of a function: arguments and results as JSON, or as texts of JSON (one per line)."""
     if not isinstance(name, str) or not name.isidentifier():
         raise Unreadable(f"the function name {name!r:.40} is not a name")

@@ -133,11 +133,9 @@ class Code(QuestionFile):
         return super().read()
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Run the program of a completion on the tests."""
         return self.mark_all([Answer(completion, answer, truncated)])[0]
 
     def mark_answer(self, answer: Answer) -> Mark:
-        """Run the program of an answer on the tests."""
         return self.mark_all([answer])[0]
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:

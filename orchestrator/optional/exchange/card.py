@@ -116,9 +116,8 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     facts.append(f"policy: {chosen}; {counted(origin['rows'], 'prompt')}, seed {why.get('seed')}")
     if ties := why.get("ties"):
         facts.append(
-            f"ties: {ties['chosen']:,} of the {counted(ties['pool'], 'prompt')} whose "
-            "score equals the last "
-            "chosen one's, drawn with the seed"
+            f"ties: {ties['chosen']:,} of the {counted(ties['pool'], 'prompt')} whose score equals "
+            "the last chosen one's, drawn with the seed"
         )
     return [f"* {fact}" for fact in facts]
 

@@ -17,6 +17,7 @@ from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store, check_output
 from tasks import Prompt, Task, TaskError
 from tasks.prompt_table import PromptTable
+from tasks.sources.files import Row
 from tasks.sources.user_files import sha256_of
 
 IDS_SHOWN = 3  # ids of missing prompts that a message lists
@@ -39,12 +40,7 @@ VERL = pa.schema(
         "ability": pa.string(),
         "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
         "extra_info": pa.struct(
-            {
-                "index": pa.int64(),
-                "split": pa.string(),
-                **_COMMON,
-                "question": pa.string(),
-            }
+            {"index": pa.int64(), "split": pa.string(), **_COMMON, "question": pa.string()}
         ),
     }
 )
@@ -54,7 +50,6 @@ OPENRLHF = pa.schema(
 PRIME_RL = pa.schema(
     {"example_id": pa.int64(), "task": pa.string(), **{f.name: f.type for f in VERIFIERS}}
 )
-Row = dict[str, Any]
 
 
 class Layout(NamedTuple):

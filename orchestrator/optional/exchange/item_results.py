@@ -41,10 +41,7 @@ SHOWN = 60  # characters of a question in an error
 
 
 def compare_items(
-    arms: Mapping[str, Sequence[Source]],
-    columns: ItemColumns,
-    *,
-    models_are_seeds: bool = False,
+    arms: Mapping[str, Sequence[Source]], columns: ItemColumns, *, models_are_seeds: bool = False
 ) -> ItemAnalysis:
     """Read the files of every arm and compare all pairs.
 

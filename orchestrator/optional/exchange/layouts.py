@@ -115,9 +115,8 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
         if source.layout or name not in (None, *LAYOUTS):
             options = ", ".join(f"--{option.replace('_', '-')}" for option in hints.columns)
             raise TaskError(
-                f"{source.file}: {options} cannot be used with the layout "
-                f"{source.layout or name}, which has its own columns: leave the options out, or "
-                "write --layout columns"
+                f"{source.file}: {options} cannot be used with the layout {source.layout or name}, "
+                "which has its own columns: leave the options out, or write --layout columns"
             )
         fits = [fit for fit in _fitting(source, hints) if fit in LAYOUTS]
         return name or (fits[0] if len(fits) == 1 else "columns")

@@ -16,11 +16,21 @@ from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
 from orchestrator.storage.store import Store, check_output
-from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped, make_prompt
+from tasks import (
+    OUTCOMES,
+    MarkLimits,
+    Task,
+    TaskError,
+    get_task,
+    is_shipped,
+    make_prompt,
+    task_errors,
+)
 from tasks.environments import environment_of, scores_itself
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import (
+    Row,
     choice_numbering,
     column_value,
     completion_texts,
@@ -38,7 +48,6 @@ _INPUT = {
     "completion": pa.string(),
 }
 OUTPUT = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
-Row = dict[str, Any]
 
 
 def mark_file(
@@ -78,7 +87,9 @@ def mark_file(
     processes = processes or usable_cpus()
     chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
     if not is_shipped(marker) or _calls_function(marker):  # its marker has processes of its own
-        marked = mark_rows(marker, rows, processes)
+        with task_errors(marker, "mark_limits"):
+            marker.mark_limits = MarkLimits(*marker.mark_limits)._replace(processes=processes)
+        marked = mark_rows(marker, rows)
     elif len(chunks) == 1 or processes == 1:
         marked = [row for chunk in chunks for row in mark_rows(marker, chunk)]
     else:
@@ -158,18 +169,14 @@ def _calls_function(task: Task) -> TypeGuard[QuestionFile]:
     return isinstance(task, QuestionFile) and task.function is not None
 
 
-def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
+def mark_rows(task: Task, rows: Sequence[Row]) -> list[Row]:
     """The rows with their marks (schema OUTPUT)."""
     completions = [
         Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows
     ]
     prompts = [make_prompt(task.name, r["question"], r["answer"], "", r["info"]) for r in rows]
-    marks = mark_completions(task, completions, prompts, processes=processes)
+    marks = mark_completions(task, completions, prompts)
     return [
-        {
-            **{name: row[name] for name in _INPUT},
-            **mark.columns(),
-            "marker": task.marker_id,
-        }
+        {**{name: row[name] for name in _INPUT}, **mark.columns(), "marker": task.marker_id}
         for row, mark in zip(rows, marks, strict=True)
     ]

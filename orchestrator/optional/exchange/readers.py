@@ -251,11 +251,7 @@ def _prompt(row: Row) -> str | None:
 
 
 ANSWERS = ("ground_truth", "answer", "final_answer")
-RLLM_LIMITS = (
-    "max_response_length_exceeded",
-    "max_prompt_length_exceeded",
-    "max_turns_exceeded",
-)
+RLLM_LIMITS = ("max_response_length_exceeded", "max_prompt_length_exceeded", "max_turns_exceeded")
 
 
 def read_rllm(

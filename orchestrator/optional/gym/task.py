@@ -15,8 +15,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from orchestrator.optional.gym.library import ENVIRONMENT
 from orchestrator.plugins.counts import counted
+from orchestrator.storage import user_cache
+from orchestrator.storage.proof import canonical_hash
 from tasks.base import (
-    MAX_PROMPTS,
     TEST_SHARE,
     Answer,
     Marking,
@@ -25,6 +26,7 @@ from tasks.base import (
     TaskError,
     Template,
     check_integer,
+    check_size,
     in_test_split,
     make_prompt,
 )
@@ -37,7 +39,6 @@ from tasks.marking.reading import (
     last_filled_box,
     without_thinking,
 )
-from tasks.sources.cached_rows import load_rows, save_rows
 
 EXCLUDED: Mapping[str, str] = {
     "boxnet": "an item has no reference answer, and a full score needs all boxes lifted at once",
@@ -107,10 +108,7 @@ class ReasoningGym(Task):
         self.weights = _check_weights(dataset)
         self.mixed = not isinstance(dataset, str)
         self.configs = _check_configs(self.weights, config, self.mixed)
-        self.sizes = {
-            "train": check_integer("train", train, 0, MAX_PROMPTS),
-            "test": check_integer("test", test, 0, MAX_PROMPTS),
-        }
+        self.sizes = {"train": check_size("train", train), "test": check_size("test", test)}
         self.seed = check_integer("seed", seed)
         if not _is_number(threshold) or not 0 < threshold <= 1:
             raise TaskError(f"invalid threshold {threshold!r:.80}: write a number above 0, up to 1")
@@ -119,11 +117,9 @@ class ReasoningGym(Task):
         self._golds: dict[str, list[str]] = {}  # the different answers of each data set, sorted
 
     def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError if there are not enough different questions."""
         return self._prompts("train")
 
     def test(self) -> list[Prompt]:
-        """The test questions. Raises TaskError if there are not enough different ones."""
         return self._prompts("test")
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
@@ -272,9 +268,8 @@ class ReasoningGym(Task):
                     most = " and ".join(f"{split}: {len(kept[split]):,}" for split in _SPLITS)
                     raise TaskError(
                         f"{name}: with this config there are not {needed['train']:,} different "
-                        f"training and {counted(needed['test'], 'test question')}: "
-                        f"write at most {most} of "
-                        "it, or a config with more"
+                        f"training and {counted(needed['test'], 'test question')}: write at most "
+                        f"{most} of it, or a config with more"
                     )
                 if key is not None and new:
                     seen.add(key.prompt_id)
@@ -345,6 +340,20 @@ class _Draws:
         if len(self.known) > self._stored:
             save_rows(self.key, self.known)
             self._stored, self._time = len(self.known), time.monotonic()
+
+
+def load_rows(key: Sequence[Any]) -> list[Any]:
+    """The rows that `save_rows` kept in the user's cache under a key of JSON values; else none."""
+    return list(user_cache.read(_cache_name(key)).get("rows", []))
+
+
+def save_rows(key: Sequence[Any], rows: Sequence[Any]) -> None:
+    """Keep rows; of two processes at once, those of the later one stay."""
+    user_cache.write(_cache_name(key), {"rows": [*rows]})
+
+
+def _cache_name(key: Sequence[Any]) -> str:
+    return f"rows/{key[0]}-{canonical_hash(key)}.json"
 
 
 def _library_version() -> str:
