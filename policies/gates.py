@@ -115,7 +115,7 @@ class Gaussian(Gate):
         mean, sd = (s.at(update, history.updates) for s in (self._mean, self._sd))
         chance = np.exp(-((history.pass_rate - mean) ** 2) / (2 * sd**2))
         luck = np.random.default_rng([history.seed, update]).random(len(chance))
-        return np.isnan(chance) | (luck < chance)
+        return np.asarray(np.isnan(chance) | (luck < chance))
 
 
 @dataclass(kw_only=True)
@@ -149,7 +149,8 @@ class Rest(Gate):
 
     def passes(self, update: int, history: History) -> Bools:
         """Prompts that were not drawn, or long enough ago."""
-        return (history.last_update == 0) | (history.last_update < update - self.updates)
+        rested = history.last_update < update - self.updates
+        return np.asarray(rested | (history.last_update == 0))
 
 
 @dataclass(kw_only=True)
@@ -225,7 +226,6 @@ class Composed(OnlinePolicy):
         self._inner = build()
         self._strata: list[Stratum] = []
         self._last: list[tuple[BuiltOnlinePolicy, int]] = []  # how many groups each has chosen
-        self.cost = self._inner.declared("cost", OnlinePolicy.cost)
         self.easier = self._inner.change_towards("easy")
         self.harder = self._inner.change_towards("hard")
 

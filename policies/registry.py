@@ -125,7 +125,8 @@ def get_policy(name: str, /, **options: Any) -> Policy:
 def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
     """Build the online policy of that name with its options but `of`. PolicyError as above."""
     taken = _own_parameters(find_policy(name))
-    outer = {o: options[o] for o in ("within", "gates") if o in options and o not in taken}
+    restrictions = [o for o in ("within", "gates") if o in options and o not in taken]
+    outer: dict[str, Any] = {option: options[option] for option in restrictions}
     own = {option: value for option, value in options.items() if option not in outer}
     policy = _build(name, own)
     if not is_online(policy):

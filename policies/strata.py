@@ -37,7 +37,7 @@ class Stratum(NamedTuple):
     rows: Rows
     due: int
     eligible: int
-    count: int
+    chosen: int
 
 
 @dataclass(kw_only=True)
@@ -122,10 +122,10 @@ class Stratified(Restricted):
                 "leave: write a smaller budget, or leave one of them out"
             )
         chosen, places = [np.empty(0, np.int64)], [np.empty(0)]
-        for stratum in (each for each in strata if each.count):
-            own = self.policy(difficulty.take(pa.array(stratum.rows)), stratum.count, rng)
+        for stratum in (each for each in strata if each.chosen):
+            own = self.policy(difficulty.take(pa.array(stratum.rows)), stratum.chosen, rng)
             chosen.append(stratum.rows[own])
-            places.append((np.arange(stratum.count) + 0.5) / stratum.count)
+            places.append((np.arange(stratum.chosen) + 0.5) / stratum.chosen)
         return np.concatenate(chosen)[np.argsort(np.concatenate(places), kind="stable")]
 
     def strata(self, difficulty: pa.Table, size: int, free: Bools | None = None) -> list[Stratum]:
@@ -178,12 +178,12 @@ class Stratified(Restricted):
     def notes(self, difficulty: pa.Table, size: int) -> list[str]:
         """The strata that are short of prompts for their share of a subset."""
         return [
-            f"{column} {stratum.name!r:.80}: {counted(stratum.count, 'prompt')} of the "
+            f"{column} {stratum.name!r:.80}: {counted(stratum.chosen, 'prompt')} of the "
             f"{stratum.due:,} of its share, because no more may be selected; the others make up "
             "for it"
             for column in self.within
             for stratum in self.strata(difficulty, size)
-            if stratum.count < stratum.due
+            if stratum.chosen < stratum.due
         ]
 
     @property
@@ -286,15 +286,16 @@ def split_options(
     are the policy's, and values of columns are not.
     """
     inner = dict(options)
-    outer = {name: inner.pop(name) for name in ("within", "where") if name in {*inner} - {*own}}
+    names = [name for name in ("within", "where") if name in options and name not in own]
+    outer: dict[str, Any] = {name: inner.pop(name) for name in names}
     excluded = options.get("exclude")
     listed = excluded if isinstance(excluded, list | tuple) else [excluded]
     mappings = [part for part in listed if isinstance(part, Mapping)]
     if mappings and "exclude" not in own:
         outer["exclude"] = mappings
         del inner["exclude"]
-        if names := [part for part in listed if not isinstance(part, Mapping)]:
-            inner["exclude"] = names
+        if others := [part for part in listed if not isinstance(part, Mapping)]:
+            inner["exclude"] = others
     return inner, outer
 
 

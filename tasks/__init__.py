@@ -81,7 +81,7 @@ def is_environment(attribute: Any) -> bool:
 def is_shipped(task: Task) -> bool:
     """Whether the task ships with Decile; a subclass of one is the user's."""
     own = f"{type(task).__module__}:{type(task).__qualname__}" in BUILTIN.values()
-    return own and all(map(is_shipped, task.parts))
+    return own and all(map(is_shipped, task.mixed_tasks))
 
 
 def reference_of(task: Task) -> str:

@@ -260,7 +260,7 @@ class Task(ABC):
     """For environments without `get_reward`: the reward function that reads `environments`."""
     turns: int = 16
     """For tasks of several turns: turns of the model in an episode, at most."""
-    parts: "Sequence[Task]" = ()
+    mixed_tasks: "Sequence[Task]" = ()
     """The tasks of a mix."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:

@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
     task: Task
     share: float | None
-    count: int | None
+    prompts: int | None
 
 
 class Mix(ReadTask):
@@ -69,21 +69,14 @@ class Mix(ReadTask):
         if not isinstance(parts, Mapping) or len(parts) < 2:
             raise TaskError(f"parts is {parts!r:.80}: name two data sets or more: {HOW}")
         self.parts_by_name = {name: _part(name, spec, marking) for name, spec in parts.items()}
+        self.mixed_tasks = [part.task for part in self.parts_by_name.values()]
+        limits = (task.mark_limits for task in self.mixed_tasks)
+        self.mark_limits = MarkLimits(*map(max, zip(*limits, strict=True)))
         shares = [p.share for p in self.parts_by_name.values() if p.share is not None]
         if 0 < len(shares) < len(parts):
             raise TaskError(f"parts has shares for some data sets alone: {HOW}")
         if shares and abs(sum(shares) - 1) > SLACK:
             raise TaskError(f"the shares of parts sum to {sum(shares):g}, not 1: {HOW}")
-
-    @property
-    def parts(self) -> Sequence[Task]:
-        """The tasks of its data sets."""
-        return [part.task for part in self.parts_by_name.values()]
-
-    @property
-    def mark_limits(self) -> MarkLimits:  # type: ignore[override]
-        """The most that any of its tasks may use."""
-        return MarkLimits(*map(max, zip(*(task.mark_limits for task in self.parts), strict=True)))
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
         """The prompts of all data sets, one after another."""
@@ -107,7 +100,7 @@ class Mix(ReadTask):
     def _sizes(self, available: Mapping[str, int]) -> dict[str, int]:
         """The training prompts to take of each data set. Raises TaskError for more than it has."""
         parts = self.parts_by_name
-        counts = {name: part.count for name, part in parts.items() if part.count is not None}
+        counts = {name: part.prompts for name, part in parts.items() if part.prompts is not None}
         if too_many := next((n for n, count in counts.items() if count > available[n]), None):
             raise TaskError(
                 f"{too_many} has {counted(available[too_many], 'training prompt')}, fewer than "
@@ -123,7 +116,7 @@ class Mix(ReadTask):
     @property
     def downloads(self) -> list[Repository]:
         """Those of its tasks."""
-        tasks = [task for task in self.parts if isinstance(task, ReadTask)]
+        tasks = [task for task in self.mixed_tasks if isinstance(task, ReadTask)]
         return list(dict.fromkeys(each for task in tasks for each in task.downloads))
 
     @property
@@ -166,6 +159,7 @@ class Mix(ReadTask):
             name: part._replace(task=part.task.with_marking(marking))
             for name, part in self.parts_by_name.items()
         }
+        mix.mixed_tasks = [part.task for part in mix.parts_by_name.values()]
         return mix
 
     @property

@@ -146,7 +146,7 @@ def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]
     table, task = pool.prompts(spec.split), pool.task
     around = max(
         sum(len(message["content"].encode()) for message in each.messages("{question}"))
-        for each in task.parts or [task]
+        for each in task.mixed_tasks or [task]
     )
     sizes = pc.binary_length(table.column("question")).to_numpy() + around
     rows = np.flatnonzero(sizes >= limit)

@@ -260,8 +260,8 @@ def claim_results(
             judged = [(claim, block.title)]
             if claim.part and claim.part.name == EVERY:
                 names = rising({*_of(claim, block, parts).values()})
-                every = [Part(claim.part.kind, name) for name in names]
-                judged = [(replace(claim, part=p), f"{block.title}, {p}") for p in every]
+                each_part = [Part(claim.part.kind, name) for name in names]
+                judged = [(replace(claim, part=p), f"{block.title}, {p}") for p in each_part]
             for one, title in judged:
                 verdict = _judge(one, block, parts, spreads)
                 paper = published_text(claim, _cell(block.a), _cell(block.b))

@@ -119,16 +119,19 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         suffix = f": {pool.title}" if len(pools) > 1 else ""
         what = "episodes" if pool.turns else "completions"
         subsets = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
-        tables = (*(part_table(pool.table, kind) for kind in PARTS), turn_table(pool))
+        by_part = [part_table(pool.table, kind) for kind in PARTS]
+        turns = turn_table(pool)
         difficulty = [
             *(Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)),
             pool_figures(pool.title, pool.table, pool.samples, subsets),
-            *(table for table in tables if table.body),
+            *(table for table in by_part if table.body),
+            *([turns] if turns.body else []),
         ]
         commands = [Command(p.command) for p in pool.policies if p.command]
         about = "To select a subset from the pool's difficulty table, one row per prompt:"
         policies: list[Block] = [policy_table(pool)] if subsets else []
-        policies += [table for table in [source_table(pool)] if table.body]
+        if (by_source := source_table(pool)).body:
+            policies.append(by_source)
         policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
         policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
