@@ -1,0 +1,57 @@
+"""The answers of one evaluation as a table for `decile compare`: a row per question and sample."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pools import Pool
+
+METADATA = b"decile.evaluation"  # in the schema's metadata, as JSON
+_OF_SAMPLES = ("outcome", "score", "extracted", "tokens", "finish", "completion")
+
+
+def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, Any]) -> pa.Table:
+    """The samples (schema SAMPLES) with their questions, in the order of prompt_id and sample.
+
+    `correct` is null where marking failed. `about` is the metadata besides the settings.
+    """
+    rows = pool.test.rows_of(samples["prompt_id"])
+    prompts = pool.test.take(rows)
+    outcomes = samples["outcome"]
+    failed = pc.equal(outcomes, "error")
+    columns = {
+        "prompt_id": samples["prompt_id"],
+        "sample": samples["sample"],
+        "correct": pc.if_else(failed, None, pc.equal(outcomes, "correct")),
+        **{name: samples[name] for name in _OF_SAMPLES},
+        "question": prompts.column("question"),
+        "gold": prompts.column("answer"),
+        "tier": prompts.column("tier"),
+        "group": pa.array(map(pool.groups.get, samples["prompt_id"].to_pylist()), pa.string()),
+        "source": prompts.column("source"),
+        "place": prompts.column("place"),
+    }
+    metadata = about | {"settings": item_settings(spec)}
+    return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(metadata)})
+
+
+def item_metadata(table: pa.Schema) -> dict[str, Any]:
+    """What `item_table` has written about an evaluation; empty for another table."""
+    text = (table.metadata or {}).get(METADATA)
+    return dict(json.loads(text)) if text else {}
+
+
+def item_settings(spec: ProbeSpec) -> dict[str, Any]:
+    """Everything but the model that decides the scores of a test set, by the names of the file."""
+    identity = spec.identity
+    return {
+        "task": spec.dataset.task,
+        "marker": spec.marker,
+        "prompt template": spec.template,
+        "chat_template_kwargs": spec.model.chat_template_kwargs,
+        "samples": spec.settings.samples,
+        **identity["sampling"],
+    }
