@@ -266,9 +266,8 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
         if name == "evaluate":
             parser.add_argument("--model", help="which of the experiment's models")
             parser.add_argument("--dataset", help="which of the experiment's datasets")
-            weights = parser.add_mutually_exclusive_group()
-            weights.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of PEFT")
-            weights.add_argument(
+            parser.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of PEFT")
+            parser.add_argument(
                 "--checkpoint",
                 metavar="FOLDER",
                 help="full weights in the Hub's layout, as TRL's save_model writes them",

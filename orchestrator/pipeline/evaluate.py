@@ -59,7 +59,7 @@ def plan_evaluation(
     model, dataset: which one, where the plan has several. Raises UserError, before anything runs.
     """
     if adapter and checkpoint:
-        raise UserError("adapter and checkpoint are both given: write one of them")
+        raise UserError("an adapter and a checkpoint are given: write one of them")
     baseline = _baseline(plan, model, dataset)
     source = baseline.model
     if not len(plan.pool(baseline).test):
@@ -75,8 +75,10 @@ def plan_evaluation(
         source = with_checkpoint(source, weights)
     else:
         return ModelEvaluation(baseline)
-    notes = unused_settings(baseline.model, weights)
-    return ModelEvaluation(baseline.model_copy(update={"model": source}), weights, tuple(notes))
+    # Not model_copy, which would copy the key.
+    fields = {name: getattr(baseline, name) for name in ProbeSpec.model_fields}
+    spec = ProbeSpec(**(fields | {"model": source}))
+    return ModelEvaluation(spec, weights, tuple(unused_settings(baseline.model, weights)))
 
 
 def _baseline(plan: Plan, model: str | None, dataset: str | None) -> ProbeSpec:
