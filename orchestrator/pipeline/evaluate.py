@@ -67,7 +67,7 @@ def plan_evaluation(
     if source.recorded:
         raise UserError(f"model {source.name} is recorded: choose one that can be sampled")
     if checkpoint and baseline.settings.engine == "server":
-        raise UserError("engine server has weights of its own: serve the checkpoint as a model")
+        raise UserError("engine server has weights of its own: write engine: vllm or transformers")
     weights = Path(adapter or checkpoint or "").expanduser()
     if adapter:
         source = with_adapter(source, weights)
