@@ -118,7 +118,7 @@ def test_the_file_has_a_row_per_question_and_sample_for_compare(
     assert known["settings"]["temperature"] == 1.0
 
     compared = api.compare({"base": "base.parquet", "after": after}).to_dict()
-    assert [arm["missing_samples"] for arm in compared["arms"]] == [1, 0]
+    assert [arm["missing_samples"] for arm in compared["arms"]] == [1, 1]
     assert compared["arms"][0]["score"] == pytest.approx(values["accuracy"])
     assert compared["arms"][0]["low"] == pytest.approx(values["low"])
     assert not any("settings" in caveat for caveat in compared["caveats"])

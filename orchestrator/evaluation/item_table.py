@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
+from orchestrator.storage.schema import without_empty
 
 METADATA = b"decile.evaluation"  # in the schema's metadata, as JSON
 _OF_SAMPLES = ("outcome", "score", "extracted", "tokens", "finish", "completion")
@@ -35,7 +36,8 @@ def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, 
         "place": prompts.column("place"),
     }
     metadata = about | {"settings": item_settings(spec)}
-    return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(metadata)})
+    table = without_empty(pa.table(columns))
+    return table.replace_schema_metadata({METADATA: json.dumps(metadata)})
 
 
 def item_metadata(table: pa.Schema) -> dict[str, Any]:
