@@ -264,15 +264,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                 "--tracking-uri", help="MLflow server (default: SQLite in the storage)"
             )
         if name == "evaluate":
-            parser.add_argument("--model", help="which of the experiment's models")
-            parser.add_argument("--dataset", help="which of the experiment's datasets")
-            parser.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of PEFT")
-            parser.add_argument(
-                "--checkpoint",
-                metavar="FOLDER",
-                help="full weights in the Hub's layout, as TRL's save_model writes them",
-            )
-            _add_out(parser, "Parquet file to write, for decile compare", required=True)
+            _add_evaluated(parser)
         if name in ("probe", "report"):
             _add_out(parser, f"the page to write (default: {name}-EXPERIMENT.html)")
         if name == "report":
@@ -281,6 +273,19 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                 choices=["A"],
                 help="compare with the published results of this paper",
             )
+
+
+def _add_evaluated(parser: Parser) -> None:
+    """What an evaluation is of, and where its results go."""
+    parser.add_argument("--model", help="which of the experiment's models")
+    parser.add_argument("--dataset", help="which of the experiment's datasets")
+    parser.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of PEFT")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="full weights in the Hub's layout, as TRL's save_model writes them",
+    )
+    _add_out(parser, "Parquet file to write, for decile compare", required=True)
 
 
 def _add_select(subparsers: "Subparsers") -> None:
