@@ -40,10 +40,13 @@ def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, 
     return table.replace_schema_metadata({METADATA: json.dumps(metadata)})
 
 
-def item_metadata(table: pa.Schema) -> dict[str, Any]:
+def item_metadata(schema: pa.Schema) -> dict[str, Any]:
     """What `item_table` has written about an evaluation; empty for another table."""
-    text = (table.metadata or {}).get(METADATA)
-    return dict(json.loads(text)) if text else {}
+    try:
+        known = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
+    except ValueError:  # a file that anybody may have written
+        return {}
+    return known if isinstance(known, dict) and isinstance(known.get("settings"), dict) else {}
 
 
 def item_settings(spec: ProbeSpec) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from orchestrator.storage.identity import content_hashes, folder_identity
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.user_cache import cache_path
 from tasks.sources.files import parse_json
-from tasks.sources.user_files import MAX_SETTINGS, read_bytes
+from tasks.sources.user_files import MAX_SETTINGS, read_bytes, regular
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -188,7 +188,7 @@ def _tensors(file: Path) -> dict[str, Shape]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(str(file), framework="np") as tensors:
+        with safe_open(regular(file), framework="np") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118 (no mapping)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{file} is torn ({one_line(str(error))}): save it again") from error

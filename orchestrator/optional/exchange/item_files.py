@@ -38,7 +38,7 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError
 from tasks.sources.files import cell, check_columns, is_chat, json_text, parse_json, read_chat
-from tasks.sources.user_files import open_file, open_text, read_bytes, sha256_of
+from tasks.sources.user_files import open_file, open_text, read_bytes, regular, sha256_of
 
 # Columns of a table, where no option names one; of each the first that a row has.
 IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "task_id", "idx")
@@ -139,8 +139,9 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
         if {"input", "output", "score"} <= names and names & {"step", "gts"}:
             return _verl(source, rows, digest, columns)
         table = _table(source, rows, digest, columns)
-        is_parquet = source.suffix == ".parquet"
-        return _with_settings(table, pq.read_schema(source)) if is_parquet else table
+        if source.suffix != ".parquet":
+            return table
+        return _with_settings(table, pq.read_schema(regular(source)))
     except TaskError as error:
         raise UserError(str(error)) from error
 
