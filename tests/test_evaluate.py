@@ -263,6 +263,10 @@ def test_names_and_folders_that_are_wrong_are_refused(plan: Plan, tmp_path: Path
         with refused(words):
             plan_evaluation(plan, **options)
     grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]}
+    untested = experiments(tmp_path, storage="runs", grid=grid, evaluate={"samples": 2})
+    untested.write_text(untested.read_text().replace("test: 16", "test: 0"))
+    with refused("few", "test"):
+        plan_evaluation(plan_of(untested))
     several = experiments(tmp_path, storage="runs", grid=grid | {"evaluate.samples": [2, 3]})
     with refused("several settings"):
         plan_evaluation(plan_of(several))

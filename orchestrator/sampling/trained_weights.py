@@ -31,7 +31,10 @@ Shape = tuple[int, ...]
 
 
 def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
-    """The model with a LoRA adapter in PEFT's layout on top of it. Raises UserError."""
+    """The model with a LoRA adapter in PEFT's layout on top of it. Raises UserError.
+
+    Its layers are compared with those of a model whose files are on this machine.
+    """
     _check_folder(folder, "adapter", ADAPTER_CONFIG)
     settings = _json(folder / ADAPTER_CONFIG)
     if settings.get("peft_type") != "LORA":
@@ -40,10 +43,11 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
     weights = folder / ADAPTER_WEIGHTS
     if not weights.is_file():
         raise UserError(f"adapter {folder}: {_no_safetensors(folder)}")
-    adapted, base = _tensors(weights), _base_folder(model)
+    adapted, base = _tensors(weights), _shapes(model.folder)
     # The shapes of a quantized base say nothing, and target_parameters are no modules.
-    if not settings.get("target_parameters") and "quantization_config" not in _json(base / CONFIG):
-        _check_layers(folder, adapted, model.name, _shapes(base))
+    quantized = base and "quantization_config" in _json(model.folder / CONFIG)
+    if base and not quantized and not settings.get("target_parameters"):
+        _check_layers(folder, adapted, model.name, base)
     content = canonical_hash(content_hashes([folder / ADAPTER_CONFIG, weights]))
     identity = f"{model.identity}+adapter:{content}"
     return replace(model, identity=identity, adapter=str(folder.resolve()))
@@ -73,9 +77,13 @@ def with_checkpoint(model: ModelSource, folder: Path) -> ModelSource:
     for name in sorted({*listed.values()}):
         if not (folder / name).is_file():
             raise UserError(f"checkpoint {folder}: {name} is missing: save it again")
-    own, base_folder = _shapes(folder), _base_folder(model)
+    own = _shapes(folder)
     if not own:
         raise UserError(f"checkpoint {folder}: {_no_safetensors(folder)}")
+    try:
+        base_folder = local_folder(model)  # whose tokenizer is needed here
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
     for name, shapes in _shapes(base_folder).items():
         tied = name == "lm_head.weight"  # to the embeddings: it may be left out
         if own.get(name, shapes if tied else set()) != shapes:
@@ -120,13 +128,14 @@ def adapter_rank(folder: Path) -> int:
 
 def unused_settings(model: ModelSource, folder: Path) -> list[str]:
     """Where a trainer's folder names another template, tokenizer or base model; a sentence each."""
-    base, notes = _base_folder(model), []
-    if (template := _template(folder)) and template != _template(base):
+    base, notes = model.folder, []
+    template, known = _template(folder), _template(base)
+    if template and known and template != known:
         notes.append(f"{folder} has another chat template: that of {model.name} is used")
     files = [folder / "tokenizer.json", base / "tokenizer.json"]
     if all(file.is_file() for file in files):
-        own, known = (_json(file, MAX_TOKENIZER).get("model", {}).get("vocab") for file in files)
-        if own != known:
+        own, base_own = (_json(file, MAX_TOKENIZER).get("model", {}) for file in files)
+        if own.get("vocab") != base_own.get("vocab"):
             notes.append(f"{folder} has another tokenizer: that of {model.name} is used")
     adapter = folder / ADAPTER_CONFIG
     trained_on = _json(adapter).get("base_model_name_or_path") if adapter.is_file() else None
@@ -167,13 +176,6 @@ def _no_safetensors(folder: Path) -> str:
     pickled = [*folder.glob("*.bin"), *folder.glob("*.pt")]
     problem = f"{pickled[0].name} is pickled, which can run code" if pickled else "has no weights"
     return f"{problem}: save it as safetensors"
-
-
-def _base_folder(model: ModelSource) -> Path:
-    try:
-        return local_folder(model)
-    except (ValueError, OSError) as error:
-        raise UserError(str(error)) from error
 
 
 def _json(file: Path, most: int = MAX_SETTINGS) -> dict[str, Any]:
