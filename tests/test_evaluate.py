@@ -294,6 +294,10 @@ def test_a_killed_evaluation_draws_what_is_missing(finished: Path, tmp_path: Pat
         assert pq.read_table(tmp_path / f"{name}.parquet", columns=columns).equals(
             rows.select(columns)
         ), name
+    folder = store.path("cells", cell.cell_id)
+    compared = api.compare({"cell": folder, "after": tmp_path / "after.parquet"}).to_dict()
+    assert compared["comparisons"][0]["effect"] == 0
+    assert not any("settings" in caveat for caveat in compared["caveats"])
 
     file, log = experiments(tmp_path), tmp_path / "log"
     file.write_text(file.read_text().replace("test: 16", "test: 600"))

@@ -149,7 +149,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
 def _with_settings(file: ResultFile, schema: pa.Schema) -> ResultFile:
     """The file with what `decile evaluate` has written into its metadata, if it is one of those."""
     known = item_metadata(schema)
-    about = {name: known[name] for name in ("model", "dataset") if name in known}
+    about: dict[str, str] = {n: str(known[n]) for n in ("model", "dataset") if n in known}
     return replace(file, about={**file.about, **about}, settings=known.get("settings", {}))
 
 
