@@ -10,6 +10,7 @@ from orchestrator import __version__
 
 # Where each public name is defined.
 _MODULES = {
+    "Evaluation": "decile.evaluation",
     "Experiment": "decile.experiments",
     "ItemComparison": "decile.comparison",
     "Probe": "decile.probes",
@@ -18,6 +19,7 @@ _MODULES = {
     "Subset": "decile.probes",
     "UserError": "decile.errors",
     "compare": "decile.comparison",
+    "evaluate": "decile.evaluation",
     "load": "decile.experiments",
     "probe": "decile.experiments",
 }

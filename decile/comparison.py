@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
+from decile.evaluation import Evaluation
 from orchestrator.optional.exchange.item_files import ItemColumns
 from orchestrator.optional.exchange.item_results import Source, compare_items
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
@@ -64,9 +65,9 @@ def compare(
 ) -> ItemComparison:
     """Compare item-level results, paired by question.
 
-    arms: name -> a path (file, folder, cell or glob), an Arrow table, a pandas DataFrame, or a list
-    of them. The options are those of `decile compare`. Raises UserError where the arms cannot be
-    paired.
+    arms: name -> a path (file, folder, cell or glob), an Evaluation, an Arrow table, a pandas
+    DataFrame, or a list of them. The options are those of `decile compare`. Raises UserError where
+    the arms cannot be paired.
     """
     if not isinstance(arms, Mapping):
         raise UserError('arms: write a dictionary such as {"hard": "hard*.eval", "random": …}')
@@ -76,12 +77,14 @@ def compare(
         own = sources[str(name)] = []
         values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for each in values:
+            if isinstance(each, Evaluation):
+                each = each.table
             if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
                 each = pa.Table.from_pandas(each, preserve_index=False)
             if not isinstance(each, str | Path | pa.Table):
                 raise UserError(
-                    f"arm {name!r:.80}: {type(each).__name__}: write a path, an Arrow table or a "
-                    "DataFrame"
+                    f"arm {name!r:.80}: {type(each).__name__}: write a path, an Evaluation, "
+                    "an Arrow table or a DataFrame"
                 )
             own.append(each)
     return ItemComparison(compare_items(sources, columns, models_are_seeds=models_are_seeds))

@@ -9,8 +9,10 @@ from typing import Any
 
 from cluster.terminal import printable
 from decile.errors import as_user_error
+from decile.evaluation import Evaluation
 from decile.probes import Probe
 from decile.results import Results
+from orchestrator.pipeline.evaluate import evaluate_model, plan_evaluation
 from orchestrator.pipeline.own_data import planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import probe_experiment, run_experiment
@@ -108,6 +110,25 @@ class Experiment:
             except PolicyError as error:  # every sample is drawn
                 warnings.warn(printable(str(error)), stacklevel=3)
         return Probe(PlanProbe(self.plan, self.store, spec))
+
+    @as_user_error()
+    def evaluate(
+        self,
+        model: str | None = None,
+        dataset: str | None = None,
+        *,
+        adapter: str | Path | None = None,
+        checkpoint: str | Path | None = None,
+        wait: bool = False,
+    ) -> Evaluation:
+        """A model on the test set, as `decile evaluate`: what is not stored is drawn and marked.
+
+        model, dataset: which one, where the experiment has several. adapter, checkpoint, wait: as
+        of `decile.evaluate`. Raises UserError for invalid input, before anything is sampled.
+        """
+        evaluation = plan_evaluation(self.plan, model, dataset, adapter, checkpoint)
+        self.store.check_writable()
+        return Evaluation(evaluate_model(self.plan, self.store, evaluation, wait=wait))
 
     @as_user_error()
     def run(self, tracking_uri: str | None = None, *, wait: bool = False) -> Results:

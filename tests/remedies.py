@@ -13,7 +13,7 @@ from orchestrator.storage.errors import UserError
 VERBS = (
     "write|use|remove|put|set|add|leave|rename|correct|define|export|install|pip install|run|pass|"
     "choose|give|return|close|name|indent|probe|start|copy|make|check|import|"
-    "change|compress|raise|free|delete|wait|rerun"
+    "change|compress|raise|free|delete|wait|rerun|save"
 )
 REMEDY = re.compile(
     rf"(?:[:;,.(] |\b(?:or|and|to continue,) )(?:{VERBS})\b|did you mean '|\bone of \S|"

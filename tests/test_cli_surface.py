@@ -22,6 +22,8 @@ CALLS = {
     "fetch": "fetch e.yaml -e small --json",
     "run": "run e.yaml -e small --storage runs --cpus 2 --gpus 1",
     "probe": "probe e.yaml -e small --storage runs --cpus 2 --gpus 1 --out page.html",
+    "evaluate": "evaluate e.yaml -e small --model tiny --dataset small --storage runs --cpus 2 "
+    "--gpus 1 --out after.parquet",
     "report": "report e.yaml -e small --storage runs --out page.html --paper A",
     "select": "select --probe t.parquet --policy hard --budget 1 --seed 0 --out s.parquet",
     "mark": "mark --task gsm8k --marking strict --input in.jsonl --output out.jsonl",
@@ -35,13 +37,15 @@ CALLS = {
 }
 # Files that a command reads, and options whose values have limits.
 INPUTS = {
-    **dict.fromkeys(("plan", "fetch", "run", "probe", "report", "ls", "doctor"), "e.yaml"),
+    **dict.fromkeys(("plan", "fetch", "run", "probe", "evaluate", "report"), "e.yaml"),
+    **dict.fromkeys(("ls", "doctor"), "e.yaml"),
     **dict.fromkeys(("mark", "import", "init", "compare"), "in.jsonl"),
     "select": "t.parquet",
     "export": "s.parquet",
 }
 OUTPUTS = {
     "probe": "page.html",
+    "evaluate": "after.parquet",
     "report": "page.html",
     "select": "s.parquet",
     "mark": "out.jsonl",

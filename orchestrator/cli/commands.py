@@ -111,6 +111,26 @@ def probe(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Evaluate a model on held-out questions, and write a file for `decile compare`."""
+    from orchestrator.pipeline.evaluate import evaluate_model, plan_evaluation
+    from orchestrator.storage.store import check_output
+
+    check_output(arguments.out, [".parquet"])
+    plan, store = _open(arguments)
+    check_output(arguments.out, inputs=plan.files)
+    evaluation = plan_evaluation(
+        plan, arguments.model, arguments.dataset, arguments.adapter, arguments.checkpoint
+    )
+    store.check_writable()
+    grows_to = _cluster_size(arguments)
+    evaluated = evaluate_model(plan, store, evaluation, grows_to, wait=arguments.wait)
+    evaluated.write(arguments.out)
+    summary = evaluated.to_dict()
+    _print_result(summary, f"{evaluated.summary()}: {arguments.out}", arguments.json)
+    return 0
+
+
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page; 1 where nothing is stored yet."""
     from orchestrator.report.analysis import analyse

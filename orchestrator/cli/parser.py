@@ -219,9 +219,13 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
         ("fetch", commands.fetch, "download an experiment's models and data sets from the hub"),
         ("run", commands.run, "run whatever is not finished, then print the results"),
         ("probe", commands.probe, "run only the probes, then write a page about the pool"),
+        ("evaluate", commands.evaluate, "evaluate a model, adapter or checkpoint for compare"),
         ("report", commands.report, "print the results and write a self-contained HTML page"),
     ):
-        parser = _add(subparsers, name, command, text, "experiments.yaml -e quickstart")
+        example = "experiments.yaml -e quickstart"
+        if name == "evaluate":
+            example += " --adapter out --out after.parquet"
+        parser = _add(subparsers, name, command, text, example)
         parser.add_argument(
             "file", type=Path, help="YAML file of the experiment, such as experiments.yaml"
         )
@@ -238,7 +242,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                     help=f"{option.upper()[:-1]}s that the cluster has or can grow to "
                     "(default: those present)",
                 )
-        if name in ("plan", "fetch"):
+        if name in ("plan", "fetch", "evaluate"):
             parser.add_argument("--json", action="store_true", help="print as JSON")
         if name == "plan":
             parser.add_argument(
@@ -247,7 +251,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             parser.add_argument(
                 "--gpu-price", type=number(0, _MAX_PRICE), help="price of one GPU-hour"
             )
-        if name in ("run", "probe"):
+        if name in ("run", "probe", "evaluate"):
             parser.add_argument(
                 "--wait",
                 action="store_true",
@@ -257,12 +261,27 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             parser.add_argument(
                 "--tracking-uri", help="MLflow server (default: SQLite in the storage)"
             )
+        if name == "evaluate":
+            _add_evaluated(parser)
         if name in ("probe", "report"):
             _add_out(parser, f"the page to write (default: {name}-EXPERIMENT.html)")
         if name == "report":
             parser.add_argument(
                 "--paper", choices=["A"], help="compare with the published results of this paper"
             )
+
+
+def _add_evaluated(parser: Parser) -> None:
+    """What an evaluation is of, and where its results go."""
+    parser.add_argument("--model", help="which of the experiment's models")
+    parser.add_argument("--dataset", help="which of the experiment's datasets")
+    parser.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of PEFT")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="full weights in the Hub's layout, as TRL's save_model writes them",
+    )
+    _add_out(parser, "Parquet file to write, for decile compare", required=True)
 
 
 def _add_select(subparsers: "Subparsers") -> None:

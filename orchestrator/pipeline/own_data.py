@@ -396,11 +396,12 @@ def planned_probe(
     texts: Mapping[str, str | None],
     test: str | Path | None,
     settings: Mapping[str, Any],
+    block: str = "probe",
 ) -> Plan:
-    """A plan with one training probe, of a file of questions: that of `decile init`'s experiment.
+    """The plan of a file of questions: that of `decile init`'s experiment, without its training.
 
     texts: question and answer, the columns, and the marker; None: recognized. settings: of the
-    block `probe`. Raises UserError and TaskError.
+    block, `probe` or `evaluate`. Raises UserError and TaskError.
     """
     for name, value in (("data", data), ("model", model)):
         if not isinstance(value, str | Path) or not str(value):
@@ -415,6 +416,7 @@ def planned_probe(
     own = Data.of(train, survey, held_out)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
     content = starter.content()
-    content["experiments"][starter.dataset]["probe"] |= settings
-    loaded = validated(Path(f"probe of {train.path}"), content, {})
-    return replace(make_plan(loaded, starter.dataset), trains=False)
+    content["experiments"][starter.dataset][block] |= settings
+    loaded = validated(Path(f"{block} of {train.path}"), content, {})
+    plan = make_plan(loaded, starter.dataset)
+    return replace(plan, trains=block != "probe")  # an evaluation reads the test set

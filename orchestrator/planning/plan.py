@@ -241,6 +241,7 @@ class Plan:
     claims: Sequence[Claim] = ()
     noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
     trains: bool = True  # False: only the training pools are probed, no test set
+    only: ProbeSpec | None = None  # an evaluation by itself, in place of the cells' probes
 
     @property
     def files(self) -> list[str]:
@@ -268,6 +269,8 @@ class Plan:
         and the largest is drawn. An adaptive probe is one for each K, because which samples it
         needs depends on K; it draws what is not stored yet.
         """
+        if self.only:
+            return [self.only]
         specs = (
             spec
             for cell in self.cells

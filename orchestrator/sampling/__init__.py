@@ -5,11 +5,13 @@ An engine's libraries are heavy, or not installed at all, so its module is impor
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.plugins.registry import Registry
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, engine_errors
 from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.trained_weights import adapter_rank
 
 ENGINES = {
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
@@ -50,16 +52,22 @@ def load_sampler(
     lora_rank: int = 0,
     engine_args: Mapping[str, Any] | None = None,
 ) -> Sampler:
-    """The named engine with the model loaded; `device` None takes the GPU where there is one.
+    """The named engine with the model loaded, and with its adapter if it has one.
 
-    A recorded model is always replayed. With `lora_rank`, adapters can be swapped in. `engine_args`
-    are passed to the engine's `load` as keyword arguments. Raises ValueError for an unknown engine,
-    one that cannot swap adapters, and a model that cannot be loaded; SamplingError for an engine of
-    the user's own that fails.
+    `device` None takes the GPU where there is one. A recorded model is always replayed. With
+    `lora_rank`, adapters can be swapped in. `engine_args` are passed to the engine's `load` as
+    keyword arguments. Raises ValueError for an unknown engine, one that cannot swap adapters, and a
+    model that cannot be loaded; SamplingError for an engine of the user's own that fails.
     """
     sampler: Any = find_sampler(RECORDED if source.recorded else engine)
+    if source.adapter:
+        lora_rank = adapter_rank(Path(source.adapter))
     if lora_rank and not sampler.adapts:
         raise ValueError(f"engine {engine!r} cannot swap adapters")
     rank, options = [lora_rank] if lora_rank else [], {} if source.recorded else engine_args or {}
     with engine_errors(sampler, "load"):
-        return cast(Sampler, sampler.load(source, device, *rank, **options))
+        loaded = cast(Sampler, sampler.load(source, device, *rank, **options))
+    if source.adapter:
+        with engine_errors(sampler, "adapt"):
+            loaded.adapt(Path(source.adapter))
+    return loaded

@@ -35,7 +35,8 @@ class ModelSource:
     (None for the others). `identity` is what keys hash: hub id and revision, or the content of the
     files, the chat template among them. `chat_template_kwargs` reaches `apply_chat_template`
     (`enable_thinking: false`). `target_modules` are the layers that LoRA adapts in this family;
-    empty where the experiment sets them.
+    empty where the experiment sets them. `adapter` is the folder of a LoRA adapter that the model
+    samples with; `identity` then names its content, too.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ModelSource:
     attn_implementation: str = "auto"
     load_in_4bit: bool = False
     target_modules: tuple[str, ...] = ()
+    adapter: str = ""
 
     @property
     def repository(self) -> Repository | None:

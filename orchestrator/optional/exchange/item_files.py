@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from glob import glob, has_magic
 from pathlib import Path
@@ -19,7 +19,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from orchestrator.evaluation.item_table import item_metadata, item_settings
 from orchestrator.evaluation.metrics import by_update, main
 from orchestrator.optional.exchange.columns import QUESTIONS
 from orchestrator.optional.exchange.layouts import located, read_source
@@ -36,7 +38,7 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError
 from tasks.sources.files import cell, check_columns, is_chat, json_text, parse_json, read_chat
-from tasks.sources.user_files import open_file, open_text, read_bytes, sha256_of
+from tasks.sources.user_files import open_file, open_text, read_bytes, regular, sha256_of
 
 # Columns of a table, where no option names one; of each the first that a row has.
 IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "task_id", "idx")
@@ -75,7 +77,8 @@ class ItemRow(NamedTuple):
 class ResultFile:
     """The rows of a file. about: "model", "task" and the like; `seed`: of all rows, if it is known.
 
-    cell: of a storage, for a cell.
+    cell: of a storage, for a cell. settings: how the answers were sampled and marked, by name;
+    empty where that is not known.
     """
 
     path: str
@@ -86,6 +89,7 @@ class ResultFile:
     about: Mapping[str, str]
     seed: int | None = None
     cell: CellFolder | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
     try:
         if isinstance(source, pa.Table):
             rows = [PlacedRow(f"row {n}", row) for n, row in enumerate(source.to_pylist(), 1)]
-            return _table(Path("table"), rows, "", columns)
+            return _with_settings(_table(Path("table"), rows, "", columns), source.schema)
         if os.path.isdir(source):  # False, too, where the name is too long
             return _cell(source)
         digest = _sha256(source)
@@ -134,9 +138,19 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
             return _lm_eval(source, rows, digest, columns)
         if {"input", "output", "score"} <= names and names & {"step", "gts"}:
             return _verl(source, rows, digest, columns)
-        return _table(source, rows, digest, columns)
+        table = _table(source, rows, digest, columns)
+        if source.suffix != ".parquet":
+            return table
+        return _with_settings(table, pq.read_schema(regular(source)))
     except TaskError as error:
         raise UserError(str(error)) from error
+
+
+def _with_settings(file: ResultFile, schema: pa.Schema) -> ResultFile:
+    """The file with what `decile evaluate` has written into its metadata, if it is one of those."""
+    known = item_metadata(schema)
+    about: dict[str, str] = {n: str(known[n]) for n in ("model", "dataset") if n in known}
+    return replace(file, about={**file.about, **about}, settings=known.get("settings", {}))
 
 
 def _sha256(file: Path) -> str:
@@ -403,8 +417,11 @@ def _cell(folder: Path) -> ResultFile:
         for n, (item, outcome, sample, group) in enumerate(zip(*columns, strict=True), 1)
     ]
     about = {name: getattr(result, name) for name in ("model", "dataset", "policy")}
-    digest = _sha256(folder / "evaluations.parquet")
-    return ResultFile(str(folder), "cell", digest, "correct", rows, about, result.seed, stored)
+    digest, cell = _sha256(folder / "evaluations.parquet"), stored.settings()
+    settings = item_settings(cell.baseline) if cell else {}
+    return ResultFile(
+        str(folder), "cell", digest, "correct", rows, about, result.seed, stored, settings
+    )
 
 
 def seed_in(path: str) -> int | None:

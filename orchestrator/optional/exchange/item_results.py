@@ -33,6 +33,7 @@ from orchestrator.report.item_comparison import (
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.storage.errors import UserError
 from tasks import Prompt
+from tasks.sources.files import json_text
 
 Source: TypeAlias = str | Path | pa.Table
 # In names of models that are training seeds of one recipe.
@@ -69,6 +70,7 @@ def compare_items(
     if len(set(metrics.values())) > 1 and len({own[0].format for own in files.values()}) == 1:
         shown = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
         notes.append(f"arms are scored by different metrics: {shown}")
+    notes += _differing_settings(files)
     read = []
     for name, own in files.items():
         every, ordered = _runs(name, own)
@@ -145,6 +147,22 @@ def _check_mixed(name: str, files: Sequence[ResultFile], models_are_seeds: bool)
             raise UserError(
                 f"arm {name} has more than one {kind} ({', '.join(values[:5])}): {remedy}"
             )
+
+
+def _differing_settings(files: Mapping[str, Sequence[ResultFile]]) -> list[str]:
+    """A note on settings in which arms differ, among the files that state theirs."""
+    known = [(name, f.settings) for name, own in files.items() for f in own if f.settings]
+    differing = []
+    for setting in dict.fromkeys(each for _, settings in known for each in settings):
+        arms: dict[str, list[str]] = {}  # by value
+        for name, settings in known:
+            arms.setdefault(json_text(settings.get(setting)), []).append(name)
+        if len(arms) > 1:
+            values = (f"{v} ({', '.join(dict.fromkeys(names))})" for v, names in arms.items())
+            differing.append(f"{setting} {', '.join(values)}")
+    if not differing:
+        return []
+    return [f"arms were sampled or marked under different settings: {'; '.join(differing)}"]
 
 
 def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns) -> dict[str, str]:

@@ -1,0 +1,62 @@
+"""The answers of one evaluation as a table for `decile compare`: a row per question and sample."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pools import Pool
+from orchestrator.storage.schema import without_empty
+
+METADATA = b"decile.evaluation"  # in the schema's metadata, as JSON
+_OF_SAMPLES = ("outcome", "score", "extracted", "tokens", "finish", "completion")
+
+
+def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, Any]) -> pa.Table:
+    """The samples (schema SAMPLES) with their questions, in the order of prompt_id and sample.
+
+    `correct` is null where marking failed. `about` is the metadata besides the settings.
+    """
+    rows = pool.test.rows_of(samples["prompt_id"])
+    prompts = pool.test.take(rows)
+    outcomes = samples["outcome"]
+    failed = pc.equal(outcomes, "error")
+    columns = {
+        "prompt_id": samples["prompt_id"],
+        "sample": samples["sample"],
+        "correct": pc.if_else(failed, None, pc.equal(outcomes, "correct")),
+        **{name: samples[name] for name in _OF_SAMPLES},
+        "question": prompts.column("question"),
+        "gold": prompts.column("answer"),
+        "tier": prompts.column("tier"),
+        "group": pa.array(map(pool.groups.get, samples["prompt_id"].to_pylist()), pa.string()),
+        "source": prompts.column("source"),
+        "place": prompts.column("place"),
+    }
+    metadata = about | {"settings": item_settings(spec)}
+    table = without_empty(pa.table(columns))
+    return table.replace_schema_metadata({METADATA: json.dumps(metadata)})
+
+
+def item_metadata(schema: pa.Schema) -> dict[str, Any]:
+    """What `item_table` has written about an evaluation; empty for another table."""
+    try:
+        known = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
+    except ValueError:  # a file that anybody may have written
+        return {}
+    return known if isinstance(known, dict) and isinstance(known.get("settings"), dict) else {}
+
+
+def item_settings(spec: ProbeSpec) -> dict[str, Any]:
+    """Everything but the model that decides the scores of a test set, by the names of the file."""
+    identity = spec.identity
+    return {
+        "task": spec.dataset.task,
+        "marker": spec.marker,
+        "prompt template": spec.template,
+        "chat_template_kwargs": spec.model.chat_template_kwargs,
+        "samples": spec.settings.samples,
+        **identity["sampling"],
+    }

@@ -1,0 +1,197 @@
+"""A model, adapter or checkpoint on the held-out questions of a data set, as cells evaluate it.
+
+It is a probe of the test set: what is stored of it is not drawn again, and the base model's is the
+one that cells share.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.session import ray_session
+from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.schedule import Capacity
+from orchestrator.evaluation.item_table import item_table
+from orchestrator.evaluation.metrics import per_prompt
+from orchestrator.pipeline.audit import repair_plan
+from orchestrator.pipeline.estimate import estimate_costs
+from orchestrator.pipeline.probes import run_probes
+from orchestrator.pipeline.run import Run
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.load import check_models
+from orchestrator.planning.plan import Plan
+from orchestrator.plugins.counts import counted
+from orchestrator.report.item_comparison import Arm, ArmRun, Rated
+from orchestrator.sampling.trained_weights import unused_settings, with_adapter, with_checkpoint
+from orchestrator.stats.inference import Effect
+from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.lease import driver_lease
+from orchestrator.storage.store import Store
+
+
+@dataclass(frozen=True)
+class ModelEvaluation:
+    """What is evaluated: `spec` is a probe of a test set, by a model of the plan or a trained one.
+
+    weights: the folder of an adapter or checkpoint, None for the model itself. notes: what of that
+    folder is not used.
+    """
+
+    spec: ProbeSpec
+    weights: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+def plan_evaluation(
+    plan: Plan,
+    model: str | None = None,
+    dataset: str | None = None,
+    adapter: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+) -> ModelEvaluation:
+    """The evaluation of a model of the plan, with an adapter or with the weights of a checkpoint.
+
+    model, dataset: which one, where the plan has several. Raises UserError, before anything runs.
+    """
+    if adapter and checkpoint:
+        raise UserError("an adapter and a checkpoint are given: write one of them")
+    baseline = _baseline(plan, model, dataset)
+    source = baseline.model
+    if not len(plan.pool(baseline).test):
+        raise UserError(f"dataset {baseline.dataset.name} has no test questions: add some")
+    if source.recorded:
+        raise UserError(f"model {source.name} is recorded: choose one that can be sampled")
+    if checkpoint and baseline.settings.engine == "server":
+        raise UserError("engine server has weights of its own: write engine: vllm or transformers")
+    weights = Path(adapter or checkpoint or "").expanduser()
+    if adapter:
+        source = with_adapter(source, weights)
+    elif checkpoint:
+        source = with_checkpoint(source, weights)
+    else:
+        return ModelEvaluation(baseline)
+    # Not model_copy, which would copy the key.
+    fields = {name: getattr(baseline, name) for name in ProbeSpec.model_fields}
+    spec = ProbeSpec(**(fields | {"model": source}))
+    return ModelEvaluation(spec, weights, tuple(unused_settings(baseline.model, weights)))
+
+
+def _baseline(plan: Plan, model: str | None, dataset: str | None) -> ProbeSpec:
+    """The base model's evaluation that cells of this model and data set share. UserError."""
+    names = {"model": model, "dataset": dataset}
+    known: dict[tuple[str, str], list[ProbeSpec]] = {}
+    for spec in {id(cell.baseline): cell.baseline for cell in plan.cells}.values():
+        if model in (None, spec.model.name) and dataset in (None, spec.dataset.name):
+            known.setdefault((spec.model.name, spec.dataset.name), []).append(spec)
+    if not known:
+        given = " and ".join(f"{k} {shortened(v)}" for k, v in names.items() if v is not None)
+        grid = plan.experiment.grid
+        choice = f"{', '.join(grid.model)}; datasets are {', '.join(grid.dataset)}"
+        raise UserError(f"{plan.name} has no {given}: its models are {choice}: write one of them")
+    if len(known) > 1:
+        pairs = "; ".join(f"{model} on {dataset}" for model, dataset in known)
+        raise UserError(f"{plan.name} evaluates {pairs}: write a model and a dataset")
+    [specs] = known.values()
+    if len({(spec.key, spec.settings.samples) for spec in specs}) > 1:
+        raise UserError(
+            f"{plan.name} evaluates {specs[0].model.name} under several settings of evaluate: "
+            "write an experiment with one value of each"
+        )
+    return specs[0]
+
+
+def evaluate_model(
+    plan: Plan,
+    store: Store,
+    evaluation: ModelEvaluation,
+    max_resources: Mapping[str, float] | None = None,
+    *,
+    wait: bool = False,
+) -> "EvaluatedModel":
+    """Draw and mark the answers that the storage does not hold; the store must be writable.
+
+    max_resources: what the cluster may grow to. Raises LeaseHeld if another driver runs the
+    experiment in this store; with `wait`, waits for its end.
+    """
+    spec = evaluation.spec
+    run = Run.of(replace(plan, only=spec), store)
+    with driver_lease(store, plan.name, run.progress.say, wait=wait):
+        folder = run.folder(spec)
+        for line in repair_plan(run.plan, store, ("probes",), [folder]):
+            run.progress.say(line)
+        if run.pending(spec).samples:
+            check_models(plan.source, plan.name, [spec.model])
+            with run.progress, ray_session(max_resources) as cluster:
+                run = replace(run, cluster=cluster)
+                costs = estimate_costs(run, []).probes
+                run.progress.expect(Forecast([], {}, Capacity((1.0,), 1), costs))
+                run_probes(run)
+        else:
+            run.progress.say("nothing to do: every sample is stored")
+        samples = folder.samples()
+    about = {
+        "model": spec.model.name,
+        "dataset": spec.dataset.name,
+        "weights": str(evaluation.weights or ""),
+        "identity": spec.model.identity,
+        "samples": spec.key,
+    }
+    table = item_table(spec, plan.pool(spec), samples, about)
+    return EvaluatedModel(evaluation, table, plan.pool(spec).groups)
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """The answers to a test set, a row per question and sample (docs/comparing.md)."""
+
+    evaluation: ModelEvaluation
+    table: pa.Table
+    groups: Mapping[str, str]
+
+    @cached_property
+    def accuracy(self) -> Effect:
+        """The mean over the questions, with the interval that `decile compare` states."""
+        outcomes = self.table["outcome"].to_pylist()
+        ids = self.table["prompt_id"].to_pylist()
+        failed = Counter(i for i, o in zip(ids, outcomes, strict=True) if o == "error")
+        counts = per_prompt(self.table)
+        items = {i: Rated(n, float(c), failed[i]) for i, (n, c) in counts.items()}
+        accuracy = Arm("", "correct", (ArmRun(0, items, ()),)).accuracy(self.groups)
+        if accuracy is None:
+            raise UserError("no answer could be marked: see decile doctor")
+        return accuracy
+
+    def write(self, file: Path) -> None:
+        """Write the table as Parquet, atomically."""
+        Store(str(file.absolute().parent)).write_table(self.table, file.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `decile evaluate --json` prints."""
+        spec = self.evaluation.spec
+        accuracy = self.accuracy
+        return {
+            "model": spec.model.name,
+            "dataset": spec.dataset.name,
+            "weights": str(self.evaluation.weights or "") or None,
+            "identity": spec.model.identity,
+            "questions": len(set(self.table["prompt_id"].to_pylist())),
+            "samples": spec.settings.samples,
+            "accuracy": accuracy.mean,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "outcomes": dict(Counter(self.table["outcome"].to_pylist())),
+            "notes": [*self.evaluation.notes],
+        }
+
+    def summary(self) -> str:
+        """The accuracy in a line."""
+        values = self.to_dict()
+        mean, low, high = (f"{values[name]:.1%}" for name in ("accuracy", "low", "high"))
+        questions, samples = (values[name] for name in ("questions", "samples"))
+        of = f"{counted(questions, 'question')} × {samples}"
+        return f"accuracy {mean} [{low}, {high}] on {of} of {values['dataset']}"

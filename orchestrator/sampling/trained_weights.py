@@ -1,0 +1,211 @@
+"""Weights that a trainer of the user's own has saved, in the place of a model's: LoRA or full.
+
+They are checked before anything is sampled; only safetensors are read. The tokenizer and the chat
+template stay those of the model.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.sampling.model import ModelSource, local_folder
+from orchestrator.storage.errors import UserError, one_line, shortened
+from orchestrator.storage.identity import content_hashes, folder_identity
+from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.user_cache import cache_path
+from tasks.sources.files import parse_json
+from tasks.sources.user_files import MAX_SETTINGS, read_bytes, regular
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MAX_TOKENIZER = 256 * 2**20  # bytes of a tokenizer.json
+_LORA_A, _LORA_B = ".lora_A.weight", ".lora_B.weight"
+_FROM_LAYER = re.compile(r"\d+\..*")
+
+Shape = tuple[int, ...]
+
+
+def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
+    """The model with a LoRA adapter in PEFT's layout on top of it. Raises UserError.
+
+    Its layers are compared with those of a model whose files are on this machine.
+    """
+    _check_folder(folder, "adapter", ADAPTER_CONFIG)
+    settings = _json(folder / ADAPTER_CONFIG)
+    if settings.get("peft_type") != "LORA":
+        kind = shortened(settings.get("peft_type"))
+        raise UserError(f"adapter {folder}: its peft_type is {kind}: write a LoRA adapter")
+    weights = folder / ADAPTER_WEIGHTS
+    if not weights.is_file():
+        raise UserError(f"adapter {folder}: {_no_safetensors(folder)}")
+    adapted, base = _tensors(weights), _shapes(model.folder)
+    # The shapes of a quantized base say nothing, and target_parameters are no modules.
+    quantized = base and "quantization_config" in _json(model.folder / CONFIG)
+    if base and not quantized and not settings.get("target_parameters"):
+        _check_layers(folder, adapted, model.name, base)
+    content = canonical_hash(content_hashes([folder / ADAPTER_CONFIG, weights]))
+    identity = f"{model.identity}+adapter:{content}"
+    return replace(model, identity=identity, adapter=str(folder.resolve()))
+
+
+def _check_layers(
+    folder: Path, adapted: Mapping[str, Shape], name: str, base: Mapping[str, set[Shape]]
+) -> None:
+    """Raise UserError unless every layer of the adapter fits one of the base model."""
+    layers = [each.removesuffix(_LORA_A) for each in adapted if each.endswith(_LORA_A)]
+    if not layers:
+        raise UserError(f"adapter {folder}: {ADAPTER_WEIGHTS} has no LoRA layers: save it again")
+    for layer in layers:
+        inputs, outputs = adapted[layer + _LORA_A][1:], adapted.get(layer + _LORA_B, ())[:1]
+        shapes = base.get(_without_prefix(f"{layer}.weight"), set())
+        if not any(sorted(shape) == sorted(outputs + inputs) for shape in shapes):
+            raise UserError(
+                f"adapter {folder}: it is of another base model: {layer} does not fit {name}: "
+                "write the model that it was trained on"
+            )
+
+
+def with_checkpoint(model: ModelSource, folder: Path) -> ModelSource:
+    """The model with the full weights and the configuration of a checkpoint. Raises UserError."""
+    _check_folder(folder, "checkpoint", CONFIG)
+    listed = _json(folder / INDEX).get("weight_map", {}) if (folder / INDEX).is_file() else {}
+    for name in sorted({*listed.values()}):
+        if not (folder / name).is_file():
+            raise UserError(f"checkpoint {folder}: {name} is missing: save it again")
+    own = _shapes(folder)
+    if not own:
+        raise UserError(f"checkpoint {folder}: {_no_safetensors(folder)}")
+    try:
+        base_folder = local_folder(model)  # whose tokenizer is needed here
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+    for name, shapes in _shapes(base_folder).items():
+        tied = name == "lm_head.weight"  # to the embeddings: it may be left out
+        if own.get(name, shapes if tied else set()) != shapes:
+            problem = "has another shape" if name in own else "is missing"
+            raise UserError(
+                f"checkpoint {folder}: it is of another model: {name} of {model.name} {problem}: "
+                "write the model that it was trained from, or declare it under models with path"
+            )
+    linked = _linked(folder, base_folder)
+    return replace(model, location=str(linked), identity=folder_identity(linked), revision=None)
+
+
+def _linked(checkpoint: Path, base: Path) -> Path:
+    """A folder of links: weights and configuration of a checkpoint, all else of the base model.
+
+    It is in the user's cache, where its name says which files, of which content, it links to.
+    """
+    weights = {CONFIG, INDEX}
+    names = weights | {file.name for file in checkpoint.glob("*.safetensors")}
+    files = [checkpoint / name for name in sorted(names) if (checkpoint / name).is_file()]
+    for file in sorted(base.iterdir()):
+        if file.is_file() and file.name not in weights and file.suffix != ".safetensors":
+            files.append(file)
+    content = zip(map(str, map(Path.absolute, files)), content_hashes(files), strict=True)
+    folder = cache_path("checkpoints") / canonical_hash([*map(list, content)])
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(dir=folder.parent))
+        for file in files:
+            (new / file.name).symlink_to(file.absolute())
+        with suppress(OSError):  # another command has just made the same
+            os.rename(new, folder)
+    return folder
+
+
+def adapter_rank(folder: Path) -> int:
+    """The largest rank of an adapter's layers."""
+    settings = _json(folder / ADAPTER_CONFIG)
+    ranks = [settings["r"], *(settings.get("rank_pattern") or {}).values()]
+    return max(map(int, ranks))
+
+
+def unused_settings(model: ModelSource, folder: Path) -> list[str]:
+    """Where a trainer's folder names another template, tokenizer or base model; a sentence each."""
+    base, notes = model.folder, []
+    template, known = _template(folder), _template(base)
+    if template and known and template != known:
+        notes.append(f"{folder} has another chat template: that of {model.name} is used")
+    files = [folder / "tokenizer.json", base / "tokenizer.json"]
+    if all(file.is_file() for file in files):
+        own, base_own = (_json(file, MAX_TOKENIZER).get("model", {}) for file in files)
+        if own.get("vocab") != base_own.get("vocab"):
+            notes.append(f"{folder} has another tokenizer: that of {model.name} is used")
+    adapter = folder / ADAPTER_CONFIG
+    trained_on = _json(adapter).get("base_model_name_or_path") if adapter.is_file() else None
+    if model.repository and trained_on not in (None, model.location, str(base)):
+        notes.append(f"{folder} names {trained_on} as its base model: {model.location} is used")
+    return notes
+
+
+def _template(folder: Path) -> str:
+    """The chat template of a folder; empty if it has none."""
+    file, settings = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if file.is_file():
+        return read_bytes(file, MAX_SETTINGS).decode(errors="replace").strip()
+    return str(_json(settings).get("chat_template", "")).strip() if settings.is_file() else ""
+
+
+def _check_folder(folder: Path, option: str, needed: str) -> None:
+    """Raise UserError unless it is a folder with the file by which its kind is known."""
+    try:
+        is_folder = folder.is_dir()
+    except (OSError, ValueError):  # over-long, or with a null byte
+        is_folder = False
+    if not is_folder:
+        raise UserError(f"{option} {shortened(str(folder))} is no folder: write the path of one")
+    if (folder / needed).is_file():
+        return
+    advice = "write the folder that a trainer has saved"
+    if saved := sorted(folder.glob(f"checkpoint-*/{needed}")):
+        advice = f"write one of its checkpoints, such as {saved[-1].parent}"
+    elif (folder / ADAPTER_CONFIG).is_file():
+        advice = f"it is an adapter, write --adapter {folder}"
+    elif (folder / CONFIG).is_file():
+        advice = f"it has full weights, write --checkpoint {folder}"
+    raise UserError(f"{option} {folder} has no {needed}: {advice}")
+
+
+def _no_safetensors(folder: Path) -> str:
+    pickled = [*folder.glob("*.bin"), *folder.glob("*.pt")]
+    problem = f"{pickled[0].name} is pickled, which can run code" if pickled else "has no weights"
+    return f"{problem}: save it as safetensors"
+
+
+def _json(file: Path, most: int = MAX_SETTINGS) -> dict[str, Any]:
+    content = parse_json(read_bytes(file, most), str(file))
+    if not isinstance(content, dict):
+        raise UserError(f"{file} is no JSON object: save the folder again")
+    return content
+
+
+def _tensors(file: Path) -> dict[str, Shape]:
+    """Name -> shape. Raises UserError for a file that is torn, or no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(regular(file), framework="np") as tensors:
+            return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file} is torn ({one_line(str(error))}): save it again") from error
+
+
+def _shapes(folder: Path) -> dict[str, set[Shape]]:
+    """The shapes of all weights in a folder, by their names without prefix."""
+    shapes: dict[str, set[Shape]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        for name, shape in _tensors(file).items():
+            shapes.setdefault(_without_prefix(name), set()).add(shape)
+    return shapes
+
+
+def _without_prefix(name: str) -> str:
+    """A tensor's name from its layer's number on: classes of a model name what is before it."""
+    layer = _FROM_LAYER.search(name)
+    return layer[0] if layer else ".".join(name.split(".")[-2:])

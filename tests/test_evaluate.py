@@ -1,0 +1,352 @@
+"""`decile evaluate`: models and trained weights on held-out questions, and their files."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sweeps
+from remedies import refused
+from safetensors.numpy import load_file, save_file
+from sweeps import NAME, experiments, plan_of, store_of
+
+import decile as api
+from benchmarks.local_cluster import ROOT, environment
+from orchestrator.embedded import embedded_path
+from orchestrator.evaluation.item_table import item_metadata
+from orchestrator.evaluation.metrics import by_update
+from orchestrator.evaluation.metrics import main as own_test_set
+from orchestrator.pipeline.evaluate import plan_evaluation
+from orchestrator.pipeline.own_data import planned_probe
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.probe_folder import ProbeFolder, write_part
+from orchestrator.sampling.trained_weights import adapter_rank
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
+from tasks.shuffled_objects import ShuffledObjects
+
+PAGE = (ROOT / "docs" / "evaluating.md").read_text()
+TINY = embedded_path("tiny")
+
+
+def save_adapter(folder: Path, scale: float = 0.3, **settings: Any) -> Path:
+    """A LoRA adapter of the embedded model in PEFT's layout, with random weights."""
+    folder.mkdir()
+    rng, tensors = np.random.default_rng(0), {}
+    for name, weight in load_file(TINY / "model.safetensors").items():
+        if name.endswith(("q_proj.weight", "v_proj.weight")):
+            layer = f"base_model.model.{name.removesuffix('.weight')}"
+            for part, shape in (("A", (4, weight.shape[1])), ("B", (weight.shape[0], 4))):
+                values = rng.normal(0, scale, shape).astype(np.float32)
+                tensors[f"{layer}.lora_{part}.weight"] = values
+    save_file(tensors, folder / "adapter_model.safetensors")
+    known = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "task_type": "CAUSAL_LM"}
+    known |= {"target_modules": ["q_proj", "v_proj"], "base_model_name_or_path": str(TINY)}
+    (folder / "adapter_config.json").write_text(json.dumps(known | settings))
+    return folder
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A small sweep, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return plan_of(experiments(tmp_path, storage=str(tmp_path / "runs")))
+
+
+def answered(plan: Plan, store: Store, spec: ProbeSpec, correct: int) -> None:
+    """Store answers to the test set: `correct` of each question's samples, and one error."""
+    pool = plan.pool(spec)
+    rows = [
+        {
+            "prompt_id": prompt.prompt_id,
+            "sample": sample,
+            "completion": pool.task.format_answer(prompt.answer) if sample < correct else "(Z)",
+            "tokens": 3,
+            "finish": "error" if number == 0 and sample == 0 else "stop",
+        }
+        for number, prompt in enumerate(pool.test)
+        for sample in range(spec.settings.samples)
+    ]
+    write_part(store, spec.key, "test", pa.Table.from_pylist(rows, schema=SAMPLES))
+
+
+def test_the_file_has_a_row_per_question_and_sample_for_compare(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, folder = Store(str(tmp_path / "runs")), save_adapter(tmp_path / "adapter")
+    evaluations = [plan_evaluation(plan), plan_evaluation(plan, adapter=folder)]
+    for correct, evaluation in enumerate(evaluations, 1):
+        answered(plan, store, evaluation.spec, correct)
+    command = ["evaluate", "experiments.yaml", "-e", NAME, "--out"]
+    done = [
+        sweeps.decile_here(*command, "base.parquet", "--json", folder=tmp_path),
+        sweeps.decile_here(*command, "after.parquet", "--adapter", "adapter", folder=tmp_path),
+    ]
+    assert [each.returncode for each in done] == [0, 0], done
+    values = json.loads(done[0].stdout)
+    assert (values["questions"], values["samples"]) == (16, 2)
+    assert values["accuracy"] == pytest.approx(15 / 32) and values["outcomes"]["error"] == 1
+    assert "accuracy 100.0%" in done[1].stdout and "16 questions × 2 of few" in done[1].stdout
+
+    base, after = (pq.read_table(f"{name}.parquet") for name in ("base", "after"))
+    pool = plan.pool(evaluations[0].spec)
+    ids = sorted(prompt.prompt_id for prompt in pool.test)
+    assert base["prompt_id"].to_pylist() == [i for i in ids for _ in range(2)]
+    assert base["sample"].to_pylist() == [0, 1] * 16
+    first = pool.test[0]
+    at = base["prompt_id"].to_pylist().index(first.prompt_id)
+    row = base.slice(at, 1).to_pylist()[0]
+    assert (row["question"], row["gold"], row["tier"]) == (
+        first.question,
+        first.answer,
+        first.tier,
+    )
+    assert (row["outcome"], row["correct"]) == ("error", None)
+    known = item_metadata(after.schema)
+    assert known["identity"] == evaluations[1].spec.model.identity and "+adapter:" in str(known)
+    assert known["settings"]["marker"] == pool.task.marker_id
+    assert known["settings"]["temperature"] == 1.0
+
+    compared = api.compare({"base": "base.parquet", "after": after}).to_dict()
+    assert [arm["missing_samples"] for arm in compared["arms"]] == [1, 1]
+    assert compared["arms"][0]["score"] == pytest.approx(values["accuracy"])
+    assert compared["arms"][0]["low"] == pytest.approx(values["low"])
+    assert not any("settings" in caveat for caveat in compared["caveats"])
+
+
+def test_compare_says_in_which_settings_two_files_differ(plan: Plan, tmp_path: Path) -> None:
+    store, arms = Store(str(tmp_path / "runs")), {}
+    for name, evaluate in (("cool", {"temperature": 0.5}), ("hot", {"temperature": 1.5})):
+        file = experiments(tmp_path, storage=store.uri, evaluate={"samples": 2, **evaluate})
+        experiment = api.load(file, NAME)
+        answered(experiment.plan, store, plan_evaluation(experiment.plan).spec, 1)
+        arms[name] = experiment.evaluate()
+    [caveat] = [c for c in api.compare(arms).analysis.caveats if "settings" in c]
+    assert caveat.endswith("different settings: temperature 0.5 (cool), 1.5 (hot)")
+
+
+def test_questions_of_a_file_need_no_experiments_file(plan: Plan, tmp_path: Path) -> None:
+    pool = ShuffledObjects(train=60).train()
+    rows = ({"question": prompt.question, "answer": prompt.answer} for prompt in pool)
+    Path("questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    none = {"question": None, "answer": None, "marker": None}
+    own = planned_probe("questions.jsonl", "tiny", none, None, {"samples": 3}, "evaluate")
+    answered(own, Store("runs"), plan_evaluation(own).spec, 2)
+    evaluation = api.evaluate("questions.jsonl", "tiny", samples=3)
+    low, high = evaluation.interval
+    assert low < evaluation.accuracy < high and "× 3" in repr(evaluation)
+    train = {prompt.question for prompt in own.pool(own.cells[0].probe).train}
+    assert not train & {*evaluation.table["question"].to_pylist()}
+    assert evaluation.table["place"][0].as_py().startswith(str(tmp_path / "questions.jsonl"))
+    assert pq.read_table(evaluation.write("after.parquet")).equals(evaluation.table)
+    with refused("greedy"):
+        api.evaluate("questions.jsonl", "tiny", greedy=True)
+    with refused("after.csv", ".parquet"):
+        evaluation.write("after.csv")
+
+
+def test_trained_weights_are_part_of_the_key(plan: Plan, tmp_path: Path) -> None:
+    base = plan_evaluation(plan).spec
+    assert base is plan.cells[0].baseline
+    adapter = save_adapter(tmp_path / "one")
+    copy = shutil.copytree(adapter, tmp_path / "copy")
+    other = save_adapter(tmp_path / "other", scale=0.1)
+    keys = [plan_evaluation(plan, adapter=each).spec.key for each in (adapter, copy, other)]
+    assert keys[0] == keys[1] and len({base.key, *keys}) == 3
+    ranked = save_adapter(tmp_path / "ranked", rank_pattern={"q_proj": 16})
+    assert (adapter_rank(adapter), adapter_rank(ranked)) == (4, 16)
+
+    full = tmp_path / "full"
+    full.mkdir()
+    weights = {n: v + np.float32(0.1) for n, v in load_file(TINY / "model.safetensors").items()}
+    save_file(weights, full / "model.safetensors")
+    shutil.copy(TINY / "config.json", full)
+    (full / "chat_template.jinja").write_text("another")
+    evaluation = plan_evaluation(plan, checkpoint=full)
+    assert evaluation.spec.key not in {base.key, *keys}
+    [note] = evaluation.notes
+    assert "another chat template" in note and "tiny" in note
+    location = Path(evaluation.spec.model.location)
+    assert (location / "model.safetensors").resolve() == full / "model.safetensors"
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        assert (location / name).read_bytes() == (TINY / name).read_bytes()
+    assert plan_evaluation(plan, checkpoint=full).spec.key == evaluation.spec.key
+
+
+def spoil(folder: Path, how: str) -> Path:
+    """An adapter or a checkpoint with one fault."""
+    adapter, full = folder / "adapter", folder / "full"
+    weights = adapter / "adapter_model.safetensors"
+    folder.mkdir()
+    save_adapter(adapter)
+    shutil.copytree(TINY, full)
+    if how == "torn":
+        weights.write_bytes(weights.read_bytes()[:-9])
+    elif how == "rubbish":
+        weights.write_bytes(b"\x80\x04rubbish")
+    elif how == "pickled":
+        weights.rename(adapter / "adapter_model.bin")
+    elif how in ("wide", "deep"):
+        tensors = load_file(weights)
+        for name, value in list(tensors.items()):
+            if how == "wide" and "lora_A" in name:
+                tensors[name] = np.zeros((4, value.shape[1] * 2), np.float32)
+            elif how == "deep":
+                tensors[re.sub(r"layers\.(\d)", r"layers.7\1", name)] = value
+        save_file(tensors, weights)
+    elif how == "prefix":
+        (adapter / "adapter_config.json").write_text('{"peft_type": "PREFIX_TUNING"}')
+    elif how == "settings":
+        (adapter / "adapter_config.json").write_text("[1, 2")
+    elif how == "shard":
+        index = {"weight_map": {"a": "model-00002-of-00002.safetensors"}}
+        (full / "model.safetensors.index.json").write_text(json.dumps(index))
+    elif how == "short":
+        tensors = load_file(full / "model.safetensors")
+        tensors.popitem()
+        save_file(tensors, full / "model.safetensors")
+    elif how == "unsaved":
+        shutil.move(adapter, folder / "out" / "checkpoint-2")
+        return folder / "out"
+    return full if how in ("shard", "short") else adapter
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("torn", "adapter_model.safetensors is torn"),
+        ("rubbish", "adapter_model.safetensors is torn"),
+        ("pickled", "adapter_model.bin is pickled"),
+        ("wide", "of another base model"),
+        ("deep", "of another base model"),
+        ("prefix", "PREFIX_TUNING"),
+        ("settings", "adapter_config.json"),
+        ("shard", "model-00002-of-00002.safetensors is missing"),
+        ("short", "of another model"),
+        ("unsaved", "checkpoint-2"),
+    ],
+)
+def test_weights_that_cannot_be_sampled_are_refused(
+    plan: Plan, tmp_path: Path, how: str, words: str
+) -> None:
+    folder = spoil(tmp_path / "spoilt", how)
+    option = "--checkpoint" if how in ("shard", "short") else "--adapter"
+    arguments = ("experiments.yaml", "-e", NAME, option, str(folder), "--out", "a.parquet")
+    done = sweeps.decile_here("evaluate", *arguments, folder=tmp_path)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "runs").exists()
+
+
+def test_names_and_folders_that_are_wrong_are_refused(plan: Plan, tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter")
+    for options, words in (
+        ({"adapter": "none"}, "none"),
+        ({"adapter": "x" * 5_000}, "adapter"),
+        ({"checkpoint": "a\0b"}, "checkpoint"),
+        ({"adapter": tmp_path}, "adapter_config.json"),
+        ({"checkpoint": adapter}, "--adapter"),
+        ({"adapter": TINY}, "--checkpoint"),
+        ({"adapter": adapter, "checkpoint": TINY}, "one of them"),
+        ({"model": "large"}, "tiny"),
+        ({"dataset": "many"}, "few"),
+    ):
+        with refused(words):
+            plan_evaluation(plan, **options)
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]}
+    untested = experiments(tmp_path, storage="runs", grid=grid, evaluate={"samples": 2})
+    untested.write_text(untested.read_text().replace("test: 16", "test: 0"))
+    with refused("few", "test"):
+        plan_evaluation(plan_of(untested))
+    several = experiments(tmp_path, storage="runs", grid=grid | {"evaluate.samples": [2, 3]})
+    with refused("several settings"):
+        plan_evaluation(plan_of(several))
+
+
+@pytest.mark.slow
+def test_a_killed_evaluation_draws_what_is_missing(finished: Path, tmp_path: Path) -> None:
+    """And the base model's is that of the cells, a cell's adapter gives the cell's evaluation."""
+    store, plan = store_of(finished), plan_of(finished)
+    cell = plan.cells[0]
+    stored = sweeps.evaluations(store, cell.cell_id)
+    adapter = store.path("cells", cell.cell_id, "adapter")
+    for name, options, said in (
+        ("base", (), "every sample is stored"),
+        ("new", ("--storage", str(tmp_path / "new")), "32 samples stored"),
+        ("after", ("--adapter", adapter), "32 samples stored"),
+    ):
+        arguments = ("evaluate", str(finished), "-e", NAME, "--out", f"{name}.parquet", *options)
+        done = sweeps.decile(*arguments, folder=tmp_path)
+        assert said in done.stdout + done.stderr, done.stdout + done.stderr
+    columns = ["prompt_id", "sample", "outcome", "completion"]
+    for name, update in (("base", 0), ("new", 0), ("after", 12)):
+        rows = own_test_set(by_update(stored)[update])
+        rows = rows.sort_by([("prompt_id", "ascending"), ("sample", "ascending")])
+        assert pq.read_table(tmp_path / f"{name}.parquet", columns=columns).equals(
+            rows.select(columns)
+        ), name
+    folder = store.path("cells", cell.cell_id)
+    compared = api.compare({"cell": folder, "after": tmp_path / "after.parquet"}).to_dict()
+    assert compared["comparisons"][0]["effect"] == 0
+    assert not any("settings" in caveat for caveat in compared["caveats"])
+
+    file, log = experiments(tmp_path), tmp_path / "log"
+    file.write_text(file.read_text().replace("test: 16", "test: 600"))
+    save_adapter(tmp_path / "adapter")
+    options = ("--adapter", "adapter", "--out", "after.parquet")
+    spec = plan_evaluation(plan_of(file), adapter=tmp_path / "adapter").spec
+    parts = tmp_path / "runs" / "probes" / spec.key
+    driver = sweeps.start(file, log, *options, verb="evaluate")
+    sweeps.wait_for(lambda: [*parts.glob("*.parquet")], driver, log)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    pool = plan_of(file).pool(spec)
+    drawn = ProbeFolder(Store(str(tmp_path / "runs")), spec, pool.test, pool.task).outcomes().drawn
+    assert 0 < drawn < 1200
+    resumed = sweeps.decile("evaluate", str(file), "-e", NAME, *options, folder=tmp_path)
+    text = resumed.stdout + resumed.stderr
+    assert f"{drawn:,} of 1,200 samples stored, {1200 - drawn:,} to draw" in text, text
+    rows = pq.read_table(tmp_path / "after.parquet").select(["prompt_id", "sample"]).to_pylist()
+    assert len({tuple(row.values()) for row in rows}) == len(rows) == 1200
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ShuffledObjects(train=60).train()
+    rows = ({"question": prompt.question, "answer": prompt.answer} for prompt in pool)
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "questions.jsonl").write_text(text)
+    blocks = re.findall(r"^```(python)?\n(.*?)^```", PAGE, re.M | re.S)
+    printed = []
+    for language, block in blocks:
+        if block.startswith("# train.py"):
+            assert len([line for line in block.splitlines() if line.strip()]) <= 30
+            (tmp_path / "train.py").write_text(block)
+            commands = [[sys.executable, "train.py"]]
+        elif language:
+            commands = [[sys.executable, "-c", block]]
+        else:
+            commands = [sweeps.command(*line.split()[1:]) for line in block.splitlines()]
+        for command in commands:
+            done = subprocess.run(
+                command,
+                cwd=tmp_path,
+                env=environment(**sweeps.ONE_CPU, PYTHONPATH=str(ROOT)),
+                capture_output=True,
+                text=True,
+                timeout=400,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            printed.append(done.stdout + done.stderr)
+    assert "base vs. after" in printed[-2]
+    assert printed[-1].count("every sample is stored") == 2, "the commands have drawn them"
