@@ -170,3 +170,20 @@ def test_a_mix_with_a_task_of_the_users_own_is_marked_as_one() -> None:
     parts = {"a": {"task": f"{__name__}:OwnTask"}, "b": {"task": "plus_minus"}}
     assert not is_shipped(get_task("mix", parts=parts))
     assert NumberGuessTask.environment is not None
+
+
+def test_a_mixture_of_policies_names_policies_of_the_file(tmp_path: Path) -> None:
+    policies = """{
+  words-only: {policy: hard, options: {where: {source: words}}},
+  hard: {policy: hard, options: {exclude: unsolved}},
+  within: {policy: mixture, options: {shares: {words-only: 0.5, hard: 0.25, easy: {share: 0.25}}}}
+}"""
+    plan(tmp_path)
+    file = tmp_path / "experiments.yaml"
+    text = file.read_text()
+    file.write_text(text[: text.index("policies: {within")] + f"policies: {policies}\n")
+    assert load_config(file).config.policies["within"].options["shares"] == [
+        {"hard": {"share": 0.5, "where": {"source": ["words"]}}},
+        {"hard": {"share": 0.25, "exclude": ["unsolved"]}},
+        {"easy": {"share": 0.25}},
+    ]

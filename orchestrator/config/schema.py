@@ -4,9 +4,10 @@ Every model forbids unknown keys, and every message says what is wrong and what 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings
 from orchestrator.config.experiment import Experiment
@@ -32,6 +33,16 @@ class Config(Settings):
     """Policies with options, by name; a policy with default options needs no entry."""
     experiments: dict[str, Experiment] = Field(min_length=1)
     """Sweeps by name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_shares(cls, content: Any) -> Any:
+        """Write the policies that a mixture names out, each with its options."""
+        policies = content.get("policies") if isinstance(content, dict) else None
+        if not isinstance(policies, dict):
+            return content
+        written_out = {name: _written_out(entry, policies) for name, entry in policies.items()}
+        return {**content, "policies": written_out}
 
     @field_validator("models", "datasets", "policies", "experiments")
     @classmethod
@@ -70,6 +81,27 @@ class Config(Settings):
             find_task(name)
             return DatasetEntry(task=name)
         return self.datasets[name]
+
+
+def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
+    """A mixture whose shares name no entry of `policies`; any other entry as it is."""
+    options = entry.get("options") if isinstance(entry, dict) else None
+    if not isinstance(options, dict) or entry.get("policy") != "mixture":
+        return entry
+    shares = options.get("shares")
+    parts = []
+    for mapping in shares if isinstance(shares, list) else [shares]:
+        if not isinstance(mapping, dict):
+            return entry
+        for name, share in mapping.items():
+            named = policies.get(name)
+            own = named.get("options", {}) if isinstance(named, dict) else None
+            if isinstance(own, dict) and named.get("policy"):
+                settings = share if isinstance(share, dict) else {"share": share}
+                parts.append({named["policy"]: {**own, **settings}})
+            else:
+                parts.append({name: share})
+    return {**entry, "options": {**options, "shares": parts}}
 
 
 def json_schema() -> dict[str, Any]:
