@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,12 @@ from tasks.prompt_table import SCHEMA, PromptTable, hex_ids
 
 SAMPLES, GROUP = 10, 8
 REFRESH_EVERY, REFRESH_SAMPLES = 10, 4
-MORE = {"predicted": [{"drift": "shift"}]}  # options that are measured besides the defaults
+SOURCES = 100
+GATES = [{"gaussian": {"mean": {"from": 0.8, "to": 0.2}}}, {"rest": {"updates": 3}}]
+MORE: dict[str, list[dict[str, Any]]] = {  # options that are measured besides the defaults
+    "predicted": [{"drift": "shift"}],
+    "pools": [{"within": "source"}, {"gates": GATES}, {"within": "source", "gates": GATES}],
+}
 
 
 def main() -> None:
@@ -60,7 +66,7 @@ def main() -> None:
 
 
 def measure(
-    name: str, options: dict[str, str], prompts: int, size: int, updates: int, refresh: float
+    name: str, options: dict[str, Any], prompts: int, size: int, updates: int, refresh: float
 ) -> list[float]:
     """Milliseconds of the first, the median and the slowest later update; peak and growth in MB."""
     generator = np.random.default_rng(0)
@@ -70,8 +76,15 @@ def measure(
     pool = PromptTable([pa.record_batch([ids, *[texts] * (len(SCHEMA) - 1)], SCHEMA)])
     rates = generator.beta(0.24, 0.21, prompts)
     successes = generator.binomial(SAMPLES, rates)
+    source = np.array([f"source {number:02}" for number in range(SOURCES)])
     history = History(
-        ids, np.full(prompts, SAMPLES), successes, seed=0, updates=updates, group_size=GROUP
+        ids,
+        np.full(prompts, SAMPLES),
+        successes,
+        seed=0,
+        updates=updates,
+        group_size=GROUP,
+        columns={"source": source[generator.integers(0, SOURCES, prompts)]},
     )
     policy = get_online_policy(name, **options)
     seconds, peaks = [], []

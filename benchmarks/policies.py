@@ -22,6 +22,7 @@ from policies import get_policy
 SAMPLES = 10
 CHUNK = 500_000
 OUTCOMES = ["correct", "wrong", "unparsed", "truncated"]
+SOURCES = pa.array([f"source {number:02}" for number in range(100)])
 PARSED = {"require": "parsed"}
 RUNS: list[tuple[str, str, dict[str, Any]]] = [
     *((name, name, {}) for name in ("hard", "easy", "middle", "random", "full")),
@@ -31,6 +32,7 @@ RUNS: list[tuple[str, str, dict[str, Any]]] = [
     ("mixture of three", "mixture", {"shares": {"hard": 0.5, "middle": 0.25, "random": 0.25}}),
     ("hard, parsed", "hard", PARSED),
     ("middle, parsed", "middle", PARSED),
+    *((f"{name} within 100 sources", name, {"within": "source"}) for name in ("hard", "random")),
 ]
 
 
@@ -87,6 +89,7 @@ def chunk(generator: np.random.Generator, rows: int) -> pa.Table:
     return pa.table(
         {
             "prompt_id": pa.array(np.strings.mod("%016x", generator.integers(0, 2**62, rows))),
+            "source": SOURCES.take(pa.array(generator.integers(0, len(SOURCES), rows))),
             "tier": pa.array(list("12345")).take(pa.array(generator.integers(0, 5, rows))),
             "n": pa.array(np.full(rows, SAMPLES, dtype=np.int32)),
             "successes": right,

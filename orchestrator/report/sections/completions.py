@@ -45,7 +45,20 @@ def card(prompt: Prompt, answers: Sequence[tuple[str, AnswerText]], about: str =
         for (name, answer), chat in zip(answers, chats, strict=True)
     )
     start = tuple(_message(message, COMPLETION_LIMIT) for message in shared)
+    about = " ".join(filter(None, [about, origin_text(prompt, "From ", ".")]))
     return Completions(visible(prompt.question), one_line(prompt.answer), shown, start, about)
+
+
+def origin_text(prompt: Prompt, before: str, after: str = "") -> str:
+    """Where a prompt comes from: its row in a file, its source and its kept columns, in short.
+
+    With texts before and after it; empty where nothing is known.
+    """
+    kept = json.loads(prompt.kept) if prompt.kept else {}
+    known = {"source": prompt.source} if prompt.source else {}
+    columns = [f"{name} {value}" for name, value in (known | kept).items() if value is not None]
+    text = one_line(", ".join(filter(None, [prompt.place, *columns])))
+    return f"{before}{text}{after}" if text else ""
 
 
 def _turns(messages: Sequence[Mapping[str, Any]], episode: Mapping[str, Any]) -> list[Message]:

@@ -41,7 +41,7 @@ from orchestrator.report.probe_analysis import (
     analyse_pool,
 )
 from orchestrator.report.rows import rising
-from orchestrator.report.sections.completions import card
+from orchestrator.report.sections.completions import card, origin_text
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
@@ -375,12 +375,18 @@ def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> 
     """The first prompts of a subset with their pass rates, by rank."""
     rates = subset["pass_rate"].to_pylist()
     body = [
-        (str(rank), one_line(prompt.question), one_line(prompt.answer, 40), percent)
+        (
+            str(rank),
+            one_line(prompt.question),
+            one_line(prompt.answer, 40),
+            percent,
+            origin_text(prompt, "") or NONE,
+        )
         for rank, (prompt, rate) in enumerate(zip(prompts[:LISTED], rates, strict=False))
         for percent in [NONE if rate is None else f"{100 * rate:.0f} %"]
     ]
     title = _title(len(prompts), f"by {policy}", f"the first {LISTED}")
-    table = Table(title, ("rank", "question", "answer", "pass rate in the probe"), body)
+    table = Table(title, ("rank", "question", "answer", "pass rate in the probe", "from"), body)
     return Section("subset", "Subset", (table,))
 
 
@@ -398,6 +404,7 @@ def _unsolved(pool: PoolAnalysis) -> list[Block]:
             outcomes = ", ".join(f"{row[name]} {name}" for name in OUTCOMES if row[name])
             about = (
                 f"Gold answer: {one_line(prompt.answer)}; {counted(row['n'], 'sample')}: {outcomes}"
+                f"{origin_text(prompt, '; from ')}"
             )
             items.append((one_line(prompt.question, 2 * 160), about))
         if items:
@@ -423,15 +430,17 @@ def agreement_text(agreed: Agreement) -> str:
 
 
 def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
-    """Question, and its gold and agreed answers, of the most unanimous suspects."""
-    return [
-        (
-            pool.prompt(s.prompt_id).question,
-            f"gold answer {one_line(pool.prompt(s.prompt_id).answer, 40)}, "
-            f"{s.votes} of {counted(s.n, 'completion')} answer {one_line(s.answer, 40)}",
+    """Question, and its gold and agreed answers with its place, of the most unanimous suspects."""
+    lines = []
+    for suspect in pool.agreement.suspects[:most]:
+        prompt = pool.prompt(suspect.prompt_id)
+        about = (
+            f"gold answer {one_line(prompt.answer, 40)}, {suspect.votes} of "
+            f"{counted(suspect.n, 'completion')} answer {one_line(suspect.answer, 40)}"
+            f"{origin_text(prompt, '; from ')}"
         )
-        for s in pool.agreement.suspects[:most]
-    ]
+        lines.append((prompt.question, about))
+    return lines
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
