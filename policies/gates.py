@@ -309,11 +309,12 @@ class ComposedDiscarding(Composed):
         return self._inner.at_once
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
-        """What the policies keep of the groups that they chose."""
+        """What the policies keep of the groups that they chose, which come in their order."""
         kept, start = [np.empty(0, dtype=bool)], 0
-        for policy, count in self._last:
+        others = (self._inner, len(correct))  # of groups that nobody chose, before any cell trains
+        for policy, count in (*self._last, others):
             own = slice(start, start + count)
-            if count:
+            if len(correct[own]):
                 kept.append(policy.keep(correct[own], marked[own]))
             start += count
         return np.concatenate(kept)

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from remedies import refused
 
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.selection.candidates import check_choices
 from policies import BuiltOnlinePolicy, PolicyError, get_online_policy, settled_options
 from policies.gates import Gaussian, Rates, Rest, Retire, Schedule
 from policies.online import History, is_online
@@ -99,6 +101,13 @@ def test_shares_are_exact_while_every_stratum_has_enough_prompts(name: str) -> N
     assert all(count["c"] == 0 and sum(count.values()) == 12 for count in counts)
     equal = built(name, within={"source": "equal"})
     assert Counter(SOURCES[chosen_rows(equal, history(), 1)].tolist()) == dict.fromkeys("abc", 4)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize("size", [4, 30])
+def test_a_composed_policy_passes_the_check_before_a_cell_trains(name: str, size: int) -> None:
+    entry = PolicyEntry(policy=name, options={"within": "source", "gates": ["gaussian"]})
+    check_choices(entry, history(), size)
 
 
 @pytest.mark.parametrize("name", ONLINE)
