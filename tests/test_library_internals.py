@@ -64,8 +64,7 @@ PUBLIC_UNDERSCORES = {
 }  # of the standard library
 # An object of the same class.
 OTHER_PRIVATE = {
-    ("orchestrator/tracking/__init__.py", "_attempt"),
-    ("orchestrator/tracking/__init__.py", "_runs"),
+    ("orchestrator/config/experiment.py", "_variants"),
     # Python's own, in an interpreter that must import and close little.
     ("orchestrator/optional/code/sandbox_guest.py", "_collections_abc"),
     ("orchestrator/optional/code/sandbox_guest.py", "_json"),
