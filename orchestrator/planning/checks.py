@@ -42,7 +42,7 @@ def _why_empty(pool: Pool) -> str:
             f"has no training prompts left, because all {pool.dropped_prompts:,} are test "
             f"questions{duplicates}: use different questions for training and test"
         )
-    if left_out := [note for note in pool.notes if note.startswith("train: ")]:
+    if left_out := [note for note in pool.notes if note.startswith(("train: ", "dropped: "))]:
         return f"has no training prompts left ({'; '.join(left_out)}): correct its rows"
     return "has no training prompts, for evaluation only: write it below evaluate.ood"
 
