@@ -84,7 +84,7 @@ class Probe:
         return analysis
 
     def summary(self) -> str:
-        """What the probe shows, what to do next, and what was left out of the data or is wrong with it."""
+        """What the probe shows, what to do next, and what was left out or is wrong, in lines."""
         lines = [*facts(self.analysis), advice(self.analysis)]
         pool = self.stored.plan.pool(self.spec)
         return "\n".join(filter(None, [*lines, *pool.notes, *pool.flaw_lines]))

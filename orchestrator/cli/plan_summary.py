@@ -19,8 +19,8 @@ from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
 from orchestrator.planning.cells import Cell, axes_without, cells_of
-from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.flaws import overlap_line
+from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan, unused_budgets
 from orchestrator.plugins.counts import counted

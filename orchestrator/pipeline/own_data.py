@@ -396,11 +396,12 @@ def planned_probe(
     texts: Mapping[str, str | None],
     test: str | Path | None,
     settings: Mapping[str, Any],
+    cleaning: Mapping[str, Any],
 ) -> Plan:
     """A plan with one training probe, of a file of questions: that of `decile init`'s experiment.
 
     texts: question and answer, the columns, and the marker; None: recognized. settings: of the
-    block `probe`. Raises UserError and TaskError.
+    block `probe`. cleaning: of the data set. Raises UserError and TaskError.
     """
     for name, value in (("data", data), ("model", model)):
         if not isinstance(value, str | Path) or not str(value):
@@ -414,7 +415,7 @@ def planned_probe(
         held_out = test_in(Path(data).absolute())
     own = Data.of(train, survey, held_out)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = starter.content()
+    content = replace(starter, cleaning=cleaning).content()
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)

@@ -121,7 +121,7 @@ def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
     smallest, largest = answers.copy(), answers.copy()
     np.minimum.at(smallest, same, answers)
     np.maximum.at(largest, same, answers)
-    different = np.flatnonzero((smallest[same] != largest[same]))
+    different = np.flatnonzero(smallest[same] != largest[same])
     marked = task.with_marking("lenient")
     own = getattr(task, "function", None) is not None or not is_shipped(task)
     groups: dict[int, dict[str, Any]] = {}

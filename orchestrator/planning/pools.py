@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.planning.flaw_list import corrected
-from orchestrator.planning.flaws import Cleaning, Flaws, cleaned, find_flaws
+from orchestrator.planning.flaw_list import corrected, flaw_rows
+from orchestrator.planning.flaws import Cleaning, Flaws, cleaned, find_flaws, overlap_line
 from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
@@ -107,6 +107,21 @@ class Pool:
         own = pc.any(pc.not_equal(self.train.column("place"), "")).as_py()
         return self.flaws.lines() if own else []
 
+    @property
+    def overlap_lines(self) -> list[str]:
+        """A line on test questions in the pool, if there are any."""
+        overlaps = self.overlap(self)
+        text, droppable = describe(overlaps, len(self.train)), not self.dataset.drop_overlap
+        line = overlap_line(self.train, overlaps, text, droppable=droppable)
+        return [line] if overlaps else []
+
+    def flaw_rows(self) -> list[dict[str, Any]]:
+        """The flawed prompts, test questions among them, as rows of a file to correct."""
+        overlaps = self.overlap(self)
+        tests = self.test.with_ids([each.evaluation_id for each in overlaps])
+        own = {each.train_id: tests[each.evaluation_id].place for each in overlaps}
+        return flaw_rows(self.flaws, {i: [place] for i, place in own.items()})
+
     def tiers(self, split: Split) -> dict[str, str]:
         """prompt_id -> tier."""
         prompts = self.prompts(split)
@@ -170,7 +185,8 @@ def load_pool(dataset: Dataset) -> Pool:
         tests = {"test": test, **others}
         for name, prompts in tests.items():
             if overlaps := find_overlap(train, prompts):
-                notes.append(f"dropped: {describe(overlaps, len(train), name)}")
+                text = f"dropped: {describe(overlaps, len(train), name)}"
+                notes.append(overlap_line(train, overlaps, text, droppable=False))
                 train = without_overlap(train, overlaps)
                 dropped += len(overlaps)
     train, left_out = cleaned(train, task, dataset.cleaning)
