@@ -61,8 +61,7 @@ def probe(
     question, answer, marker: the columns, and how answers are compared; recognized if None. test: a
     file of test questions; None: a part of `data` is held out, as by `decile init`. wait: for the
     end of another process that probes the same data in this storage. cleaning: settings of a data
-    set that leave prompts out, such as {"duplicates": "first"} (docs/tasks.md). settings: others of the block
-    `probe`, such as temperature, max_completion_length or engine.
+    set that leave prompts out, such as {"duplicates": "first"}. settings: others of the block `probe`, such as temperature, max_completion_length or engine.
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
     Raises UserError for invalid input, before anything is sampled.
@@ -71,7 +70,7 @@ def probe(
     texts = {"question": question, "answer": answer, "marker": marker}
     store = Store(storage)
     settings["samples"] = samples
-    plan = planned_probe(data, model, texts, test, settings, cleaning or {})
+    plan = planned_probe(data, model, texts, test, settings, cleaning)
     return Experiment(plan, store).probe(wait=wait)
 
 

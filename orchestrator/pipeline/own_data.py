@@ -396,7 +396,7 @@ def planned_probe(
     texts: Mapping[str, str | None],
     test: str | Path | None,
     settings: Mapping[str, Any],
-    cleaning: Mapping[str, Any],
+    cleaning: Mapping[str, Any] | None = None,
 ) -> Plan:
     """A plan with one training probe, of a file of questions: that of `decile init`'s experiment.
 
@@ -415,7 +415,7 @@ def planned_probe(
         held_out = test_in(Path(data).absolute())
     own = Data.of(train, survey, held_out)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = replace(starter, cleaning=cleaning).content()
+    content = replace(starter, cleaning=cleaning or {}).content()
     content["experiments"][starter.dataset]["probe"] |= settings
     loaded = validated(Path(f"probe of {train.path}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)
