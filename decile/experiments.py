@@ -61,7 +61,8 @@ def probe(
     question, answer, marker: the columns, and how answers are compared; recognized if None. test: a
     file of test questions; None: a part of `data` is held out, as by `decile init`. wait: for the
     end of another process that probes the same data in this storage. cleaning: settings of a data
-    set that leave prompts out, such as {"duplicates": "first"}. settings: others of the block `probe`, such as temperature, max_completion_length or engine.
+    set that leave prompts out, such as {"duplicates": "first"}. settings: others of the block
+    `probe`, such as temperature, max_completion_length or engine.
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
     Raises UserError for invalid input, before anything is sampled.
