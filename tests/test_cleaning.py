@@ -102,7 +102,7 @@ def test_flaws_are_named_with_the_settings_that_help(options: dict[str, str]) ->
 
 def test_columns_that_a_function_gets_make_no_other_question(tmp_path: Path) -> None:
     rows = [{"question": "a?", "answer": "1", "level": level} for level in (1, 2, 3)]
-    marker = {"marker": "tests.reward_functions_of_users:graded"}
+    marker = {"marker": "tests.reward_functions_of_users:accuracy"}
     other = [{"question": "b?", "answer": "1", "level": 1}]
     files = {
         name: write(tmp_path / f"{name}.jsonl", r) for name, r in (("train", rows), ("test", other))
