@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ def probe(
     test: str | Path | None = None,
     storage: str | Path = "./runs",
     wait: bool = False,
+    cleaning: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Probe:
     """Probe a file of questions: draw and mark the missing completions of each prompt.
@@ -61,7 +62,8 @@ def probe(
     folder, a .gguf file, or an embedded name such as tiny. samples: completions per prompt.
     question, answer, marker: the columns, and how answers are compared; recognized if None. test: a
     file of test questions; None: a part of `data` is held out, as by `decile init`. wait: for the
-    end of another process that probes the same data in this storage. settings: others of the block
+    end of another process that probes the same data in this storage. cleaning: settings of a data
+    set that leave prompts out, such as {"duplicates": "first"}. settings: others of the block
     `probe`, such as temperature, max_completion_length or engine.
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
@@ -70,7 +72,8 @@ def probe(
     add_project([os.getcwd()])
     texts = {"question": question, "answer": answer, "marker": marker}
     store = Store(storage)
-    plan = planned_probe(data, model, texts, test, {"samples": samples, **settings})
+    settings["samples"] = samples
+    plan = planned_probe(data, model, texts, test, settings, cleaning)
     return Experiment(plan, store).probe(wait=wait)
 
 

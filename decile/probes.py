@@ -84,9 +84,10 @@ class Probe:
         return analysis
 
     def summary(self) -> str:
-        """What the probe shows, what to do next, and what was left out of the data, in lines."""
+        """What the probe shows, what to do next, and what was left out or is wrong, in lines."""
         lines = [*facts(self.analysis), advice(self.analysis)]
-        return "\n".join(filter(None, [*lines, *self.stored.plan.pool(self.spec).notes]))
+        pool = self.stored.plan.pool(self.spec)
+        return "\n".join(filter(None, [*lines, *pool.notes, *pool.flaw_lines]))
 
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import decile
 from benchmarks.compare_null import CLUSTERS, related_pairs
 from orchestrator.evaluation.metrics import as_evaluation
-from orchestrator.planning.overlap import near_duplicates
+from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.report.analysis import comparison_table
 from orchestrator.report.compare import families

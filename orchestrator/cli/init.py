@@ -5,6 +5,7 @@ a Hub id) and the machine; what it found out about each is printed.
 """
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -45,6 +46,7 @@ from tasks.sources.survey import FileSurvey, check_column, choose_columns, colum
 
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
+CLEANING = ("max_prompt_tokens", "duplicates", "conflicts", "drop_overlap", "corrections")
 _MARKED = "gold answers marked correct"
 
 
@@ -105,7 +107,7 @@ def plan_lines(
     gpus = counted(site.gpus, "GPU") if site.gpus else "no GPU"
     return [
         _line("pool", split),
-        *(_line("", note) for note in pool.notes),
+        *(_line("", note) for note in (*pool.notes, *pool.flaw_lines, *pool.overlap_lines)),
         _line("budget", f"{starter.budget:.0%} of the pool: {counted(size, 'prompt')} per policy"),
         *(_line("", note) for note in unused_budgets(plan)),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
@@ -196,11 +198,16 @@ class Answers:
 def init(arguments: argparse.Namespace) -> int:
     """Survey the data, print it, and write a file that `decile plan` accepts."""
     check_output(arguments.out, (".yaml", ".yml"))
-    if os.path.lexists(arguments.out) and not arguments.force:
-        raise UserError(
-            f"output {arguments.out} exists: write --out with another name, or --force to "
-            "replace it"
-        )
+    outputs = {"--out": arguments.out}
+    if arguments.problems:
+        check_output(arguments.problems, (".jsonl",))
+        outputs["--problems"] = arguments.problems
+    for option, output in outputs.items():
+        if os.path.lexists(output) and not arguments.force:
+            raise UserError(
+                f"output {output} exists: write {option} with another name, or --force to "
+                "replace it"
+            )
     machine = this_machine()
     answers, site = Answers(arguments.yes), Machine.of(machine)
     missing = ["--train FILE"] if arguments.train is None else []
@@ -237,11 +244,29 @@ def init(arguments: argparse.Namespace) -> int:
         question = "model: a Hub id, a folder, a .gguf file or an embedded name"
         model = answers.get(question, default, choose_model)
     starter, sizing = make_starter(data, model, site)
+    given = {name: getattr(arguments, name) for name in CLEANING}
+    cleaning = {name: value for name, value in given.items() if value}
+    starter = replace(starter, cleaning=cleaning)
     plan = write_planned(arguments.out, starter)
     echo("\n".join(plan_lines(plan, starter, model, site, sizing)))
     echo("\n".join(forecast_lines(arguments.out, plan.name, machine)))
+    if arguments.problems:
+        echo(_line("problems", write_problems(arguments.problems, plan)))
     echo("\n".join(next_lines(arguments.out, plan)))
     return 0
+
+
+def write_problems(output: Path, plan: Plan) -> str:
+    """Write the flawed prompts of the plan's data set as JSON lines; what to do with them."""
+    rows = plan.pools[plan.name].flaw_rows()
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)
+    if not rows:
+        return f"none: {_name(str(output))} is empty"
+    return (
+        f"{counted(len(rows), 'row')} in {_name(str(output))}: correct question and answer, or set "
+        f"keep: false, and run this command with --corrections {shlex.quote(str(output))} --force"
+    )
 
 
 def _relative_to(file: Path, settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -299,6 +324,7 @@ def write_planned(output: Path, starter: Starter) -> Plan:
     starter = replace(
         starter,
         options=_relative_to(output, starter.options, "path", "train", "test"),
+        cleaning=_relative_to(output, starter.cleaning, "corrections"),
         source=starter.source.model_copy(update=_relative_to(output, paths, *paths)),
     )
     text = starter.render()

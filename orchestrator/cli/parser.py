@@ -208,6 +208,28 @@ def _add_init(subparsers: "Subparsers") -> None:
         help="number, letter, expression, text or a function, package.module:function "
         "(default: what fits the answers)",
     )
+    parser.add_argument(
+        "--problems",
+        type=Path,
+        metavar="FILE",
+        help="also list duplicates, conflicts and test questions in this .jsonl file, to correct",
+    )
+    parser.add_argument("--corrections", metavar="FILE", help="read the corrected list")
+    parser.add_argument(
+        "--max-prompt-tokens",
+        type=integer(1, 1_000_000),
+        metavar="N",
+        help="leave out longer training prompts",
+    )
+    parser.add_argument(
+        "--duplicates", choices=["keep", "first", "drop"], help="of prompts that repeat another one"
+    )
+    parser.add_argument(
+        "--conflicts", choices=["keep", "drop"], help="of questions with several gold answers"
+    )
+    parser.add_argument(
+        "--drop-overlap", action="store_true", help="leave out prompts that are test questions"
+    )
     _add_out(parser, "file to write (default: experiments.yaml)", default=Path("experiments.yaml"))
     parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
     parser.add_argument("--force", action="store_true", help="replace an existing file")

@@ -19,6 +19,7 @@ from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
 from orchestrator.planning.cells import Cell, axes_without, cells_of
+from orchestrator.planning.flaws import overlap_line
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan, unused_budgets
@@ -363,11 +364,17 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         train=len(pool.train),
         test=len(pool.test),
         provenance=pool.task.provenance,
-        notes=list(pool.notes),
+        notes=[*pool.notes, *(pool.flaw_lines if name in grid.dataset else [])],
         overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
         resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan)),
         overlap_text=[
-            describe(items, len(pool.train), f"the test set of {other}")
+            overlap_line(
+                pool.train,
+                items,
+                describe(items, len(pool.train), f"the test set of {other}"),
+                droppable=not pool.dataset.drop_overlap
+                and (other == name or other in plan.experiment.ood_sets),
+            )
             for other, items in overlaps.items()
             if items or other == name
         ],

@@ -170,7 +170,7 @@ def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     for name, model in entries("models"):
         visit(model, ("models", name), "path", "gguf", "recorded")
     for name, dataset in entries("datasets"):
-        visit(dataset, ("datasets", name), "without")
+        visit(dataset, ("datasets", name), "without", "corrections")
         if ":" not in str(dataset.get("task")):
             visit(dataset.get("options"), ("datasets", name, "options"), *_PATH_OPTIONS)
     return notes

@@ -149,6 +149,16 @@ class DatasetEntry(Settings):
     """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
     drop_overlap: bool = False
     """Remove training prompts that are exact or near duplicates of test questions."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS, examples=[1024])
+    """Remove training prompts of more tokens for a model of the grid, chat template not counted."""
+    duplicates: Literal["keep", "first", "drop"] = "keep"
+    """Of training prompts with the same question up to spaces and case, or nearly the same one and
+    the same answer: keep all, the first in the file, or none."""
+    conflicts: Literal["keep", "drop"] = "keep"
+    """Keep or remove training prompts whose question has several gold answers."""
+    corrections: str = Field(default="", examples=["problems.jsonl"])
+    """A corrected list of rows, as decile init --problems FILE writes it: rows are replaced, or
+    left out with keep: false."""
     without: str = Field(default="", examples=["probe-mine-1a2b3c4d.parquet"])
     """A Parquet file of training prompts to leave out, by prompt_id. Of a table that decile probe
     writes, the suspected ones: those of a better model, for instance."""

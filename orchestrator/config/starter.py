@@ -66,11 +66,13 @@ class Starter:
     batch: int
     cpus: int
     gpus: int
+    cleaning: Mapping[str, Any] = field(default_factory=dict)  # settings of the data set
     remarks: Mapping[str, str] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
         """The file's content."""
         data = {"task": "file", "options": dict(self.options), "prompt": dict(self.prompt)}
+        data |= self.cleaning
         experiment = {
             "about": f"{len(POLICIES)} policies on {self.dataset}.",
             "grid": {

@@ -397,11 +397,12 @@ def planned_probe(
     test: str | Path | None,
     settings: Mapping[str, Any],
     block: str = "probe",
+    cleaning: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The plan of a file of questions: that of `decile init`'s experiment, without its training.
 
     texts: question and answer, the columns, and the marker; None: recognized. settings: of the
-    block, `probe` or `evaluate`. Raises UserError and TaskError.
+    block, `probe` or `evaluate`. cleaning: of the data set. Raises UserError and TaskError.
     """
     for name, value in (("data", data), ("model", model)):
         if not isinstance(value, str | Path) or not str(value):
@@ -415,7 +416,7 @@ def planned_probe(
         held_out = test_in(Path(data).absolute())
     own = Data.of(train, survey, held_out)
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = starter.content()
+    content = replace(starter, cleaning=cleaning or {}).content()
     content["experiments"][starter.dataset][block] |= settings
     loaded = validated(Path(f"{block} of {train.path}"), content, {})
     plan = make_plan(loaded, starter.dataset)

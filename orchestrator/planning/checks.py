@@ -14,6 +14,7 @@ import pyarrow as pa
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
+from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
@@ -36,13 +37,13 @@ def check_pool(pool: Pool, *, training: bool) -> None:
 
 
 def _why_empty(pool: Pool) -> str:
-    if pool.dropped_prompts:
+    if pool.dropped_prompts and pool.dataset.cleaning == Cleaning():
         duplicates = " or near duplicates of them" if pool.dataset.drop_overlap else ""
         return (
             f"has no training prompts left, because all {pool.dropped_prompts:,} are test "
             f"questions{duplicates}: use different questions for training and test"
         )
-    if left_out := [note for note in pool.notes if note.startswith("train: ")]:
+    if left_out := [note for note in pool.notes if note.startswith(("train: ", "dropped: "))]:
         return f"has no training prompts left ({'; '.join(left_out)}): correct its rows"
     return "has no training prompts, for evaluation only: write it below evaluate.ood"
 

@@ -258,33 +258,6 @@ def find_overlap(
     return overlaps
 
 
-def near_duplicates(prompts: Sequence[Prompt]) -> dict[str, str]:
-    """prompt_id -> the smallest id of its group, of prompts that duplicate another one.
-
-    Exact and near duplicates as in `find_overlap`, and those of duplicates, are one group.
-    """
-    table = PromptTable.of(prompts)
-    by_id = table.take(table.order)
-    search = _Search([words(text) for text in by_id.column("question").to_pylist()], NEAR)
-    ids = by_id.column("prompt_id").to_pylist()
-    first = [*range(len(ids))]  # of a row's group, or on the way to it
-
-    def first_of(row: int) -> int:
-        while first[row] != row:
-            row = first[row]
-        return row
-
-    related = set()
-    for row in range(len(ids)):
-        for other in search.similar(search.sets[row]):
-            if other <= row:
-                continue
-            one, two = sorted((first_of(row), first_of(other)))
-            first[two] = one
-            related |= {row, other}
-    return {ids[row]: ids[first_of(row)] for row in sorted(related)}
-
-
 def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> PromptTable:
     """The training prompts without overlap, in their order."""
     pool = PromptTable.of(train)

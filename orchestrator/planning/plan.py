@@ -247,7 +247,8 @@ class Plan:
     def files(self) -> list[str]:
         """The experiments file, and the files that its data sets are read from."""
         entries = self.source.config.datasets.values()
-        values = [v for entry in entries for v in (*entry.options.values(), entry.without) if v]
+        named = ((*entry.options.values(), entry.without, entry.corrections) for entry in entries)
+        values = [value for of_entry in named for value in of_entry if value]
         return [str(self.source.file), *(v for v in values if isinstance(v, str))]
 
     @property

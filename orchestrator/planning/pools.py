@@ -14,13 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.planning.overlap import (
-    Overlap,
-    describe,
-    find_overlap,
-    near_duplicates,
-    without_overlap,
-)
+from orchestrator.planning.flaw_list import corrected, flaw_rows
+from orchestrator.planning.flaws import Cleaning, Flaws, cleaned, find_flaws, overlap_line
+from orchestrator.planning.near_duplicates import near_duplicates
+from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
@@ -40,7 +37,8 @@ class Dataset:
 
     `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
     which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
-    questions in the test set, or in those of `apart_from`. `label_noise` replaces that share of the
+    questions in the test set, or in those of `apart_from`; `cleaning` leaves out others.
+    `corrections` is a corrected list of flawed prompts. `label_noise` replaces that share of the
     training pool's gold answers by wrong ones: see `with_label_noise`. `without` is a table of
     prompts that are left out.
     """
@@ -56,6 +54,8 @@ class Dataset:
     label_noise: float = 0.0
     label_noise_seed: int = 0
     without: str = ""
+    cleaning: Cleaning = Cleaning()
+    corrections: str = ""
 
     @property
     def title(self) -> str:
@@ -95,6 +95,32 @@ class Pool:
         if self.task.environment is not None:
             return []
         return find_overlap(self.train, test.test)
+
+    @cached_property
+    def flaws(self) -> Flaws:
+        """The duplicates and conflicts that are left in the training pool."""
+        return find_flaws(self.train, self.task)
+
+    @property
+    def flaw_lines(self) -> list[str]:
+        """A line for each kind of flaw, of prompts that come from rows of the user's files."""
+        own = pc.any(pc.not_equal(self.train.column("place"), "")).as_py()
+        return self.flaws.lines() if own else []
+
+    @property
+    def overlap_lines(self) -> list[str]:
+        """A line on test questions in the pool, if there are any."""
+        overlaps = self.overlap(self)
+        text, droppable = describe(overlaps, len(self.train)), not self.dataset.drop_overlap
+        line = overlap_line(self.train, overlaps, text, droppable=droppable)
+        return [line] if overlaps else []
+
+    def flaw_rows(self) -> list[dict[str, Any]]:
+        """The flawed prompts, test questions among them, as rows of a file to correct."""
+        overlaps = self.overlap(self)
+        tests = self.test.with_ids([each.evaluation_id for each in overlaps])
+        own = {each.train_id: tests[each.evaluation_id].place for each in overlaps}
+        return flaw_rows(self.flaws, {i: [place] for i, place in own.items()})
 
     def tiers(self, split: Split) -> dict[str, str]:
         """prompt_id -> tier."""
@@ -151,14 +177,20 @@ def load_pool(dataset: Dataset) -> Pool:
     task = dataset.build()
     train, test = load_prompts(task, "train"), load_prompts(task, "test")
     notes, dropped = list(task.notes), task.dropped_prompts
+    if dataset.corrections:
+        train, test, note = corrected(train, test, task, dataset.corrections)
+        notes.append(note)
     if dataset.drop_overlap:
         others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
         tests = {"test": test, **others}
         for name, prompts in tests.items():
             if overlaps := find_overlap(train, prompts):
-                notes.append(f"dropped: {describe(overlaps, len(train), name)}")
+                text = f"dropped: {describe(overlaps, len(train), name)}"
+                notes.append(overlap_line(train, overlaps, text, droppable=False))
                 train = without_overlap(train, overlaps)
                 dropped += len(overlaps)
+    train, left_out = cleaned(train, task, dataset.cleaning)
+    notes += left_out
     pool = Pool(dataset, task, train, test, tuple(notes), dropped)
     noisy = _with_wrong_golds(pool, dataset.label_noise, dataset.label_noise_seed)
     return _without_listed(noisy) if dataset.without else noisy

@@ -11,6 +11,7 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem
 from orchestrator.config.schema import Config
 from orchestrator.embedded import IN_WHEELS, embedded_path
+from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.gguf_models import converted_model, wheel_model
 from orchestrator.sampling.model import ModelSource, check_hub_id
@@ -71,7 +72,16 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         drop_overlap,
         tuple(_dataset(config, experiment, other, training=False) for other in others),
         without=entry.without if training else "",
+        cleaning=_cleaning(config, experiment, entry) if training else Cleaning(),
+        corrections=entry.corrections,
     )
+
+
+def _cleaning(config: Config, experiment: Experiment, entry: DatasetEntry) -> Cleaning:
+    """What is left out of a pool; a limit in tokens holds for each model of the grid."""
+    limit, models = entry.max_prompt_tokens, experiment.grid.model
+    sources = tuple(model_source(config, model) for model in models) if limit else ()
+    return Cleaning(limit, entry.duplicates, entry.conflicts, sources)
 
 
 def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:

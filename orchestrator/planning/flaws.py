@@ -1,0 +1,215 @@
+"""Flaws of a training pool, found before anything is sampled, and the prompts left out for them.
+
+A question is the same as another one up to spaces and case. Duplicates are the same questions, and
+nearly the same ones (`near_duplicates`) with the same gold answer: a long question of a template
+with one other number is another question. A conflict is a question with several gold answers, as
+the task's marker compares them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.planning.near_duplicates import joined, near_groups
+from orchestrator.planning.overlap import Overlap
+from orchestrator.plugins.counts import counted
+from orchestrator.sampling.model import ModelSource, token_counts
+from tasks import Answer, Task, TaskError, is_shipped
+from tasks.prompt_table import Bools, Ints, PromptTable
+from tasks.sources.hub import NotCached
+
+NAMED = 3  # places in a note
+_SPACES = r"[\s\p{Z}]+"
+
+
+class Flaws(NamedTuple):
+    """The duplicates and conflicts of some prompts.
+
+    first: for each row, the first row of its group of duplicates, its own if it has none; same: the
+    first row with the same question; conflicting: whether the question has several gold answers.
+    """
+
+    prompts: PromptTable
+    first: Ints
+    same: Ints
+    conflicting: Bools
+
+    @property
+    def repeats(self) -> Bools:
+        """The duplicates, but for the first of each group."""
+        return self.first != np.arange(len(self.first))
+
+    @property
+    def duplicated(self) -> Bools:
+        """The duplicates."""
+        return np.bincount(self.first, minlength=len(self.first))[self.first] > 1
+
+    def lines(self) -> list[str]:
+        """How many prompts are flawed and where the first stand, a line for each kind."""
+        lines = []
+        if self.conflicting.any():
+            questions = counted(len(np.unique(self.same[self.conflicting])), "question")
+            lines.append(
+                f"conflicts: {self._counted(self.conflicting)} ask {questions} with several gold "
+                f"answers: {places(self.prompts, self.conflicting)}; correct them, or write "
+                "conflicts: drop"
+            )
+        if self.repeats.any():
+            lines.append(
+                f"duplicates: {self._counted(self.repeats)} repeat another one "
+                f"({self.kinds()}): {places(self.prompts, self.repeats)}; write duplicates: first "
+                "to keep one of each"
+            )
+        return lines
+
+    def kinds(self) -> str:
+        """How the duplicates repeat an earlier prompt."""
+        texts = _first_rows(self.prompts.column("question"))
+        rows = np.flatnonzero(self.repeats)
+        equal = int(np.sum(texts[rows] != rows))
+        spelled = int(np.sum(self.same[rows] != rows)) - equal
+        near = len(rows) - equal - spelled
+        return f"{equal:,} word for word, {spelled:,} up to spaces and case, {near:,} nearly"
+
+    def _counted(self, rows: Bools) -> str:
+        return f"{int(rows.sum()):,} of {counted(len(rows), 'training prompt')}"
+
+
+def places(prompts: PromptTable, rows: Bools) -> str:
+    """Where the first of these rows stand, by file and line, or else by id, and how many more."""
+    shown = np.flatnonzero(rows)[:NAMED]
+    names = [prompt.place or prompt.prompt_id for prompt in prompts.take(shown)]
+    more = int(rows.sum()) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more else "")
+
+
+def _first_rows(values: pa.ChunkedArray) -> Ints:
+    """For each value, the first row with the same one."""
+    parts = [chunk.indices.to_numpy() for chunk in values.dictionary_encode().chunks]
+    codes = np.concatenate([np.empty(0, dtype=np.int32), *parts])
+    _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
+    return np.asarray(first[of_row.reshape(-1)], dtype=np.int64)
+
+
+def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> Flaws:
+    """The conflicts, and the duplicates if they are asked for. Tasks of several turns have none."""
+    alone = np.arange(len(prompts))
+    none = Flaws(prompts, alone, alone, np.zeros(len(prompts), dtype=bool))
+    if task.environment is not None or not len(prompts):  # episodes may be of different rows
+        return none
+    questions = prompts.column("question")
+    spelled = pc.utf8_trim_whitespace(
+        pc.replace_substring_regex(pc.utf8_lower(questions), pattern=_SPACES, replacement=" ")
+    )
+    same = _first_rows(spelled)
+    found = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
+    if not duplicates:
+        return found
+    near = near_groups(questions, _first_rows(prompts.column("answer")))
+    return found._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
+
+
+def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
+    """The prompts whose question has gold answers that are not equal to each other.
+
+    Those of a user's own marker, which may expect more than an answer, are compared as texts.
+    """
+    answers = _first_rows(prompts.column("answer"))
+    smallest, largest = answers.copy(), answers.copy()
+    np.minimum.at(smallest, same, answers)
+    np.maximum.at(largest, same, answers)
+    different = np.flatnonzero(smallest[same] != largest[same])
+    marked = task.with_marking("lenient")
+    own = getattr(task, "function", None) is not None or not is_shipped(task)
+    groups: dict[int, dict[str, Any]] = {}
+    for row, prompt in zip(different.tolist(), prompts.take(different), strict=True):
+        groups.setdefault(int(same[row]), {}).setdefault(prompt.answer, prompt)
+    pairs = []
+    for group, by_answer in groups.items():
+        one, *others = (by_answer[answer] for answer in sorted(by_answer))
+        completion = None if own else marked.solution(one)
+        pairs += [(group, Answer.to(other, completion or "")) for other in others]
+    unequal = {group for group, answer in pairs if own or not answer.completion}
+    if not own:
+        marks = marked.mark_all([answer for _, answer in pairs])
+        unequal |= {g for (g, _), m in zip(pairs, marks, strict=True) if m.outcome != "correct"}
+    return np.isin(same, np.array(sorted(unequal), dtype=np.int64))
+
+
+class Cleaning(NamedTuple):
+    """The settings of a data set that leave prompts out, and the models of its experiment."""
+
+    max_prompt_tokens: int | None = None
+    duplicates: str = "keep"
+    conflicts: str = "keep"
+    models: tuple[ModelSource, ...] = ()
+
+
+def cleaned(prompts: PromptTable, task: Task, cleaning: Cleaning) -> tuple[PromptTable, list[str]]:
+    """The prompts that are left, and a note on those that are not, for each setting.
+
+    Each is left out once: for its length, else for a conflict, else as a duplicate.
+    """
+    notes = []
+
+    def left(out: Bools, why: str) -> PromptTable:
+        if not out.any():
+            return prompts
+        total = counted(len(prompts), "training prompt")
+        notes.append(f"dropped: {int(out.sum()):,} of {total}, {why}: {places(prompts, out)}")
+        return prompts.filter(~out)
+
+    if cleaning.max_prompt_tokens is not None:
+        limit = cleaning.max_prompt_tokens
+        long = _long(prompts, task, limit, cleaning.models)
+        prompts = left(long, f"with more than {counted(limit, 'token')}")
+    if cleaning.conflicts == "drop":
+        found = find_flaws(prompts, task, duplicates=False)
+        prompts = left(found.conflicting, "whose question has several gold answers")
+    if cleaning.duplicates != "keep":
+        found = find_flaws(prompts, task)
+        out = found.repeats if cleaning.duplicates == "first" else found.duplicated
+        prompts = left(out, f"duplicates ({found.kinds()} of an earlier one)")
+    return prompts, notes
+
+
+def _long(prompts: PromptTable, task: Task, limit: int, models: Sequence[ModelSource]) -> Bools:
+    """The prompts of more tokens than the limit for one of the models.
+
+    The tokens are those of the messages, without what a chat template adds.
+    """
+    models = [model for model in models if not model.recorded]
+    if not models:
+        raise TaskError("max_prompt_tokens: a recorded model has no tokenizer: leave it out")
+    sizes = pc.binary_length(prompts.column("question")).to_numpy()
+    around = max(
+        sum(len(message["content"].encode()) for message in each.messages("{question}"))
+        for each in task.mixed_tasks or [task]
+    )
+    rows = np.flatnonzero(sizes + around > limit)  # a token is at least one byte
+    long = np.zeros(len(prompts), dtype=bool)
+    for model in models if len(rows) else ():
+        chats = (
+            "\n".join(message["content"] for message in task.chat(prompt.question, prompt.info))
+            for prompt in prompts.take(rows)
+        )
+        tokens = token_counts(model, chats)
+        if tokens is None:
+            raise NotCached(
+                f"max_prompt_tokens: {model.name} has no tokenizer.json on this machine"
+            )
+        long[rows] |= np.array(tokens) > limit
+    return long
+
+
+def overlap_line(
+    prompts: PromptTable, overlaps: Sequence[Overlap], text: str, *, droppable: bool
+) -> str:
+    """A line on test questions in the pool: where the first stand, and what leaves them out."""
+    rows = np.zeros(len(prompts), dtype=bool)
+    rows[prompts.rows_of(pa.array([each.train_id for each in overlaps], pa.string()))] = True
+    remedy = "; write drop_overlap: true to leave them out" if droppable else ""
+    return f"{text}: {places(prompts, rows)}{remedy}" if overlaps else text
