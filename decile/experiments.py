@@ -45,7 +45,7 @@ def probe(
     model: str,
     samples: int = 10,
     *,
-    test: str | Path | list[str] | None = None,
+    test: Any = None,
     storage: str | Path = "./runs",
     wait: bool = False,
     **settings: Any,
@@ -55,10 +55,10 @@ def probe(
     data: a file (JSONL, JSON, Parquet, CSV), a glob, a list of them, or rows: a pandas DataFrame, a
     datasets.Dataset, a pyarrow Table or a list of dicts, which are stored as Parquet in the folder
     `data` of the storage. model: a Hub id, OWNER/NAME@COMMIT, a folder, a .gguf file, or an
-    embedded name such as tiny. samples: completions per prompt. test: files of test questions;
-    None: a part of `data` is held out, as by `decile init`. wait: for the end of another process
-    that probes the same data in this storage. settings: what the file says of a data set and a
-    probe, by name: options of `task: file` (question, answer, marker, tier, source, keep, …;
+    embedded name such as tiny. samples: completions per prompt. test: test questions, in the forms
+    of `data`; None: a part of `data` is held out, as by `decile init`. wait: for the end of another
+    process that probes the same data in this storage. settings: what the file says of a data set
+    and a probe, by name: options of `task: file` (question, answer, marker, tier, source, keep, …;
     recognized where they are left out), `prompt` (a preset, or the block), `system`, `few_shot`,
     `marking`, `drop_overlap`, `without`, and the block `probe` (temperature, engine, …).
 

@@ -157,13 +157,14 @@ def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
             return text
         if text.startswith("~") or Path(text) == folder / text:  # absolute, or the folder is .
             return text
-        if exists(text) and not exists(path_below(folder, text)):
+        own = path_below(folder, text) if path[0] == "datasets" else str(folder / text)
+        if exists(text) and not exists(own):
             notes[path] = (
                 f"paths are relative to this file, but {shortened(text)} exists in the current "
                 "folder only, where it is read from: move it, or write its absolute path"
             )
             return text
-        return path_below(folder, text)
+        return own
 
     def entries(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         block = content.get(name)

@@ -427,28 +427,25 @@ def dataset_name(files: Files) -> str:
 def planned_probe(
     data: Any,
     model: str,
-    test: Files | Path | None = None,
+    test: Any = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
     store: Store | None = None,
 ) -> Plan:
     """A plan with one training probe of a user's data: that of `decile init`'s experiment.
 
-    data: a path, a glob, a list of them, or rows, which are stored below `store`. settings: of a
-    data set, its prompt and the block `probe`, by name. Raises UserError and TaskError.
+    data, test: a path, a glob, a list of them, or rows, which are stored below `store`. settings:
+    of a data set, its prompt and the block `probe`, by name. Raises UserError and TaskError.
     """
     if not isinstance(model, str | Path) or not str(model):
         raise UserError(f"model {shortened(model)}: write a path or a name")
     given = _by_block(settings)
     chosen = choose_model(str(model))
-    files = paths_of(data)
-    if files is None and store is not None:
-        files = store_rows(store, data)
-    if not files:
-        raise UserError(f"data {shortened(data)}: {ROWS}")
-    train = read_questions(files, "train")
+    train = read_questions(_files_of("data", data, store), "train")
     survey = train.survey(*(given["options"].get(n) for n in ("question", "answer", "marker")))
-    tests = paths_of(test) if test else None
-    held_out = read_questions(tests, "test") if tests else test_beside(files)
+    if test is not None:
+        held_out = read_questions(_files_of("test", test, store), "test")
+    else:
+        held_out = test_beside(str(data) if isinstance(data, str | Path) else "")
     own = Data.of(train, survey, held_out)
     own = own._replace(given=given["options"], given_prompt=given["prompt"])
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
@@ -460,6 +457,16 @@ def planned_probe(
     resolve_paths(content, Path.cwd())  # the plan is of no file whose folder they are relative to
     loaded = validated(Path(f"probe of {train.title}"), content, {})
     return replace(make_plan(loaded, starter.dataset), trains=False)
+
+
+def _files_of(name: str, data: Any, store: Store | None) -> Files:
+    """The paths and globs that an argument names, or the file that its rows are stored in."""
+    files = paths_of(data)
+    if files is None and store is not None:
+        return store_rows(store, data)
+    if not files:
+        raise UserError(f"{name} {shortened(data)}: {ROWS}")
+    return files
 
 
 def _by_block(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -62,6 +62,6 @@ def _table(data: Any) -> pa.Table:
             return pa.table({name: pa.array([row.get(name) for row in data]) for name in names})
     except (pa.ArrowException, OverflowError) as error:
         raise UserError(
-            f"data: a column holds values of several types ({error}): convert them to one type"
+            f"data: a column holds values of several types ({error}): write them as one type"
         ) from error
     raise UserError(f"data {shortened(data)}: {ROWS}")
