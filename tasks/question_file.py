@@ -313,7 +313,7 @@ class QuestionFile(ReadTask):
 
         def prompts_of(file: str) -> "PromptTable":
             prompts, own = self._read_columns(split, file) or self._read_rows(
-                split, file, letters.pop(file, None) or read_file(file, required)
+                split, file, letters.get(file) or read_file(file, required)
             )
             if not prompts:
                 unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
@@ -561,7 +561,7 @@ class QuestionFile(ReadTask):
             return
         known = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
         if missing := next((name for name in self.columns or () if name not in known), None):
-            raise TaskError(f"{file} has no column {missing!r}: it has {', '.join(known)}")
+            raise TaskError(f"{file} has no column {missing!r}: write one of {', '.join(known)}")
         if self.function is not None:
             passed = self.columns if self.columns is not None else known
             self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)

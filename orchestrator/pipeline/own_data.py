@@ -172,7 +172,12 @@ class Data(NamedTuple):
         data = cls(dataset_name(train.files), train.files, survey)
         if test is None:
             return data
-        named_files(test.files, apart_from=train.files)
+        real = [{*map(os.path.realpath, named_files(each.files))} for each in (train, test)]
+        if shared := real[0] & real[1]:
+            raise UserError(
+                f"--train and --test are the same file, {min(shared)}: leave out --test, so that a "
+                "part of the questions is held out, or write another file"
+            )
         held_out = test.survey(survey.question, survey.answer, survey.marker)
         return data._replace(test=test.files, test_survey=held_out)
 
@@ -442,6 +447,7 @@ def planned_probe(
     chosen = choose_model(str(model))
     train = read_questions(_files_of("data", data, store), "train")
     survey = train.survey(*(given["options"].get(n) for n in ("question", "answer", "marker")))
+    held_out: QuestionRows | None
     if test is not None:
         held_out = read_questions(_files_of("test", test, store), "test")
     else:
