@@ -264,7 +264,7 @@ def test_rows_of_a_program_are_the_pool_of_a_file(
     assert {p.prompt_id for p in pool.train} | {p.prompt_id for p in pool.test} == {
         p.prompt_id for p in QuestionFile(train="a.jsonl").train()
     }
-    assert store_rows(store, data) == store_rows(store, data)
+    assert store_rows(store, data) == store_rows(store, pa.Table.from_pylist(rows))
     assert [path.name for path in Path("runs/data").iterdir()] == [f"{own.dataset.name}.parquet"]
 
 

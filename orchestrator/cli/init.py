@@ -89,7 +89,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.tier:
         lines.append(_line("tiers", f"{survey.tier!r:.40}"))
     if survey.source:
-        lines.append(_line("sources", f"{survey.source!r:.40}: {survey.sources:,} different"))
+        lines.append(_line("sources", f"{survey.source!r:.40}"))
     if survey.id:
         lines.append(_line("ids", f"{survey.id!r:.40} is kept with each prompt"))
     return lines

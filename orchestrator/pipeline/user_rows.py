@@ -37,7 +37,10 @@ def store_rows(store: Store, data: Any) -> str:
             f"rows are stored in the storage, and {store.uri} is no folder: write them to a file, "
             "and pass its path"
         )
-    table = _table(data).replace_schema_metadata(None).combine_chunks()
+    table = _table(data)
+    kinds = (pa.string() if kind == pa.large_string() else kind for kind in table.schema.types)
+    table = table.cast(pa.schema(zip(table.column_names, kinds, strict=True)))  # as of other forms
+    table = table.combine_chunks()
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
     content = buffer.getvalue()

@@ -91,7 +91,6 @@ class FileSurvey:
     answer: str
     tier: str | None
     source: str | None
-    sources: int  # different values of that column
     id: str | None  # a column that tells every row from the others
     marker: str
     forms: Mapping[str, int]
@@ -154,9 +153,7 @@ def survey_rows(
     marks = [] if marked.function else marked.mark_all(wholes)
     correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
     used = (question, answer)
-    tier, _ = _few_values(columns, read.rows, TIERS, MAX_TIERS, used)
     most = min(MAX_SOURCES, len(read.rows) // 4)
-    source, sources = _few_values(columns, read.rows, SOURCES, most, (*used, tier))
     repeated, contradicted = _repeats([question_text for question_text, _ in pairs], finals)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
     return FileSurvey(
@@ -164,9 +161,8 @@ def survey_rows(
         columns=columns,
         question=question,
         answer=answer,
-        tier=tier,
-        source=source,
-        sources=sources,
+        tier=_few_values(columns, read.rows, TIERS, MAX_TIERS, used),
+        source=_few_values(columns, read.rows, SOURCES, most, used),
         id=_id(columns, read.rows, used),
         marker=marker,
         forms=dict(forms.most_common()),
@@ -366,18 +362,15 @@ def _few_values(
     rows: Sequence[Row],
     names: Sequence[str],
     most: int,
-    used: Sequence[str | None],
-) -> tuple[str | None, int]:
-    """A column of one of these names with a value in every row, and how many are different.
-
-    None for fewer than two different values, or more than `most`.
-    """
+    used: Sequence[str],
+) -> str | None:
+    """A column of one of these names with a value in every row, and 2 to `most` different ones."""
     for name in columns:
         if name.lower() in names and name not in used:
             values = {_texts(row, name, name)[1] for row in rows}
             if "" not in values and 2 <= len(values) <= most:
-                return name, len(values)
-    return None, 0
+                return name
+    return None
 
 
 def _id(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
