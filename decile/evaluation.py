@@ -66,36 +66,34 @@ class Evaluation:
 
 @as_user_error()
 def evaluate(
-    data: str | Path,
+    data: Any,
     model: str,
     *,
     adapter: str | Path | None = None,
     checkpoint: str | Path | None = None,
     samples: int = 4,
-    marker: str | None = None,
-    question: str | None = None,
-    answer: str | None = None,
-    test: str | Path | None = None,
+    test: Any = None,
     storage: str | Path = "./runs",
     wait: bool = False,
     **settings: Any,
 ) -> Evaluation:
     """Evaluate a model on the held-out questions of a file: draw and mark what is not stored.
 
-    data, model, question, answer, marker, test, storage, wait: as of `decile.probe`; with the same
-    data, no question is one that was probed. adapter: the folder of a LoRA adapter of PEFT.
-    checkpoint: a folder with full weights in the Hub's layout. Both are sampled with the tokenizer
-    and the chat template of `model`. samples: completions per question. settings: others of the
-    block `evaluate`: temperature, max_completion_length, seed, engine, engine_args, engine_python.
+    data, model, test, storage, wait: as of `decile.probe`; with the same data, no question is one
+    that was probed. adapter: the folder of a LoRA adapter of PEFT. checkpoint: a folder with full
+    weights in the Hub's layout. Both are sampled with the tokenizer and the chat template of
+    `model`. samples: completions per question. settings: those of the data set, as of
+    `decile.probe`, and others of the block `evaluate`: temperature, max_completion_length, seed,
+    engine, engine_args, engine_python.
 
     Raises UserError for invalid input, before anything is sampled.
     """
     if unused := [name for name in _OF_SWEEPS if name in settings]:
         raise UserError(f"{unused[0]} is a setting of sweeps: leave it out")
     add_project([os.getcwd()])
-    texts = {"question": question, "answer": answer, "marker": marker}
     store = Store(storage)
-    plan = planned_probe(data, model, texts, test, {"samples": samples, **settings}, "evaluate")
+    settings["samples"] = samples
+    plan = planned_probe(data, model, test, settings, store, "evaluate")
     evaluation = plan_evaluation(plan, adapter=adapter, checkpoint=checkpoint)
     store.check_writable()
     return Evaluation(evaluate_model(plan, store, evaluation, wait=wait))

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,37 +43,34 @@ def load(
 
 @as_user_error()
 def probe(
-    data: str | Path,
+    data: Any,
     model: str,
     samples: int = 10,
     *,
-    marker: str | None = None,
-    question: str | None = None,
-    answer: str | None = None,
-    test: str | Path | None = None,
+    test: Any = None,
     storage: str | Path = "./runs",
     wait: bool = False,
-    cleaning: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Probe:
-    """Probe a file of questions: draw and mark the missing completions of each prompt.
+    """Probe questions with answers: draw and mark the missing completions of each prompt.
 
-    data: JSONL, JSON or Parquet with questions and answers. model: a Hub id, OWNER/NAME@COMMIT, a
-    folder, a .gguf file, or an embedded name such as tiny. samples: completions per prompt.
-    question, answer, marker: the columns, and how answers are compared; recognized if None. test: a
-    file of test questions; None: a part of `data` is held out, as by `decile init`. wait: for the
-    end of another process that probes the same data in this storage. cleaning: settings of a data
-    set that leave prompts out, such as {"duplicates": "first"}. settings: others of the block
-    `probe`, such as temperature, max_completion_length or engine.
+    data: a file (JSONL, JSON, Parquet, CSV), a glob, a list of them, or rows: a pandas DataFrame, a
+    datasets.Dataset, a pyarrow Table or a list of dicts, which are stored as Parquet in the folder
+    `data` of the storage. model: a Hub id, OWNER/NAME@COMMIT, a folder, a .gguf file, or an
+    embedded name such as tiny. samples: completions per prompt. test: test questions, in the forms
+    of `data`; None: a part of `data` is held out, as by `decile init`. wait: for the end of another
+    process that probes the same data in this storage. settings: what the file says of a data set
+    and a probe, by name: options of `task: file` (question, answer, marker, tier, source, keep, …;
+    recognized where they are left out), `prompt` (a preset, or the block), `system`, `few_shot`,
+    `marking`, `drop_overlap`, `duplicates`, `without`, …, and the block `probe` (temperature,
+    engine, …).
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
     Raises UserError for invalid input, before anything is sampled.
     """
     add_project([os.getcwd()])
-    texts = {"question": question, "answer": answer, "marker": marker}
     store = Store(storage)
-    settings["samples"] = samples
-    plan = planned_probe(data, model, texts, test, settings, cleaning)
+    plan = planned_probe(data, model, test, {"samples": samples, **settings}, store)
     return Experiment(plan, store).probe(wait=wait)
 
 

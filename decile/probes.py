@@ -15,14 +15,8 @@ from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure
 from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
-from orchestrator.report.render import section_html
-from orchestrator.report.sections.pool import (
-    advice,
-    facts,
-    pool_figures,
-    pool_sections,
-    subset_section,
-)
+from orchestrator.report.render import section_html, terminal_pool
+from orchestrator.report.sections.pool import pool_figures, pool_sections, subset_section
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
 from tasks import Prompt, Task
@@ -83,11 +77,13 @@ class Probe:
         assert analysis is not None, "a finished probe has samples"
         return analysis
 
-    def summary(self) -> str:
-        """What the probe shows, what to do next, and what was left out or is wrong, in lines."""
-        lines = [*facts(self.analysis), advice(self.analysis)]
+    def summary(self, width: int | None = None) -> str:
+        """What `decile probe` prints of the pool, and what was left out of the data or is wrong.
+
+        Lines fit `width` columns; None: they are as long as they get.
+        """
         pool = self.stored.plan.pool(self.spec)
-        return "\n".join(filter(None, [*lines, *pool.notes, *pool.flaw_lines]))
+        return "\n\n".join([terminal_pool(self.analysis, width), *pool.notes, *pool.flaw_lines])
 
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.

@@ -22,6 +22,7 @@ from tasks.sources.files import (
     json_text,
     read_chat,
 )
+from tasks.sources.user_files import Files
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
@@ -62,9 +63,9 @@ class EnvironmentTask(QuestionFile):
         marking: Marking = "lenient",
         prompt: Mapping[str, Any] | None = None,
         environment: str = "",
-        train: str | None = None,
-        test: str | None = None,
-        path: str | None = None,
+        train: Files | None = None,
+        test: Files | None = None,
+        path: Files | None = None,
         test_share: float | None = None,
         question: str | None = None,
         answer: str | None = None,
@@ -104,7 +105,7 @@ class EnvironmentTask(QuestionFile):
         if episodes and (path or train or test):
             raise TaskError("episodes takes the place of rows: leave it out, or the files")
         if not (path or train or test):
-            self.test_share = check_share("the rows of the class", test_share, {**self.files})
+            self.test_share = check_share("the rows of the class", test_share, ())
         self.question_column, self.tier, self.needs_answer = question, tier, answer is not None
         if threshold is not None:
             self.threshold = check_threshold(threshold)
@@ -127,9 +128,9 @@ class EnvironmentTask(QuestionFile):
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
         """The rows of the files, or of the class."""
-        if any(self.files.values()):
+        if self.files["train"] or self.files["test"]:
             return self._prompts("train"), self._prompts("test")
-        prompts = self._read("all", self.path) if self.path else self._of_class()
+        prompts = self._prompts("all") if self.files["all"] else self._of_class()
         assert prompts.keys is not None, "ids of make_prompt are hex digits"
         in_test = prompts.keys < math.ceil(self.test_share * ID_RANGE)
         return prompts.filter(~in_test), prompts.filter(in_test)
@@ -165,10 +166,10 @@ class EnvironmentTask(QuestionFile):
         answer = self.answer if self.needs_answer or not self.described.rewards else None
         return [name for name in (self.question_column, answer, self.tier) if name]
 
-    def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
+    def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
         """A function that reads environments is called with them, too."""
         if not self.environment_reward:
-            super().check_named_columns(file, rows)
+            super().check_named_columns(split, file, rows)
 
     def _of_class(self) -> "PromptTable":
         from tasks.prompt_table import PromptTable

@@ -1,7 +1,6 @@
 """The user's own questions, from a file and without code."""
 
 import math
-import os
 import re
 import unicodedata
 from collections import Counter
@@ -52,6 +51,7 @@ from tasks.sources.files import (
 )
 from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.source import ReadTask
+from tasks.sources.user_files import Files, named_files
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -78,19 +78,28 @@ ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
 
 @dataclass
 class _RowCounts:
-    """How many rows were read, what was left out of them, and what is wrong with the first."""
+    """How many rows were read, of which files, and what was left out or is wrong with the first."""
 
     count: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     error: str = ""
+    origins: list[str] = field(default_factory=list)
+
+    def add(self, other: "_RowCounts") -> None:
+        """Count the rows of another file, too."""
+        self.count += other.count
+        self.dropped += other.dropped
+        self.error = self.error or other.error
+        self.origins += other.origins
 
 
 class QuestionFile(ReadTask):
-    r"""Your own questions and answers, from JSON lines or Parquet files.
+    r"""Your own questions and answers, from files of JSON lines, JSON, Parquet or CSV.
 
     `train` and `test` are paths of files with one question per row; either may be left out (no
     pool: for evaluation only). Or `path` is one file, of which `test_share` is the test set, chosen
-    by content, so that the order of the file never matters. `question`, `answer` and `tier` name
+    by content, so that the order of the file never matters. Each may be a list of files, or a glob
+    such as `data/*.jsonl`: their rows are one pool. `question`, `answer` and `tier` name
     columns, or values inside them (`reward_model.ground_truth`); a column of chat messages holds
     the question as the last user message and the answer as the reply to it. Without `tier` all
     prompts have the tier "all". `group` names a column of the test questions: those with the same
@@ -130,9 +139,9 @@ class QuestionFile(ReadTask):
         *,
         marking: Marking = "lenient",
         prompt: Mapping[str, Any] | None = None,
-        train: str | None = None,
-        test: str | None = None,
-        path: str | None = None,
+        train: Files | None = None,
+        test: Files | None = None,
+        path: Files | None = None,
         test_share: float | None = None,
         question: str = "question",
         answer: str | None = "answer",
@@ -146,14 +155,14 @@ class QuestionFile(ReadTask):
         threshold: float | None = None,
         mark_limits: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(marking=marking, prompt=prompt, path=path)
+        super().__init__(marking=marking, prompt=prompt)
         if ":" not in marker and marker not in get_args(Marker):
             raise TaskError(
                 f"marker {marker!r} is unknown: write {', '.join(get_args(Marker))}, "
                 "or a function, package.module:function"
             )
-        self.files = {"train": train, "test": test}
-        self.test_share = check_share(path, test_share, self.files)
+        self.files = {"train": train, "test": test, "all": path}
+        self.test_share = check_share(path, test_share, (train, test))
         self.question, self.answer, self.tier, self.group = question, answer, tier, group
         self.kept = KeptColumns(source, keep, (question, answer))
         self.marker = marker
@@ -172,19 +181,19 @@ class QuestionFile(ReadTask):
         if not isinstance(skip_invalid, bool):
             raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
         self.skip_invalid = skip_invalid
-        self._numbering = Numbering()  # of the file that is being read
+        self._numbering = Numbering()  # of the files that are being read
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
-        """The two files, or the two parts of one file."""
-        if self.path is None and not any(self.files.values()):
+        """The files of both splits, or the two parts of the same files."""
+        if not any(self.files.values()):
             raise TaskError(
                 "task file: the options name no file: write train: PATH and test: PATH, or path"
             )
-        if self.path is None:
+        if self.files["all"] is None:
             return self._prompts("train"), self._prompts("test")
         from tasks.prompt_table import PromptTable
 
-        prompts = self._read("all", self.path)
+        prompts = self._prompts("all")
         keys = prompts.keys
         if self.function is not None:  # whose ids depend on all columns: the split does not
             bare = (make_prompt(self.name, p.question, p.answer, p.tier) for p in prompts)
@@ -269,8 +278,12 @@ class QuestionFile(ReadTask):
     def _prompts(self, split: str) -> "PromptTable":
         from tasks.prompt_table import PromptTable
 
-        file = self.files[split]
-        return PromptTable() if file is None else self._read(split, file)
+        named = self.files[split]
+        if named is None:
+            return PromptTable()
+        return self._read(
+            split, named_files(named, self.files["train"] if split == "test" else None)
+        )
 
     def read_answer(self, text: str) -> str | None:
         """An answer in the marker's form, alone or at the end of a worked solution or a sentence.
@@ -289,29 +302,49 @@ class QuestionFile(ReadTask):
                 return None
         return read_gold(plain, cast(Marker, self.marker))
 
-    def _read(self, split: str, file: str) -> "PromptTable":
-        prompts, rows = self._read_columns(split, file) or self._read_rows(split, file)
+    def _read(self, split: str, files: Sequence[str]) -> "PromptTable":
+        """The prompts of the rows of all files, one after another."""
+        from tasks.prompt_table import PromptTable, mapped
+
+        required = () if self.skip_invalid else self._columns
+        letters = {f: read_file(f, required) for f in files if self.marker == "letter"}
+        self._number_choices(split, letters)
+        rows = _RowCounts()
+
+        def prompts_of(file: str) -> "PromptTable":
+            prompts, own = self._read_columns(split, file) or self._read_rows(
+                split, file, letters.get(file) or read_file(file, required)
+            )
+            if not prompts:
+                unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
+                raise TaskError(f"{own.error or unmarkable} (no row of the file can be used)")
+            rows.add(own)
+            return prompts
+
+        if len(files) == 1:
+            prompts = prompts_of(files[0])
+        else:
+            parts = map(prompts_of, files)
+            prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
+        self.keep(split, Rows([], "; ".join(rows.origins)))
         for label, count in rows.dropped.items():
             if count:
                 self.note(f"{split}: {counted_label(count, label)}")
-        if not prompts:
-            unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
-            raise TaskError(f"{rows.error or unmarkable} (no row of the file can be used)")
         if self.group and split != "train" and len(prompts) > 1:
-            self._check_groups(file, {*prompts.column("group").to_pylist()})
+            self._check_groups(", ".join(files), {*prompts.column("group").to_pylist()})
         if invalid_rows := rows.count - len(prompts):
             self.note(
                 f"{split}: {invalid_rows:,} of {counted(rows.count, 'row')} dropped as invalid"
             )
         return prompts
 
-    def _check_groups(self, file: str, groups: set[str]) -> None:
+    def _check_groups(self, files: str, groups: set[str]) -> None:
         """Raise TaskError unless questions have different groups."""
         if len(groups) == 1:
             [only] = groups
             problem = f"all questions have the group {only!r:.80}" if only else "no row has a value"
             raise TaskError(
-                f"{file}: {problem} in column {self.group!r}: write the name of a column with a "
+                f"{files}: {problem} in column {self.group!r}: write the name of a column with a "
                 "value for each group of related questions, or leave group out"
             )
 
@@ -343,7 +376,6 @@ class QuestionFile(ReadTask):
             return None
         if self.question.lower() == "instruction":  # which may go on in another column
             return None
-        rows = _RowCounts()
         try:
             names = PlainFile(file, ()).names()
             if has_choices(names):  # which have to be asked
@@ -352,11 +384,11 @@ class QuestionFile(ReadTask):
                 return None
             kept = [*filter(None, [self.kept.source]), *self.kept.names(names)]
             plain = PlainFile(file, self._columns, kept)
+            rows = _RowCounts(origins=[plain.origin])
             parts = (self._batch_prompts(plain, batch, rows) for batch in plain.batches())
             prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
         except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
             return None
-        self.keep(split, Rows([], plain.origin))
         return prompts, rows
 
     def _batch_prompts(
@@ -385,31 +417,28 @@ class QuestionFile(ReadTask):
         rows.count += batch.num_rows
         return self._markable(replaced(columns, others, self.name, travelling))
 
-    def _read_rows(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts]":
-        """The prompts of any file, read row by row."""
+    def _read_rows(self, split: str, file: str, read: Rows) -> "tuple[PromptTable, _RowCounts]":
+        """The prompts of any file, row by row."""
         from tasks.prompt_table import PromptTable
 
-        read = read_file(file, () if self.skip_invalid else self._columns)
-        if not self.keep(split, read):
+        if not read.rows:
             raise TaskError(f"{file} holds no rows: write one question per row")
-        self.check_named_columns(file, read.rows)
+        self.check_named_columns(split, file, read.rows)
         self.kept.check(file, read.rows)
-        self._number_choices(split, read)
-        rows = _RowCounts(len(read.rows))
+        rows = _RowCounts(len(read.rows), origins=[read.origin])
         places = zip(read.rows, read.places, strict=True)
         prompts = [self._row_prompt(row, place, rows) for row, place in places]
         return self._markable(PromptTable.of(filter(None, prompts))), rows
 
-    def _number_choices(self, split: str, read: Rows) -> None:
-        """Find out once per file what answers that are numbers of choices count from."""
-        if self.marker == "letter":
-            rows = ((row, self.answer) for row in read.rows if isinstance(row, Mapping))
-            try:
-                self._numbering = choice_numbering(rows)
-            except TaskError as error:
-                raise TaskError(f"{read.origin.split(' sha256:')[0]}: {error}") from error
-            for note in self._numbering.notes:
-                self.note(f"{split}: {note}")
+    def _number_choices(self, split: str, files: Mapping[str, Rows]) -> None:
+        """Find out, of all files at once, what answers that are numbers of choices count from."""
+        rows = (row for read in files.values() for row in read.rows if isinstance(row, Mapping))
+        try:
+            self._numbering = choice_numbering((row, self.answer) for row in rows)
+        except TaskError as error:
+            raise TaskError(f"{', '.join(files)}: {error}") from error
+        for note in self._numbering.notes:
+            self.note(f"{split}: {note}")
 
     def _row_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt | None:
         """The prompt of a row; with `skip_invalid`, None for a row that has none."""
@@ -526,13 +555,13 @@ class QuestionFile(ReadTask):
         except TypeError as error:
             raise TaskError(f"{place}: {error}: name the others in columns: […]") from error
 
-    def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
+    def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
         """Raise TaskError for a column that no row has, of `columns` or needed by the function."""
         if self.function is None and not self.columns:
             return
         known = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
         if missing := next((name for name in self.columns or () if name not in known), None):
-            raise TaskError(f"{file} has no column {missing!r}: it has {', '.join(known)}")
+            raise TaskError(f"{file} has no column {missing!r}: write one of {', '.join(known)}")
         if self.function is not None:
             passed = self.columns if self.columns is not None else known
             self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)
@@ -569,18 +598,12 @@ def _normalize(text: str) -> str:
     return (_QUOTED.sub(r"\1", text)).removesuffix(".").rstrip().casefold()
 
 
-def check_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
+def check_share(path: Files | None, share: float | None, others: Sequence[Files | None]) -> float:
     """The share of test questions. Raises TaskError for a wrong one, and for two sources."""
-    if path is not None and any(file is not None for file in files.values()):
+    if path is not None and any(files is not None for files in others):
         raise TaskError("path already gives both splits: leave it out, or leave train and test out")
     if path is None and share is not None:
         raise TaskError("test_share is only read with path: write that, or leave test_share out")
-    train, test = files["train"], files["test"]
-    if train and test and os.path.realpath(train) == os.path.realpath(test):
-        raise TaskError(
-            f"train and test are the same file: write path: {train} to hold out a part of it as "
-            "test questions, or another file"
-        )
     share = 0.2 if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise TaskError(f"invalid test_share {share!r}: write a number between 0 and 1")

@@ -139,8 +139,7 @@ def test_questions_of_a_file_need_no_experiments_file(plan: Plan, tmp_path: Path
     pool = ShuffledObjects(train=60).train()
     rows = ({"question": prompt.question, "answer": prompt.answer} for prompt in pool)
     Path("questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    none = {"question": None, "answer": None, "marker": None}
-    own = planned_probe("questions.jsonl", "tiny", none, None, {"samples": 3}, "evaluate")
+    own = planned_probe("questions.jsonl", "tiny", None, {"samples": 3}, None, "evaluate")
     answered(own, Store("runs"), plan_evaluation(own).spec, 2)
     evaluation = api.evaluate("questions.jsonl", "tiny", samples=3)
     low, high = evaluation.interval

@@ -109,7 +109,7 @@ def test_values_that_json_does_not_have(folder: Path) -> None:
 def test_columns_that_a_file_does_not_have_are_refused() -> None:
     with pytest.raises(TaskError, match="needs level; the columns of mine.jsonl are question"):
         task("needs").train()
-    with pytest.raises(TaskError, match="mine.jsonl has no column 'levle': it has question"):
+    with pytest.raises(TaskError, match="mine.jsonl has no column 'levle': .* question"):
         task("number", columns=["levle"]).train()
     some = [*ROWS, {"question": "other", "answer": "7", "level": 5}]
     marked = task("needs", rows=some)

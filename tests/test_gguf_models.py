@@ -121,7 +121,7 @@ def test_init_and_the_api_take_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
     }
     written = make_plan(loaded, "mine").cells[0].probe
     texts = dict.fromkeys(("question", "answer", "marker"))
-    called = planned_probe("mine.jsonl", file.name, texts, None, {}).cells[0].probe
+    called = planned_probe("mine.jsonl", file.name, None, texts).cells[0].probe
     assert written.key == called.key
 
 

@@ -865,8 +865,7 @@ def test_the_api_plans_the_probe_that_init_writes(
     model, train = real_size_model(tmp_path), jsonl(rows_of(range(200)))
     assert written("--train", train, model=model).resources.gpus == gpus
     [own, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
-    texts = dict.fromkeys(("question", "answer", "marker"))
-    assert planned_probe(train, model, texts, None, {}).cells[0].probe.key == own.probe.key
+    assert planned_probe(train, model).cells[0].probe.key == own.probe.key
 
 
 def test_a_model_that_fits_no_gpu_is_said(

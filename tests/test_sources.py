@@ -20,7 +20,7 @@ import remedies
 import tasks.sources.source
 from tasks import TaskError, get_task
 from tasks.marking.numbers import normalize_number
-from tasks.sources.files import Row, read_file
+from tasks.sources.files import SUFFIXES, Row, read_file
 from tasks.sources.source import Source, read_rows
 
 PIN = "0123456789" * 4
@@ -150,7 +150,7 @@ def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
         ("a.jsonl.gz", b"{}", "gzipped"),
         ("a.json.gz", gzip.compress(b"[]" * 99, mtime=0)[:-12], "compress"),
         ("a.json", b"[", "JSON"),
-        ("a.csv", b"", ".jsonl, .json, .parquet, .jsonl.gz or .json.gz"),
+        ("a.xls", b"", ", ".join(SUFFIXES[:-1])),
     ],
 )
 def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, value: str) -> None:
@@ -163,7 +163,7 @@ def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) ->
     with refused(tmp_path / "no", SOURCE.advice):
         read_rows(SOURCE, str(tmp_path / "no"))
     write(tmp_path / "test.jsonl", ROWS)
-    with refused(f"{tmp_path} holds no train", ".jsonl, .json, .parquet, .jsonl.gz or .json.gz"):
+    with refused(f"{tmp_path} holds no train", *SUFFIXES):
         read_rows(SOURCE, str(tmp_path))
     write(tmp_path / "easy" / "train-00000-of-00001.parquet", ROWS)  # and hard is not there
     with refused(f"{tmp_path} holds no train"):

@@ -30,7 +30,8 @@ from orchestrator.pipeline.own_data import (
     choose_model,
     make_starter,
     read_questions,
-    test_in,
+    test_beside,
+    title_of_files,
 )
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
@@ -89,6 +90,10 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         lines.append(_line("", f"dropped: {rest:,} more"))
     if survey.tier:
         lines.append(_line("tiers", f"{survey.tier!r:.40}"))
+    if survey.source:
+        lines.append(_line("sources", f"{survey.source!r:.40}"))
+    if survey.id:
+        lines.append(_line("ids", f"{survey.id!r:.40} is kept with each prompt"))
     return lines
 
 
@@ -227,18 +232,18 @@ def init(arguments: argparse.Namespace) -> int:
     test: QuestionRows | None
     if arguments.test is not None:
         test = read_questions(arguments.test, "test")
-    elif arguments.train is not None and Path(arguments.train).is_dir():
-        test = test_in(Path(arguments.train))
+    elif arguments.train is not None:
+        test = test_beside(arguments.train)
     else:
         question = "test file, or nothing to hold out a part of the training file"
         test = answers.get(
             question, "", lambda file: read_questions(file, "test") if file else None
         )
     survey = _survey(arguments, train, answers)
-    echo("\n".join(survey_lines(train.path, survey)))
+    echo("\n".join(survey_lines(train.title, survey)))
     data = Data.of(train, survey, test)
     if data.test and data.test_survey:
-        echo("\n".join(survey_lines(data.test, data.test_survey)))
+        echo("\n".join(survey_lines(title_of_files(data.test), data.test_survey)))
     if model is None:
         default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
         question = "model: a Hub id, a folder, a .gguf file or an embedded name"
@@ -272,10 +277,18 @@ def write_problems(output: Path, plan: Plan) -> str:
 def _relative_to(file: Path, settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """The settings with relative paths as they are written in the file: relative to its folder."""
     folder = os.path.realpath(file.parent)
+    if folder == os.getcwd():
+        return dict(settings)
+
+    def relative(path: str) -> str:
+        return path if os.path.isabs(path) else os.path.relpath(os.path.realpath(path), folder)
+
     return {
-        name: os.path.relpath(os.path.realpath(value), folder)
-        if name in names and folder != os.getcwd() and not os.path.isabs(value)
-        else value
+        name: value
+        if name not in names
+        else [*map(relative, value)]
+        if isinstance(value, list)
+        else relative(value)
         for name, value in settings.items()
     }
 

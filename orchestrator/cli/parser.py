@@ -187,10 +187,15 @@ def _add_init(subparsers: "Subparsers") -> None:
         "write an experiments.yaml for your own questions",
         "--train mine.jsonl --model Qwen/Qwen3-4B --yes",
     )
-    files = "JSONL, JSON or Parquet, also .gz"
-    parser.add_argument("--train", metavar="FILE", help=f"questions with answers: {files}")
+    files = "JSONL, JSON, Parquet, CSV or TSV, also .gz; files, or globs such as 'data/*.jsonl'"
     parser.add_argument(
-        "--test", metavar="FILE", help="test questions (default: a part of --train is held out)"
+        "--train", metavar="FILE", nargs="+", help=f"questions with answers: {files}"
+    )
+    parser.add_argument(
+        "--test",
+        metavar="FILE",
+        nargs="+",
+        help="test questions (default: a part of --train is held out)",
     )
     parser.add_argument(
         "--model",

@@ -1,6 +1,5 @@
 """experiments.yaml -> validated settings, with the line of each. Imports no heavy library."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from orchestrator.config.schema import Config
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError, shortened
+from tasks.sources.user_files import exists, path_below
 
 
 class LoadedConfig:
@@ -104,7 +104,7 @@ def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:
     """
     file = Path(file)
     content, lines = load(file)
-    notes = _resolve_paths(content, file.parent if folder is None else folder)
+    notes = resolve_paths(content, file.parent if folder is None else folder)
     return validated(file, content, lines, notes)
 
 
@@ -132,10 +132,10 @@ def validated(
 
 
 # Options of the tasks that ship with Decile which may be paths.
-_PATH_OPTIONS = ("path", "train", "test", "math500_path")
+PATH_OPTIONS = ("path", "train", "test", "math500_path")
 
 
-def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
+def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     """Make relative paths relative to the folder, in place, before anything is validated.
 
     One that exists in the current folder only is kept, with a note at its place in the file.
@@ -146,18 +146,25 @@ def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
 
     def visit(block: Any, path: YamlPath, *names: str) -> None:
         for name in names if isinstance(block, dict) else ():
-            text = block.get(name)
-            if not isinstance(text, str) or not text or "\0" in text or "://" in text:
-                continue
-            if text.startswith("~") or Path(text) == folder / text:  # absolute, or the folder is .
-                continue
-            if os.path.lexists(text) and not os.path.lexists(folder / text):
-                notes[(*path, name)] = (
-                    f"paths are relative to this file, but {shortened(text)} exists in the current "
-                    "folder only, where it is read from: move it, or write its absolute path"
-                )
-            else:
-                block[name] = str(folder / text)
+            value = block.get(name)
+            if isinstance(value, list):
+                block[name] = [resolved(text, (*path, name, i)) for i, text in enumerate(value)]
+            elif isinstance(value, str):
+                block[name] = resolved(value, (*path, name))
+
+    def resolved(text: Any, path: YamlPath) -> Any:
+        if not isinstance(text, str) or not text or "\0" in text or "://" in text:
+            return text
+        if text.startswith("~") or Path(text) == folder / text:  # absolute, or the folder is .
+            return text
+        own = path_below(folder, text) if path[0] == "datasets" else str(folder / text)
+        if exists(text) and not exists(own):
+            notes[path] = (
+                f"paths are relative to this file, but {shortened(text)} exists in the current "
+                "folder only, where it is read from: move it, or write its absolute path"
+            )
+            return text
+        return own
 
     def entries(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         block = content.get(name)
@@ -172,7 +179,7 @@ def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     for name, dataset in entries("datasets"):
         visit(dataset, ("datasets", name), "without", "corrections")
         if ":" not in str(dataset.get("task")):
-            visit(dataset.get("options"), ("datasets", name, "options"), *_PATH_OPTIONS)
+            visit(dataset.get("options"), ("datasets", name, "options"), *PATH_OPTIONS)
     return notes
 
 

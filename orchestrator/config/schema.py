@@ -95,8 +95,10 @@ def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
             return entry
         for name, share in mapping.items():
             named = policies.get(name)
-            own = named.get("options", {}) if isinstance(named, dict) else None
-            if isinstance(own, dict) and named.get("policy"):
+            own = (
+                named.get("options", {}) if isinstance(named, dict) and "policy" in named else None
+            )
+            if isinstance(named, dict) and isinstance(own, dict):
                 settings = share if isinstance(share, dict) else {"share": share}
                 parts.append({named["policy"]: {**own, **settings}})
             else:

@@ -1,16 +1,20 @@
 """A file of questions and a model -> the experiment that fits them, the data and the machine."""
 
+import inspect
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from cluster.session import this_machine
-from orchestrator.config.catalog import validated
-from orchestrator.config.entries import ModelEntry
+from orchestrator.config.catalog import resolve_paths, validated
+from orchestrator.config.corrections import one_of
+from orchestrator.config.entries import DatasetEntry, ModelEntry
+from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.starter import GROUP, PROMPTS_PER_UPDATE, Starter
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
@@ -23,17 +27,20 @@ from orchestrator.cost.throughput import (
     gpu_type,
 )
 from orchestrator.embedded import EMBEDDED, NAMES
+from orchestrator.pipeline.user_rows import ROWS, paths_of, store_rows
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.planning.resolve import source_of
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import context_length
 from orchestrator.storage.errors import UserError, shortened
-from tasks import TaskError, task_names
+from orchestrator.storage.store import Store
+from tasks import TaskError, find_task, task_names
+from tasks.base import PromptSettings
 from tasks.sources.files import SUFFIXES, Rows, read_file
 from tasks.sources.hub import Repository
 from tasks.sources.survey import FileSurvey, survey_rows
-from tasks.sources.user_files import free_memory
+from tasks.sources.user_files import Files, free_memory, named_files
 
 # The commits in the experiments.yaml of the repository, so that no network is needed.
 REVISIONS: Mapping[str, str] = {
@@ -151,25 +158,28 @@ class Data(NamedTuple):
     """The user's files, as paths, and what they hold; `test` is None if a part is held out."""
 
     name: str
-    train: str
+    train: Files
     survey: FileSurvey
-    test: str | None = None
+    test: Files | None = None
     test_survey: FileSurvey | None = None
     test_share: float = 0.0
+    given: Mapping[str, Any] = MappingProxyType({})  # options in place of the survey's
+    given_prompt: Mapping[str, Any] = MappingProxyType({})  # the same of the chat
 
     @classmethod
     def of(cls, train: "QuestionRows", survey: FileSurvey, test: "QuestionRows | None") -> "Data":
         """Files that were read, the test file under the columns and marker of the survey."""
-        data = cls(dataset_name(train.path), train.path, survey)
+        data = cls(dataset_name(train.files), train.files, survey)
         if test is None:
             return data
-        if os.path.realpath(test.path) == os.path.realpath(train.path):
+        real = [{*map(os.path.realpath, named_files(each.files))} for each in (train, test)]
+        if shared := real[0] & real[1]:
             raise UserError(
-                f"--train and --test are the same file, {train.path}: leave out --test, so that a "
+                f"--train and --test are the same file, {min(shared)}: leave out --test, so that a "
                 "part of the questions is held out, or write another file"
             )
         held_out = test.survey(survey.question, survey.answer, survey.marker)
-        return data._replace(test=test.path, test_survey=held_out)
+        return data._replace(test=test.files, test_survey=held_out)
 
     def options(self) -> dict[str, Any]:
         """Options of `task: file`."""
@@ -180,14 +190,17 @@ class Data(NamedTuple):
         options |= {"question": survey.question, "answer": survey.answer}
         tiers = survey.tier and (not self.test_survey or self.test_survey.tier == survey.tier)
         options |= {"tier": survey.tier} if tiers else {}
+        everywhere = self.test_survey.columns if self.test_survey else survey.columns
+        options |= {"source": survey.source} if survey.source in everywhere else {}
+        options |= {"keep": [survey.id]} if survey.id in everywhere else {}
         options["marker"] = survey.marker
         invalid = survey.invalid or (self.test_survey and self.test_survey.invalid)
-        return options | ({"skip_invalid": True} if invalid else {})
+        return {**options, **({"skip_invalid": True} if invalid else {}), **self.given}
 
     def prompt(self) -> dict[str, Any]:
         """The chat around a question."""
         instructed = self.survey.instructed >= INSTRUCTED * self.survey.rows
-        return {"preset": "bare"} if instructed else {}
+        return {**({"preset": "bare"} if instructed else {}), **self.given_prompt}
 
 
 class Machine(NamedTuple):
@@ -320,11 +333,11 @@ def _split(data: Data) -> tuple[Data, int]:
         train, test, dropped = len(pool.train), len(pool.test), pool.dropped_prompts
         if train >= MIN_TRAIN and test >= MIN_TEST:
             return data, train
-        if data.test:
+        if data.test or "test_share" in data.given:
             break
     also = f" (another {dropped:,} are test questions, too)" if dropped > 0 else ""
     raise UserError(
-        f"{data.train}: {counted(train, 'training prompt')}{also} and "
+        f"{title_of_files(data.train)}: {counted(train, 'training prompt')}{also} and "
         f"{counted(test, 'test question')} are too few: add "
         f"different questions until there are at least {MIN_TRAIN} and {MIN_TEST}"
     )
@@ -344,10 +357,15 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
 
 
 class QuestionRows(NamedTuple):
-    """A file of questions: its path as the user wrote it, and its rows."""
+    """Files of questions: their paths and globs as the user wrote them, and the rows of all."""
 
-    path: str
+    files: Files
     read: Rows
+
+    @property
+    def title(self) -> str:
+        """How messages name them."""
+        return title_of_files(self.files)
 
     def survey(
         self, question: str | None, answer: str | None, marker: str | None = None
@@ -356,68 +374,135 @@ class QuestionRows(NamedTuple):
         try:
             return survey_rows(self.read, question, answer, marker)
         except TaskError as error:
-            raise TaskError(f"{self.path}: {error}") from error
+            raise TaskError(f"{self.title}: {error}") from error
 
 
-def read_questions(path: str, split: str) -> QuestionRows:
-    """The rows of a file, or of a folder's file with the split's name. Raises UserError."""
-    try:
-        os.fsencode(path).decode("utf-8")  # the written file is UTF-8
-        file = Path(path)
-        if path and file.is_dir():
-            files = [file / f"{split}{suffix}" for suffix in SUFFIXES]
-            file = next((one for one in files if one.is_file()), files[0])
-        rows = read_file(file, ())
-    except TaskError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name is not UTF-8"
-        raise UserError(f"{shortened(path)} cannot be read: {reason}: rename it") from error
-    return QuestionRows(path if file == Path(path) else str(file), rows)
+def title_of_files(files: Files) -> str:
+    """How messages name files."""
+    if isinstance(files, str) or len(files) == 1:
+        return files if isinstance(files, str) else files[0]
+    return f"{files[0]} and {counted(len(files) - 1, 'other')}"
 
 
-def test_in(folder: Path) -> QuestionRows | None:
-    """The rows of a folder's test file, if it has one."""
-    files = [folder / f"test{suffix}" for suffix in SUFFIXES]
-    return next((read_questions(str(file), "test") for file in files if file.is_file()), None)
+def read_questions(files: Files, split: str) -> QuestionRows:
+    """The rows of files, globs, and of a folder's file with the split's name. Raises UserError."""
+    read: list[Rows] = []
+    paths = [_in_folder(path, split) for path in ([files] if isinstance(files, str) else files)]
+    for path in paths:
+        try:
+            os.fsencode(path).decode("utf-8")  # the written file is UTF-8
+            read += [read_file(file, ()) for file in named_files(path)]
+        except TaskError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "its name is not UTF-8"
+            raise UserError(f"{shortened(path)} cannot be read: {reason}: rename it") from error
+    named_files(paths)  # none of them twice
+    rows = [row for each in read for row in each.rows]
+    places = [place for each in read for place in each.places]
+    origin = "; ".join(each.origin for each in read)
+    return QuestionRows(paths[0] if len(paths) == 1 else paths, Rows(rows, origin, places=places))
 
 
-def dataset_name(path: str) -> str:
+def _in_folder(path: str, split: str) -> str:
+    """The file of a folder that has the split's name; any other path as it is."""
+    if not path or not os.path.isdir(path):
+        return path
+    files = [str(Path(path, f"{split}{suffix}")) for suffix in SUFFIXES]
+    return next(filter(os.path.isfile, files), files[0])
+
+
+def test_beside(train: Files) -> QuestionRows | None:
+    """The rows of the test file in a folder of training files, if it has one."""
+    folder = train if isinstance(train, str) else train[0] if len(train) == 1 else ""
+    file = _in_folder(folder, "test")
+    return read_questions(file, "test") if file != folder and os.path.isfile(file) else None
+
+
+def dataset_name(files: Files) -> str:
     """A name for the dataset, from the file's or its folder's; not that of a task."""
-    file = Path(path).resolve()
+    paths = [Path(file).resolve() for file in named_files(files)]
+    several, file = len(paths) > 1, paths[0]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
     stem = file.name.partition(".")[0]
-    name = slug(file.parent.name if stem in ("train", "data") else stem, "questions")
+    name = slug(folder.name if several or stem in ("train", "data") else stem, "questions")
     return f"my-{name}" if name in task_names() else name
 
 
 def planned_probe(
-    data: str | Path,
+    data: Any,
     model: str,
-    texts: Mapping[str, str | None],
-    test: str | Path | None,
-    settings: Mapping[str, Any],
-    block: str = "probe",
-    cleaning: Mapping[str, Any] | None = None,
+    test: Any = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    store: Store | None = None,
+    block: Literal["probe", "evaluate"] = "probe",
 ) -> Plan:
-    """The plan of a file of questions: that of `decile init`'s experiment, without its training.
+    """The plan of a user's data: that of `decile init`'s experiment, without its training.
 
-    texts: question and answer, the columns, and the marker; None: recognized. settings: of the
-    block, `probe` or `evaluate`. cleaning: of the data set. Raises UserError and TaskError.
+    data, test: a path, a glob, a list of them, or rows, which are stored below `store`. settings:
+    of a data set, its prompt and the block, by name. Raises UserError and TaskError.
     """
-    for name, value in (("data", data), ("model", model)):
-        if not isinstance(value, str | Path) or not str(value):
-            raise UserError(f"{name} {shortened(value)}: write a path or a name")
+    if not isinstance(model, str | Path) or not str(model):
+        raise UserError(f"model {shortened(model)}: write a path or a name")
+    given = _by_block(settings, block)
     chosen = choose_model(str(model))
-    # Absolute, because the plan is of no file whose folder a path could be relative to.
-    train = read_questions(str(Path(data).absolute()), "train")
-    survey = train.survey(texts["question"], texts["answer"], texts["marker"])
-    held_out = read_questions(str(Path(test).absolute()), "test") if test else None
-    if held_out is None and Path(data).is_dir():
-        held_out = test_in(Path(data).absolute())
+    train = read_questions(_files_of("data", data, store), "train")
+    survey = train.survey(*(given["options"].get(n) for n in ("question", "answer", "marker")))
+    held_out: QuestionRows | None
+    if test is not None:
+        held_out = read_questions(_files_of("test", test, store), "test")
+    else:
+        held_out = test_beside(str(data) if isinstance(data, str | Path) else "")
     own = Data.of(train, survey, held_out)
+    own = own._replace(given=given["options"], given_prompt=given["prompt"])
     starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
-    content = replace(starter, cleaning=cleaning or {}).content()
-    content["experiments"][starter.dataset][block] |= settings
-    loaded = validated(Path(f"{block} of {train.path}"), content, {})
+    content = starter.content()
+    content["datasets"][starter.dataset] |= given["dataset"]
+    experiment = content["experiments"][starter.dataset]
+    experiment[block] |= given["block"]
+    experiment |= given["experiment"]
+    resolve_paths(content, Path.cwd())  # the plan is of no file whose folder they are relative to
+    loaded = validated(Path(f"{block} of {train.title}"), content, {})
     plan = make_plan(loaded, starter.dataset)
     return replace(plan, trains=block != "probe")  # an evaluation reads the test set
+
+
+def _files_of(name: str, data: Any, store: Store | None) -> Files:
+    """The paths and globs that an argument names, or the file that its rows are stored in."""
+    files = paths_of(data)
+    if files is None and store is not None:
+        return store_rows(store, data)
+    if not files:
+        raise UserError(f"{name} {shortened(data)}: {ROWS}")
+    return files
+
+
+def _by_block(
+    settings: Mapping[str, Any], block: Literal["probe", "evaluate"]
+) -> dict[str, dict[str, Any]]:
+    """The settings by the block of the file that has them; None: as if it were left out.
+
+    Raises UserError for a name that no block has.
+    """
+    names = {
+        "options": {*inspect.signature(find_task("file").__init__).parameters},
+        "prompt": {each.name for each in fields(PromptSettings)},
+        "dataset": {*DatasetEntry.model_fields},
+        "block": {*(Probe if block == "probe" else Evaluate).model_fields},
+        "experiment": {"marking"},
+    }
+    names["options"] -= {"self", "prompt", "marking", "train", "test", "path"}
+    names["dataset"] -= {"task", "options", "prompt"}
+    known = ["prompt", *sorted(set().union(*names.values()))]
+    given: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for name, value in settings.items():
+        if name not in known:
+            raise UserError(
+                f"unknown setting {shortened(name)}: write {one_of(known, name)}",
+                "unknown-setting",
+            )
+        if name == "prompt" and value is not None:  # a preset, or as in the file
+            given["prompt"] |= value if isinstance(value, Mapping) else {"preset": value}
+        elif value is not None:
+            given[next(part for part in names if name in names[part])][name] = value
+    return given

@@ -40,7 +40,7 @@ class Flaws(NamedTuple):
     @property
     def repeats(self) -> Bools:
         """The duplicates, but for the first of each group."""
-        return self.first != np.arange(len(self.first))
+        return np.asarray(self.first != np.arange(len(self.first)))
 
     @property
     def duplicated(self) -> Bools:

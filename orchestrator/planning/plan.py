@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.catalog import PATH_OPTIONS, LoadedConfig
 from orchestrator.config.claims import (
     BASE_SIDE,
     EVERY,
@@ -31,6 +31,7 @@ from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
 from tasks import TaskError
+from tasks.sources.user_files import matching
 
 
 def load_claims(
@@ -246,10 +247,14 @@ class Plan:
     @property
     def files(self) -> list[str]:
         """The experiments file, and the files that its data sets are read from."""
-        entries = self.source.config.datasets.values()
-        named = ((*entry.options.values(), entry.without, entry.corrections) for entry in entries)
-        values = [value for of_entry in named for value in of_entry if value]
-        return [str(self.source.file), *(v for v in values if isinstance(v, str))]
+        files = [str(self.source.file)]
+        for entry in self.source.config.datasets.values():
+            named = {"without": entry.without, "corrections": entry.corrections}
+            for name, value in (entry.options | named).items():
+                texts = value if isinstance(value, list) else [value]
+                for text in (each for each in texts if isinstance(each, str) and each):
+                    files += matching(text) if name in PATH_OPTIONS else [text]
+        return files
 
     @property
     def compare_at(self) -> Axis:

@@ -223,42 +223,45 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
     """The report in short. Lines fit `width` columns, but for commands, which stay whole."""
     if not report.pools:
         return "no sample is stored yet"
-    parts = []
-    for pool in report.pools:
-        parts += [
-            "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
-            as_text(_histogram(pool), width),
-        ]
-        for kind in PARTS:
-            if (of_kind := part_table(pool.table, kind, TERMINAL_PARTS)).body:
-                body = [
-                    (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
-                    for name, count, shares in of_kind.body
-                ]
-                text = as_text(Table("", of_kind.head, body), width)
-                parts.append(f"{of_kind.title}, % of prompts\n{text}")
-        if (turns := turn_table(pool)).body:
-            parts.append(f"{turns.title}\n{as_text(turns, width)}")
-        if (policies := policy_table(pool)).body:
-            parts.append(as_text(policies, width))
-        if (sources := source_table(pool, TERMINAL_PARTS)).body:
-            parts.append(f"{sources.title}\n{as_text(sources, width)}")
-        if unlisted := unlisted_suspects(pool):
-            parts.append(wrapped(unlisted, width))
-        parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-        if pool.agreement.credible:
-            lines = [f"suspected wrong gold answers: {pool.agreement.on_other:,}"]
-            for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
-                shown = (f"  {one_line(question, 72)}", f"    {about}")
-                lines += [wrapped(line, width) for line in shown]
-            lines += [
-                wrapped(f"  {text}", width) for text in (SUSPECTS, agreement_text(pool.agreement))
+    return "\n\n".join(terminal_pool(pool, width) for pool in report.pools)
+
+
+def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
+    """One pool of the report, as `terminal_probe` shows it."""
+    parts = [
+        "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
+        as_text(_histogram(pool), width),
+    ]
+    for kind in PARTS:
+        if (of_kind := part_table(pool.table, kind, TERMINAL_PARTS)).body:
+            body = [
+                (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
+                for name, count, shares in of_kind.body
             ]
-            parts.append("\n".join(lines))
-        if text := advice(pool):
-            parts.append(wrapped(text, width))
-        if command := next((p.command for p in pool.policies if p.command), ""):
-            parts.append(f"to select a subset:\n  {command}")
+            text = as_text(Table("", of_kind.head, body), width)
+            parts.append(f"{of_kind.title}, % of prompts\n{text}")
+    if (turns := turn_table(pool)).body:
+        parts.append(f"{turns.title}\n{as_text(turns, width)}")
+    if (policies := policy_table(pool)).body:
+        parts.append(as_text(policies, width))
+    if (sources := source_table(pool, TERMINAL_PARTS)).body:
+        parts.append(f"{sources.title}\n{as_text(sources, width)}")
+    if unlisted := unlisted_suspects(pool):
+        parts.append(wrapped(unlisted, width))
+    parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
+    if pool.agreement.credible:
+        lines = [f"suspected wrong gold answers: {pool.agreement.on_other:,}"]
+        for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
+            shown = (f"  {one_line(question, 72)}", f"    {about}")
+            lines += [wrapped(line, width) for line in shown]
+        lines += [
+            wrapped(f"  {text}", width) for text in (SUSPECTS, agreement_text(pool.agreement))
+        ]
+        parts.append("\n".join(lines))
+    if text := advice(pool):
+        parts.append(wrapped(text, width))
+    if command := next((p.command for p in pool.policies if p.command), ""):
+        parts.append(f"to select a subset:\n  {command}")
     return "\n\n".join(parts)
 
 

@@ -1,6 +1,7 @@
-"""Reads the rows of one local file (JSON lines, JSON or Parquet), their values, chats and texts."""
+"""Reads the rows of a local file (JSON, Parquet or CSV), their values, chats and texts."""
 
 import ast
+import csv
 import json
 import os
 import re
@@ -15,7 +16,14 @@ from uuid import UUID
 
 from tasks.base import TaskError
 from tasks.sources.choices import Numbering, choices_of, numbering_of
-from tasks.sources.user_files import read_bytes, record_batches, regular, sha256_of, text_lines
+from tasks.sources.user_files import (
+    MAX_LINE,
+    read_bytes,
+    record_batches,
+    regular,
+    sha256_of,
+    text_lines,
+)
 
 # What `read_texts` leaves out of a row, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
@@ -284,7 +292,8 @@ def _as_text(value: Any) -> str:
 
 
 Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
+_CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", *_CSV)
 
 
 class Rows(NamedTuple):
@@ -300,7 +309,7 @@ class Rows(NamedTuple):
 
 
 def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
-    """The rows of one local file: JSON lines, JSON or Parquet, text also gzipped (.gz)."""
+    """The rows of one local file: JSON lines, JSON, Parquet or CSV, text also gzipped (.gz)."""
     file = Path(path)
     if not os.path.exists(file):  # also where the name is too long
         raise TaskError(f"{file} does not exist: write the path of a {or_list(SUFFIXES)} file")
@@ -328,6 +337,8 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
         return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
     if file.name.endswith((".jsonl", ".jsonl.gz")):
         return _json_lines(file)
+    if file.name.endswith(_CSV):
+        return _csv_rows(file)
     text = read_bytes(file).decode("utf-8-sig")
     form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
     content = parse_json(text, str(file))
@@ -342,6 +353,43 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
     for number, line in text_lines(file):
         if line.strip():
             yield f"{file}:{number}", parse_json(line, f"{file}:{number}")
+
+
+def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
+    """Rows of texts under the names of the first row, None where a field is empty.
+
+    Fields are quoted as in RFC 4180; a place is the first line of a row.
+    """
+    csv.field_size_limit(MAX_LINE)
+    delimiter = "," if ".csv" in file.suffixes[-2:] else "\t"
+    lines = (line for _, line in text_lines(file))
+    reader, names, first = csv.reader(lines, delimiter=delimiter, strict=True), list[str](), 1
+    try:
+        for fields in reader:
+            place, first = f"{file}:{first}", reader.line_num + 1
+            if not fields:
+                continue
+            if not names:
+                names = fields
+                _check_distinct(file, names)
+                continue
+            if len(fields) != len(names):
+                raise TaskError(
+                    f"{place} has {len(fields):,} fields, and the first row {len(names):,}: write "
+                    "as many, and quotes around one that holds a separator or a line break"
+                )
+            yield place, {name: text or None for name, text in zip(names, fields, strict=True)}
+    except csv.Error as error:
+        raise TaskError(
+            f"{file}:{first}: invalid CSV: close each quote, and write one inside a quoted field "
+            "twice"
+        ) from error
+
+
+def _check_distinct(file: Path, names: Sequence[str]) -> None:
+    """Raise TaskError for two columns of one name."""
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise TaskError(f"{file} has two columns {repeated!r}: rename or remove one")
 
 
 def parse_json(text: str | bytes, place: str) -> Any:
@@ -371,10 +419,7 @@ def _parquet(file: Path) -> list[Row]:
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(regular(file)).names
-        for name in names:
-            if names.count(name) > 1:
-                raise TaskError(f"{file} has two columns {name!r}: rename or remove one")
+        _check_distinct(file, pq.read_schema(regular(file)).names)
         rows: list[Row] = []
         for batch in record_batches(file, file):
             rows += batch.to_pylist()

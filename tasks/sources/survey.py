@@ -40,8 +40,14 @@ CONTEXTS = word_list(
     "article, passage, context, paragraph, story, document, premise, support, background, input"
 )
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
+SOURCES = ("source", "data_source", "dataset", "domain", "subject", "category")
+IDS = word_list(
+    "id, uid, uuid, unique_id, index, idx, problem_id, question_id, task_id, example_id, item_id, "
+    "qid, extra_info.index"
+)
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
+MAX_SOURCES = 100  # of a column of sources, which have four rows each at least
 _SHOWN = 12  # columns that a message lists
 _MOST = 0.9  # share of the answers that decides
 
@@ -84,6 +90,8 @@ class FileSurvey:
     question: str
     answer: str
     tier: str | None
+    source: str | None
+    id: str | None  # a column that tells every row from the others
     marker: str
     forms: Mapping[str, int]
     worked: int
@@ -144,6 +152,8 @@ def survey_rows(
     wholes = [Answer(marked.format_answer(gold), gold) for gold in golds if gold]
     marks = [] if marked.function else marked.mark_all(wholes)
     correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
+    used = (question, answer)
+    most = min(MAX_SOURCES, len(read.rows) // 4)
     repeated, contradicted = _repeats([question_text for question_text, _ in pairs], finals)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
     return FileSurvey(
@@ -151,7 +161,9 @@ def survey_rows(
         columns=columns,
         question=question,
         answer=answer,
-        tier=_tier(columns, read.rows, (question, answer)),
+        tier=_few_values(columns, read.rows, TIERS, MAX_TIERS, used),
+        source=_few_values(columns, read.rows, SOURCES, most, used),
+        id=_id(columns, read.rows, used),
         marker=marker,
         forms=dict(forms.most_common()),
         worked=len(solutions),
@@ -345,12 +357,28 @@ def _known(names: Sequence[str], columns: Mapping[str, Column], other: str | Non
     return next((usual[name] for name in names if usual.get(name, other) != other), None)
 
 
-def _tier(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
-    """A column of levels: a common name, a value in every row, and few different ones."""
+def _few_values(
+    columns: Mapping[str, Column],
+    rows: Sequence[Row],
+    names: Sequence[str],
+    most: int,
+    used: Sequence[str],
+) -> str | None:
+    """A column of one of these names with a value in every row, and 2 to `most` different ones."""
     for name in columns:
-        if name.lower() in TIERS and name not in used:
+        if name.lower() in names and name not in used:
             values = {_texts(row, name, name)[1] for row in rows}
-            if "" not in values and 2 <= len(values) <= MAX_TIERS:
+            if "" not in values and 2 <= len(values) <= most:
+                return name
+    return None
+
+
+def _id(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
+    """A column with the name of an id and a value of its own in every row."""
+    for name in columns:
+        if name.lower() in IDS and name not in used:
+            values = {_texts(row, name, name)[1] for row in rows} - {""}
+            if len(values) == len(rows):
                 return name
     return None
 

@@ -4,13 +4,14 @@ Links are followed, since they are the user's own. A pipe is refused: it may nev
 whoever opens it, and a file is read twice, for its rows and for its hash.
 """
 
+import glob
 import gzip
 import hashlib
 import io
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -28,11 +29,61 @@ MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
 MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
 OBJECT = 64  # bytes that a value takes in Python beyond its content
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
+Files = str | Sequence[str]  # paths and globs of files whose rows follow one another
 _KINDS = {
     stat.S_IFIFO: "is a pipe: write its content to a file first",
     stat.S_IFCHR: "is a device: write the path of a file",
     stat.S_IFBLK: "is a device: write the path of a file",
 }
+
+
+def named_files(named: Files, apart_from: Files | None = None) -> list[str]:
+    """The files of paths and globs in their order, those of a glob sorted.
+
+    Raises TaskError where there is none, for one that is named twice, and for one that is also one
+    of `apart_from`.
+    """
+    files = list[str]()
+    for path in [named] if isinstance(named, str) else named:
+        if not (found := matching(path)):
+            raise TaskError(f"{path} matches no file: write a path, or another pattern")
+        files += found
+    if not files:
+        raise TaskError("an empty list names no file: write the paths of files")
+    others = {*map(os.path.realpath, named_files(apart_from))} if apart_from else set()
+    seen = set[str]()
+    for file in files:
+        if "\0" in file:  # no path, which opening it says
+            continue
+        if (real := os.path.realpath(file)) in others:
+            raise TaskError(
+                f"train and test are the same file, {file}: write path: {file} to hold out a part "
+                "of it as test questions, or another file"
+            )
+        if real in seen:
+            raise TaskError(f"{file} is named twice: write each file once")
+        seen.add(real)
+    return files
+
+
+def matching(path: str) -> list[str]:
+    """The files that a glob such as `data/*.jsonl` matches, sorted; a path stands for itself."""
+    if os.path.lexists(path) or glob.escape(path) == path or "\0" in path:
+        return [path]
+    return sorted(glob.glob(path, recursive=True))
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file or folder, or one that a glob matches."""
+    return any(map(os.path.lexists, matching(path)))
+
+
+def path_below(folder: str | Path, path: str) -> str:
+    """A path or a glob relative to a folder, whose own name is never a pattern."""
+    joined = os.path.join(folder, path)
+    if glob.escape(path) == path or os.path.lexists(joined):
+        return str(Path(joined))
+    return str(Path(glob.escape(str(folder)), path))
 
 
 def open_file(path: str | Path) -> io.BufferedReader:

@@ -25,6 +25,7 @@ from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.marking.reading import without_thinking
 from tasks.question_file import QuestionFile
 from tasks.sources.files import INSTRUCTIONS, Row, cell, column_value, read_texts
+from tasks.sources.user_files import Files
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
@@ -57,7 +58,7 @@ EXAMPLES = (
 
 
 class Code(QuestionFile):
-    """Programs on tests, from JSON lines or Parquet files, run in a sandbox.
+    """Programs on tests, from files as of task `file`, run in a sandbox.
 
     `train`, `test`, `path`, `test_share`, `question`, `tier`, `group` and `skip_invalid` are as in
     the task `file`. `tests` names the column of the tests: asserts, inputs and outputs of a
@@ -86,9 +87,9 @@ class Code(QuestionFile):
         *,
         marking: Marking = "lenient",
         prompt: Mapping[str, Any] | None = None,
-        train: str | None = None,
-        test: str | None = None,
-        path: str | None = None,
+        train: Files | None = None,
+        test: Files | None = None,
+        path: Files | None = None,
         test_share: float | None = None,
         question: str = "question",
         tests: str = "tests",
@@ -225,10 +226,10 @@ class Code(QuestionFile):
             kept[row] = mark.outcome in ("correct", "error") or mark.rule == "tests:time-limit"
         return prompts.filter(kept)
 
-    def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
+    def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
         """Raise TaskError for a named column that no row has; test files may lack solutions."""
         names = [self.entry_point] if self.entry_point != "entry_point" else []
-        if self.solution_column and file != self.files["test"]:
+        if self.solution_column and split != "test":
             names.append(self.solution_column)
         objects = [row for row in rows if isinstance(row, Mapping)]
         for name in names:

@@ -18,7 +18,7 @@ from orchestrator.optional.exchange.item_files import (
     read_results,
     seed_in,
 )
-from orchestrator.planning.overlap import near_duplicates
+from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.report.compare import Spreads, read_spreads, settings_key
 from orchestrator.report.content import one_line
 from orchestrator.report.item_comparison import (
