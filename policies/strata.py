@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
+    EXCLUDED,
     Bools,
     Needs,
     PolicyError,
@@ -311,6 +312,8 @@ def stratified(
     without: dict[str, list[str]] = {}
     for part in outer.get("exclude", []):
         for column, values in _values(policy.name, "exclude", part).items():
+            if column in EXCLUDED:
+                raise PolicyError(f"{policy.name}: exclude: {part!r:.80}: write {column} alone")
             without[column] = sorted({*without.get(column, []), *values})
     options = dict(settled)
     if without:

@@ -212,7 +212,7 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("tiers", {"levels": True}, "levels is True"),
         ("easy", {"require": "answers"}, "require: 'answers': write parsed"),
         ("easy", {"exclude": "wrong"}, "exclude: 'wrong': write suspected, unsolved"),
-        ("easy", {"exclude": [{"suspected": True}]}, "exclude: .*: write suspected"),
+        ("easy", {"exclude": [{"suspected": True}]}, "exclude: .*: write suspected alone"),
     ],
 )
 def test_invalid_options_are_refused_with_what_to_write(
