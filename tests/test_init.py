@@ -526,6 +526,16 @@ def test_a_test_file_is_used_and_nothing_is_held_out() -> None:
     assert (len(task.train()), len(task.test())) == (40, 10)
 
 
+@pytest.mark.parametrize("shared", [0, 1])
+def test_a_file_that_is_too_short_says_how_many_questions_are_test_questions(
+    shared: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(range(20))
+    train, test = jsonl(rows[: 8 + shared]), jsonl(rows[8:], "t.jsonl")
+    line = refused(capsys, "--train", train, "--test", test, "--model", "tiny")
+    assert "8 training prompts" in line and ("another 1 " in line) == bool(shared)
+
+
 def test_a_folder_of_both_splits_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:
     Path("set").mkdir()
     jsonl(rows_of(range(40)), "set/train.jsonl")

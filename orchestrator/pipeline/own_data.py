@@ -322,7 +322,7 @@ def _split(data: Data) -> tuple[Data, int]:
             return data, train
         if data.test:
             break
-    also = f" (another {dropped:,} are test questions, too)" if dropped > 0 else ""
+    also = f" (another {dropped:,} are test questions, too)" if dropped else ""
     raise UserError(
         f"{data.train}: {counted(train, 'training prompt')}{also} and "
         f"{counted(test, 'test question')} are too few: add "
