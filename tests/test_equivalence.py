@@ -327,6 +327,7 @@ SAME_VALUES = [
     (r"\sqrt{2}", r"\frac{2}{\sqrt{2}}", True),
     ("1.414214", r"\sqrt{2}", True),  # the gold is rounded
     (r"\sqrt{4}", "2.0", True),
+    (r"\sqrt{0}", "0", True),
     ("(1,2)", "(1.0,2)", True),
     ("5,\\!525", "5525", True),
     ("5525 .", "5{,}525,", True),

@@ -42,6 +42,8 @@ from tasks.arithmetic import Arithmetic
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import FROM_ONE, Choices
 from tasks.sources.files import ANSWERS as SEVERAL
+from tasks.sources.files import read_file
+from tasks.sources.survey import survey_rows
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "word-problems.jsonl"
@@ -381,6 +383,13 @@ def test_choices_of_a_minority_of_rows_are_asked_too(capsys: pytest.CaptureFixtu
     [pool] = make_plan(load_config(Path("experiments.yaml")), "mine").pools.values()
     prompts = [*pool.train, *pool.test]
     assert sum("(B) y" in prompt.question for prompt in prompts) == 10
+
+
+@pytest.mark.parametrize(("with_choices", "marker"), [(20, "number"), (21, "letter")])
+def test_choices_of_most_rows_decide_the_marker(with_choices: int, marker: str) -> None:
+    choices = [{"question": f"Which {i}?", "options": ["x", "y"], "answer": "A"} for i in range(40)]
+    rows = [*choices[:with_choices], *rows_of(range(40 - with_choices))]
+    assert survey_rows(read_file(jsonl(rows), [])).marker == marker
 
 
 def test_a_dropped_row_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
