@@ -172,6 +172,9 @@ def test_pods_is_half_right_and_half_wrong_where_there_are_enough() -> None:
     assert keep(np.array([0, 1, 0, 1, 1, 0, 1.0]), 4).tolist() == [1, 0, 1, 0, 1, 0, 1]
     assert keep(np.array([0, 1, 0, 0, 0, 0.0]), 4).tolist() == [1, 1, 1, 1, 0, 0]
     assert keep(np.zeros(6), 4).tolist() == [1, 1, 1, 1, 0, 0], "the first ones of equal rewards"
+    many = np.random.default_rng(0).integers(0, 2, 64) * 1.0
+    wrong, right = (np.flatnonzero(many == reward).tolist() for reward in (0, 1))
+    assert np.flatnonzero(keep(many, 4)).tolist() == sorted([*wrong[:2], *right[-2:]])
 
 
 def test_estimates_are_those_of_the_probe_and_all_groups() -> None:

@@ -219,14 +219,18 @@ def test_a_file_of_questions_has_the_probe_of_the_file_that_init_writes(
     pool()
     assert main(["init", "--train", "pool.jsonl", "--model", "tiny", "--yes"]) == 0
     written = api.load("experiments.yaml", "pool")
-    plans: list[Plan] = []
-    monkeypatch.setattr(module, "probe_experiment", lambda run, wait: plans.append(run.plan))
+    calls: list[tuple[Plan, bool]] = []
+    monkeypatch.setattr(
+        module, "probe_experiment", lambda run, wait: calls.append((run.plan, wait))
+    )
     [spec] = (s for s in written.plan.probes if s.split == "train")
     filled(written, spec)
     probe = api.probe("pool.jsonl", "tiny", storage="runs")
     assert (probe.spec.key, probe.spec.marker) == (spec.key, spec.marker)
     assert probe.select("hard").reason == written.probe(sample=False).select("hard").reason
-    assert [each.split for each in plans[0].probes] == ["train"]  # no test question is sampled
+    (plan, waits), *_ = calls
+    assert [each.split for each in plan.probes] == ["train"]  # no test question is sampled
+    assert not waits
     with pytest.raises(api.UserError, match="unknown setting 'temprature'.*did you mean"):
         api.probe("pool.jsonl", "tiny", temprature=1.0)
     with pytest.raises(api.UserError, match=r"none.jsonl does not exist"):

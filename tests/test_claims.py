@@ -233,7 +233,7 @@ def test_a_policy_named_base_is_the_policy() -> None:
         ("hard > random at 1k rollouts", "tiny/small/hard/s0 has at most 800 rollouts"),
         ("hard > random at 1M tokens", "tiny/small/hard/s0 has at most 204,800 tokens"),
         ("hard > random at 7 rollouts", "before 800 rollouts, tiny/small/hard/s0 is"),
-        ("random<hard on small", "twice"),
+        ("random<hard at 800 rollouts", "twice"),
         ("hard > random in tier 9", "one of 3, 5, 7"),
         ("3", "claims holds 3: "),
         ("[hard > random]", "claims holds "),
@@ -249,7 +249,7 @@ experiments:
     grid: {{model: [tiny], dataset: [small], policy: [hard, random]}}
     budget: 16
     claims:
-      - hard > random on small
+      - hard > random at 800 rollouts
       - {claim}
 """)
     with pytest.raises(UserError) as error:

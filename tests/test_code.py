@@ -81,6 +81,7 @@ def test_tests_are_read_in_the_forms_of_data_sets(
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": [1], "outputs": ["a"]}, "output 1 is"),
         ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "arguments"),
+        ({"inputs": [[3]], "outputs": [1], "fn_name": "f g"}, "'f g'"),
         ([{"input": "1", "output": "1", "testtype": "functional"}], "function"),
         ([{"input": "1", "output": "1", "testtype": "judge"}], "'judge'"),
         ({"asserts": 7}, "keys asserts"),
@@ -373,6 +374,15 @@ def test_options_are_checked(options: dict[str, Any]) -> None:
 def test_limits_are_part_of_the_marker_id() -> None:
     assert Code().marker_id == "code/2/lenient/5s/1GiB"
     assert Code(seconds=0.5, sandbox="none").marker_id == "code/2/lenient/0.5s/1GiB/unprotected"
+
+
+@pytest.mark.parametrize(("of_ray", "cpus"), [("1", 1), ("3", 3), ("9", 4), ("0", 4), ("4,2", 4)])
+def test_a_worker_of_ray_takes_the_cpus_of_its_task(
+    of_ray: str, cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", of_ray)
+    assert code_task._cpus() == cpus
 
 
 # --- The page ---

@@ -237,6 +237,11 @@ def test_seeds_and_questions_are_named_where_neither_alone_suffices() -> None:
     assert re.search(r"about \d+ seeds × [\d,]+ questions would be needed$", sentence(small))
     noisy = replace(small, variances=replace_all(parts, 1e4), effect=1.1)
     assert advised_sizes(noisy) == []
+    nothing = "the sample size needed cannot be estimated"
+    constant = replace(small, variances=replace_all(parts, 0))
+    equal = replace(small, effect=0.0)
+    assert nothing in sentence(constant) and nothing in sentence(equal)
+    assert "nothing varies" in sentence(constant) and "nothing varies" not in sentence(equal)
 
 
 def replace_all(variances: Variances, factor: float) -> Variances:

@@ -25,7 +25,7 @@ from orchestrator.difficulty.table import (
     summary_lines,
 )
 from orchestrator.report.content import svg_of
-from orchestrator.report.sections.figures import failure_histogram
+from orchestrator.report.sections.figures import MAX_BARS, failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
 from policies import BuiltPolicy, PolicyError, Ties
 from tasks import OUTCOMES
@@ -185,6 +185,9 @@ def test_the_failure_histogram_names_every_outcome_and_sets_unknown_prompts_apar
         assert svg.startswith("<svg")
         assert all(f"<!-- {name} -->" in svg for name in OUTCOMES)
         assert ("<!-- scorable -->" in svg) == apart
+    for count, in_percent in ((MAX_BARS, False), (MAX_BARS + 1, True)):
+        svg = svg_of(failure_histogram(difficulty(samples({"a": ["wrong"] * count})), count))
+        assert ("<!-- 100 -->" in svg) == in_percent
 
 
 def test_each_pool_has_a_file_of_its_own_beside_the_page(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_the_prior_of_any_pool_is_a_distribution_and_ignores_the_order(
         ([0] * 4, [5] * 4, 0.5 / 5, "all wrong"),
         ([5] * 4, [5] * 4, 4.5 / 5, "all correct"),
         ([1, 0, 0], [1, 1, 1], 1.5 / 4, "one sample"),
+        ([1, 0, 0, 0], [5] * 4, 0.7 / 5, ""),
     ],
 )
 def test_the_prior_of_a_degenerate_pool_says_why(
@@ -125,7 +126,7 @@ def test_the_prior_of_a_degenerate_pool_says_why(
     """One further prompt is assumed, of which nothing is known."""
     prior = fit_prior(np.array(successes, int), np.array(n, int))
     assert prior.mean == pytest.approx(mean, abs=0.03)
-    assert note in prior.note
+    assert note in prior.note and bool(prior.note) == bool(note)
 
 
 def test_the_prior_is_recovered_from_a_million_prompts() -> None:
@@ -356,6 +357,13 @@ def test_a_simulated_probe_has_the_share_of_samples_that_cannot_be_scored(
     for outcome, column in zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True):
         share = table[column].to_numpy().mean() / 20
         assert first.count(outcome) / 2000 == pytest.approx(share, abs=0.03)
+
+
+def test_a_prompt_that_was_scored_once_is_scored_in_a_simulated_probe() -> None:
+    """The errors leave room for it: 19 of 20 round to 3 of 3."""
+    rows = {"prompt_id": ["a"] * 20, "outcome": ["correct"] + ["error"] * 19}
+    [row] = simulated(difficulty(pa.table(rows)), 3).to_pylist()
+    assert (row["n"], row["scorable"], row["error"]) == (3, 1, 2)
 
 
 @pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])

@@ -42,6 +42,8 @@ from tasks.arithmetic import Arithmetic
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import FROM_ONE, Choices
 from tasks.sources.files import ANSWERS as SEVERAL
+from tasks.sources.files import read_file
+from tasks.sources.survey import survey_rows
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "word-problems.jsonl"
@@ -383,6 +385,13 @@ def test_choices_of_a_minority_of_rows_are_asked_too(capsys: pytest.CaptureFixtu
     assert sum("(B) y" in prompt.question for prompt in prompts) == 10
 
 
+@pytest.mark.parametrize(("with_choices", "marker"), [(20, "number"), (21, "letter")])
+def test_choices_of_most_rows_decide_the_marker(with_choices: int, marker: str) -> None:
+    choices = [{"question": f"Which {i}?", "options": ["x", "y"], "answer": "A"} for i in range(40)]
+    rows = [*choices[:with_choices], *rows_of(range(40 - with_choices))]
+    assert survey_rows(read_file(jsonl(rows), [])).marker == marker
+
+
 def test_a_dropped_row_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": f"Q{i}?", "choices": ["x", "y"], "answer": "xy"[i % 2]} for i in range(40)]
     rows[3]["answer"], rows[5]["choices"] = "z", ["x", "x"]
@@ -524,6 +533,16 @@ def test_a_test_file_is_used_and_nothing_is_held_out() -> None:
     assert "test_share" not in options
     task = QuestionFile(**options)
     assert (len(task.train()), len(task.test())) == (40, 10)
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_a_file_that_is_too_short_says_how_many_questions_are_test_questions(
+    shared: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(range(20))
+    train, test = jsonl(rows[: 8 + shared]), jsonl(rows[8:], "t.jsonl")
+    line = refused(capsys, "--train", train, "--test", test, "--model", "tiny")
+    assert "8 training prompts" in line and ("another 1 " in line) == bool(shared)
 
 
 def test_a_folder_of_both_splits_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:

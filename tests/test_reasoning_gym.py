@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from orchestrator.optional.gym import library as gym
 from orchestrator.optional.gym.task import load_rows, save_rows
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, Prompt, Task, TaskError, get_task
+from tasks.base import in_test_split, make_prompt
 
 pytestmark = pytest.mark.slow
 
@@ -130,6 +133,25 @@ def test_a_data_set_with_few_questions_says_how_many(monkeypatch: pytest.MonkeyP
     few = get_task(NAME, dataset="tower_of_hanoi", config=config, train=train, test=test)
     questions = {p.question for p in (*few.train(), *few.test())}
     assert len(questions) == train + test <= 6  # start and target peg
+
+
+def test_a_question_is_waited_for_through_as_many_repeated_items_as_patience_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = orchestrator.optional.gym.task
+    texts = (str(i) for i in range(99))
+    one, two, *_ = (t for t in texts if not in_test_split(make_prompt(NAME, t, "", "")))
+
+    def train(repeated: int) -> list[Prompt]:
+        items = [(text, "1", "", "") for text in (*[one] * (1 + repeated), two)]
+        drawn = SimpleNamespace(items=lambda _: iter(items))
+        monkeypatch.setattr(module, "_Draws", lambda *_: nullcontext(drawn))
+        return sums(train=2, test=0).train()
+
+    monkeypatch.setattr(module, "PATIENCE", 3)
+    assert len(train(repeated=3)) == 2
+    with pytest.raises(TaskError):
+        train(repeated=4)
 
 
 @pytest.mark.parametrize(

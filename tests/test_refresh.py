@@ -121,22 +121,24 @@ def test_workers_share_a_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tokens = whole(2)
     parts = [refresher(cell, answers, rank, 2) for rank in (0, 1)]
     gathered: list[list[Any]] = []
+    place = "orchestrator.training.refresh.gather_object"
     monkeypatch.setattr(
-        "orchestrator.training.refresh.gather_object",
+        place,
         lambda own: gathered.append(own) or [*own],  # type: ignore[func-returns-value]
     )
     for part in parts:
         part(2)
-    marks = [gathered[0] + gathered[2], gathered[2] + gathered[0]]
-    for each in marks:  # whatever the order of ranks
-        again = GroupRecorder(refreshed=[])
-        again.add(2, sorted(each, key=lambda mark: mark.prompt_id), 3, refreshed=True)
-        ids = [(row["prompt_id"], row["outcomes"]) for row in again.refreshed or []]
+    for first, second in ((0, 2), (2, 0)):  # whatever the order of ranks
+        everything = iter([gathered[first] + gathered[second], gathered[1] + gathered[3]])
+        monkeypatch.setattr(place, lambda own, all_=everything: next(all_))
+        again = refresher(cell, answers, 0, 2)
+        assert again(2) == tokens
+        rows = again.groups.refreshed or []
+        ids = [(row["prompt_id"], row["outcomes"]) for row in rows]
         assert [i for i, _ in ids] == ["p0", "p1", "p2"]
         assert (
             ids[:2] == [(r["prompt_id"], r["outcomes"]) for r in whole.groups.refreshed or []][:2]
         )
-    assert gathered[1][0] + gathered[3][0] == tokens
 
 
 def test_a_refresh_whose_marker_fails_stops_the_cell(

@@ -556,7 +556,7 @@ def test_a_policy_whose_cells_end_below_the_base_model_is_named(tmp_path: Path) 
     verdict = family_verdict(family)
     [line] = verdict.below_base
     assert line.startswith("hard ") and "2 of 3 seeds: −30.0 [−40.0, −20.0]" in line
-    assert "seed 0" in line and line in verdict.lines
+    assert "seed 0, the worst" in line and line in verdict.lines
     assert line.partition(":")[0] in description([verdict])
     assert line in section_html(Section("a", "A", (verdict,)))
     assert [row.cell.seed for row in family.collapsed["hard"]] == [0, 2]

@@ -190,6 +190,16 @@ def test_parts_are_combined_and_repeated_samples_count_once(tmp_path: Path) -> N
     assert subset["rank"].to_pylist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(("policy", "warns"), [("full", False), ("hard", True)])
+def test_one_prompt_with_a_signal_is_enough_for_the_whole_pool(
+    tmp_path: Path, policy: str, warns: bool
+) -> None:
+    source = probe_folder(tmp_path, samples("abc"), pools=["abc"])
+    chosen(source, policy, "2")
+    why = reason(pq.read_table(source.parent / "subset.parquet"))
+    assert bool(why.get("notes")) == warns
+
+
 def test_a_file_of_samples_and_its_difficulty_table_select_the_same_subset(tmp_path: Path) -> None:
     pq.write_table(samples(), tmp_path / "samples.parquet")
     tiers = {"a": "1", "b": "7", "c": "3", "d": "5"}

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -478,6 +479,26 @@ def test_an_unavailable_tracker_gives_one_warning(
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 1
     assert "hunter2" not in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)]
+)
+def test_space_is_the_remedy_for_a_full_disk_alone(
+    number: int,
+    full: bool,
+    store: Store,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(cell: Cell) -> dict[str, str]:
+        raise OSError(number, os.strerror(number))
+
+    tracker = opened(store, plan)
+    monkeypatch.setattr(tracking_runs, "cell_params", fail)
+    tracker.start(plan.cells[0])
+    assert not tracker.enabled and ("free space" in caplog.text) == full
 
 
 def test_exceptions_other_than_mlflows_are_raised(

@@ -129,6 +129,7 @@ def test_unmasked_dead_groups_change_the_gradient(
     plain = {k: v for k, v in output.items() if k not in ("tool_mask", "live_share")}
     plain["num_items_in_batch"] = plain["completion_mask"].sum()
     unmasked = gradient(trainer, [plain], LiveGroupsTrainer._compute_loss)
+    assert torch.equal(unmasked, gradient(trainer, [plain], GRPOTrainer._compute_loss))
     expected = live_gradient(trainer, output, live)
     assert (unmasked - expected).norm() > 0.01 * expected.norm()
 

@@ -94,10 +94,10 @@ class Starter:
                 "per_device_train_batch_size": self.batch,
                 "gradient_accumulation_steps": GROUP * PROMPTS_PER_UPDATE // self.batch,
                 "max_completion_length": self.tokens,
-                "save_steps": max(1, self.updates // 4),
+                "save_steps": self.updates // 4,
             },
             "lora": {"r": self.rank, "lora_alpha": self.rank},
-            "evaluate": {"every": max(1, self.updates // 2), "samples": 4},
+            "evaluate": {"every": self.updates // 2, "samples": 4},
             "resources": {"cpus": self.cpus, "gpus": self.gpus},
         }
         return {

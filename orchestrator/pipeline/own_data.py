@@ -335,7 +335,7 @@ def _split(data: Data) -> tuple[Data, int]:
             return data, train
         if data.test or "test_share" in data.given:
             break
-    also = f" (another {dropped:,} are test questions, too)" if dropped > 0 else ""
+    also = f" (another {dropped:,} are test questions, too)" if dropped else ""
     raise UserError(
         f"{title_of_files(data.train)}: {counted(train, 'training prompt')}{also} and "
         f"{counted(test, 'test question')} are too few: add "

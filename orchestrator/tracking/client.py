@@ -55,7 +55,7 @@ def is_damaged(error: BaseException) -> bool:
 
 def is_full(error: BaseException) -> bool:
     """Whether the disk of the database or of the artifacts is full."""
-    return any(text in str(error) for text in ("disk is full", "No space left", "disk quota"))
+    return any(text in str(error) for text in ("disk is full", "No space left", "Disk quota"))
 
 
 def connect(uri: str) -> "MlflowClient":

@@ -180,7 +180,7 @@ def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> "Fi
 def failure_histogram(table: pa.Table, samples: int) -> "Figure":
     """Prompts of the pool by correct completions out of K, each bar divided by outcome.
 
-    Prompts without a scorable sample have a bar of their own. From MAX_BARS samples on, the bars
+    Prompts without a scorable sample have a bar of their own. Above MAX_BARS samples, the bars
     are pass rates in steps of 5 %.
     """
     figure, axes = new_axes(*SMALL)
