@@ -10,7 +10,13 @@ from remedies import refused
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.planning.pools import Dataset, Pool, load_pool, template_hash
+from orchestrator.planning.pools import (
+    Dataset,
+    Pool,
+    load_pool,
+    template_hash,
+    with_label_noise,
+)
 from orchestrator.probing.checks import check_marker
 from orchestrator.storage.errors import UserError
 from tasks import TaskError, get_task, is_shipped
@@ -187,3 +193,10 @@ def test_a_mixture_of_policies_names_policies_of_the_file(tmp_path: Path) -> Non
         {"hard": {"share": 0.25, "exclude": ["unsolved"]}},
         {"easy": {"share": 0.25}},
     ]
+
+
+def test_label_noise_keeps_the_source_and_the_columns(tmp_path: Path) -> None:
+    pool = with_label_noise(mixed(tmp_path), 0.5, 0)
+    before = {p.question: (p.source, p.place, p.kept) for p in mixed(tmp_path).train}
+    assert pool.mislabeled
+    assert all((p.source, p.place, p.kept) == before[p.question] for p in pool.train)

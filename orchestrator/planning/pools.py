@@ -259,15 +259,17 @@ def _with_wrong_golds(pool: Pool, share: float, seed: int) -> Pool:
                 form = f"for the gold {prompt.answer!r:.80}: return another answer"
                 raise TaskError(f"{title_of(task)}: perturb() returned {answer!r:.80} {form}")
         elif len(golds) > LISTED_ANSWERS:
-            other = draw % (len(golds) - 1)
-            answer = golds[other + (other >= bisect_left(golds, prompt.answer))]
+            index = draw % (len(golds) - 1)
+            answer = golds[index + (index >= bisect_left(golds, prompt.answer))]
         else:
             others = [gold for gold in golds if gold != prompt.answer]
             options = [gold for gold in others if gold in prompt.question]
             others = options if options and prompt.answer in prompt.question else others
             answer = others[draw % len(others)]
         _check_replaceable(task, prompt)
-        wrong.append(make_prompt(task.name, prompt.question, answer, prompt.tier, prompt.info))
+        other = make_prompt(task.name, prompt.question, answer, prompt.tier, prompt.info)
+        travelling = {name: getattr(prompt, name) for name in ("source", "place", "kept")}
+        wrong.append(replace(other, **travelling))
     kept = np.ones(len(train), dtype=bool)
     kept[rows] = False
     batches = [*train.filter(kept).batches, *PromptTable.of(wrong).batches]
