@@ -47,10 +47,12 @@ def test_one_row_per_completion_with_both_readings(tmp_path: Path, kind: str) ->
 
 
 def test_parquet_is_read_too(tmp_path: Path) -> None:
-    rows = [{"answer": "(B)", "completions": [r"\boxed{B}", "(A)"]}] * 3
+    """Its rows have all columns: where one has no value, the other one is read."""
+    rows = [{"answer": "(B)", "completions": [r"\boxed{B}", "(A)"], "completion": None}] * 2
+    rows.append({"answer": "(B)", "completions": None, "completion": r"\boxed{B}"})
     source = written(tmp_path, rows, "parquet")
     counts = mark_file("shuffled_objects", {}, source, tmp_path / "out.jsonl")
-    assert (counts["correct"], counts["wrong"]) == (3, 3)
+    assert (counts["correct"], counts["wrong"]) == (3, 2)
 
 
 @pytest.mark.slow

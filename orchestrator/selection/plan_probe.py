@@ -84,11 +84,13 @@ class PlanProbe:
             command = ["decile", "probe", str(self.plan.source.file), "-e", self.plan.name]
             if self.store.uri != Store(self.plan.source.config.storage).uri:
                 command += ["--storage", self.store.uri]
+            remedy = f"run: {shlex.join(command)}"
+            if not self.plan.source.file.exists():  # a plan of decile.probe is of no file
+                remedy = "run decile.probe again"
             expected = len(outcomes.prompts) * self.spec.settings.samples
             raise UserError(
                 f"the probe of {self.title} is not finished: "
-                f"{outcomes.drawn:,} of {expected:,} samples are stored in {self.store.uri}: "
-                f"run: {shlex.join(command)}"
+                f"{outcomes.drawn:,} of {expected:,} samples are stored in {self.store.uri}: {remedy}"
             )
         return outcomes
 

@@ -121,7 +121,8 @@ def _read_completions(
             raise TaskError(f"{source}: {error}") from error
         notes += numbering.notes
     for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
-        value = row.get("completions", row.get("completion"))
+        value = row.get("completions")
+        value = row.get("completion") if value is None else value  # a null of a Parquet file
         texts = completion_texts(column_value(row, completions) if completions else value)
         if texts is None:
             raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
