@@ -126,7 +126,8 @@ def _read_completions(
         texts = completion_texts(column_value(row, completions) if completions else value)
         if texts is None:
             raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
-        cut = row.get("truncated", False)
+        cut = row.get("truncated")
+        cut = False if cut is None else cut
         cuts = cut if isinstance(cut, list) else [cut] * len(texts)
         if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
             raise TaskError(
