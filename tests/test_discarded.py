@@ -260,7 +260,7 @@ def test_a_policy_without_an_evaluation_within_the_common_budget_is_not_compared
     assert [(pair.a, pair.b) for pair in family.accuracy] == [("random", "hard")]
     verdict = family_verdict(family)
     claim = resolved_claim("hard > dynamic", plan.experiment)
-    [result] = claim_results([claim], [family], tiers={})
+    [result] = claim_results([claim], [family], parts={})
     assert result.reason.startswith("stub/small/dynamic/s0 has no evaluation")
     assert any("common budget: dynamic; set a smaller" in text for text in verdict.caveats)
     assert verdict.read_at.endswith("after 4 updates")
