@@ -314,7 +314,7 @@ class PromptSelector(TrainerCallback):
             seed=self.seed,
             updates=updates,
             group_size=self._trainer.num_generations,
-            columns=self._online.build_online().columns if self._online else (),
+            columns=self._online.build_online().reads_columns if self._online else (),
         )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -113,16 +113,25 @@ class SubsetPolicy(ABC):
         """Row numbers, best first, of rows that are `free` (one boolean per row; None: all)."""
 
 
-class Restricted(SubsetPolicy):
+class ByColumns(ABC):
+    """A policy of others that reads columns of the user's data, by itself or through them."""
+
+    @property
+    @abstractmethod
+    def reads_columns(self) -> list[str]:
+        """All of these columns."""
+
+    @abstractmethod
+    def check_values(self, prompts: pa.Table) -> None:
+        """Raise PolicyError for a column, or a value of one, that a pool does not have."""
+
+
+class Restricted(SubsetPolicy, ByColumns):
     """Selects with another policy from parts of the table (`policies.strata`)."""
 
     @abstractmethod
     def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
         """The ties at all cutoffs, and which of the chosen rows were chosen at random."""
-
-    @abstractmethod
-    def check(self, prompts: pa.Table) -> None:
-        """Raise PolicyError for a column, or a value of one, that a pool does not have."""
 
     @abstractmethod
     def notes(self, difficulty: pa.Table, size: int) -> list[str]:

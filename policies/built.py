@@ -16,6 +16,7 @@ from orchestrator.plugins.user_code import user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
     Bools,
+    ByColumns,
     End,
     Floats,
     Needs,
@@ -48,25 +49,24 @@ class Built:
         return cast(Needs, self.declared("needs", "all"))
 
     @property
-    def columns(self) -> list[str]:
+    def reads_columns(self) -> list[str]:
         """The columns of the user's data that it reads."""
-        return [*self.declared("columns", [])]
+        return [*self.declared("reads_columns", [])]
 
     def check_columns(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column of the user's data that a pool lacks.
 
         Also for a value that none of its prompts has, where the rule names values.
         """
-        for column in self.columns:
+        if isinstance(self.rule, ByColumns):
+            self.rule.check_values(prompts)
+        for column in self.reads_columns:
             if column not in prompts.column_names:
                 raise PolicyError(
                     f"{self.kind} {self.name!r} reads the column {column!r:.80}, which the pool "
                     f"does not have: write one of {', '.join(prompts.column_names)}, or name it in "
                     "the data set's options source or keep"
                 )
-        if check := self.declared("check", None):
-            with self.errors():
-                check(prompts)
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn what a user's code raises into a PolicyError with the place.

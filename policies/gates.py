@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.shares import largest_remainder
 from orchestrator.plugins.user_code import describe
-from policies.base import Bools, Needs, PolicyError, Rows, check_band, check_count
+from policies.base import Bools, ByColumns, Needs, PolicyError, Rows, check_band, check_count
 from policies.built import Built, BuiltOnlinePolicy
 from policies.online import History, OnlinePolicy, some
-from policies.strata import column_shares, column_texts, filled, listed
+from policies.strata import check_known, column_shares, column_texts, filled, rows_by_value
 
 SCHEDULES = ("linear", "cosine")
 FORM = "write a number, {from: 0.8, to: 0.2, schedule: cosine}, or a list of numbers"
@@ -205,7 +205,7 @@ GATES = Registry(
 )
 
 
-class Composed(OnlinePolicy):
+class Composed(OnlinePolicy, ByColumns):
     """An online policy that chooses within strata, among the prompts that pass all gates.
 
     within: {column: shares}; each stratum has a policy of its own, which knows the prompts of that
@@ -236,20 +236,19 @@ class Composed(OnlinePolicy):
         return "nothing" if needs == {"nothing"} else "all"
 
     @property
-    def columns(self) -> list[str]:
-        """The columns of the user's data that it reads."""
-        return sorted(self._within)
+    def reads_columns(self) -> list[str]:
+        """Those of the strata, of the policy and of the gates."""
+        parts = [self._inner, *self._gates]
+        return sorted({*self._within, *(c for part in parts for c in part.reads_columns)})
 
-    def check(self, prompts: pa.Table) -> None:
+    def check_values(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column, or a value with a share, that a pool does not have."""
         for column, shares in self._within.items():
-            known = column_texts(prompts, column, f"{self._inner.name}: within").to_pylist()
-            names = () if isinstance(shares, str) else shares
-            if unknown := [name for name in names if name not in known]:
-                raise PolicyError(
-                    f"{self._inner.name}: within: no row has the {column} {unknown[0]!r:.80}: "
-                    f"write some of {listed(known)}"
-                )
+            what = f"{self._inner.name}: within"
+            texts = column_texts(prompts, column, what)
+            by_value = rows_by_value(texts, np.arange(len(texts)), column, what)
+            if not isinstance(shares, str):
+                check_known(shares, [*by_value], column, what)
 
     def next(self, update: int, history: History) -> pa.Array:
         """Prompts of each stratum by its policy, in the order of the strata."""
@@ -284,10 +283,9 @@ class Composed(OnlinePolicy):
         if not self._within:
             return [Stratum(everything, self._build(), 1.0)]
         [(column, shares)] = self._within.items()
-        values = history.columns[column]
+        texts, what = pa.array(history.columns[column]), f"{self._inner.name}: within"
         strata = []
-        for name in np.unique(values).tolist():
-            rows = np.flatnonzero(values == name)
+        for name, rows in rows_by_value(texts, everything, column, what).items():
             weight: float | Schedule = 1.0 if shares == "equal" else float(len(rows))
             if not isinstance(shares, str):
                 weight = shares.get(name, 0.0)
@@ -342,15 +340,13 @@ def composed(
             if min(v for schedule in schedules.values() for v in schedule.values) < 0:
                 raise PolicyError(f"{name}: within {column}: a share is below 0: {FORM}")
             shares[column] = schedules
-    gates = [_gate(name, written) for written in _listed(outer.get("gates", []))]
+    written = outer.get("gates", [])
+    listed = written if isinstance(written, list | tuple) else [written]
+    gates = [_gate(name, each) for each in listed]
     if gates:
         options["gates"] = [{gate.name: gate.options} for gate in gates]
     kind = ComposedDiscarding if build().discards else Composed
     return kind(build, shares, gates, options)
-
-
-def _listed(written: Any) -> list[Any]:
-    return list(written) if isinstance(written, list | tuple) else [written]
 
 
 def _gate(policy: str, written: Any) -> BuiltGate:

@@ -11,6 +11,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
     Bools,
+    ByColumns,
     Needs,
     Options,
     PolicyError,
@@ -38,7 +39,7 @@ class MixturePart(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Mixture(Requiring, SubsetPolicy):
+class Mixture(Requiring, SubsetPolicy, ByColumns):
     """Shares of other policies, such as {hard: 0.5, random: 0.5}, selected one after another.
 
     `shares` maps a policy's name to its share, or to {share: …, option: …}; a list of such maps may
@@ -79,6 +80,16 @@ class Mixture(Requiring, SubsetPolicy):
     def reads_questions(self) -> bool:
         """Whether one of its parts does."""
         return any(part.policy.reads_questions for part in self.parts)
+
+    @property
+    def reads_columns(self) -> list[str]:
+        """Those of all parts."""
+        return sorted({column for part in self.parts for column in part.policy.reads_columns})
+
+    def check_values(self, prompts: pa.Table) -> None:
+        """Raise PolicyError where one of its parts does."""
+        for part in self.parts:
+            part.policy.check_columns(prompts)
 
     def eligible(self, difficulty: pa.Table) -> Bools:
         """Rows that any part may select."""

@@ -111,7 +111,7 @@ def get_policy(name: str, /, **options: Any) -> Policy:
             f"policy {name!r} chooses prompts during training: write one that selects a subset, "
             "such as hard"
         )
-    own, restrictions = split_options(options, _own_parameters(find_policy(name)))
+    own, restrictions = split_options(options, _own_options(find_policy(name), options))
     policy = _build(name, own)
     if not callable(policy):
         raise PolicyError(
@@ -124,7 +124,7 @@ def get_policy(name: str, /, **options: Any) -> Policy:
 
 def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
     """Build the online policy of that name with its options but `of`. PolicyError as above."""
-    taken = _own_parameters(find_policy(name))
+    taken = _own_options(find_policy(name), options)
     restrictions = [o for o in ("within", "gates") if o in options and o not in taken]
     outer: dict[str, Any] = {option: options[option] for option in restrictions}
     own = {option: value for option, value in options.items() if option not in outer}
@@ -188,14 +188,16 @@ def _build(name: str, options: Options, registry: Registry = POLICIES) -> Any:
     return policy
 
 
-def _own_parameters(policy: Any) -> list[str]:
-    """The parameters of a user's class or function; none where they are not known."""
+def _own_options(policy: Any, options: Options) -> list[str]:
+    """Those of the options that a user's class or function takes itself, as `**options` does."""
     if inspect.isclass(policy) and issubclass(policy, Requiring):
         return []
     try:
-        return [*inspect.signature(policy).parameters]
+        parameters = inspect.signature(policy).parameters.values()
     except (TypeError, ValueError):
         return []
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+    return [*options] if takes_any else [parameter.name for parameter in parameters]
 
 
 def _check_options(name: str, policy: Any, options: Options, kind: str) -> None:

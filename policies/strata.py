@@ -1,6 +1,6 @@
 """Strata of any static policy, and rows to leave out, by columns of the user's data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ HOW = (
 RATE_BANDS = ("0", "0-0.25", "0.25-0.5", "0.5-0.75", "0.75-1", "1")  # strata of pass rates
 UPPER = (0.0, 0.25, 0.5, 0.75, 1 - 1e-9)  # the highest rate of each of them but the last
 NO_VALUE = "(none)"  # the stratum of rows without a value
+MAX_STRATA = 10_000
 SHOWN = 8  # values of a column that a message lists
 
 
@@ -58,46 +59,22 @@ class Stratified(Restricted):
     without: Mapping[str, Sequence[str]]
     options: dict[str, Any]  # as settled, those of the policy included
 
-    @property
-    def name(self) -> str:
-        """The policy's name, for messages."""
-        return self.policy.name
+    def __post_init__(self) -> None:
+        policy = self.policy
+        self.name, self.whole = policy.name, policy.whole
+        self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
+        self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
 
     @property
-    def columns(self) -> list[str]:
-        """The columns of the table that it reads besides those that the policy does."""
-        return sorted(self._read - {"pass_rate"})
+    def reads_columns(self) -> list[str]:
+        """Those of the strata and restrictions, and those of the policy."""
+        return sorted({*self._read, *self.policy.reads_columns} - {"pass_rate"})
 
     @property
     def needs(self) -> Needs:
         """All samples, unless neither the policy nor the strata need any."""
         free = self.policy.needs == "nothing" and "pass_rate" not in self._read
         return "nothing" if free else "all"
-
-    @property
-    def whole(self) -> bool:
-        """As the policy."""
-        return self.policy.whole
-
-    @property
-    def reads_answers(self) -> bool:
-        """As the policy."""
-        return self.policy.reads_answers
-
-    @property
-    def reads_questions(self) -> bool:
-        """As the policy."""
-        return self.policy.reads_questions
-
-    @property
-    def easier(self) -> str:
-        """As the policy."""
-        return self.policy.change_towards("easy")
-
-    @property
-    def harder(self) -> str:
-        """As the policy."""
-        return self.policy.change_towards("hard")
 
     @property
     def _read(self) -> set[str]:
@@ -145,8 +122,9 @@ class Stratified(Restricted):
             for (name, rows, _), d, e, c in zip(parts, due, eligible, counts, strict=True)
         ]
 
-    def check(self, prompts: pa.Table) -> None:
+    def check_values(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column, or a value of one, that a pool does not have."""
+        self.policy.check_columns(prompts)
         known = [{c: v for c, v in named.items() if c != "pass_rate"} for named in self._named]
         within, where, without = known
         named = replace(self, within=within, where=where, without=without)
@@ -201,12 +179,8 @@ class Stratified(Restricted):
         for option, restrictions in (("where", self.where), ("exclude", self.without)):
             for column, values in restrictions.items():
                 text = column_texts(difficulty, column, f"{self.name}: {option}")
-                known = pc.unique(text).to_pylist()
-                if option == "where" and (unknown := [v for v in values if v not in known]):
-                    raise PolicyError(
-                        f"{self.name}: where: no row has the {column} {unknown[0]!r:.80}: write "
-                        f"some of {listed(known)}"
-                    )
+                if option == "where":
+                    check_known(values, pc.unique(text).to_pylist(), column, f"{self.name}: where")
                 matches = pc.is_in(text, value_set=pa.array(values, pa.string())).to_numpy(
                     zero_copy_only=False
                 )
@@ -219,24 +193,43 @@ class Stratified(Restricted):
         if not self.within:
             return [("", rows, 1.0)]
         [(column, shares)] = self.within.items()
-        text = column_texts(difficulty, column, f"{self.name}: within")
-        known = pc.unique(text).sort().to_pylist()
-        if not isinstance(shares, str) and (unknown := [s for s in shares if s not in known]):
-            raise PolicyError(
-                f"{self.name}: within: no row has the {column} {unknown[0]!r:.80}: write some "
-                f"of {listed(known)}"
-            )
-        code = pc.index_in(text, value_set=pa.array(known)).to_numpy()[rows]
-        ends = np.cumsum(np.bincount(code, minlength=len(known)))
-        by_value = np.split(rows[np.argsort(code, kind="stable")], ends[:-1])
+        what = f"{self.name}: within"
+        by_value = rows_by_value(column_texts(difficulty, column, what), rows, column, what)
+        if not isinstance(shares, str):
+            check_known(shares, [*by_value], column, what)
         parts = []
-        for name, own in zip(known, by_value, strict=True):
+        for name, own in by_value.items():
             if isinstance(shares, str):
                 share = float(len(own)) if shares == "proportional" else float(len(own) > 0)
             else:
                 share = shares.get(name, 0.0)
             parts.append((name, own, share))
         return parts
+
+
+def rows_by_value(texts: pa.Array, rows: Rows, column: str, what: str) -> dict[str, Rows]:
+    """Each value of a column, in rising order, and those of the `rows` that have it, ascending.
+
+    Raises PolicyError, which begins with `what`, for more than MAX_STRATA values.
+    """
+    values = pc.unique(texts).sort().to_pylist()
+    if len(values) > MAX_STRATA:
+        raise PolicyError(
+            f"{what}: the column {column} has {len(values):,} values: write one with at most "
+            f"{MAX_STRATA:,}"
+        )
+    code = pc.index_in(texts, value_set=pa.array(values, pa.string())).to_numpy()[rows]
+    ends = np.cumsum(np.bincount(code, minlength=len(values)))
+    parts = np.split(rows[np.argsort(code, kind="stable")], ends[:-1])
+    return dict(zip(values, parts, strict=True))
+
+
+def check_known(named: Iterable[str], known: Sequence[str], column: str, what: str) -> None:
+    """Raise PolicyError, which begins with `what`, for a value that no row has."""
+    if unknown := [value for value in named if value not in known]:
+        raise PolicyError(
+            f"{what}: no row has the {column} {unknown[0]!r:.80}: write some of {_listed(known)}"
+        )
 
 
 def column_texts(difficulty: pa.Table, column: str, what: str) -> pa.Array:
@@ -375,7 +368,7 @@ def _text(value: Any) -> str:
     return str(pa.scalar(value).cast(pa.string()).as_py())
 
 
-def listed(values: Sequence[str]) -> str:
+def _listed(values: Sequence[str]) -> str:
     """The distinct values, at most the first few."""
     shown = ", ".join(f"{value!r:.40}" for value in sorted(set(values))[:SHOWN])
     return shown + (f" and {len(set(values)) - SHOWN:,} more" if len(set(values)) > SHOWN else "")

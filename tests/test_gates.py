@@ -210,3 +210,27 @@ def test_a_pool_is_checked_for_the_column_and_its_values() -> None:
     for within, named in (("sorce", "sorce"), ({"source": {"z": 1}}, "'z'")):
         with refused("pools", named, by=PolicyError):
             built("pools", within=within).check_columns(prompts)
+
+
+class Reader:
+    """An online policy, and a gate, of a user's own that read columns."""
+
+    needs = "nothing"
+    reads_columns = ("source",)
+
+    def next(self, update: int, known: History) -> Any:
+        return known.ids(np.flatnonzero(known.columns["source"] == "b")[: known.size])
+
+    def passes(self, update: int, known: History) -> Any:
+        return known.columns["source"] == "b"
+
+
+def test_columns_of_policies_and_gates_of_the_users_own_reach_them() -> None:
+    name = f"{__name__}:Reader"
+    for policy in (built(name, gates=[{"rest": {"updates": 1}}]), built("pools", gates=[name])):
+        assert policy.reads_columns == ["source"]
+        assert {*SOURCES[chosen_rows(policy, history(), 1)]} == {"b"}
+    entry = PolicyEntry(
+        policy="pools", options={"of": {"hard": {"where": {"level": 1}}}, "gates": name}
+    )
+    assert entry.reads_columns == ["level", "source"]

@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from remedies import refused
 
-from policies import BuiltPolicy, PolicyError, get_policy, settled_options
-from policies.strata import RATE_BANDS, filled
+from policies import (
+    BuiltOnlinePolicy,
+    BuiltPolicy,
+    PolicyError,
+    get_online_policy,
+    get_policy,
+    settled_options,
+)
+from policies.strata import MAX_STRATA, RATE_BANDS, filled
 
 ROWS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1.0, None])),
@@ -210,7 +217,82 @@ def test_a_restricted_policy_needs_every_sample_unless_it_needs_none() -> None:
     assert build("hard", within="source").needs == "all"
     assert build("random", where={"source": "a"}).needs == "nothing"
     assert build("random", within="pass_rate").needs == "all"
-    assert build("hard", within="source", where={"level": 1}).columns == ["level", "source"]
-    assert build("hard", within="pass_rate").columns == []
-    assert build("hard").columns == []
+    assert build("hard", within="source", where={"level": 1}).reads_columns == ["level", "source"]
+    assert build("hard", within="pass_rate").reads_columns == []
+    assert build("hard").reads_columns == []
     assert build("full", where={"source": "a"}).whole
+
+
+class Declares:
+    """A policy of a user's own that differs from every default that a built policy reads."""
+
+    needs = "nothing"
+    whole = True
+    reads_answers = reads_questions = True
+    reads_columns = ("mine",)
+    easier, harder = "go up", "go down"
+    columns = check = chat = None  # names of its own that nobody reads
+
+    def __call__(self, table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        return np.arange(table.num_rows)
+
+    def eligible(self, table: pa.Table) -> np.ndarray:
+        return np.ones(table.num_rows, dtype=bool)
+
+    def ties(self, table: pa.Table, chosen: np.ndarray) -> None:
+        return None
+
+
+class Traced:
+    """Records the attributes that are read of it."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.append(name)
+        raise AttributeError(name)
+
+
+def test_a_restricted_policy_passes_on_whatever_a_built_policy_reads() -> None:
+    traced = Traced()
+    properties = [n for n, v in vars(BuiltPolicy).items() if isinstance(v, property)]
+    properties += [n for n, v in vars(BuiltPolicy.__mro__[1]).items() if isinstance(v, property)]
+    for name in properties:
+        getattr(BuiltPolicy("traced", traced), name)
+    for end in ("easy", "hard"):
+        BuiltPolicy("traced", traced).change_towards(end)  # type: ignore[arg-type]
+    names = {*traced.read} - {"__class__"}
+    assert {"needs", "whole", "reads_columns", "easier", "harder"} <= names
+    assert names <= {*vars(Declares)}, "give Declares a value of the new attribute"
+    inner = f"{__name__}:Declares"
+    restricted = build(inner, where={"source": "a"})
+    mixed = build("mixture", shares={inner: {"share": 1, "where": {"source": "a"}}})
+    for name in names - {"reads_columns"}:
+        assert getattr(restricted.rule, name) == getattr(Declares, name), name
+    for policy in (restricted, mixed):
+        assert policy.reads_columns == ["mine", "source"]
+        assert policy.reads_answers and policy.reads_questions and policy.needs == "nothing"
+        with refused("mine", by=PolicyError):
+            policy.check_columns(sourced([("a", None)]))
+
+
+def any_options(table: pa.Table, size: int, rng: np.random.Generator, **options: Any) -> Any:
+    """A policy of a user's own that takes any option."""
+    assert options == {"where": {"source": "a"}}
+    return np.arange(size)
+
+
+def test_a_function_that_takes_any_option_gets_all_of_them() -> None:
+    rows = selected_rows(sourced([("b", 0.0)]), f"{__name__}:any_options", 1, where={"source": "a"})
+    assert rows == [0]
+
+
+def test_a_column_of_ids_is_no_column_of_strata() -> None:
+    count = MAX_STRATA + 1
+    table = pa.table({"prompt_id": ["p"] * count, "id": list(map(str, range(count)))})
+    build("random", within="id").check_columns(table.slice(1))
+    with refused("id", f"{count:,}", by=PolicyError):
+        build("random", within="id").check_columns(table)
+    with refused("id", f"{count:,}", by=PolicyError):
+        BuiltOnlinePolicy("pools", get_online_policy("pools", within="id")).check_columns(table)

@@ -229,6 +229,15 @@ class PolicyEntry(Settings):
         chooses = PolicyEntry(policy=online[0], options=online[1])
         return PolicyEntry(policy=static, options=of_static), chooses
 
+    @property
+    def reads_columns(self) -> list[str]:
+        """The columns of the user's data that either part reads."""
+        static, online = self.parts
+        columns = {*static.build().reads_columns}
+        if online:
+            columns |= {*online.build_online().reads_columns}
+        return sorted(columns)
+
     def build(self) -> BuiltPolicy:
         """The static policy, anew each time: a user's own may keep a state."""
         return BuiltPolicy(self.policy, get_policy(self.policy, **self.options))

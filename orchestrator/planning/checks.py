@@ -22,7 +22,6 @@ from orchestrator.plugins.counts import counted
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from policies import PolicyError
 from tasks import TaskError
-from tasks.prompt_table import PromptTable
 from tasks.reward_functions import reward_function
 
 
@@ -50,7 +49,10 @@ def _why_empty(pool: Pool) -> str:
 
 def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
-    table = _known_table(pool.train)
+    # What a difficulty table has of the prompts before they are probed.
+    table = pa.table({name: pool.train.column(name) for name in ("prompt_id", "tier")})
+    if any(entry.reads_columns for entry in resolved.policies.values()):
+        table = with_pool_columns(table, pool.train)
     for policy, entry in resolved.policies.items():
         with below("policies", policy):
             try:
@@ -114,12 +116,6 @@ def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
     if problem := experiment.batch.problem(size, repeats=repeats):
         message = f"budget {experiment.budget} selects {problem}"
         raise Problem("budget-does-not-fill-updates", message, "budget")
-
-
-def _known_table(train: PromptTable) -> pa.Table:
-    """What a difficulty table has of the prompts before they are probed."""
-    known = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
-    return with_pool_columns(known, train)
 
 
 def _known_capacities(

@@ -136,11 +136,8 @@ def _cells(
     if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
         match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
     takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
-    matched = [column for rule in match for column in rule.build().columns]
-    read = {
-        name: {*rule.build().columns, *matched, *(online.build_online().columns if online else ())}
-        for name, (rule, online) in parts.items()
-    }
+    matched = {column for rule in match for column in rule.reads_columns}
+    read = {n: sorted({*e.reads_columns, *matched}) for n, e in resolved.policies.items()}
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
@@ -151,6 +148,7 @@ def _cells(
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
         total = len(pool.train)
+        columns = {policy: trained.columns_hash(names) for policy, names in read.items()}
         cells += [
             Cell(
                 probe=probe,
@@ -164,7 +162,7 @@ def _cells(
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),
                 train_hash=trained.train_hash,
-                columns_hash=trained.columns_hash(sorted(read[policy])),
+                columns_hash=columns[policy],
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),
                 lora=experiment.full_lora(model.target_modules),

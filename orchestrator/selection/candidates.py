@@ -1,10 +1,8 @@
 """The prompts that an online policy chooses from, with what the probe says about each. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +19,7 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
         seed=cell.seed,
         updates=cell.updates,
         group_size=cell.batch.group_size,
-        columns=cell.online.build_online().columns if cell.online else (),
+        columns=cell.online.build_online().reads_columns if cell.online else (),
     )
 
 
@@ -48,12 +46,11 @@ def probed_history(
         seed=seed,
         updates=updates,
         group_size=group_size,
-        columns={name: _texts(subset, name) for name in columns},
+        columns={
+            name: column_texts(subset, name, "subset").to_numpy(zero_copy_only=False)
+            for name in columns
+        },
     )
-
-
-def _texts(subset: pa.Table, name: str) -> npt.NDArray[Any]:
-    return np.asarray(column_texts(subset, name, "subset").to_numpy(zero_copy_only=False))
 
 
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
