@@ -316,12 +316,12 @@ class Task(ABC):
         """The chat messages of `question` (role and content), before the model's chat template."""
         return chat(self.templates[self.prompt_settings.preset], self.prompt_settings, question)
 
-    def chat(self, question: str, info: str) -> list[Message]:
+    def messages_of(self, question: str, info: str) -> list[Message]:
         """The chat messages of a prompt; overridden where they depend on its info."""
         return self.messages(question)
 
     @property
-    def template(self) -> list[Any]:
+    def template_content(self) -> list[Any]:
         """What decides the messages of every question, as JSON values."""
         return [self.name, self.version, self.messages("{question}")]
 

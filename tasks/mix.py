@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -120,15 +121,15 @@ class Mix(ReadTask):
         return list(dict.fromkeys(each for task in tasks for each in task.downloads))
 
     @property
-    def template(self) -> list[Any]:
+    def template_content(self) -> list[Any]:
         """Those of its tasks, by the name of the data set."""
-        parts = {name: part.task.template for name, part in self.parts_by_name.items()}
+        parts = {name: part.task.template_content for name, part in self.parts_by_name.items()}
         return [self.name, self.version, parts]
 
-    def chat(self, question: str, info: str) -> list[Message]:
+    def messages_of(self, question: str, info: str) -> list[Message]:
         """The messages of the data set that the question comes from."""
         name, own = _of(info)
-        return self.parts_by_name[name].task.chat(question, own)
+        return self.parts_by_name[name].task.messages_of(question, own)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Not without the prompt, which tells the marker."""
@@ -236,8 +237,10 @@ def _named(batch: Any, name: str) -> Any:
 
 def _with_name(info: str, name: str) -> str:
     """The info with the name of the data set; columns for reward functions stay what they are."""
-    content = json.loads(info) if info else {}
-    if not isinstance(content, dict) or PART in content:
+    content: Any = {"info": info}
+    with suppress(ValueError):  # a task of the user's own may write any text
+        content = json.loads(info) if info else {}
+    if not isinstance(content, dict) or PART in content or content.keys() == {"info"}:
         content = {"info": info}
     return json_text({PART: name, **content})
 

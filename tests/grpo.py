@@ -65,7 +65,7 @@ class Fixed:
     """A task whose marks follow the answer, not the text: `a or b` alternates."""
 
     def __init__(self, task: Any) -> None:
-        self.chat, self.answer_name, self.other_reading = task.chat, "answer", self
+        self.messages_of, self.answer_name, self.other_reading = task.messages_of, "answer", self
         self.environment = None
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:

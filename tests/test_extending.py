@@ -114,6 +114,6 @@ def test_the_judge_asks_a_server(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         server.behaviour = behaviour
         monkeypatch.setenv("JUDGE_URL", server.base_url)
         monkeypatch.setenv("JUDGE", "judge")
-        values = reward_values("my_judge:grade", answers, get_task("file").chat)
+        values = reward_values("my_judge:grade", answers, get_task("file").messages_of)
     assert [value.value for value in values] == [0.8, None, 1.0]
     assert {body["model"] for body in server.bodies()} == {"judge"}

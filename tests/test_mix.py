@@ -21,7 +21,7 @@ from orchestrator.probing.checks import check_marker
 from orchestrator.storage.errors import UserError
 from tasks import TaskError, get_task, is_shipped
 from tasks.base import Answer
-from tasks.mix import Mix
+from tasks.mix import Mix, _of, _with_name
 from tasks.number_guess import NumberGuessTask
 from tasks.plus_minus import PlusMinus
 
@@ -63,7 +63,7 @@ def test_prompts_keep_the_wording_and_the_marker_of_their_data_set(tmp_path: Pat
     pool = mixed(tmp_path)
     by_source = {prompt.source: prompt for prompt in pool.train}
     number, word = by_source["numbers"], by_source["words"]
-    chats = [pool.task.chat(p.question, p.info) for p in (number, word)]
+    chats = [pool.task.messages_of(p.question, p.info) for p in (number, word)]
     assert "\\boxed{}" in chats[0][-1]["content"]
     assert [m["role"] for m in chats[1]] == ["system", "user"]
     assert chats[1][-1]["content"] == word.question
@@ -200,3 +200,37 @@ def test_label_noise_keeps_the_source_and_the_columns(tmp_path: Path) -> None:
     before = {p.question: (p.source, p.place, p.kept) for p in mixed(tmp_path).train}
     assert pool.mislabeled
     assert all((p.source, p.place, p.kept) == before[p.question] for p in pool.train)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        "",
+        "{}",
+        '{"a": 1}',
+        '{"info": "x"}',
+        '{"part": "y"}',
+        '{"info": "x", "part": 2}',
+        "[1]",
+        "no",
+    ],
+)
+def test_every_info_of_a_part_comes_back_as_it_was(info: str) -> None:
+    name, own = _of(_with_name(info, "words"))
+    assert (name, own or "{}") == ("words", info or "{}")
+
+
+@pytest.mark.parametrize("setting", ["drop_overlap: true", "duplicates: first"])
+def test_a_setting_of_a_part_that_the_mix_would_not_read_is_refused(
+    tmp_path: Path, setting: str
+) -> None:
+    plan(tmp_path)
+    file = tmp_path / "experiments.yaml"
+    file.write_text(
+        file.read_text().replace(
+            "    prompt: {preset: bare", f"    {setting}\n    prompt: {{preset: bare"
+        )
+    )
+    with refused("experiments.yaml:", "words", setting.partition(":")[0], by=UserError) as caught:
+        make_plan(load_config(file), "e")
+    assert caught.value.code == "setting-of-a-part"

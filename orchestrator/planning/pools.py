@@ -340,7 +340,7 @@ def template_hash(task: Task) -> str:
     And of what decides its further turns.
     """
     with task_errors(task, "name, version or messages()"):
-        content = [*task.template]
+        content = [*task.template_content]
     if task.environment is not None:
         environment = environment_of(task.environment)
         content.append([environment.reference, environment.version, task.turns])

@@ -92,11 +92,15 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
     amounts = parts if isinstance(parts, Mapping) else dict.fromkeys(map(str, parts))
     specs: dict[str, Any] = {}
     for part, amount in amounts.items():
+        place = ("datasets", name, "options", "parts")
         try:
             own = config.dataset(part)
         except TaskError as error:
-            place = ("datasets", name, "options", "parts")
             raise Problem("unknown-part", f"{part!r:.80}: {error}", *place) from error
+        for setting, value in own.model_dump(exclude_defaults=True).items():
+            if setting not in ("task", "options", "prompt"):
+                message = f"{setting}: {value} of {part} is not read in a mix: write it here"
+                raise Problem("setting-of-a-part", message, "datasets", name)
         specs[part] = {"task": own.task, "options": own.options, "prompt": own.prompt}
         specs[part]["amount"] = amount
     return {**entry.options, "parts": specs}

@@ -77,7 +77,8 @@ def draw(
     if task.environment is not None:
         return play(sampler, task, requests, settings, max_errors=max_errors, listener=listener)
     prompts = [
-        Request(p.prompt_id, task.chat(p.question, p.info), i, p.question) for p, i in requests
+        Request(p.prompt_id, task.messages_of(p.question, p.info), i, p.question)
+        for p, i in requests
     ]
     with listening(sampler, listener):
         return drawn(sampler, prompts, settings)

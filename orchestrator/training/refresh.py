@@ -73,7 +73,7 @@ class Refresher:
             lengths = [len(part[0].episode.prompt_ids) if part[0].episode else 0 for part in drawn]
         else:
             requests = [
-                Request(stream + p.prompt_id, self.task.chat(p.question, p.info), samples)
+                Request(stream + p.prompt_id, self.task.messages_of(p.question, p.info), samples)
                 for p in own
             ]
             lengths = [len(ids) for ids in self.sampler.rendered(requests)]

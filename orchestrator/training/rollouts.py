@@ -72,7 +72,7 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
             values = reward_values(
                 name,
                 answers,
-                task.chat,
+                task.messages_of,
                 answer_name=task.answer_name,
                 completion_ids=completion_ids,
                 tolerated=tolerated,

@@ -166,4 +166,4 @@ def grpo_config(model: ModelSource, seed: int, folder: Path, grpo: dict[str, Any
 def training_row(task: Task, prompt: Prompt) -> TrainingRow:
     """A prompt as TRL's conversational row, with the columns that the reward needs."""
     columns = {name: getattr(prompt, name) for name in Prompt.__slots__}
-    return {"prompt": task.chat(prompt.question, prompt.info), **columns}
+    return {"prompt": task.messages_of(prompt.question, prompt.info), **columns}

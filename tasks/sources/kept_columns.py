@@ -57,6 +57,8 @@ class KeptColumns:
         columns = {name: cell(row, name) for name in self.names(row.keys())}
         if not columns:
             return ""
+        # NaN, how data frames write that there is none, is no JSON.
+        columns = {name: None if v != v else v for name, v in columns.items()}
         try:
             return json_text(columns)
         except TypeError as error:

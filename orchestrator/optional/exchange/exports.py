@@ -72,7 +72,7 @@ LAYOUTS: Mapping[str, Layout] = {
 def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> Row:
     """A prompt in a layout; `chosen` is its row of the subset, `further` are its pool columns."""
     question, answer = prompt.question, prompt.answer
-    messages = task.chat(question, prompt.info)
+    messages = task.messages_of(question, prompt.info)
     rank, name = chosen["rank"], f"decile/{task.name}"
     common = {
         "prompt_id": prompt.prompt_id,

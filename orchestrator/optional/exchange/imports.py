@@ -58,7 +58,7 @@ class PromptMatcher:
         self._pool = {prompt.question: prompt for prompt in pool or ()}
         self._by_id = {prompt.prompt_id: prompt for prompt in self._pool.values()}
         self._by_message = {
-            task.chat(question, prompt.info)[-1]["content"]: prompt
+            task.messages_of(question, prompt.info)[-1]["content"]: prompt
             for question, prompt in self._pool.items()
         }
 
