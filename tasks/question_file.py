@@ -1,8 +1,6 @@
 """The user's own questions, from a file and without code."""
 
 import math
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,21 +12,12 @@ from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.marks import (
     Mark,
     Marker,
-    answer_mark,
     final_answer,
     mark_letter,
     mark_number,
-    no_answer_mark,
     read_gold,
 )
-from tasks.marking.reading import (
-    final_text,
-    find_statement,
-    first_sentence,
-    last_box,
-    last_filled_box,
-    last_hash_line,
-)
+from tasks.marking.text import mark_text
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
@@ -59,13 +48,6 @@ if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
     from tasks.sources.plain_columns import PlainFile
 
-_WRAPPED = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mbox|emph)\s*\{([^{}]*)\}"
-)
-_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"'})
-_QUOTED = re.compile(r"""\A(?:"|``|')(.*?)(?:"|''|')\Z""", re.DOTALL)
-_SPACES = re.compile(r"\\[,;:! ]|(?<!\\)~")
-_ESCAPED = re.compile(r"\\([&%_#$])")
 # The first two of each serve as wrong answers.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "number": ("170009", "-3", "1200"),
@@ -235,7 +217,7 @@ class QuestionFile(ReadTask):
         values = reward_values(
             self.marker,
             answers,
-            self.chat,
+            self.messages_of,
             self.mark_limits,
             answer_name=self.answer_name,
             tolerated=tolerated,
@@ -565,37 +547,6 @@ class QuestionFile(ReadTask):
         if self.function is not None:
             passed = self.columns if self.columns is not None else known
             self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)
-
-
-def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
-    """Compare the last box, a stated answer, or a last line `#### …` with the gold text."""
-    if marking == "strict":
-        box = last_box(completion)
-        if box is None:
-            return no_answer_mark(truncated)
-        return answer_mark(box.strip() == answer.strip(), box, "strict:boxed-text")
-    text, tagged = final_text(completion)
-    box = last_filled_box(text)
-    place = "boxed" if box is not None else "tagged" if tagged else "stated"
-    if box is None and tagged:
-        box = text
-    if box is None and (statement := find_statement(text)) is not None:
-        box = first_sentence(statement, truncated)
-    if box is None and not truncated and (line := last_hash_line(text)):
-        box, place = line, "hash"
-    if not box:
-        return no_answer_mark(truncated)
-    return answer_mark(_normalize(box) == _normalize(answer), box, f"lenient:{place}-text")
-
-
-def _normalize(text: str) -> str:
-    """The text without LaTeX's escapes, wrappers and spaces, quotation marks and case."""
-    text = unicodedata.normalize("NFC", text).translate(_QUOTES)
-    while (inner := _WRAPPED.sub(r"\1", text)) != text:
-        text = inner
-    text = _ESCAPED.sub(r"\1", _SPACES.sub(" ", text)).replace("**", "")
-    text = " ".join(text.split()).removesuffix(".").rstrip()
-    return (_QUOTED.sub(r"\1", text)).removesuffix(".").rstrip().casefold()
 
 
 def check_share(path: Files | None, share: float | None, others: Sequence[Files | None]) -> float:

@@ -189,8 +189,8 @@ def reward_values(
     groups = _consecutive(answers)
     size = CONCURRENT if function.is_async else 1
     pending = [groups[i : i + size] for i in range(0, len(groups), size)]
-    asked = dict.fromkeys((answer.question, answer.info) for answer in answers)
-    chats = {each: chat(*each) for each in asked}
+    prompts = dict.fromkeys((answer.question, answer.info) for answer in answers)
+    chats = {prompt: chat(*prompt) for prompt in prompts}
 
     def sent(rows: Sequence[int]) -> _Group:
         first = answers[rows[0]]

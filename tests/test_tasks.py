@@ -25,7 +25,8 @@ from tasks.base import Answer, without_instructions
 from tasks.competition_math import MATH500, SUBJECTS, CompetitionMath, is_numeric
 from tasks.gsm8k import Gsm8k
 from tasks.marking.marks import final_answer
-from tasks.question_file import QuestionFile, mark_text
+from tasks.marking.text import mark_text
+from tasks.question_file import QuestionFile
 
 READ = (Gsm8k, CompetitionMath, Aime2025, QuestionFile)
 

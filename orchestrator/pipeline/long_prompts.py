@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-import pyarrow.compute as pc
 
 from orchestrator.config.problems import Problem
 from orchestrator.cost.memory import longest_prompt, shape_of
@@ -15,6 +14,7 @@ from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.prompt_texts import most_bytes, prompt_texts
 from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.training.cell_folder import CellState, cell_state
@@ -139,25 +139,16 @@ def _limit(
 def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]:
     """The prompts of at least `limit` tokens among the longest of a pool.
 
-    A token is at least one byte, so that most pools need no tokenizer. What a chat template adds is
-    not counted.
+    A token is at least one byte, so that most pools need no tokenizer.
     """
     pool = plan.pool(spec)
     table, task = pool.prompts(spec.split), pool.task
-    around = max(
-        sum(len(message["content"].encode()) for message in each.messages("{question}"))
-        for each in task.mixed_tasks or [task]
-    )
-    sizes = pc.binary_length(table.column("question")).to_numpy() + around
+    sizes = most_bytes(table, task)
     rows = np.flatnonzero(sizes >= limit)
     if len(rows) > CANDIDATES:
         rows = np.sort(rows[np.argpartition(-sizes[rows], CANDIDATES)[:CANDIDATES]])
     prompts = [table[int(row)] for row in rows]
-    chats = (
-        "\n".join(message["content"] for message in task.chat(prompt.question, prompt.info))
-        for prompt in prompts
-    )
-    counts = token_counts(spec.model, chats) if prompts else None
+    counts = token_counts(spec.model, prompt_texts(prompts, task)) if prompts else None
     return [
         LongPrompt(int(row) + 1, prompt.prompt_id, prompt.question[:40], tokens)
         for row, prompt, tokens in zip(rows, prompts, counts or (), strict=counts is not None)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from orchestrator.planning.near_duplicates import joined, near_groups
 from orchestrator.planning.overlap import Overlap
+from orchestrator.planning.prompt_texts import most_bytes, prompt_texts
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource, token_counts
 from tasks import Answer, Task, TaskError, is_shipped
@@ -105,11 +106,11 @@ def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> 
         pc.replace_substring_regex(pc.utf8_lower(questions), pattern=_SPACES, replacement=" ")
     )
     same = _first_rows(spelled)
-    found = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
+    flaws = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
     if not duplicates:
-        return found
+        return flaws
     near = near_groups(questions, _first_rows(prompts.column("answer")))
-    return found._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
+    return flaws._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
 
 
 def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
@@ -167,12 +168,12 @@ def cleaned(prompts: PromptTable, task: Task, cleaning: Cleaning) -> tuple[Promp
         long = _long(prompts, task, limit, cleaning.models)
         prompts = left(long, f"with more than {counted(limit, 'token')}")
     if cleaning.conflicts == "drop":
-        found = find_flaws(prompts, task, duplicates=False)
-        prompts = left(found.conflicting, "whose question has several gold answers")
+        flaws = find_flaws(prompts, task, duplicates=False)
+        prompts = left(flaws.conflicting, "whose question has several gold answers")
     if cleaning.duplicates != "keep":
-        found = find_flaws(prompts, task)
-        out = found.repeats if cleaning.duplicates == "first" else found.duplicated
-        prompts = left(out, f"duplicates ({found.kinds()} of an earlier one)")
+        flaws = find_flaws(prompts, task)
+        out = flaws.repeats if cleaning.duplicates == "first" else flaws.duplicated
+        prompts = left(out, f"duplicates ({flaws.kinds()} of an earlier one)")
     return prompts, notes
 
 
@@ -184,19 +185,10 @@ def _long(prompts: PromptTable, task: Task, limit: int, models: Sequence[ModelSo
     models = [model for model in models if not model.recorded]
     if not models:
         raise TaskError("max_prompt_tokens: a recorded model has no tokenizer: leave it out")
-    sizes = pc.binary_length(prompts.column("question")).to_numpy()
-    around = max(
-        sum(len(message["content"].encode()) for message in each.messages("{question}"))
-        for each in task.mixed_tasks or [task]
-    )
-    rows = np.flatnonzero(sizes + around > limit)  # a token is at least one byte
+    rows = np.flatnonzero(most_bytes(prompts, task) > limit)
     long = np.zeros(len(prompts), dtype=bool)
     for model in models if len(rows) else ():
-        chats = (
-            "\n".join(message["content"] for message in task.chat(prompt.question, prompt.info))
-            for prompt in prompts.take(rows)
-        )
-        tokens = token_counts(model, chats)
+        tokens = token_counts(model, prompt_texts(prompts.take(rows), task))
         if tokens is None:
             raise NotCached(
                 f"max_prompt_tokens: {model.name} has no tokenizer.json on this machine"

@@ -109,7 +109,7 @@ class RunSets(NamedTuple):
 
 def _near_pairs(sets: RunSets, classes: Ints) -> tuple[Ints, Ints]:
     """The pairs of rows of a class that are near duplicates."""
-    found = [np.empty((2, 0), dtype=np.int64)]
+    near = [np.empty((2, 0), dtype=np.int64)]
     for one, two in _candidates(sets, classes):
         sizes_one, sizes_two = sets.sizes[one], sets.sizes[two]
         smaller, larger = np.minimum(sizes_one, sizes_two), np.maximum(sizes_one, sizes_two)
@@ -119,8 +119,8 @@ def _near_pairs(sets: RunSets, classes: Ints) -> tuple[Ints, Ints]:
             both = np.stack(
                 [pairs[start : start + ROWS] >> 32, pairs[start : start + ROWS] & 2**32 - 1]
             )
-            found.append(both[:, _similarity(sets, *both) >= NEAR])
-    one, two = np.concatenate(found, axis=1)
+            near.append(both[:, _similarity(sets, *both) >= NEAR])
+    one, two = np.concatenate(near, axis=1)
     return one, two
 
 

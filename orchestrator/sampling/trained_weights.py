@@ -6,9 +6,9 @@ template stay those of the model.
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,10 @@ def _linked(checkpoint: Path, base: Path) -> Path:
         new = Path(tempfile.mkdtemp(dir=folder.parent))
         for file in files:
             (new / file.name).symlink_to(file.absolute())
-        with suppress(OSError):  # another command has just made the same
+        try:
             os.rename(new, folder)
+        except OSError:  # another command has just made the same
+            shutil.rmtree(new)
     return folder
 
 

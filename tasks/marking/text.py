@@ -1,0 +1,53 @@
+"""Marks answers that are words: the content of a box, a statement or a last line."""
+
+import re
+import unicodedata
+
+from tasks.marking.marks import Mark, answer_mark, no_answer_mark
+from tasks.marking.reading import (
+    final_text,
+    find_statement,
+    first_sentence,
+    last_box,
+    last_filled_box,
+    last_hash_line,
+)
+
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mbox|emph)\s*\{([^{}]*)\}"
+)
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"'})
+_QUOTED = re.compile(r"""\A(?:"|``|')(.*?)(?:"|''|')\Z""", re.DOTALL)
+_SPACES = re.compile(r"\\[,;:! ]|(?<!\\)~")
+_ESCAPED = re.compile(r"\\([&%_#$])")
+
+
+def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
+    """Compare the last box, a stated answer, or a last line `#### …` with the gold text."""
+    if marking == "strict":
+        box = last_box(completion)
+        if box is None:
+            return no_answer_mark(truncated)
+        return answer_mark(box.strip() == answer.strip(), box, "strict:boxed-text")
+    text, tagged = final_text(completion)
+    box = last_filled_box(text)
+    place = "boxed" if box is not None else "tagged" if tagged else "stated"
+    if box is None and tagged:
+        box = text
+    if box is None and (statement := find_statement(text)) is not None:
+        box = first_sentence(statement, truncated)
+    if box is None and not truncated and (line := last_hash_line(text)):
+        box, place = line, "hash"
+    if not box:
+        return no_answer_mark(truncated)
+    return answer_mark(_normalize(box) == _normalize(answer), box, f"lenient:{place}-text")
+
+
+def _normalize(text: str) -> str:
+    """The text without LaTeX's escapes, wrappers and spaces, quotation marks and case."""
+    text = unicodedata.normalize("NFC", text).translate(_QUOTES)
+    while (inner := _WRAPPED.sub(r"\1", text)) != text:
+        text = inner
+    text = _ESCAPED.sub(r"\1", _SPACES.sub(" ", text)).replace("**", "")
+    text = " ".join(text.split()).removesuffix(".").rstrip()
+    return (_QUOTED.sub(r"\1", text)).removesuffix(".").rstrip().casefold()
