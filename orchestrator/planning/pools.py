@@ -156,7 +156,8 @@ class Pool:
         if not names:
             return ""
         train = self.train.take(self.train.order)
-        columns = with_pool_columns(pa.table({"tier": train.column("tier")}), train)
+        own = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
+        columns = with_pool_columns(own, train)
         values = columns.select(sorted(names)).to_pydict()
         return canonical_hash([train.column("prompt_id").to_pylist(), values])
 
