@@ -49,6 +49,11 @@ class Built:
         return cast(Needs, self.declared("needs", "all"))
 
     @property
+    def reads_golds(self) -> bool:
+        """Whether its choice depends on gold answers, such as by pass rates; not if it says so."""
+        return bool(self.declared("reads_golds", self.needs != "nothing"))
+
+    @property
     def reads_columns(self) -> list[str]:
         """The columns of the user's data that it reads."""
         return [*self.declared("reads_columns", [])]
