@@ -10,9 +10,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from tasks.marking.marks import Mark
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tasks.prompt_table import PromptTable
 
 # Instructions that other tools put into their questions, while a task adds its own. This is how
 # DAPO-Math-17k wraps each problem.
@@ -147,7 +153,7 @@ class Prompt:
     """One question of a pool.
 
     `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
+    `answer` is "" where there is no gold answer. `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
     else marking needs, as JSON text: part of the hash only where the task says so. `group`: test
     questions of one group are related, and count as one in comparisons; "" for a group of its own.
     `source` is the data set or domain that a question comes from. `place` is its row in the user's
@@ -262,6 +268,8 @@ class Task(ABC):
     """For tasks of several turns: turns of the model in an episode, at most."""
     mixed_tasks: "Sequence[Task]" = ()
     """The tasks of a mix."""
+    optional_answers: bool = False
+    """Whether prompts may lack a gold answer and get one later: no id depends on it then."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Record how the task is built, so that a child process can build the same."""
@@ -363,6 +371,30 @@ class Task(ABC):
     def provenance(self) -> dict[str, str]:
         """The source of each split: `hub@revision` or `file sha256:…`; {} if generated."""
         return {}
+
+    def marker_of(self, prompt: Prompt) -> str:
+        """The marker as stored with the marks of a prompt: with its gold answer, if it may change."""
+        if not self.optional_answers:
+            return self.marker_id
+        digest = hashlib.sha256(prompt.answer.encode()).hexdigest()[:8]
+        return f"{self.marker_id}/{digest if prompt.answer else 'unlabelled'}"
+
+    def labelled(self, prompts: "PromptTable") -> "npt.NDArray[np.bool_]":
+        """Whether each prompt [N] can be marked: has a gold answer, or needs none."""
+        import numpy as np  # not in processes that only mark
+        import pyarrow.compute as pc
+
+        if not self.optional_answers:
+            return np.ones(len(prompts), dtype=bool)
+        return np.asarray(pc.not_equal(prompts.column("answer"), "").to_numpy())
+
+    def own(self, prompt: Prompt) -> "tuple[Task, Prompt]":
+        """The task that marks a prompt, and the prompt as it has it; others for those of a mix."""
+        return self, prompt
+
+    def same_answer(self, one: str, two: str) -> bool:
+        """Whether the marker takes two answers for the same."""
+        return one == two or self.mark(self.format_answer(two), one).outcome == "correct"
 
     def format_answer(self, answer: str) -> str:
         """A completion that consists of this answer alone."""

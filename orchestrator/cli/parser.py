@@ -207,6 +207,12 @@ def _add_init(subparsers: "Subparsers") -> None:
             f"--{column}", metavar="COLUMN", help=f"column of the {column}s (default: recognized)"
         )
     parser.add_argument(
+        "--answers",
+        choices=["required", "optional"],
+        default="required",
+        help="optional: rows may lack an answer, which comes later (default: required)",
+    )
+    parser.add_argument(
         "--marker",
         type=marker,
         metavar="MARKER",

@@ -120,13 +120,16 @@ class DatasetSummary:
     overlap: Mapping[str, Sequence[Mapping[str, Any]]]
     resolution: str
     overlap_text: Sequence[str]
+    missing_gold_answers: str = ""
+    """Why no cell can be trained on it yet; empty where cells can be."""
 
     @property
     def lines(self) -> list[str]:
         """As text."""
         sizes = f"{counted(self.train, 'training prompt')}, {counted(self.test, 'test question')}"
         origin = "; ".join(f"{split}: {text}" for split, text in self.provenance.items())
-        details = [origin, *self.notes, *self.overlap_text, self.resolution]
+        lacking = self.missing_gold_answers and f"can only be probed: {self.missing_gold_answers}"
+        details = [origin, *self.notes, lacking, *self.overlap_text, self.resolution]
         return [f"{self.dataset}: {sizes}", *(f"  {line}" for line in details if line)]
 
 
@@ -239,7 +242,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
         fetch_command=fetch_command(plan.source, plan.name),
         detectable_points={
             name: round(minimum_detectable(*_test_size(plan, name), arms=_arms(plan)), 1)
-            for name in plan.pools
+            for name, pool in plan.pools.items()
+            if pool.test
         },
         collapse_seen=collapse_seen(len(plan.experiment.grid.seed)),
     )
@@ -366,7 +370,10 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         provenance=pool.task.provenance,
         notes=[*pool.notes, *(pool.flaw_lines if name in grid.dataset else [])],
         overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
-        resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan)),
+        resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan))
+        if pool.test
+        else "",
+        missing_gold_answers=plan.lacking_golds.get(name, ""),
         overlap_text=[
             overlap_line(
                 pool.train,
@@ -393,12 +400,13 @@ def _probes(run: Run) -> list[ProbeSummary]:
         prompts, pending = run.folder(spec).prompts, run.pending(spec)
         weak = ""
         if spec.split == "train" and (outcomes := run.folder(spec).outcomes()).complete:
-            correct, error = (np.sum(outcomes.codes == OUTCOMES.index(o), 1) for o in SCORED)
+            codes = outcomes.codes[run.plan.pool(spec).labelled]
+            correct, error = (np.sum(codes == OUTCOMES.index(o), 1) for o in SCORED)
             size = min(cell.size for cell in cells_of(run.plan.cells, spec))
-            by_outcome = np.bincount(outcomes.codes.ravel(), minlength=len(OUTCOMES))
+            by_outcome = np.bincount(codes.ravel(), minlength=len(OUTCOMES))
             weak = pool_warning(
                 successes=correct,
-                scorable=outcomes.codes.shape[1] - error,
+                scorable=codes.shape[1] - error,
                 size=size,
                 outcomes=dict(zip(OUTCOMES, by_outcome.tolist(), strict=True)),
                 limit=spec.settings.limit_text,

@@ -48,8 +48,10 @@ class CellTables:
         assert self._folder is not None, "only subsets need answers"
         return self._folder.with_wrong_answers()[1]
 
-    def of(self, cell: Cell, *, answers: bool = False) -> pa.Table:
+    def of(self, cell: Cell, *, answers: bool = False, unlabelled: bool = False) -> pa.Table:
         """The table of the cell's own first K samples of each prompt.
+
+        Of prompts with a gold answer, which can be trained on; with `unlabelled`, of all.
 
         Its column `suspected` is filled with `answers`, and where the cell's subset depends on it.
         A further column, `question`, is added where the subset depends on that.
@@ -61,7 +63,7 @@ class CellTables:
             prompts = self._outcomes.prompts
             questions = prompts.take(prompts.order).column("question")  # a file, if they are large
             table = table.append_column("question", questions)
-        return table
+        return table if unlabelled else table.filter(table["labelled"])
 
     def with_group(self, spec: ProbeSpec, group_size: int, *, answers: bool = False) -> pa.Table:
         """The table of the first K samples of each prompt, K and the rest as in `spec`.
@@ -72,12 +74,13 @@ class CellTables:
         key = settings.samples, settings.count_truncated, group_size, answers
         if key not in self._tables:
             prompts = self._outcomes.prompts
-            scores = self._outcomes.scores
+            scores, labelled = self._outcomes.scores, self._outcomes.labelled
             table = difficulty_of_codes(
                 prompts.ids(prompts.order),
                 prompts.column("tier").combine_chunks().take(pa.array(prompts.order)),
                 self._outcomes.by_id[:, : settings.samples],
                 scores=None if scores is None else scores[prompts.order, : settings.samples],
+                labelled=None if labelled is None else labelled[prompts.order],
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )

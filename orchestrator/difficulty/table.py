@@ -29,7 +29,10 @@ SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
 BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
 UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
-UNSCORED = {"wrong": ("error",), "exclude": ("error", "truncated")}  # by count_truncated
+UNSCORED = {  # by count_truncated
+    "wrong": ("error", "unlabelled"),
+    "exclude": ("error", "unlabelled", "truncated"),
+}
 
 
 def difficulty(
@@ -47,8 +50,8 @@ def difficulty(
     prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
     and `error`, but not in `scorable` and the pass rate; so does a truncated sample with
     count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) are based
-    on the prior fitted to this pool. `short` marks prompts with fewer than `samples_per_prompt`
-    samples. Raises ValueError on an unknown outcome.
+    on the prior fitted to this pool. A prompt with an unlabelled sample has no gold answer, and no
+    pass rate. `short` marks prompts with fewer than `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     # Prompts of `tiers` have a row without any sample, too.
@@ -76,7 +79,15 @@ def difficulty(
         values = pc.coalesce(samples["score"], correct).to_numpy()[scored]
         sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
     rated = _table(
-        ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0, sums
+        ids,
+        tier,
+        by_outcome,
+        first,
+        by_outcome[OUTCOMES.index("unlabelled")] == 0,
+        count_truncated,
+        group_size,
+        samples_per_prompt or 0,
+        sums,
     )
     if "extracted" in samples.column_names:
         rated = with_suspected(rated, agreement(samples, rated))
@@ -89,13 +100,15 @@ def difficulty_of_codes(
     codes: np.ndarray,
     *,
     scores: np.ndarray | None = None,
+    labelled: np.ndarray | None = None,
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
 ) -> pa.Table:
     """The table of `difficulty` from outcomes as codes [prompts, K], for prompts sorted by id.
 
     A code is a position in OUTCOMES; any other value is a sample that is not drawn. `scores`:
-    [prompts, K], None where they are 1 for a correct sample and 0 for any other.
+    [prompts, K], None where they are 1 for a correct sample and 0 for any other. `labelled`:
+    [prompts], whether each has a gold answer, or needs none; None: all have.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
     for code, by_prompt in enumerate(by_outcome):
@@ -106,7 +119,10 @@ def difficulty_of_codes(
         unscored = [OUTCOMES.index(name) for name in UNSCORED[count_truncated]]
         scored = (codes < len(OUTCOMES)) & ~np.isin(codes, unscored)
         sums = np.array([np.sum(scores**p, axis=1, where=scored) for p in (1, 2)])
-    return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1], sums)
+    if labelled is None:
+        labelled = np.ones(len(codes), dtype=bool)
+    k = codes.shape[1]
+    return _table(ids, tiers, by_outcome, first, labelled, count_truncated, group_size, k, sums)
 
 
 def _table(
@@ -114,6 +130,7 @@ def _table(
     tiers: pa.Array | list[str],
     outcomes: np.ndarray,
     first: np.ndarray,
+    labelled: np.ndarray,
     count_truncated: str,
     group_size: int,
     samples_per_prompt: int,
@@ -126,6 +143,7 @@ def _table(
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
     scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
+    scorable = np.where(labelled, scorable, 0)
     # 0 and 1 are their own squares.
     total, squares = (by_outcome["correct"],) * 2 if sums is None else sums
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,6 +158,7 @@ def _table(
         "n": n,
         "successes": by_outcome["correct"],
         "scorable": scorable,
+        "labelled": labelled,
         "first": pa.array(OUTCOMES).take(pa.array(first, mask=first < 0)),
         "short": n < samples_per_prompt,
         "suspected": pa.nulls(len(ids), pa.bool_()),

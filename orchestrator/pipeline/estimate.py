@@ -80,7 +80,8 @@ def live_share(codes: Codes, group_size: int) -> float:
 
     Without any sample, every pass rate is as likely as any other.
     """
-    unrewarded = (codes == NONE) | (codes == OUTCOMES.index("error"))
+    unscored = [NONE, *map(OUTCOMES.index, ("error", "unlabelled"))]
+    unrewarded = np.isin(codes, unscored)
     right = np.count_nonzero(codes == OUTCOMES.index("correct"), axis=1)
     n = codes.shape[1] - np.count_nonzero(unrewarded, axis=1)
     return float(posterior_mean(live_chance(group_size), right, n, fit_prior(right, n)).mean())

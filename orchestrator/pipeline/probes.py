@@ -116,6 +116,9 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
                 tables.append((spec, CellTables(outcomes, run.folder(spec))))
     failures = []
     for spec, of_probe in tables:
+        if lacking := plan.lacking_golds.get(spec.dataset.title):
+            run.progress.say(f"no subset of {spec.dataset.title}: {lacking}")
+            continue
         for cell in cells_of(plan.cells, spec):
             try:
                 check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
@@ -242,5 +245,6 @@ def is_probed(run: Run, *, kept_only: bool = False) -> bool:
     kept = [spec for spec in plan.probes if not kept_only or store.sizes("probes", spec.key)]
     pending = any(run.pending(spec).samples for spec in kept)
     keys = {spec.key for spec in kept}
-    cells = [cell for cell in plan.cells if cell.probe.key in keys]
+    chosen = [cell for cell in plan.cells if cell.probe.dataset.title not in plan.lacking_golds]
+    cells = [cell for cell in chosen if cell.probe.key in keys]
     return not pending and all(read_subset(store, cell) is not None for cell in cells)

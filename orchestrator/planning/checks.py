@@ -30,7 +30,7 @@ def check_pool(pool: Pool, *, training: bool) -> None:
     with below("datasets", pool.dataset.name):
         if training and not pool.train:
             raise Problem("no-training-prompts", _why_empty(pool))
-        if not pool.test:
+        if not pool.test and not pool.task.optional_answers:
             message = "its test set is empty, so accuracy cannot be measured: add test questions"
             raise Problem("no-test-questions", message)
 

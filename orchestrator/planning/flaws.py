@@ -109,7 +109,8 @@ def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> 
     flaws = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
     if not duplicates:
         return flaws
-    near = near_groups(questions, _first_rows(prompts.column("answer")))
+    golds = _first_rows(prompts.column("answer"))
+    near = near_groups(questions, np.where(task.labelled(prompts), golds, alone))
     return flaws._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
 
 
@@ -122,7 +123,7 @@ def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
     smallest, largest = answers.copy(), answers.copy()
     np.minimum.at(smallest, same, answers)
     np.maximum.at(largest, same, answers)
-    different = np.flatnonzero(smallest[same] != largest[same])
+    different = np.flatnonzero((smallest[same] != largest[same]) & task.labelled(prompts))
     marked = task.with_marking("lenient")
     own = getattr(task, "function", None) is not None or not is_shipped(task)
     groups: dict[int, dict[str, Any]] = {}

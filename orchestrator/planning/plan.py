@@ -247,11 +247,11 @@ class Plan:
         """The experiments file, and the files that its data sets are read from."""
         files = [str(self.source.file)]
         for entry in self.source.config.datasets.values():
-            named = {"without": entry.without, "corrections": entry.corrections}
+            named = {name: getattr(entry, name) for name in ("without", "corrections", "labels")}
             for name, value in (entry.options | named).items():
                 texts = value if isinstance(value, list) else [value]
                 for text in (each for each in texts if isinstance(each, str) and each):
-                    files += matching(text) if name in PATH_OPTIONS else [text]
+                    files += matching(text) if name in (*PATH_OPTIONS, "labels") else [text]
         return files
 
     @property
@@ -286,12 +286,37 @@ class Plan:
                 continue  # nothing is trained on a recording, so nothing is evaluated
             if spec.split == "test" and not self.trains:
                 continue
+            if spec.split == "test" and not self.pool(spec).test:
+                continue  # without a gold answer
             key: tuple[Any, ...] = (spec.key, spec.dataset.title, spec.split)
             if spec.split == "train" and spec.settings.adaptive:
                 key += needed_samples(spec)
             if key not in largest or spec.settings.samples > largest[key].settings.samples:
                 largest[key] = spec
         return list(largest.values())
+
+    @cached_property
+    def lacking_golds(self) -> dict[str, str]:
+        """Title of a data set -> why none of its cells can be trained yet: gold answers are missing.
+
+        Its pool can be probed, and prompts of it chosen for annotators.
+        """
+        lacking: dict[str, str] = {}
+        for cell in self.cells:
+            pool, title = self.pool(cell.probe), cell.probe.dataset.title
+            if not pool.task.optional_answers or title in lacking:
+                continue
+            labelled, needed = int(pool.labelled.sum()), cell.size
+            needed = 1 if cell.rule.build().whole else needed
+            if labelled < needed or not pool.test:
+                lacking[title] = (
+                    f"{labelled:,} of {counted(len(pool.train), 'training prompt')} and "
+                    f"{len(pool.test):,} of its "
+                    f"{counted(len(pool.test) + len(pool.unlabelled_test), 'test question')} have "
+                    f"a gold answer, and a cell needs {needed:,} and 1: write them in the data, or "
+                    "in the files of labels (decile select --to-label FILE lists prompts)"
+                )
+        return lacking
 
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""

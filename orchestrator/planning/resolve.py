@@ -74,6 +74,9 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         without=entry.without if training else "",
         cleaning=_cleaning(config, experiment, entry) if training else Cleaning(),
         corrections=entry.corrections,
+        labels=tuple([entry.labels] if isinstance(entry.labels, str) else entry.labels)
+        if entry.labels
+        else (),
     )
 
 

@@ -135,7 +135,10 @@ def check_dataset(dataset: Dataset) -> str:
     """Check a dataset's marker on every answer of both splits. Raises MarkerFails."""
     pool = load_pool(dataset)
     prompts = PromptTable([*pool.test.batches, *pool.train.batches])
-    return check_marker(pool.task, prompts)
+    if labelled := prompts.filter(pool.task.labelled(prompts)):
+        return check_marker(pool.task, labelled)
+    tasks = pool.task.mixed_tasks or [pool.task]  # without a gold answer: on examples
+    return "; ".join(check_marker(task, task.check_prompts()) for task in tasks)
 
 
 def _check_outcomes(answers: Sequence[Answer], marks: Sequence[Mark], outcome: str) -> None:

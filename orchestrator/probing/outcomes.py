@@ -30,11 +30,13 @@ class Outcomes:
 
     codes: [prompts, K], positions in OUTCOMES, in the order of the pool; NONE without a sample.
     scores: [prompts, K]; None where each is 1 for a correct sample and 0 for any other.
+    labelled: [prompts], whether each has a gold answer, or needs none; None: all have.
     """
 
     prompts: PromptTable
     codes: Codes
     scores: Scores | None = None
+    labelled: Bools | None = None
 
     @cached_property
     def drawn(self) -> int:

@@ -495,6 +495,8 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     """The subsets that an adaptive probe serves, or None for a probe that draws every sample."""
     if not spec.settings.adaptive or spec.split == "test" or needing_all(plan, spec):
         return None
+    if not plan.pool(spec).labelled.all():  # who chooses what to label needs every sample
+        return None
     targets: dict[str, Target] = {}
     for cell in cells_of(plan.cells, spec):
         policy = cell.rule.build()

@@ -14,6 +14,7 @@ training prompts only.
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, Self, get_args
 
 import numpy as np
@@ -26,7 +27,7 @@ from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
-from orchestrator.probing.samples import marks_are_current, update_marks
+from orchestrator.probing.samples import update_marks
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
 from orchestrator.storage.store import Store
@@ -204,7 +205,7 @@ class ProbeFolder:
         """Keep what a part says about these prompts."""
         self._names.add(part.name)
         if (rows := self._own(part)) is not None:
-            self._stale |= not marks_are_current(rows.samples, self.task)
+            self._stale |= not self._current(rows)
             self.add(rows)
 
     def _own(self, part: Part) -> PoolRows | None:
@@ -247,7 +248,7 @@ class ProbeFolder:
             for rows in self.rows(KNOWN):
                 current.add(rows)
             self.codes, self.scores, self._stale = current.codes, current.scores, False
-        outcomes = Outcomes(self.prompts, self.codes, self.scores)
+        outcomes = Outcomes(self.prompts, self.codes, self.scores, self._labelled)
         if not partial:
             self._check_complete(outcomes.drawn)
         return outcomes
@@ -273,9 +274,28 @@ class ProbeFolder:
             rows.append(np.stack(places, axis=1).astype(np.int32))
             answers += samples["extracted"].chunks
         row, sample = np.concatenate(rows).T
-        return Outcomes(self.prompts, folder.codes, folder.scores), WrongAnswers(
+        return Outcomes(self.prompts, folder.codes, folder.scores, self._labelled), WrongAnswers(
             row, sample, pa.chunked_array(answers, pa.string())
         )
+
+    @cached_property
+    def _markers(self) -> pa.Array:
+        """The marker of each prompt's marks; one for all where gold answers do not change."""
+        if not self.task.optional_answers:
+            return pa.array([self.task.marker_id])
+        return pa.array(map(self.task.marker_of, self.prompts), pa.string())
+
+    @property
+    def _labelled(self) -> Bools | None:
+        return self.task.labelled(self.prompts) if self.task.optional_answers else None
+
+    def _current(self, rows: PoolRows) -> bool:
+        """Whether all marks are those of the task's current marker, and of the gold answers."""
+        markers = self._markers
+        if len(markers) == 1:
+            return set(rows.samples["marker"].unique().to_pylist()) <= {*markers.to_pylist()}
+        expected = markers.take(pa.array(rows.prompts))
+        return bool(pc.all(pc.equal(rows.samples["marker"], expected)).as_py() is not False)
 
     def _check_complete(self, drawn: int) -> None:
         needed = len(self.prompts) * self.spec.settings.samples
@@ -293,7 +313,7 @@ class ProbeFolder:
         read = list(dict.fromkeys((*columns, "marker")))
         for part in parts(self.store, self.spec.key, read):
             rows = self._own(part)
-            if rows is not None and not marks_are_current(rows.samples, self.task):
+            if rows is not None and not self._current(rows):
                 rows = self._own(read_part(self.store, self.spec.key, part.name))
                 assert rows is not None, "the split of a part does not change"
                 rows = rows._replace(samples=self._marked(part.name, rows))
@@ -310,7 +330,10 @@ class ProbeFolder:
         cached = self.store.read_table(MARKED, *cache)
         if cached is not None and cached.select(PAIR).equals(samples.select(PAIR)):
             marks = {f.name: cached[f.name] for f in MARKED}
-            return pa.table({n: marks.get(n, samples[n]) for n in SAMPLES.names}, schema=SAMPLES)
+            columns = {name: marks.get(name, samples[name]) for name in SAMPLES.names}
+            samples = pa.table(columns, schema=SAMPLES)
+            if self._current(rows._replace(samples=samples)):
+                return samples
         prompts = {p.prompt_id: p for p in self.prompts.take(np.unique(rows.prompts))}
         samples = update_marks(samples, self.task, prompts, self.spec.dataset.max_marking_errors)
         self.store.write_table(samples.select(MARKED.names), *cache)

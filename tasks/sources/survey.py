@@ -80,7 +80,8 @@ class FileSurvey:
 
     `forms` counts the answers by form, `worked` those at the end of a worked solution. `invalid`
     are rows without a question, or without an answer that the marker marks correct (a function is
-    not called): their place and the reason. `contexts` are columns of texts that questions may be
+    not called): their place and the reason. `unlabelled` are rows without an answer where answers
+    are optional, None where they are not. `contexts` are columns of texts that questions may be
     about, and that are not asked; `inputs` are rows whose instruction goes on in `input`.
     Questions count without a known tool's instructions.
     """
@@ -103,6 +104,7 @@ class FileSurvey:
     repeated: int
     contradicted: int  # questions with several answers
     invalid: Sequence[tuple[str, str]]
+    unlabelled: int | None
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
 
@@ -124,28 +126,46 @@ class FileSurvey:
 
 
 def survey_rows(
-    read: Rows, question: str | None = None, answer: str | None = None, marker: str | None = None
+    read: Rows,
+    question: str | None = None,
+    answer: str | None = None,
+    marker: str | None = None,
+    *,
+    optional: bool = False,
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
-    Raises TaskError if the columns are not in the file or cannot be recognized.
+    optional: rows may lack an answer, and the file a column of them. Raises TaskError if the columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
-    question, answer = choose_columns(columns, question, answer)
+    question, answer = choose_columns(columns, question, answer, optional=optional)
     choices = marker in (None, "letter") and _has_choices(read)
     marker = "letter" if choices else marker
     letters = marker == "letter"
     numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
     unasked = ":" not in (marker or "")  # a function may read the choices itself
-    texts = [_read(row, question, answer, numbering, unasked=unasked) for row in read.rows]
+    answered = [bool(_answer(row, answer)) or not optional for row in read.rows]
+    texts = [
+        _read(row, question, answer if has_answer else question, numbering, unasked=unasked)
+        for row, has_answer in zip(read.rows, answered, strict=True)
+    ]
+    texts = [
+        (asked, gold if has_answer else "", refused)
+        for (asked, gold, refused), has_answer in zip(texts, answered, strict=True)
+    ]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
+    if optional and marker is None and not forms:
+        raise TaskError(
+            "without any answer, the marker cannot be recognized: write --marker number, letter, "
+            "expression or text"
+        )
     if (
         marker is None and (marker := choose_marker(forms)) == "letter"
     ):  # of which some have choices
-        return survey_rows(read, question, answer, marker)
+        return survey_rows(read, question, answer, marker, optional=optional)
     marked = QuestionFile(marker=marker)
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
     # As the whole answer of a completion.
@@ -177,8 +197,9 @@ def survey_rows(
         invalid=[
             (place, _reason(*row))
             for place, row, gold in zip(read.places, texts, golds, strict=True)
-            if not (gold and next(correct))
+            if not (gold and next(correct)) and not (optional and row[0] and not row[1])
         ],
+        unlabelled=sum(bool(row[0] and not row[1]) for row in texts) if optional else None,
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
@@ -297,13 +318,22 @@ def _has_choices(read: Rows) -> bool:
 
 
 def choose_columns(
-    columns: Mapping[str, Column], question: str | None, answer: str | None
+    columns: Mapping[str, Column],
+    question: str | None,
+    answer: str | None,
+    *,
+    optional: bool = False,
 ) -> tuple[str, str]:
     """The columns of questions and answers: those named, or those recognized.
 
-    Recognized are common names, or the only two columns with text. Raises TaskError otherwise.
+    Recognized are common names, or the only two columns with text. Raises TaskError otherwise. Where
+    answers are optional, that of the answers may be absent or empty.
     """
     check_column(columns, question)
+    if optional:
+        question = question or _known(QUESTIONS, columns, answer) or next(iter(columns))
+        names = {name: column for name, column in columns.items() if name.lower() in ANSWERS}
+        return question, answer or next(iter(names.keys() - {question}), "answer")
     check_column(columns, answer)
     question_columns = {
         name: column for name, column in columns.items() if column.questions and column.words
@@ -315,15 +345,17 @@ def choose_columns(
         question = max(question_columns, key=lambda name: question_columns[name].length)
     if question is None and answer is not None and len(question_columns.keys() - {answer}) == 1:
         [question] = question_columns.keys() - {answer}
-    if answer is None and question is not None and len(answer_columns.keys() - {question}) == 1:
-        [answer] = answer_columns.keys() - {question}
+    others = [n for n in answer_columns if n != question and n.lower() not in IDS]
+    if answer is None and question is not None and len(others) == 1:
+        [answer] = others
     if answer is None and question in answer_columns and columns[question].chats:
         answer = question  # the reply in the same messages
     if question is None or answer is None:
         missing = "questions" if question is None else "answers"
         raise TaskError(
             f"no column is recognized as that of the {missing}: name them with --question COLUMN "
-            f"and --answer COLUMN; the file has {_listed(columns)}"
+            "and --answer COLUMN, or write --answers optional where answers come later; the file "
+            f"has {_listed(columns)}"
         )
     if question == answer and not columns[question].chats:
         raise TaskError(f"questions and answers are both {question!r:.60}: name two columns")
