@@ -153,9 +153,10 @@ class Prompt:
     """One question of a pool.
 
     `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `answer` is "" where there is no gold answer. `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
-    else marking needs, as JSON text: part of the hash only where the task says so. `group`: test
-    questions of one group are related, and count as one in comparisons; "" for a group of its own.
+    `answer` is "" where there is no gold answer. `tier` is the task's own level of difficulty
+    (objects, steps, level), as text. `info` is what else marking needs, as JSON text: part of the
+    hash only where the task says so. `group`: test questions of one group are related, and count as
+    one in comparisons; "" for a group of its own.
     `source` is the data set or domain that a question comes from. `place` is its row in the user's
     file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the columns of that row which travel with it,
     as JSON text. The last three make no other prompt.
@@ -373,7 +374,7 @@ class Task(ABC):
         return {}
 
     def marker_of(self, prompt: Prompt) -> str:
-        """The marker as stored with the marks of a prompt: with its gold answer, if it may change."""
+        """The marker as stored with a prompt's marks: with its gold answer, if that may change."""
         if not self.optional_answers:
             return self.marker_id
         digest = hashlib.sha256(prompt.answer.encode()).hexdigest()[:8]

@@ -223,7 +223,7 @@ class _Reprobes:
         self.scorable = np.maximum(samples - unscored, np.minimum(scorable, 1))
         self.error = np.rint(samples * error / np.maximum(n, 1)).astype(int)
         self.error = np.minimum(self.error, samples - self.scorable)
-        labelled = np.asarray(table["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
+        labelled = labelled_rows(table)
         # Errors, and all others of a prompt without a gold answer.
         self.unmarked = [self.error, np.where(labelled, 0, samples - self.error)]
         failures = scorable - right
@@ -268,6 +268,13 @@ def _smoothed(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def counts(table: pa.Table, name: str) -> np.ndarray:
     """A column of counts, [prompts]."""
     return np.asarray(table[name].to_numpy(), dtype=np.int64)
+
+
+def labelled_rows(table: pa.Table) -> np.ndarray:
+    """[prompts]: whether each has a gold answer, or needs none; all where a table does not say."""
+    if "labelled" not in table.column_names:
+        return np.ones(table.num_rows, dtype=bool)
+    return np.asarray(table["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def in_subset_probability(

@@ -50,8 +50,9 @@ def difficulty(
     prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
     and `error`, but not in `scorable` and the pass rate; so does a truncated sample with
     count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) are based
-    on the prior fitted to this pool. A prompt with an unlabelled sample has no gold answer, and no
-    pass rate. `short` marks prompts with fewer than `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
+    on the prior fitted to this pool. A prompt whose samples were read, and none marked, has no gold
+    answer, and no pass rate. `short` marks prompts with fewer than `samples_per_prompt` samples.
+    Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     # Prompts of `tiers` have a row without any sample, too.
@@ -74,16 +75,20 @@ def difficulty(
     sums = None
     if "score" in samples.column_names:
         scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
-        correct = pa.array((code == OUTCOMES.index("correct")).astype(float))
+        solved = pa.array((code == OUTCOMES.index("correct")).astype(float))
         # Without a score of its own, a sample's is its correctness.
-        values = pc.coalesce(samples["score"], correct).to_numpy()[scored]
+        values = pc.coalesce(samples["score"], solved).to_numpy()[scored]
         sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
+    correct_or_wrong = by_outcome[[OUTCOMES.index(name) for name in ("correct", "wrong")]].sum(
+        axis=0
+    )
+    unlabelled = by_outcome[OUTCOMES.index("unlabelled")]
     rated = _table(
         ids,
         tier,
         by_outcome,
         first,
-        by_outcome[OUTCOMES.index("unlabelled")] == 0,
+        (correct + wrong > 0) | (unlabelled == 0),
         count_truncated,
         group_size,
         samples_per_prompt or 0,
@@ -198,11 +203,12 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
     rate = table["pass_rate"].to_numpy()
     bin_of = np.where(np.isnan(rate), bins + 1, np.rint(np.nan_to_num(rate) * bins)).astype(int)
     columns = ("successes", *OUTCOMES[1:])
-    samples = np.maximum(sum(counts(table, column) for column in columns), 1)
-    histogram = np.empty((bins + 2, len(OUTCOMES)))
-    for outcome, column in enumerate(columns):  # one column of shares at a time: pools are large
+    known = [column for column in columns if column in table.column_names]
+    samples = np.maximum(sum(counts(table, column) for column in known), 1)
+    histogram = np.zeros((bins + 2, len(OUTCOMES)))
+    for column in known:  # one column of shares at a time: pools are large
         shares = counts(table, column) / samples
-        histogram[:, outcome] = np.bincount(bin_of, shares, minlength=bins + 2)
+        histogram[:, columns.index(column)] = np.bincount(bin_of, shares, minlength=bins + 2)
     return histogram
 
 

@@ -297,7 +297,7 @@ class Plan:
 
     @cached_property
     def lacking_golds(self) -> dict[str, str]:
-        """Title of a data set -> why none of its cells can be trained yet: gold answers are missing.
+        """Title of a data set -> why its cells cannot be trained yet: gold answers are missing.
 
         Its pool can be probed, and prompts of it chosen for annotators.
         """

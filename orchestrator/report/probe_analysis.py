@@ -203,7 +203,7 @@ def analyse_pool(
         policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
         agreement=agreed,
         unsolved=_rows(table, some="scorable", none=("successes",)),
-        unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
+        unfinished=_rows(table, some="truncated", none=("wrong", "unparsed", "unlabelled")),
         prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
         turns=turns,
@@ -249,7 +249,11 @@ def _policies(
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
             continue
-        table = tables.of(cell, answers=True)
+        table = tables.of(cell, answers=True, unlabelled=not cell.rule.build().reads_golds)
+        if not table.num_rows:
+            note = "ranks prompts by their gold answers, of which the pool has none"
+            outlooks.append(PolicyOutlook(policy, None, "", note))
+            continue
         try:
             subset, _ = select(table, request_of(cell))
             size = subset.num_rows

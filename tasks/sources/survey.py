@@ -135,7 +135,8 @@ def survey_rows(
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
-    optional: rows may lack an answer, and the file a column of them. Raises TaskError if the columns are not in the file or cannot be recognized.
+    optional: rows may lack an answer, and the file a column of them. Raises TaskError if the
+    columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
     question, answer = choose_columns(columns, question, answer, optional=optional)
@@ -326,8 +327,8 @@ def choose_columns(
 ) -> tuple[str, str]:
     """The columns of questions and answers: those named, or those recognized.
 
-    Recognized are common names, or the only two columns with text. Raises TaskError otherwise. Where
-    answers are optional, that of the answers may be absent or empty.
+    Recognized are common names, or the only two columns with text. Raises TaskError otherwise.
+    Where answers are optional, that of the answers may be absent or empty.
     """
     check_column(columns, question)
     if optional:

@@ -190,6 +190,8 @@ def failure_histogram(table: pa.Table, samples: int) -> "Figure":
     positions = [*range(bins + 1), bins + 2][: len(shown)]
     below = np.zeros(len(shown))
     for colour, outcome, part in zip(COLOURS, OUTCOMES, np.transpose(shown), strict=False):
+        if outcome == "unlabelled" and not np.any(part):
+            continue
         axes.bar(positions, part, 0.9, below, color=colour, label=outcome)
         below += part
     ticks = list(range(0, bins + 1, -(-bins // 11)))  # at most a dozen
@@ -212,7 +214,9 @@ def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> "Figure":
     figure, axes = new_axes(SMALL[0], 1.0 + 0.45 * len(outcomes))
     left = np.zeros(len(outcomes))
     for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
-        shares = [100 * o[outcome] / max(1, sum(o.values())) for o in outcomes.values()]
+        shares = [100 * o.get(outcome, 0) / max(1, sum(o.values())) for o in outcomes.values()]
+        if outcome == "unlabelled" and not any(shares):
+            continue
         axes.barh(
             [label(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.agreement import Agreement
-from orchestrator.difficulty.estimates import counts
+from orchestrator.difficulty.estimates import counts, labelled_rows
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
@@ -215,10 +215,16 @@ def facts(pool: PoolAnalysis) -> list[str]:
     scorable = counts(table, "scorable")
     solved = counts(table, "successes")
     always = int(np.count_nonzero((solved == scorable) & (scorable > 0)))
-    lines.append(
-        f"never solved: {_count(len(pool.unsolved), table)}; always solved: {_count(always, table)}"
-    )
-    if unknown := int(np.count_nonzero((scorable == 0) & (counts(table, "n") > 0))):
+    labelled = labelled_rows(table)
+    if not labelled.all():
+        lines.append(f"with a gold answer: {_count(int(np.count_nonzero(labelled)), table)}")
+    if labelled.any():
+        lines.append(
+            f"never solved: {_count(len(pool.unsolved), table)}; "
+            f"always solved: {_count(always, table)}"
+        )
+    unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
+    if unknown := int(np.count_nonzero(unmarked)):
         lines.append(f"no sample could be marked: {_count(unknown, table)}")
     if len(pool.unfinished):
         never = len(np.intersect1d(pool.unfinished, pool.unsolved))
@@ -312,6 +318,8 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
         return Table("", (), [])
     source = pc.fill_null(pool.table["source"], "")
     sizes = Counter(source.to_pylist())
+    whole = outcome_counts(pool.table)
+    occurring = [o for o in OUTCOMES if o != "unlabelled" or whole[o]]
     policies = {p.policy: p.sources for p in pool.policies if p.summary}
     body = []
     for name, count in sizes.most_common(most):
@@ -323,7 +331,7 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
             (
                 one_line(name, 40) or "none",
                 f"{count:,}",
-                *(f"{100 * outcomes[outcome] / total:.1f}" for outcome in OUTCOMES),
+                *(f"{100 * outcomes[outcome] / total:.1f}" for outcome in occurring),
                 NONE if suspected is None else f"{suspected:,}",
                 *(f"{taken.get(name, 0):,}" for taken in policies.values()),
             )
@@ -332,7 +340,7 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
     shown = f" The {most} largest of {len(sizes):,} sources." if smaller else ""
     return Table(
         "Outcomes and subsets by source",
-        ("source", "prompts", *(f"{o} %" for o in OUTCOMES), "suspected", *policies),
+        ("source", "prompts", *(f"{o} %" for o in occurring), "suspected", *policies),
         body,
         f"Outcomes of all completions; under each policy, the prompts that it takes.{shown}",
     )
