@@ -79,10 +79,9 @@ def difficulty(
         # Without a score of its own, a sample's is its correctness.
         values = pc.coalesce(samples["score"], solved).to_numpy()[scored]
         sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
-    correct_or_wrong = by_outcome[[OUTCOMES.index(name) for name in ("correct", "wrong")]].sum(
-        axis=0
+    correct, wrong, unlabelled = (
+        by_outcome[OUTCOMES.index(name)] for name in ("correct", "wrong", "unlabelled")
     )
-    unlabelled = by_outcome[OUTCOMES.index("unlabelled")]
     rated = _table(
         ids,
         tier,
