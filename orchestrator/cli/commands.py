@@ -13,8 +13,6 @@ from cluster.terminal import echo
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from orchestrator.planning.cells import Cell
     from orchestrator.planning.plan import Plan
     from orchestrator.selection.plan_probe import PlanProbe
@@ -154,8 +152,11 @@ def select(arguments: argparse.Namespace) -> int:
     from orchestrator.selection.subsets import policy_entry, reason
     from orchestrator.storage.store import Store
 
+    if arguments.to_label is not None:
+        return _to_label(arguments)
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
-        probe, cell, subset = _selected(arguments)
+        probe, cell = _chosen_cell(arguments)
+        subset = probe.select(cell)
         store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
         if arguments.out is None:
             store.check_writable()
@@ -233,7 +234,9 @@ def export(arguments: argparse.Namespace) -> int:
     of_file = _reads_experiment(arguments, ("policy", *both), ("subset", "task", *both))
     export_layout(layout, out)  # before the probe or the texts are read
     if of_file:
-        summary = export_selected(*_selected(arguments), layout, out, card=arguments.card)
+        probe, cell = _chosen_cell(arguments)
+        subset = probe.select(cell)
+        summary = export_selected(probe, cell, subset, layout, out, card=arguments.card)
     else:
         task, texts = _task(arguments), arguments.texts
         prompts = prompts_of(texts) if texts else load_prompts(task, "train")
@@ -317,8 +320,39 @@ def _reads_experiment(
     return from_experiment
 
 
-def _selected(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell, pa.Table]":
-    """The probe, the cell and the subset that the options of an experiment name."""
+def _to_label(arguments: argparse.Namespace) -> int:
+    """Write prompts, or test questions, without a gold answer for annotators."""
+    from orchestrator.plugins.counts import counted
+    from orchestrator.selection.labelling import (
+        check_label_file,
+        prompts_to_label,
+        test_questions_to_label,
+        write_to_label,
+    )
+    from orchestrator.storage.errors import UserError
+
+    file = arguments.to_label
+    if arguments.out is not None:
+        raise UserError("--out and --to-label write different files: remove one of them")
+    check_label_file(file)
+    needed = () if arguments.test else ("policy",)
+    _reads_experiment(arguments, needed, ("file", *needed))
+    if arguments.test:
+        plan, _ = _open(arguments)
+        names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
+        pools = [plan.pools[name] for name in names if name in plan.pools]
+        rows = [row for pool in pools for row in test_questions_to_label(pool)]
+    else:
+        rows = prompts_to_label(*_chosen_cell(arguments))
+    write_to_label(file, rows)
+    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: {file}"
+    summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows]}
+    _print_result(summary, f"{text} beside the data set's options", arguments.json)
+    return 0
+
+
+def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
+    """The probe and the cell that the options of an experiment name."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe
     from orchestrator.storage.store import check_output
@@ -328,8 +362,7 @@ def _selected(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell, pa.Table
         check_output(arguments.out, inputs=plan.files)
     probe = PlanProbe(plan, store, choose_probe(plan, arguments.model, arguments.dataset))
     options = named_values(arguments.option)
-    cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options)
-    return probe, cell, probe.select(cell)
+    return probe, probe.cell(arguments.policy, arguments.budget, arguments.seed, options)
 
 
 def ls(arguments: argparse.Namespace) -> int:

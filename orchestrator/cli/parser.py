@@ -334,6 +334,15 @@ def _add_select(subparsers: "Subparsers") -> None:
     )
     _add_options(parser, "policy", "low=0.2")
     _add_out(parser, "Parquet file to write (of an experiment: default in its storage)")
+    parser.add_argument(
+        "--to-label",
+        type=Path,
+        metavar="FILE",
+        help="JSONL or CSV to write for annotators: the chosen prompts without a gold answer",
+    )
+    parser.add_argument(
+        "--test", action="store_true", help="with --to-label: the test questions without one"
+    )
     parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
 
 
