@@ -378,7 +378,7 @@ class Task(ABC):
         if not self.optional_answers:
             return self.marker_id
         digest = hashlib.sha256(prompt.answer.encode()).hexdigest()[:8]
-        return f"{self.marker_id}/{digest if prompt.answer else 'unlabelled'}"
+        return f"{self.marker_id}#{digest if prompt.answer else 'unlabelled'}"
 
     def labelled(self, prompts: "PromptTable") -> "npt.NDArray[np.bool_]":
         """Whether each prompt [N] can be marked: has a gold answer, or needs none."""

@@ -226,8 +226,9 @@ class _Reprobes:
         labelled = labelled_rows(table)
         # Errors, and all others of a prompt without a gold answer.
         self.unmarked = [self.error, np.where(labelled, 0, samples - self.error)]
+        unparsed, truncated = unparsed * labelled, truncated * labelled
         failures = scorable - right
-        out = np.where(labelled, n - scorable - error, truncated)  # truncated and not scored
+        out = (n - scorable - error) * labelled  # truncated and not scored
         self.unparsed = _smoothed(unparsed, failures)
         self.truncated = _smoothed(truncated - out, failures - unparsed)
 

@@ -201,6 +201,10 @@ def load_pool(dataset: Dataset) -> Pool:
     if dataset.labels:
         train, test, labels_notes = _with_labels(train, test, task, dataset.labels)
         notes += labels_notes
+    known = int(np.count_nonzero(task.labelled(train)))
+    if 0 < known < len(train):
+        count = f"{known:,} of {counted(len(train), 'training prompt')}"
+        notes.append(f"train: {count} have a gold answer: subsets are chosen from these")
     evaluated = task.labelled(test)
     unlabelled_test, test = test.filter(~evaluated), test.filter(evaluated)
     if unlabelled_test:

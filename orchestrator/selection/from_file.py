@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
+from orchestrator.difficulty.estimates import labelled_rows
 from orchestrator.difficulty.remedies import few_signals_of
 from orchestrator.difficulty.table import difficulty
 from orchestrator.plugins.counts import counted
@@ -65,6 +66,13 @@ def select_file(
         samples = int(pc.max(rows["sample"]).as_py()) + 1
         rated = difficulty(rows, samples_per_prompt=samples)
     request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
+    rated = rated.filter(pa.array(labelled_rows(rated)))
+    if not rated.num_rows:
+        raise UserError(
+            f"{paths[0]}: none of its prompts has a gold answer: write decile select FILE -e NAME "
+            "--to-label FILE to have some labelled",
+            "missing-gold-answers",
+        )
     if rows is not None and pc.any(rated["short"]).as_py():
         _check_certain(paths[0], rows, rated, request)
     chosen, why = select(rated, request)
