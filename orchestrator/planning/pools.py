@@ -209,7 +209,7 @@ def load_pool(dataset: Dataset) -> Pool:
     unlabelled_test, test = test.filter(~evaluated), test.filter(evaluated)
     if unlabelled_test:
         total = counted(len(evaluated), "test question")
-        notes.append(f"test: {len(unlabelled_test):,} of {total} without a gold answer not used")
+        notes.append(f"test: {len(unlabelled_test):,} of {total} left out: no gold answer")
     if dataset.drop_overlap:
         others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
         tests = {"test": test, **others}
