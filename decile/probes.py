@@ -17,6 +17,7 @@ from orchestrator.report.content import Figure
 from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
 from orchestrator.report.render import section_html, terminal_pool
 from orchestrator.report.sections.pool import pool_figures, pool_sections, subset_section
+from orchestrator.selection.labelling import check_label_file, prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
 from tasks import Prompt, Task
@@ -114,6 +115,28 @@ class Probe:
         """
         cell = self.stored.cell(policy, budget, seed, options)
         return Subset(self, cell, self.stored.select(cell))
+
+    @as_user_error()
+    def to_label(
+        self,
+        file: str | Path,
+        policy: str = "least_agreed",
+        budget: float | None = None,
+        *,
+        seed: int | None = None,
+        **options: Any,
+    ) -> int:
+        """Write the prompts without a gold answer that a policy chooses for annotators.
+
+        file: JSONL or CSV, with an empty `answer` to be filled in; the data set's setting `labels`
+        reads it back. budget, seed, options: as of `select`. Returns the number of prompts. Raises
+        UserError where the file exists, where no prompt lacks a gold answer, and for a policy that
+        ranks by gold answers.
+        """
+        check_label_file(Path(file))
+        rows = prompts_to_label(self.stored, self.stored.cell(policy, budget, seed, options))
+        write_to_label(Path(file), rows)
+        return len(rows)
 
     def to_pandas(self) -> "pd.DataFrame":
         """The difficulty table."""

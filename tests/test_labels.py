@@ -211,9 +211,8 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
         write_to_label(tmp_path / name, rows)
         assert read_labels(str(tmp_path / name)) == []
     with (tmp_path / "one.csv").open() as stream:
-        assert [row["prompt_id"] for row in csv.DictReader(stream)] == [
-            r["prompt_id"] for r in rows
-        ]
+        listed = [row["prompt_id"] for row in csv.DictReader(stream)]
+        assert listed == [row["prompt_id"] for row in rows]
     one = write_labels(tmp_path / "l.jsonl", {r["prompt_id"]: gold(r["question"]) for r in rows})
     plan = plan_of(tmp_path, pool_file, one, budget=1.0)
     probe = PlanProbe(plan, store, plan.cells[0].probe)
