@@ -10,15 +10,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tasks.marking.marks import Mark
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from tasks.prompt_table import PromptTable
 
 # Instructions that other tools put into their questions, while a task adds its own. This is how
 # DAPO-Math-17k wraps each problem.
@@ -271,6 +265,8 @@ class Task(ABC):
     """The tasks of a mix."""
     optional_answers: bool = False
     """Whether prompts may lack a gold answer and get one later: no id depends on it then."""
+    labelled_sources: Sequence[str] = ()
+    """Of a mix: the data sets whose answers are not optional."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Record how the task is built, so that a child process can build the same."""
@@ -379,15 +375,6 @@ class Task(ABC):
             return self.marker_id
         digest = hashlib.sha256(prompt.answer.encode()).hexdigest()[:8]
         return f"{self.marker_id}#{digest if prompt.answer else 'unlabelled'}"
-
-    def labelled(self, prompts: "PromptTable") -> "npt.NDArray[np.bool_]":
-        """Whether each prompt [N] can be marked: has a gold answer, or needs none."""
-        import numpy as np  # not in processes that only mark
-        import pyarrow.compute as pc
-
-        if not self.optional_answers:
-            return np.ones(len(prompts), dtype=bool)
-        return np.asarray(pc.not_equal(prompts.column("answer"), "").to_numpy())
 
     def own(self, prompt: Prompt) -> "tuple[Task, Prompt]":
         """The task that marks a prompt, and the prompt as it has it; others for those of a mix."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
@@ -72,7 +71,10 @@ class Mix(ReadTask):
             raise TaskError(f"parts is {parts!r:.80}: name two data sets or more: {HOW}")
         self.parts_by_name = {name: _part(name, spec, marking) for name, spec in parts.items()}
         self.mixed_tasks = [part.task for part in self.parts_by_name.values()]
-        self.optional_answers = any(task.optional_answers for task in self.mixed_tasks)
+        self.labelled_sources = [
+            name for name, part in self.parts_by_name.items() if not part.task.optional_answers
+        ]
+        self.optional_answers = len(self.labelled_sources) < len(parts)
         limits = (task.mark_limits for task in self.mixed_tasks)
         self.mark_limits = MarkLimits(*map(max, zip(*limits, strict=True)))
         shares = [p.share for p in self.parts_by_name.values() if p.share is not None]
@@ -170,16 +172,6 @@ class Mix(ReadTask):
         """The markers of all data sets."""
         markers = "; ".join(f"{n}: {p.task.marker_id}" for n, p in self.parts_by_name.items())
         return f"{self.name}/{self.marker_version} ({markers})"
-
-    def labelled(self, prompts: "PromptTable") -> npt.NDArray[np.bool_]:
-        """As the data set of each prompt says."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        parts = self.parts_by_name.items()
-        others = pa.array([name for name, p in parts if not p.task.optional_answers], pa.string())
-        needless = pc.is_in(prompts.column("source"), value_set=others).to_numpy()
-        return np.asarray(super().labelled(prompts) | needless)
 
     def solution(self, prompt: Prompt) -> str | None:
         """That of the data set that the prompt comes from."""

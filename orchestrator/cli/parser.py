@@ -219,6 +219,13 @@ def _add_init(subparsers: "Subparsers") -> None:
         help="number, letter, expression, text or a function, package.module:function "
         "(default: what fits the answers)",
     )
+    _add_cleaning(parser)
+    _add_out(parser, "file to write (default: experiments.yaml)", default=Path("experiments.yaml"))
+    parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+
+
+def _add_cleaning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--problems",
         type=Path,
@@ -241,9 +248,6 @@ def _add_init(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--drop-overlap", action="store_true", help="leave out prompts that are test questions"
     )
-    _add_out(parser, "file to write (default: experiments.yaml)", default=Path("experiments.yaml"))
-    parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def _add_experiment_commands(subparsers: "Subparsers") -> None:

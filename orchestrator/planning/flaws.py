@@ -19,7 +19,7 @@ from orchestrator.planning.prompt_texts import most_bytes, prompt_texts
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource, token_counts
 from tasks import Answer, Task, TaskError, is_shipped
-from tasks.prompt_table import Bools, Ints, PromptTable
+from tasks.prompt_table import Bools, Ints, PromptTable, labelled
 from tasks.sources.hub import NotCached
 
 NAMED = 3  # places in a note
@@ -110,7 +110,7 @@ def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> 
     if not duplicates:
         return flaws
     golds = _first_rows(prompts.column("answer"))
-    near = near_groups(questions, np.where(task.labelled(prompts), golds, alone))
+    near = near_groups(questions, np.where(labelled(prompts, task), golds, alone))
     return flaws._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
 
 
@@ -123,7 +123,7 @@ def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
     smallest, largest = answers.copy(), answers.copy()
     np.minimum.at(smallest, same, answers)
     np.maximum.at(largest, same, answers)
-    different = np.flatnonzero((smallest[same] != largest[same]) & task.labelled(prompts))
+    different = np.flatnonzero((smallest[same] != largest[same]) & labelled(prompts, task))
     marked = task.with_marking("lenient")
     own = getattr(task, "function", None) is not None or not is_shipped(task)
     groups: dict[int, dict[str, Any]] = {}

@@ -24,7 +24,7 @@ from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, se
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
 from tasks.environments import environment_of
-from tasks.prompt_table import ROWS, PromptTable
+from tasks.prompt_table import ROWS, PromptTable, labelled
 from tasks.sources.labels import read_labels, with_labels
 from tasks.sources.source import ReadTask
 
@@ -91,7 +91,7 @@ class Pool:
     @cached_property
     def labelled(self) -> npt.NDArray[np.bool_]:
         """Whether each training prompt [N] has a gold answer, or needs none."""
-        return self.task.labelled(self.train)
+        return labelled(self.train, self.task)
 
     def prompts(self, split: Split) -> PromptTable:
         """The prompts of one split."""
@@ -201,11 +201,11 @@ def load_pool(dataset: Dataset) -> Pool:
     if dataset.labels:
         train, test, labels_notes = _with_labels(train, test, task, dataset.labels)
         notes += labels_notes
-    known = int(np.count_nonzero(task.labelled(train)))
+    known = int(np.count_nonzero(labelled(train, task)))
     if 0 < known < len(train):
         count = f"{known:,} of {counted(len(train), 'training prompt')}"
         notes.append(f"train: {count} have a gold answer: subsets are chosen from these")
-    evaluated = task.labelled(test)
+    evaluated = labelled(test, task)
     unlabelled_test, test = test.filter(~evaluated), test.filter(evaluated)
     if unlabelled_test:
         total = counted(len(evaluated), "test question")

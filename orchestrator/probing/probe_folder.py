@@ -32,7 +32,7 @@ from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
-from tasks.prompt_table import PromptTable
+from tasks.prompt_table import PromptTable, labelled
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -287,7 +287,7 @@ class ProbeFolder:
 
     @property
     def _labelled(self) -> Bools | None:
-        return self.task.labelled(self.prompts) if self.task.optional_answers else None
+        return labelled(self.prompts, self.task) if self.task.optional_answers else None
 
     def _current(self, rows: PoolRows) -> bool:
         """Whether all marks are those of the task's current marker, and of the gold answers."""

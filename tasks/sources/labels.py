@@ -49,16 +49,15 @@ def with_labels(
     the marker does not take for the same: it has no gold answer until they agree. Labels of other
     prompts are skipped.
     """
-    import numpy as np
     import pyarrow as pa
 
-    from tasks.prompt_table import SCHEMA, PromptTable
+    from tasks.prompt_table import SCHEMA, PromptTable, labelled
 
     distinct = prompts.distinct()
     known = distinct.with_ids({label.prompt_id for label in labels})
     answers = {i: {p.answer: p.place} if p.answer else {} for i, p in known.items()}
     if len(distinct) < len(prompts):  # a question that stands in several rows
-        for prompt in prompts.filter(np.asarray(task.labelled(prompts))):
+        for prompt in prompts.filter(labelled(prompts, task)):
             answers.setdefault(prompt.prompt_id, {}).setdefault(prompt.answer, prompt.place)
             known.setdefault(prompt.prompt_id, prompt)
     unreadable, conflicts = list[str](), list[str]()
@@ -91,5 +90,5 @@ def with_labels(
         values[row] = answer
     table = pa.Table.from_batches(distinct.batches, SCHEMA)
     at = SCHEMA.get_field_index("answer")
-    labelled = table.set_column(at, SCHEMA.field(at), pa.array(values, pa.string()))
-    return PromptTable(labelled.combine_chunks().to_batches(max_chunksize=65_536)), notes
+    table = table.set_column(at, SCHEMA.field(at), pa.array(values, pa.string()))
+    return PromptTable(table.combine_chunks().to_batches(max_chunksize=65_536)), notes
