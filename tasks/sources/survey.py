@@ -145,34 +145,19 @@ def survey_rows(
     letters = marker == "letter"
     numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
     unasked = ":" not in (marker or "")  # a function may read the choices itself
-    answered = [bool(_answer(row, answer)) or not optional for row in read.rows]
     texts = [
-        _read(row, question, answer if has_answer else question, numbering, unasked=unasked)
-        for row, has_answer in zip(read.rows, answered, strict=True)
-    ]
-    texts = [
-        (asked, gold if has_answer else "", refused)
-        for (asked, gold, refused), has_answer in zip(texts, answered, strict=True)
+        _read(row, question, answer, numbering, unasked=unasked, optional=optional)
+        for row in read.rows
     ]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
-    if optional and marker is None and not forms:
-        raise TaskError(
-            "without any answer, the marker cannot be recognized: write --marker number, letter, "
-            "expression or text"
-        )
-    if (
-        marker is None and (marker := choose_marker(forms)) == "letter"
-    ):  # of which some have choices
-        return survey_rows(read, question, answer, marker, optional=optional)
-    marked = QuestionFile(marker=marker)
+    recognized = marker or choose_marker(forms, optional=optional)
+    if marker is None and recognized == "letter":  # of which some have choices
+        return survey_rows(read, question, answer, recognized, optional=optional)
+    marked = QuestionFile(marker=recognized, answers="optional" if optional else "required")
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
-    # As the whole answer of a completion.
-    wholes = [Answer(marked.format_answer(gold), gold) for gold in golds if gold]
-    marks = [] if marked.function else marked.mark_all(wholes)
-    correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
     used = (question, answer)
     most = min(MAX_SOURCES, len(read.rows) // 4)
     repeated, contradicted = _repeats([question_text for question_text, _ in pairs], finals)
@@ -185,7 +170,7 @@ def survey_rows(
         tier=_few_values(columns, read.rows, TIERS, MAX_TIERS, used),
         source=_few_values(columns, read.rows, SOURCES, most, used),
         id=_id(columns, read.rows, used),
-        marker=marker,
+        marker=recognized,
         forms=dict(forms.most_common()),
         worked=len(solutions),
         instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
@@ -195,15 +180,31 @@ def survey_rows(
         inputs=sum(bool(input_text(row, question, answer)) for row in read.rows),
         repeated=repeated,
         contradicted=contradicted,
-        invalid=[
-            (place, _reason(*row))
-            for place, row, gold in zip(read.places, texts, golds, strict=True)
-            if not (gold and next(correct)) and not (optional and row[0] and not row[1])
-        ],
+        invalid=_unusable(read.places, texts, golds, marked),
         unlabelled=sum(bool(row[0] and not row[1]) for row in texts) if optional else None,
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
+
+
+def _unusable(
+    places: Sequence[str],
+    texts: Sequence[tuple[str, str, str]],
+    golds: Sequence[str | None],
+    task: QuestionFile,
+) -> list[tuple[str, str]]:
+    """Place and reason of the rows that cannot be used, by what `_read` gives of them."""
+    # As the whole answer of a completion.
+    wholes = [Answer(task.format_answer(gold), gold) for gold in golds if gold]
+    marks = [] if task.function else task.mark_all(wholes)
+    correct = repeat(True) if task.function else (mark.outcome == "correct" for mark in marks)
+    unusable = []
+    for place, row, gold in zip(places, texts, golds, strict=True):
+        question, answer, _ = row
+        unlabelled = task.optional_answers and question and not answer
+        if not (gold and next(correct)) and not unlabelled:
+            unusable.append((place, _reason(*row)))
+    return unusable
 
 
 def _repeats(questions: Sequence[str], answers: Sequence[str]) -> tuple[int, int]:
@@ -252,14 +253,23 @@ def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
 
 
 def _read(
-    row: Row, question: str, answer: str, choices: Numbering | None = None, *, unasked: bool = False
+    row: Row,
+    question: str,
+    answer: str,
+    choices: Numbering | None = None,
+    *,
+    unasked: bool = False,
+    optional: bool = False,
 ) -> tuple[str, str, str]:
     """A row's question and answer as `task: file` reads them.
 
     "" and the reason where it refuses them; unasked: also for choices that are not asked.
+    optional: a row without an answer is not refused.
     """
+    unlabelled = optional and not _answer(row, answer)
     try:
-        texts = read_texts(row, question, answer, choices=choices)
+        texts = read_texts(row, question, question if unlabelled else answer, choices=choices)
+        texts = texts._replace(answer="") if unlabelled else texts
         if unasked and choices is None and (own := choices_of(row)):
             own.check_asked(texts.question)
     except KeyError as error:
@@ -434,14 +444,19 @@ def answer_form(answer: str) -> str:
     return "free text" if len(answer.split()) > 1 else "single words"
 
 
-def choose_marker(forms: Mapping[str, int]) -> Marker:
-    """The marker that fits answers of these forms.
+def choose_marker(forms: Mapping[str, int], *, optional: bool = False) -> Marker:
+    """The marker that fits answers of these forms. TaskError where answers are optional and absent.
 
     A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
     used. Expressions and text accept any answer; where half of them are mathematical, text would
     compare those letter by letter. What is no answer decides nothing.
     """
     total = sum(forms.values()) - sum(forms.get(form, 0) for form in _NONE)
+    if not total and optional:
+        raise TaskError(
+            "without any answer, the marker cannot be recognized: write --marker number, letter, "
+            "expression or text"
+        )
     if not total:
         return "text"
     numbers = sum(forms.get(form, 0) for form in ("integers", "decimals", "fractions"))
