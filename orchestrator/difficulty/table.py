@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.agreement import agreement, with_suspected
+from orchestrator.difficulty.answers import votes_of, with_answers
+from orchestrator.difficulty.disputed import disputed_golds, with_suspected
 from orchestrator.difficulty.estimates import (
     counts,
     expected_overlap,
@@ -22,7 +23,7 @@ from orchestrator.difficulty.estimates import (
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import BuiltPolicy, Policy, PolicyError, Ties
-from tasks import OUTCOMES
+from tasks import OUTCOMES, Task
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
@@ -39,16 +40,18 @@ def difficulty(
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
     samples_per_prompt: int | None = None,
+    task: Task | None = None,
 ) -> pa.Table:
     """One row per prompt, sorted by prompt_id: counts by outcome, pass rate, interval, estimates.
 
-    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, and
-    without `extracted`, the extracted answers, `suspected` is (see `agreement`). `tiers` maps
-    prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
-    and `error`, but not in `scorable` and the pass rate; so does a truncated sample with
-    count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) are based
-    on the prior fitted to this pool. `short` marks prompts with fewer than `samples_per_prompt`
-    samples. Raises ValueError on an unknown outcome.
+    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, without
+    `tokens`, `tokens` and `tokens_sd`, and without `extracted`, the extracted answers, `suspected`,
+    `agreement`, `answers` and `entropy`. Answers are compared as the marker of `task` does, as
+    texts without a task. `tiers` maps prompt_id to tier; all its prompts are in the table, sampled
+    or not. An error counts in `n` and `error`, but not in `scorable` and the pass rate; so does a
+    truncated sample with count_truncated="exclude". `posterior` and `learnability` (of groups of
+    `group_size`) are based on the prior fitted to this pool. `short` marks prompts with fewer than
+    `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     # Prompts of `tiers` have a row without any sample, too.
@@ -75,12 +78,19 @@ def difficulty(
         # Without a score of its own, a sample's is its correctness.
         values = pc.coalesce(samples["score"], correct).to_numpy()[scored]
         sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
+    lengths = None
+    if "tokens" in samples.column_names:
+        known = samples["tokens"].is_valid().to_numpy()
+        own, tokens = row[known], samples["tokens"].drop_null().to_numpy().astype(float)
+        lengths = np.array([np.bincount(own, tokens**p, len(ids)) for p in (0, 1, 2)])
+    k = samples_per_prompt or 0
     rated = _table(
-        ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0, sums
+        ids, tier, by_outcome, first, count_truncated, group_size, k, sums=sums, lengths=lengths
     )
-    if "extracted" in samples.column_names:
-        rated = with_suspected(rated, agreement(samples, rated))
-    return rated
+    if "extracted" not in samples.column_names:
+        return rated
+    votes = votes_of(samples, rated, task)
+    return with_suspected(with_answers(rated, votes), disputed_golds(votes, rated))
 
 
 def difficulty_of_codes(
@@ -89,13 +99,15 @@ def difficulty_of_codes(
     codes: np.ndarray,
     *,
     scores: np.ndarray | None = None,
+    tokens: np.ndarray | None = None,
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
 ) -> pa.Table:
     """The table of `difficulty` from outcomes as codes [prompts, K], for prompts sorted by id.
 
     A code is a position in OUTCOMES; any other value is a sample that is not drawn. `scores`:
-    [prompts, K], None where they are 1 for a correct sample and 0 for any other.
+    [prompts, K], None where they are 1 for a correct sample and 0 for any other. `tokens`:
+    [prompts, K], -1 where a sample is not drawn.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
     for code, by_prompt in enumerate(by_outcome):
@@ -106,7 +118,17 @@ def difficulty_of_codes(
         unscored = [OUTCOMES.index(name) for name in UNSCORED[count_truncated]]
         scored = (codes < len(OUTCOMES)) & ~np.isin(codes, unscored)
         sums = np.array([np.sum(scores**p, axis=1, where=scored) for p in (1, 2)])
-    return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1], sums)
+    lengths = None
+    if tokens is not None:
+        lengths = np.zeros((3, len(codes)))
+        for column in tokens.T:  # one sample of each prompt at a time: pools are large
+            drawn = column >= 0
+            for power, total in enumerate(lengths):
+                total += drawn * column.astype(float) ** power
+    k = codes.shape[1]
+    return _table(
+        ids, tiers, by_outcome, first, count_truncated, group_size, k, sums=sums, lengths=lengths
+    )
 
 
 def _table(
@@ -117,11 +139,15 @@ def _table(
     count_truncated: str,
     group_size: int,
     samples_per_prompt: int,
+    *,
     sums: np.ndarray | None = None,
+    lengths: np.ndarray | None = None,
 ) -> pa.Table:
     """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1.
 
     sums: [2, prompts], of the scores and of their squares; None where scores are correctness.
+    lengths: [3, prompts], the samples whose tokens are known, and the sums of these and of their
+    squares.
     """
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
@@ -142,11 +168,16 @@ def _table(
         "scorable": scorable,
         "first": pa.array(OUTCOMES).take(pa.array(first, mask=first < 0)),
         "short": n < samples_per_prompt,
-        "suspected": pa.nulls(len(ids), pa.bool_()),
         "score": pa.array(mean, mask=scorable < 1),
         "score_sd": pa.array(np.sqrt(variance), mask=scorable < 2),
     }
-    return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
+    if lengths is not None:
+        known, total, squares = lengths
+        variance = (known * squares - total**2) / np.maximum(known * (known - 1), 1)
+        columns["tokens"] = pa.array(total / np.maximum(known, 1), mask=known < 1)
+        columns["tokens_sd"] = pa.array(np.sqrt(variance), mask=known < 2)
+    null = pa.nulls(len(ids))
+    return pa.table({f.name: pa.array(columns.get(f.name, null)).cast(f.type) for f in DIFFICULTY})
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:

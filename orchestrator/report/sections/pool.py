@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.agreement import Agreement
+from orchestrator.difficulty.disputed import DisputedGolds
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
@@ -367,7 +367,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
 
 def unlisted_suspects(pool: PoolAnalysis) -> str:
     """Why no prompt is suspected although completions dispute gold answers; else empty."""
-    doubt = pool.agreement.doubt
+    doubt = pool.disputed.doubt
     return doubt and f"No gold answer is suspected: {doubt}."
 
 
@@ -418,7 +418,7 @@ def _title(prompts: int, what: str, shown: str) -> str:
     return f"{counted(prompts, 'prompt')} {what}" + (f"; {shown}" if prompts > LISTED else "")
 
 
-def agreement_text(agreed: Agreement) -> str:
+def disputed_text(agreed: DisputedGolds) -> str:
     """How many of the suspected golds are expected to be wrong."""
     return (
         "Completions agree to that degree on "
@@ -432,7 +432,7 @@ def agreement_text(agreed: Agreement) -> str:
 def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
     """Question, and its gold and agreed answers with its place, of the most unanimous suspects."""
     lines = []
-    for suspect in pool.agreement.suspects[:most]:
+    for suspect in pool.disputed.suspects[:most]:
         prompt = pool.prompt(suspect.prompt_id)
         about = (
             f"gold answer {one_line(prompt.answer, 40)}, {suspect.votes} of "
@@ -444,16 +444,16 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
-    if not pool.agreement.credible:
+    if not pool.disputed.credible:
         return []
-    title = _title(pool.agreement.on_other, "suspected", f"the {LISTED} most unanimous")
+    title = _title(pool.disputed.on_other, "suspected", f"the {LISTED} most unanimous")
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
         for question, about in suspect_lines(pool, LISTED)
     )
     return [
         Paragraph(SUSPECTS),
-        Paragraph(agreement_text(pool.agreement), "note"),
+        Paragraph(disputed_text(pool.disputed), "note"),
         PromptList(title, items, folded=False),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]
