@@ -230,7 +230,8 @@ class Summary:
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
-    overlap: float  # expected share that a second probe would choose again, ties broken anew
+    # Expected share that a second probe would choose again, ties broken anew; None: not simulated.
+    overlap: float | None
 
 
 def summarise(
@@ -250,11 +251,14 @@ def summarise(
     `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
     """
     chosen = policy(table, size, np.random.default_rng(seed))
-    pool, members = _simulated(table, chosen, policy, seed)
-    simulated = size if pool is table else len(members)
-    again = in_subset_probability(
-        pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
-    )
+    overlap = None
+    if policy.simulated:
+        pool, members = _simulated(table, chosen, policy, seed)
+        simulated = size if pool is table else len(members)
+        again = in_subset_probability(
+            pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
+        )
+        overlap = expected_overlap(again, members)
     subset = table.take(pa.array(chosen))
     return Summary(
         policy=policy.name,
@@ -266,7 +270,7 @@ def summarise(
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=policy.ties(table, chosen),
-        overlap=expected_overlap(again, members),
+        overlap=overlap,
     )
 
 
@@ -313,7 +317,9 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         if (s.ties and s.ties.chosen < s.ties.pool)
         else ""
     )
+    agreed = pc.mean(table["agreement"]).as_py()
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
+    overlap = "unknown" if s.overlap is None else f"{100 * s.overlap:.0f} %"
     return [
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
@@ -321,9 +327,10 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         f"pass rates: below 1 % for about {100 * below:.0f} % of the prompts, above 99 % for "
         f"{100 * above:.0f} %; reliability {reliability(prior, k):.2f} at "
         f"{counted(k, 'sample')}{note}",
+        *([] if agreed is None else [f"agreement: {agreed:.2f} on average"]),
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",
-        f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} %",
+        f"  expected overlap with the subset of a second probe: {overlap}",
         f"  expected share of live groups before training: {learnable}",
     ]
 

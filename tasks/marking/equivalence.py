@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tasks.base import Answer
 from tasks.marking.comparison import same
-from tasks.marking.latex import TooLarge, read
+from tasks.marking.latex import Node, TooLarge, read
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark, one_option
 from tasks.marking.numbers import strip_markup
 from tasks.marking.reading import (
@@ -97,7 +97,7 @@ def _same_answer(one: str, two: str) -> bool:
 
 
 def _value_key(text: str) -> str:
-    """The first digits of a value; empty for other answers, and values with a name or unit.
+    """The first digits of a number, or of several in any order; empty for other answers.
 
     A long answer is only the same as one of the same spelling: comparing it may take seconds.
     """
@@ -106,14 +106,25 @@ def _value_key(text: str) -> str:
     parts = split_answer(text)
     if len(text) > LONGEST:
         return parts.value
-    if parts.label or parts.unit or "%" in text:
+    if _OPTION.fullmatch(text.strip()):  # (B) is b
         return ""
     try:
-        return first_digits(read(parts.latex))
+        digits = [first_digits(item) for item in _items(read(parts.latex))]
     except TooLarge:
         return parts.value
     except Exception:  # noqa: BLE001 as above; Unreadable and Undefined among them
         return ""
+    several = "," in text and len(digits) == 1  # 18,150 may be two numbers
+    return "" if several or "%" in text or not all(digits) else " ".join(sorted(digits))
+
+
+def _items(node: Node) -> Sequence[Node]:
+    """The parts that are compared one by one."""
+    if node.kind == "matrix":
+        return [item for row in node.args for item in row]
+    if node.kind == "tuple":
+        return list(node.args[2])
+    return node.args if node.kind in ("list", "set") else [node]
 
 
 def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:

@@ -17,6 +17,7 @@ from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
+from orchestrator.evaluation.drift import hardest_overlap, rank_correlation
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
@@ -42,7 +43,11 @@ from orchestrator.report.probe_analysis import (
 )
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import card, origin_text
-from orchestrator.report.sections.figures import failure_histogram, outcome_bars
+from orchestrator.report.sections.figures import (
+    agreement_histogram,
+    failure_histogram,
+    outcome_bars,
+)
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
@@ -161,7 +166,10 @@ def pool_section(pool: PoolOutcomes) -> Section:
 def pool_figures(
     title: str, table: pa.Table, samples: int, subsets: Mapping[str, Mapping[str, int]]
 ) -> FigureRow:
-    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
+    """The pool by correct completions, and its outcomes beside those of `subsets` (by name).
+
+    Between them the pool by agreement, where answers were read.
+    """
     histogram = Figure(
         f"Prompts of the pool by correct completions, {title}: "
         f"{counted(table.num_rows, 'prompt')}, by "
@@ -172,7 +180,14 @@ def pool_figures(
         f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
         partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
     )
-    return FigureRow((histogram, outcomes))
+    if not table["agreement"].null_count < table.num_rows:
+        return FigureRow((histogram, outcomes))
+    agreement = Figure(
+        f"Prompts of the pool by agreement, {title}: completions that give the most frequent "
+        "answer, whatever the gold answer is",
+        partial(agreement_histogram, table, samples),
+    )
+    return FigureRow((histogram, agreement, outcomes))
 
 
 def turn_table(pool: PoolAnalysis) -> Table:
@@ -218,6 +233,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
     lines.append(
         f"never solved: {_count(len(pool.unsolved), table)}; always solved: {_count(always, table)}"
     )
+    lines += agreement_lines(table) if pool.complete else []
     if unknown := int(np.count_nonzero((scorable == 0) & (counts(table, "n") > 0))):
         lines.append(f"no sample could be marked: {_count(unknown, table)}")
     if len(pool.unfinished):
@@ -243,6 +259,28 @@ def facts(pool: PoolAnalysis) -> list[str]:
         )
     if pool.complete and (warning := fit_warning(table)):
         lines.append(warning)
+    return lines
+
+
+def agreement_lines(table: pa.Table) -> list[str]:
+    """How far the completions of a prompt agree, and what that says of pass rates."""
+    known = table.filter(table["agreement"].is_valid())
+    if not known.num_rows:
+        return []
+    agreement = known["agreement"].to_numpy()
+    lines = [
+        "agreement, the share of completions with the most frequent answer: "
+        f"{agreement.mean():.2f} on average, 1 for {_count(int(np.count_nonzero(agreement == 1)), table)}"
+    ]
+    rated = known.filter(known["pass_rate"].is_valid())
+    agreement, rates = (rated[name].to_numpy() for name in ("agreement", "pass_rate"))
+    if len(rates) > 1 and not isnan(rank := rank_correlation(agreement, rates)):
+        shared, again = hardest_overlap(rates, agreement), hardest_overlap(rates, rates)
+        lines.append(
+            f"rank correlation of agreement and pass rate: {rank:.2f}; {100 * shared:.0f} % of the "
+            f"hardest tenth are in the least agreed tenth, and {100 * again:.0f} % in the hardest "
+            "tenth with other random ties"
+        )
     return lines
 
 
@@ -351,7 +389,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 f"{s.unsolved:,}",
                 NONE if s.suspected is None else f"{s.suspected:,}",
                 ties_text(*s.ties) if s.ties else NONE,
-                f"{100 * s.overlap:.0f} %",
+                NONE if s.overlap is None else f"{100 * s.overlap:.0f} %",
             )
         )
     return Table(
