@@ -270,7 +270,8 @@ def agreement_lines(table: pa.Table) -> list[str]:
     agreement = known["agreement"].to_numpy()
     lines = [
         "agreement, the share of completions with the most frequent answer: "
-        f"{agreement.mean():.2f} on average, 1 for {_count(int(np.count_nonzero(agreement == 1)), table)}"
+        f"{agreement.mean():.2f} on average, 1 for "
+        f"{_count(int(np.count_nonzero(agreement == 1)), table)}"
     ]
     rated = known.filter(known["pass_rate"].is_valid())
     agreement, rates = (rated[name].to_numpy() for name in ("agreement", "pass_rate"))
