@@ -89,14 +89,16 @@ class Probe:
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.
 
-        difficulty: prompts by correct completions; outcomes: shares of outcomes in the pool and in
-        the subsets of the grid.
+        difficulty: prompts by correct completions; agreement: by those with the most frequent
+        answer, where answers are read; outcomes: shares of outcomes in the pool and in the subsets
+        of the grid.
         """
         subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
         k = self.spec.settings.samples
         row = pool_figures(self.stored.title, self.table, k, subsets)
-        figures = dict(zip(("difficulty", "outcomes"), row.figures, strict=True))
-        return chosen_figure(figures, figure).draw()
+        names = ["difficulty", "agreement", "outcomes"]
+        names = names if len(row.figures) == len(names) else [names[0], names[-1]]
+        return chosen_figure(dict(zip(names, row.figures, strict=True)), figure).draw()
 
     @as_user_error()
     def select(

@@ -227,6 +227,15 @@ class ScorePolicy(SubsetPolicy):
         return np.asarray(values)
 
 
+# The columns of a difficulty table that depend on gold answers, which are hidden from a policy that
+# reads none.
+OF_GOLDS = frozenset(
+    (
+        *("successes", "pass_rate", "wrong", "low", "high", "scorable", "first", "posterior"),
+        *("learnability", "suspected", "score", "score_sd", "labelled", "unlabelled"),
+    )
+)
+
 MEANING = {
     "tier": "the task's own difficulty label",
     "pass_rate": "the share of correct samples, 0 to 1",
@@ -234,6 +243,9 @@ MEANING = {
     "learnability": "the expected share of groups whose rewards differ, 0 to 1",
     "score": "the mean score of a prompt's samples, 0 to 1",
     "suspected": "whether the gold answer is probably wrong",
+    "agreement": "the share of samples with the most frequent answer, 0 to 1",
+    "entropy": "the entropy of the samples' answers",
+    "tokens": "the mean number of generated tokens",
     **dict.fromkeys(("wrong", "unparsed", "truncated"), "the number of samples with that outcome"),
 }
 
@@ -291,10 +303,10 @@ def check_positive(policy: str, option: str, value: Any) -> None:
         raise PolicyError(f"{policy}: {option} is {value!r}: write a number above 0")
 
 
-def check_band(policy: str, low: Any, high: Any) -> None:
-    """PolicyError unless both are pass rates and `low` is at most `high`."""
-    check_share(policy, "low", low, "a pass rate")
-    check_share(policy, "high", high, "a pass rate")
+def check_band(policy: str, low: Any, high: Any, meaning: str = "a pass rate") -> None:
+    """PolicyError unless both are shares and `low` is at most `high`."""
+    check_share(policy, "low", low, meaning)
+    check_share(policy, "high", high, meaning)
     if low > high:
         raise PolicyError(f"{policy}: low {low} is above high {high}: swap them")
 
@@ -352,7 +364,7 @@ class Requiring:
             rows &= wrong >= unparsed + truncated
         if "unsolved" in (self.exclude or []):
             rows &= numbers(difficulty, "pass_rate", policy) > 0
-        if self.reads_answers:
+        if "suspected" in (self.exclude or []):
             suspected = column(difficulty, "suspected", policy)
             if not pa.types.is_boolean(suspected.type):
                 raise PolicyError(

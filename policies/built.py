@@ -15,6 +15,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.user_code import user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
+    OF_GOLDS,
     Bools,
     ByColumns,
     End,
@@ -52,6 +53,11 @@ class Built:
     def reads_golds(self) -> bool:
         """Whether its choice depends on gold answers, such as by pass rates; not if it says so."""
         return bool(self.declared("reads_golds", self.needs != "nothing"))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what it reads changes where a second probe is simulated."""
+        return bool(self.declared("simulated", True))
 
     @property
     def reads_columns(self) -> list[str]:
@@ -105,7 +111,7 @@ class BuiltPolicy(Built):
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it uses the column `suspected`, for which the samples' answers are read."""
+        """Whether it uses columns for which the samples' answers are read, such as `suspected`."""
         return bool(self.declared("reads_answers", False))
 
     @property
@@ -113,10 +119,18 @@ class BuiltPolicy(Built):
         """Whether it uses the column `question`, the prompts' texts."""
         return bool(self.declared("reads_questions", False))
 
+    def shown(self, difficulty: pa.Table) -> pa.Table:
+        """The table as the rule gets it: without gold answers, if it does not read them."""
+        if self.reads_golds:
+            return difficulty
+        table = difficulty.drop_columns([n for n in difficulty.column_names if n in OF_GOLDS])
+        return table.replace_schema_metadata(None)
+
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
         """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
+        table = self.shown(difficulty)
         with self.errors():
-            rows = self.rule(difficulty, size, rng)
+            rows = self.rule(table, size, rng)
             if self.whole:
                 size = np.size(rows)
             return checked_rows(rows, self.name, size, difficulty.num_rows)
@@ -126,8 +140,9 @@ class BuiltPolicy(Built):
         eligible = self.declared("eligible", None)
         if eligible is None:
             return np.ones(difficulty.num_rows, dtype=bool)
+        table = self.shown(difficulty)
         with self.errors():
-            return np.asarray(eligible(difficulty))
+            return np.asarray(eligible(table))
 
     def capacity(self, difficulty: pa.Table) -> int:
         """The number of eligible rows."""
@@ -135,7 +150,7 @@ class BuiltPolicy(Built):
 
     def capacity_text(self, difficulty: pa.Table) -> str:
         """The number in words: `band has 3 of 40 prompts with a pass rate from …`."""
-        holds = self.scored.holds(difficulty) if self.scored else "that it may select"
+        holds = self.scored.holds(self.shown(difficulty)) if self.scored else "that it may select"
         return (
             f"{self.name} has {self.capacity(difficulty)} of "
             f"{counted(difficulty.num_rows, 'prompt')} {holds}"
@@ -143,12 +158,13 @@ class BuiltPolicy(Built):
 
     def notes(self, difficulty: pa.Table, size: int) -> list[str]:
         """What is to be said about a subset of this size: strata that are short of prompts."""
-        return self.rule.notes(difficulty, size) if isinstance(self.rule, Restricted) else []
+        restricted = isinstance(self.rule, Restricted)
+        return self.rule.notes(self.shown(difficulty), size) if restricted else []
 
     def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
         """The ties at the cutoff, and which of the chosen rows were chosen at random."""
         if isinstance(self.rule, Restricted):
-            return self.rule.tied(difficulty, chosen)
+            return self.rule.tied(self.shown(difficulty), chosen)
         ties = self.ties(difficulty, chosen)
         if ties is None:
             return None, np.full(len(chosen), self.at_random)
@@ -160,8 +176,9 @@ class BuiltPolicy(Built):
         ties = self.declared("ties", None)
         if ties is None:
             return None
+        table = self.shown(difficulty)
         with self.errors():
-            return cast(Ties | None, ties(difficulty, chosen))
+            return cast(Ties | None, ties(table, chosen))
 
 
 class BuiltOnlinePolicy(Built):

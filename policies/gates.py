@@ -236,6 +236,11 @@ class Composed(OnlinePolicy, ByColumns):
         return "nothing" if needs == {"nothing"} else "all"
 
     @property
+    def reads_golds(self) -> bool:
+        """Whether the policy or a gate does."""
+        return any(part.reads_golds for part in (self._inner, *self._gates))
+
+    @property
     def reads_columns(self) -> list[str]:
         """Those of the strata, of the policy and of the gates."""
         parts = [self._inner, *self._gates]

@@ -77,6 +77,16 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
 
     @property
+    def reads_golds(self) -> bool:
+        """Whether one of its parts, `require` or `exclude` does."""
+        return bool(self.restrictions) or any(part.policy.reads_golds for part in self.parts)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all of its parts are."""
+        return all(part.policy.simulated for part in self.parts)
+
+    @property
     def reads_questions(self) -> bool:
         """Whether one of its parts does."""
         return any(part.policy.reads_questions for part in self.parts)
@@ -123,7 +133,7 @@ def _pick(
     """The part's rows, selected from the remaining ones."""
     try:
         if isinstance(part.policy.rule, SubsetPolicy):
-            return part.policy.rule.pick(difficulty, count, rng, left)
+            return part.policy.rule.pick(part.policy.shown(difficulty), count, rng, left)
         rows = np.flatnonzero(left)  # for a custom function without scores
         if len(rows) < count:
             raise PolicyError(

@@ -44,6 +44,11 @@ BUILTIN = {
     "learnable": "policies.pass_rate:Learnable",
     "band": "policies.pass_rate:Band",
     "tiers": "policies.uniform:Tiers",
+    "least_agreed": "policies.agreement:LeastAgreed",
+    "most_agreed": "policies.agreement:MostAgreed",
+    "agreement_band": "policies.agreement:AgreementBand",
+    "uncertain": "policies.agreement:Uncertain",
+    "longest": "policies.agreement:Longest",
     "mixture": "policies.mixture:Mixture",
     "dynamic": "policies.discarding:Dynamic",
     "balanced": "policies.discarding:Balanced",
@@ -184,7 +189,9 @@ def _build(name: str, options: Options, registry: Registry = POLICIES) -> Any:
                 raise  # a bug of ours, with its traceback
             raise PolicyError(f"{kind} {name!r} cannot be built: {describe(error)}") from error
     elif options:
-        policy = partial(policy, **options)
+        bound = partial(policy, **options)
+        bound.__dict__.update(getattr(policy, "__dict__", {}))  # what it declares, such as needs
+        return bound
     return policy
 
 

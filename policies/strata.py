@@ -12,6 +12,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
     EXCLUDED,
+    OF_GOLDS,
     Bools,
     Needs,
     PolicyError,
@@ -63,6 +64,8 @@ class Stratified(Restricted):
         policy = self.policy
         self.name, self.whole = policy.name, policy.whole
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
+        self.simulated = policy.simulated
+        self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
 
     @property

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tasks.marking.marks import Mark
+from tasks.marking.spelling import AnswerComparison, spelling_key
 
 # Instructions that other tools put into their questions, while a task adds its own. This is how
 # DAPO-Math-17k wraps each problem.
@@ -380,9 +381,23 @@ class Task(ABC):
         """The task that marks a prompt, and the prompt as it has it; others for those of a mix."""
         return self, prompt
 
+    @property
+    def comparison(self) -> AnswerComparison:
+        """How extracted answers are compared with each other, under the reading `self.marking`.
+
+        By default, as texts up to spelling, which is exact for numbers and letters: of these, a
+        marker extracts one text each.
+        """
+        return AnswerComparison(spelling_key)
+
     def same_answer(self, one: str, two: str) -> bool:
-        """Whether the marker takes two answers for the same."""
-        return one == two or self.mark(self.format_answer(two), one).outcome == "correct"
+        """Whether two extracted answers are the same."""
+        key, same = self.comparison
+        return one == two or (key(one) == key(two) if same is None else same(one, two))
+
+    def task_of(self, source: str) -> "Task":
+        """The task that marks the prompts of a source: of a mix, that of the data set."""
+        return self
 
     def format_answer(self, answer: str) -> str:
         """A completion that consists of this answer alone."""

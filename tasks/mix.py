@@ -173,6 +173,10 @@ class Mix(ReadTask):
         markers = "; ".join(f"{n}: {p.task.marker_id}" for n, p in self.parts_by_name.items())
         return f"{self.name}/{self.marker_version} ({markers})"
 
+    def task_of(self, source: str) -> Task:
+        """Sources are the names of the data sets."""
+        return self.parts_by_name[source].task
+
     def solution(self, prompt: Prompt) -> str | None:
         """That of the data set that the prompt comes from."""
         task, own = self.own(prompt)

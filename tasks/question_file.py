@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
-from tasks.marking.equivalence import mark_expression
+from tasks.marking.equivalence import expression_comparison, mark_expression
 from tasks.marking.marks import (
     Mark,
     Marker,
@@ -17,7 +17,8 @@ from tasks.marking.marks import (
     mark_number,
     read_gold,
 )
-from tasks.marking.text import mark_text
+from tasks.marking.spelling import AnswerComparison
+from tasks.marking.text import mark_text, text_comparison
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
@@ -211,6 +212,15 @@ class QuestionFile(ReadTask):
         if self.marker == "expression":
             return mark_expression(completion, answer, self.marking, truncated)
         return mark_text(completion, answer, self.marking, truncated)
+
+    @property
+    def comparison(self) -> AnswerComparison:
+        """As the marker compares them; where it is a function, as texts."""
+        if self.marker == "expression":
+            return expression_comparison(self.marking)
+        if self.marker == "text":
+            return text_comparison(self.marking)
+        return super().comparison
 
     def mark_answer(self, answer: Answer) -> Mark:
         """With a function, the mark depends on the prompt, too."""

@@ -228,7 +228,8 @@ class Declares:
 
     needs = "nothing"
     whole = True
-    reads_answers = reads_questions = True
+    reads_answers = reads_questions = reads_golds = True
+    simulated = False
     reads_columns = ("mine",)
     easier, harder = "go up", "go down"
     columns = check = chat = None  # names of its own that nobody reads

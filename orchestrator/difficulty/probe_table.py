@@ -3,15 +3,17 @@
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty.agreement import agreement_of_rows, with_suspected
+from orchestrator.difficulty.answers import PoolSpellings, with_answers
+from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, with_suspected
 from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pool_columns import with_pool_columns
-from orchestrator.probing.outcomes import Outcomes
-from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
+from orchestrator.probing.outcomes import Answers, Outcomes
+from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.proof import canonical_hash
 
 
@@ -36,25 +38,30 @@ class CellTables:
     """The difficulty tables of the cells that share a probe's samples, each computed once.
 
     Cells may differ in K, in how truncated samples count, and in the size of a group. The samples'
-    answers are read for the first cell whose policy needs them.
+    answers are read for the first cell whose policy needs them, unless they are given.
     """
 
-    def __init__(self, outcomes: Outcomes, folder: ProbeFolder | None = None) -> None:
-        self._outcomes, self._folder = outcomes, folder
-        self._tables: dict[tuple[int, str, int, bool], pa.Table] = {}
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        folder: ProbeFolder | None = None,
+        answers: Answers | None = None,
+    ) -> None:
+        self._outcomes, self._folder, self._answers = outcomes, folder, answers
+        self._tables: dict[tuple[int, str, int, bool], tuple[pa.Table, DisputedGolds | None]] = {}
 
     @cached_property
-    def _wrong(self) -> WrongAnswers:
+    def _spellings(self) -> PoolSpellings:
         assert self._folder is not None, "only subsets need answers"
-        return self._folder.with_wrong_answers()[1]
+        answers = self._answers or self._folder.with_answers()[1]
+        return PoolSpellings(answers, self._folder.task, self._outcomes.prompts)
 
     def of(self, cell: Cell, *, answers: bool = False, unlabelled: bool = False) -> pa.Table:
         """The table of the cell's own first K samples of each prompt.
 
-        Of prompts with a gold answer, which can be trained on; with `unlabelled`, of all.
-
-        Its column `suspected` is filled with `answers`, and where the cell's subset depends on it.
-        A further column, `question`, is added where the subset depends on that.
+        Of prompts with a gold answer, which can be trained on; with `unlabelled`, of all. Its
+        columns of the samples' answers are filled with `answers`, and where the cell's subset
+        depends on them. A further column, `question`, is added where the subset depends on that.
         """
         answers |= cell.rule.build().reads_answers
         answers |= any(rule.build().reads_answers for rule in cell.match)
@@ -68,27 +75,39 @@ class CellTables:
     def with_group(self, spec: ProbeSpec, group_size: int, *, answers: bool = False) -> pa.Table:
         """The table of the first K samples of each prompt, K and the rest as in `spec`.
 
-        With `answers`, its column `suspected` is filled.
+        With `answers`, its columns of the samples' answers are filled.
         """
+        return self._computed(spec, group_size, answers)[0]
+
+    def disputed(self, spec: ProbeSpec, group_size: int) -> DisputedGolds:
+        """The gold answers that these samples dispute."""
+        disputed = self._computed(spec, group_size, True)[1]
+        assert disputed is not None, "answers were read"
+        return disputed
+
+    def _computed(
+        self, spec: ProbeSpec, group_size: int, answers: bool
+    ) -> tuple[pa.Table, DisputedGolds | None]:
         settings = spec.settings
         key = settings.samples, settings.count_truncated, group_size, answers
         if key not in self._tables:
-            prompts = self._outcomes.prompts
-            scores, labelled = self._outcomes.scores, self._outcomes.labelled
+            outcomes, prompts = self._outcomes, self._outcomes.prompts
+            codes, first = outcomes.by_id[:, : settings.samples], np.s_[: settings.samples]
+            tokens, scores, labelled = outcomes.tokens, outcomes.scores, outcomes.labelled
             table = difficulty_of_codes(
                 prompts.ids(prompts.order),
                 prompts.column("tier").combine_chunks().take(pa.array(prompts.order)),
-                self._outcomes.by_id[:, : settings.samples],
-                scores=None if scores is None else scores[prompts.order, : settings.samples],
+                codes,
+                scores=None if scores is None else scores[prompts.order, first],
                 labelled=None if labelled is None else labelled[prompts.order],
+                tokens=None if tokens is None else tokens[prompts.order, first],
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )
-            table = with_pool_columns(table, prompts.take(prompts.order))
+            table, disputed = with_pool_columns(table, prompts.take(prompts.order)), None
             if answers:
-                first = self._wrong.sample < settings.samples
-                texts = self._wrong.answers.filter(pa.array(first))
-                agreed = agreement_of_rows(self._wrong.row[first], texts, table)
-                table = with_suspected(table, agreed)
-            self._tables[key] = table
+                votes = self._spellings.votes(codes)
+                disputed = disputed_golds(votes, table)
+                table = with_suspected(with_answers(table, votes), disputed)
+            self._tables[key] = table, disputed
         return self._tables[key]

@@ -12,7 +12,7 @@ from cluster.actors import run_in_worker
 from orchestrator.config.problems import Problem
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
-from orchestrator.difficulty.agreement import no_suspects
+from orchestrator.difficulty.disputed import no_suspects
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.remedies import pool_warning

@@ -26,7 +26,16 @@ import pyarrow.parquet as pq
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
 from orchestrator.plugins.counts import counted
-from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
+from orchestrator.probing.outcomes import (
+    NONE,
+    Answers,
+    Codes,
+    MissingSamples,
+    Outcomes,
+    Scores,
+    encoded,
+    has_answer,
+)
 from orchestrator.probing.samples import update_marks
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
@@ -42,6 +51,7 @@ log = logging.getLogger(__name__)
 PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
 SPLIT = b"decile.split"  # in a part's metadata: train or test
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
+CODES = 10_000_000  # of answers that are changed at once
 PAIR = ("prompt_id", "sample")  # identifies a row
 COUNTED = (*PAIR, "outcome", "score")  # what difficulty is computed from
 KNOWN = (*COUNTED, "tokens")  # what a ProbeFolder keeps of a sample
@@ -158,14 +168,6 @@ class PoolRows(NamedTuple):
     samples: pa.Table
 
 
-class WrongAnswers(NamedTuple):
-    """The wrong answers of a probe: row of the difficulty table, sample, and extracted answer."""
-
-    row: Ints
-    sample: Ints
-    answers: pa.ChunkedArray
-
-
 class ProbeFolder:
     """The stored samples of some prompts in one split of a probe.
 
@@ -248,35 +250,35 @@ class ProbeFolder:
             for rows in self.rows(KNOWN):
                 current.add(rows)
             self.codes, self.scores, self._stale = current.codes, current.scores, False
-        outcomes = Outcomes(self.prompts, self.codes, self.scores, self._labelled)
+        outcomes = Outcomes(self.prompts, self.codes, self.scores, self._labelled, self.tokens)
         if not partial:
             self._check_complete(outcomes.drawn)
         return outcomes
 
-    def with_wrong_answers(self) -> tuple[Outcomes, WrongAnswers]:
-        """The outcomes by the task's current marker, and the wrong answers; reads each part once.
-
-        Rows of a difficulty table are in the order of the prompts' ids.
-        """
+    def with_answers(self) -> tuple[Outcomes, Answers]:
+        """The outcomes by the task's current marker, and the answers; reads each part once."""
         folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
-        # [prompts]: the row of the difficulty table, which is sorted by id.
+        # [prompts]: the row of each prompt in the order of their ids.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
-        rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
+        codes, known = np.full(folder.codes.shape, -1, dtype=np.int32), 0
+        texts = [pa.array([], pa.string())]  # the distinct ones of each part
         for part in folder.rows((*KNOWN, "extracted")):
-            new = folder.add(part)
-            wrong = pc.and_(
-                pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
-            )
-            kept = new & wrong.to_numpy()  # a sample stored twice counts once
+            kept = folder.add(part) & has_answer(part.samples)  # a sample stored twice counts once
             samples = part.samples.filter(pa.array(kept))
-            places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
-            rows.append(np.stack(places, axis=1).astype(np.int32))
-            answers += samples["extracted"].chunks
-        row, sample = np.concatenate(rows).T
-        return Outcomes(self.prompts, folder.codes, folder.scores, self._labelled), WrongAnswers(
-            row, sample, pa.chunked_array(answers, pa.string())
+            own, distinct = encoded(samples["extracted"])
+            places = rank[part.prompts[kept]], samples["sample"].to_numpy()
+            codes[places] = own + np.int32(known)
+            texts.append(distinct)
+            known += len(distinct)
+        of_part, distinct = encoded(pa.chunked_array(texts))
+        of_code = np.append(of_part, np.int32(-1))  # -1 is the last one
+        for of_prompts in np.array_split(codes, 1 + codes.size // CODES):
+            of_prompts[:] = of_code[of_prompts]
+        outcomes = Outcomes(
+            self.prompts, folder.codes, folder.scores, self._labelled, folder.tokens
         )
+        return outcomes, Answers(codes, distinct)
 
     @cached_property
     def _markers(self) -> pa.Array:

@@ -21,12 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.experiment import axes_text
-from orchestrator.difficulty.agreement import (
-    Agreement,
+from orchestrator.difficulty.disputed import (
+    DisputedGolds,
     SuspectGold,
-    agreement_of_rows,
     no_suspects,
-    with_suspected,
 )
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
@@ -35,9 +33,9 @@ from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.outcomes import Outcomes
+from orchestrator.probing.outcomes import Answers, Outcomes
 from orchestrator.probing.probe import targets_of
-from orchestrator.probing.probe_folder import KNOWN, ProbeFolder, WrongAnswers
+from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
@@ -143,7 +141,7 @@ class PoolAnalysis:
     group_size: int
     reliability: float | None  # None where the data do not determine it
     policies: tuple[PolicyOutlook, ...]
-    agreement: Agreement
+    disputed: DisputedGolds
     unsolved: np.ndarray
     unfinished: np.ndarray
     prompts: PromptTable
@@ -179,18 +177,16 @@ def analyse_pool(
     """
     pool = plan.pool(spec)
     folder = ProbeFolder(store, spec, pool.train, pool.task)
-    outcomes, wrong = folder.with_wrong_answers()
+    outcomes, answers = folder.with_answers()
     if not outcomes.drawn:
         return None
     group_size = cells_of(plan.cells, spec)[0].batch.group_size
-    tables = CellTables(outcomes, folder)
-    table = tables.with_group(spec, group_size)
+    tables = CellTables(outcomes, folder, answers)
+    table = tables.with_group(spec, group_size, answers=True)
     complete = outcomes.complete
-    agreed = agreement_of_rows(wrong.row, wrong.answers, table)
-    table = with_suspected(table, agreed)
+    disputed = tables.disputed(spec, group_size)
     turns = _turns(folder, table) if pool.task.environment is not None else {}
-    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects, by_band=bool(turns))
-    del wrong  # of a large pool, it takes a quarter of the table's memory
+    pairs = _chosen_examples(outcomes, table, answers, disputed.suspects, by_band=bool(turns))
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
         title=pool_title(plan, spec),
@@ -201,7 +197,7 @@ def analyse_pool(
         group_size=group_size,
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
         policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
-        agreement=agreed,
+        disputed=disputed,
         unsolved=_rows(table, some="scorable", none=("successes",)),
         unfinished=_rows(table, some="truncated", none=("wrong", "unparsed", "unlabelled")),
         prompts=pool.train,
@@ -302,7 +298,7 @@ def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
 def _chosen_examples(
     outcomes: Outcomes,
     table: pa.Table,
-    wrong: WrongAnswers,
+    answers: Answers,
     suspects: Sequence[SuspectGold],
     *,
     by_band: bool,
@@ -325,9 +321,10 @@ def _chosen_examples(
         pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
     pairs[AGREED] = []
     for suspect in suspects[:SUSPECTS_READ]:
-        at = np.flatnonzero(wrong.row == pc.index(table["prompt_id"], suspect.prompt_id).as_py())
-        same = pc.equal(wrong.answers.take(pa.array(at)), suspect.answer).to_numpy()
-        pairs[AGREED].append((suspect.prompt_id, int(wrong.sample[at[same]].min())))
+        row = pc.index(table["prompt_id"], suspect.prompt_id).as_py()
+        same = answers.codes[row] == pc.index(answers.texts, suspect.answer).as_py()
+        wrong = codes[row] == OUTCOMES.index("wrong")
+        pairs[AGREED].append((suspect.prompt_id, int(np.argmax(same & wrong))))
     return pairs
 
 

@@ -36,7 +36,7 @@ from orchestrator.report.sections.pool import (
     SUSPECTS,
     ProbeReport,
     advice,
-    agreement_text,
+    disputed_text,
     facts,
     part_table,
     policy_table,
@@ -249,14 +249,12 @@ def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
     if unlisted := unlisted_suspects(pool):
         parts.append(wrapped(unlisted, width))
     parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-    if pool.agreement.credible:
-        lines = [f"suspected wrong gold answers: {pool.agreement.on_other:,}"]
+    if pool.disputed.credible:
+        lines = [f"suspected wrong gold answers: {pool.disputed.on_other:,}"]
         for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
             shown = (f"  {one_line(question, 72)}", f"    {about}")
             lines += [wrapped(line, width) for line in shown]
-        lines += [
-            wrapped(f"  {text}", width) for text in (SUSPECTS, agreement_text(pool.agreement))
-        ]
+        lines += [wrapped(f"  {text}", width) for text in (SUSPECTS, disputed_text(pool.disputed))]
         parts.append("\n".join(lines))
     if text := advice(pool):
         parts.append(wrapped(text, width))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.difficulty.agreement import no_suspects
+from orchestrator.difficulty.disputed import no_suspects
 from orchestrator.difficulty.remedies import unread_answers
 from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.pool_columns import pool_column_names

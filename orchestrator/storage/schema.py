@@ -65,6 +65,12 @@ DIFFICULTY = pa.schema(
         "suspected": pa.bool_(),  # its gold is probably wrong; null where answers are not read
         "score": pa.float64(),  # mean score of the scorable samples
         "score_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
+        # Of the samples' answers, whatever the gold answer is; null where answers are not read.
+        "agreement": pa.float64(),  # samples with the most frequent answer over those without error
+        "answers": pa.int32(),  # distinct ones
+        "entropy": pa.float64(),  # of the samples' answers, in nats; null without any
+        "tokens": pa.float64(),  # mean of the samples
+        "tokens_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
     }
 )
 

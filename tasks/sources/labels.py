@@ -72,7 +72,8 @@ def with_labels(
     for prompt_id, places in answers.items():
         owner, _ = task.own(known[prompt_id])
         first, *others = places or [""]
-        if all(owner.same_answer(first, other) for other in others):
+        marks = (owner.mark(owner.format_answer(other), first) for other in others)
+        if all(mark.outcome == "correct" for mark in marks):
             changed[prompt_id] = first
         else:
             changed[prompt_id] = ""

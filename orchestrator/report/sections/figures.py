@@ -206,6 +206,21 @@ def failure_histogram(table: pa.Table, samples: int) -> "Figure":
     return figure
 
 
+def agreement_histogram(table: pa.Table, samples: int) -> "Figure":
+    """Prompts of the pool by their samples, out of K, that give the most frequent answer."""
+    figure, axes = new_axes(*SMALL)
+    bins = samples if samples <= MAX_BARS else 20
+    agreement = table["agreement"].drop_null().to_numpy()
+    prompts = np.bincount(np.rint(agreement * bins).astype(int), minlength=bins + 1)
+    axes.bar(range(bins + 1), prompts, 0.9, color=COLOURS[0])
+    ticks = list(range(0, bins + 1, -(-bins // 11)))
+    axes.set_xticks(ticks, [str(t if bins == samples else 100 * t // bins) for t in ticks])
+    whole = f"completions of {samples} with the most frequent answer"
+    axes.set_xlabel(whole if bins == samples else "agreement in %")
+    axes.set_ylabel("prompts")
+    return figure
+
+
 def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> "Figure":
     """Share of each outcome among samples, one bar per group (the pool, each subset).
 

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.agreement import Agreement
+from orchestrator.difficulty.disputed import DisputedGolds
 from orchestrator.difficulty.estimates import counts, labelled_rows
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
+from orchestrator.evaluation.drift import hardest_overlap, rank_correlation
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
@@ -42,7 +43,11 @@ from orchestrator.report.probe_analysis import (
 )
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import card, origin_text
-from orchestrator.report.sections.figures import failure_histogram, outcome_bars
+from orchestrator.report.sections.figures import (
+    agreement_histogram,
+    failure_histogram,
+    outcome_bars,
+)
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
@@ -161,7 +166,10 @@ def pool_section(pool: PoolOutcomes) -> Section:
 def pool_figures(
     title: str, table: pa.Table, samples: int, subsets: Mapping[str, Mapping[str, int]]
 ) -> FigureRow:
-    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
+    """The pool by correct completions, and its outcomes beside those of `subsets` (by name).
+
+    Between them the pool by agreement, where answers were read.
+    """
     histogram = Figure(
         f"Prompts of the pool by correct completions, {title}: "
         f"{counted(table.num_rows, 'prompt')}, by "
@@ -172,7 +180,14 @@ def pool_figures(
         f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
         partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
     )
-    return FigureRow((histogram, outcomes))
+    if not table["agreement"].null_count < table.num_rows:
+        return FigureRow((histogram, outcomes))
+    agreement = Figure(
+        f"Prompts of the pool by agreement, {title}: completions that give the most frequent "
+        "answer, whatever the gold answer is",
+        partial(agreement_histogram, table, samples),
+    )
+    return FigureRow((histogram, agreement, outcomes))
 
 
 def turn_table(pool: PoolAnalysis) -> Table:
@@ -223,6 +238,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"never solved: {_count(len(pool.unsolved), table)}; "
             f"always solved: {_count(always, table)}"
         )
+    lines += agreement_lines(table) if pool.complete else []
     unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
     if unknown := int(np.count_nonzero(unmarked)):
         lines.append(f"no sample could be marked: {_count(unknown, table)}")
@@ -249,6 +265,29 @@ def facts(pool: PoolAnalysis) -> list[str]:
         )
     if pool.complete and (warning := fit_warning(table)):
         lines.append(warning)
+    return lines
+
+
+def agreement_lines(table: pa.Table) -> list[str]:
+    """How far the completions of a prompt agree, and what that says of pass rates."""
+    known = table.filter(table["agreement"].is_valid())
+    if not known.num_rows:
+        return []
+    agreement = known["agreement"].to_numpy()
+    lines = [
+        "agreement, the share of completions with the most frequent answer: "
+        f"{agreement.mean():.2f} on average, 1 for "
+        f"{_count(int(np.count_nonzero(agreement == 1)), table)}"
+    ]
+    rated = known.filter(known["pass_rate"].is_valid())
+    agreement, rates = (rated[name].to_numpy() for name in ("agreement", "pass_rate"))
+    if len(rates) > 1 and not isnan(rank := rank_correlation(agreement, rates)):
+        shared, again = hardest_overlap(rates, agreement), hardest_overlap(rates, rates)
+        lines.append(
+            f"rank correlation of agreement and pass rate: {rank:.2f}; {100 * shared:.0f} % of the "
+            f"hardest tenth are in the least agreed tenth, and {100 * again:.0f} % in the hardest "
+            "tenth with other random ties"
+        )
     return lines
 
 
@@ -359,7 +398,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 f"{s.unsolved:,}",
                 NONE if s.suspected is None else f"{s.suspected:,}",
                 ties_text(*s.ties) if s.ties else NONE,
-                f"{100 * s.overlap:.0f} %",
+                NONE if s.overlap is None else f"{100 * s.overlap:.0f} %",
             )
         )
     return Table(
@@ -375,7 +414,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
 
 def unlisted_suspects(pool: PoolAnalysis) -> str:
     """Why no prompt is suspected although completions dispute gold answers; else empty."""
-    doubt = pool.agreement.doubt
+    doubt = pool.disputed.doubt
     return doubt and f"No gold answer is suspected: {doubt}."
 
 
@@ -426,7 +465,7 @@ def _title(prompts: int, what: str, shown: str) -> str:
     return f"{counted(prompts, 'prompt')} {what}" + (f"; {shown}" if prompts > LISTED else "")
 
 
-def agreement_text(agreed: Agreement) -> str:
+def disputed_text(agreed: DisputedGolds) -> str:
     """How many of the suspected golds are expected to be wrong."""
     return (
         "Completions agree to that degree on "
@@ -440,7 +479,7 @@ def agreement_text(agreed: Agreement) -> str:
 def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
     """Question, and its gold and agreed answers with its place, of the most unanimous suspects."""
     lines = []
-    for suspect in pool.agreement.suspects[:most]:
+    for suspect in pool.disputed.suspects[:most]:
         prompt = pool.prompt(suspect.prompt_id)
         about = (
             f"gold answer {one_line(prompt.answer, 40)}, {suspect.votes} of "
@@ -452,16 +491,16 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
-    if not pool.agreement.credible:
+    if not pool.disputed.credible:
         return []
-    title = _title(pool.agreement.on_other, "suspected", f"the {LISTED} most unanimous")
+    title = _title(pool.disputed.on_other, "suspected", f"the {LISTED} most unanimous")
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
         for question, about in suspect_lines(pool, LISTED)
     )
     return [
         Paragraph(SUSPECTS),
-        Paragraph(agreement_text(pool.agreement), "note"),
+        Paragraph(disputed_text(pool.disputed), "note"),
         PromptList(title, items, folded=False),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]

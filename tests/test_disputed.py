@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.difficulty import agreement as module
-from orchestrator.difficulty.agreement import (
+from orchestrator.difficulty import disputed as module
+from orchestrator.difficulty.answers import votes_of
+from orchestrator.difficulty.disputed import (
     DEVIATIONS,
     INEXACT,
     LEAST,
     PRECISION,
     SHARE,
-    Agreement,
+    DisputedGolds,
     SuspectGold,
-    agreement,
+    disputed_golds,
 )
 from orchestrator.difficulty.table import difficulty
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
@@ -38,13 +39,14 @@ def wrong(*answers: str) -> list[tuple[str, str | None]]:
     return [("wrong", answer) for answer in answers]
 
 
-def agreement_of(**prompts: list[tuple[str, str | None]]):
+def disputed_of(**prompts: list[tuple[str, str | None]]):
     samples = samples_of(prompts)
-    return agreement(samples, difficulty(samples))
+    table = difficulty(samples)
+    return disputed_golds(votes_of(samples, table), table)
 
 
 def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect() -> None:
-    agreement = agreement_of(
+    disputed = disputed_of(
         unanimous=wrong("\\dfrac12", "\\frac{1}{2}", "\\frac{1}{2}"),
         most=[*wrong("8", "8", "8", "9"), LOST, *wrong("8")],
         divided=wrong("1", "2", "3"),
@@ -53,18 +55,18 @@ def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect(
         solved_twice=[*wrong("5", "5", "5"), RIGHT, RIGHT],
         solved=[RIGHT, RIGHT, RIGHT],
     )
-    assert agreement.suspects == [
-        SuspectGold("unanimous", "\\dfrac12", 3, 3),
+    assert disputed.suspects == [
+        SuspectGold("unanimous", "\\frac{1}{2}", 3, 3),
         SuspectGold("solved_once", "5", 4, 5),
         SuspectGold("most", "8", 4, 6),
         SuspectGold("half", "4", 3, 6),
     ]
-    assert (agreement.on_gold, agreement.on_other) == (1, 4)
+    assert (disputed.on_gold, disputed.on_other) == (1, 4)
     # in the order of their ids: divided, half, most, solved, solved_once, solved_twice, unanimous
-    assert agreement.disputed.tolist() == [False, True, True, False, True, False, True]
-    assert not agreement.credible, "the model agrees on the gold answer of one prompt only"
-    assert "on 4 prompts, " in agreement.doubt
-    assert not agreement.suspected.any()
+    assert disputed.disputed.tolist() == [False, True, True, False, True, False, True]
+    assert not disputed.credible, "the model agrees on the gold answer of one prompt only"
+    assert "on 4 prompts, " in disputed.doubt
+    assert not disputed.suspected.any()
 
 
 def test_few_or_unparsed_answers_are_no_agreement() -> None:
@@ -72,10 +74,10 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
         {},
         {"two": wrong("1", "1"), "lost": [LOST] * 5, "unparsed": [("unparsed", None)] * 5},
     ):
-        agreement = agreement_of(**prompts)
-        assert (agreement.on_gold, agreement.on_other, agreement.suspects) == (0, 0, [])
-        assert agreement.by_mistake == 0 and not agreement.disputed.any()
-        assert not agreement.credible and not agreement.doubt
+        disputed = disputed_of(**prompts)
+        assert (disputed.on_gold, disputed.on_other, disputed.suspects) == (0, 0, [])
+        assert disputed.by_mistake == 0 and not disputed.disputed.any()
+        assert not disputed.credible and not disputed.doubt
 
 
 @settings(max_examples=50)
@@ -87,20 +89,20 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
     )
 )
 def test_suspects_are_outvoted_and_sorted(prompts) -> None:
-    agreement = agreement_of(**prompts)
-    for suspect in agreement.suspects:
+    disputed = disputed_of(**prompts)
+    for suspect in disputed.suspects:
         answers = prompts[suspect.prompt_id]
         assert answers.count(("wrong", suspect.answer)) == suspect.votes >= LEAST
         answered = [answer for answer in answers if answer[0] in ("correct", "wrong")]
         assert suspect.votes >= SHARE * len(answered) - 1e-9
         assert answers.count(RIGHT) < suspect.votes
-    shares = [s.votes / s.n for s in agreement.suspects]
+    shares = [s.votes / s.n for s in disputed.suspects]
     assert shares == sorted(shares, reverse=True)
-    assert len(agreement.suspects) == agreement.disputed.sum() == agreement.on_other
-    assert 0 <= agreement.precision <= 1 or not agreement.on_other
-    assert agreement.by_mistake >= 0
-    assert agreement.suspected.any() == agreement.credible
-    assert bool(agreement.doubt) == (agreement.on_other > 0 and not agreement.credible)
+    assert len(disputed.suspects) == disputed.disputed.sum() == disputed.on_other
+    assert 0 <= disputed.precision <= 1 or not disputed.on_other
+    assert disputed.by_mistake >= 0
+    assert disputed.suspected.any() == disputed.credible
+    assert bool(disputed.doubt) == (disputed.on_other > 0 and not disputed.credible)
 
 
 def chances(rng: np.random.Generator, rates: np.ndarray, kind: str) -> np.ndarray:
@@ -129,7 +131,7 @@ def completions(
 
 def test_disputed_golds_are_suspected_beyond_chance_alone() -> None:
     most = int(10 + DEVIATIONS * np.sqrt(10 + (INEXACT * 10) ** 2))
-    agreed = Agreement(most + 2, most + 1, 10.0, PRECISION, np.zeros(0, bool), [])
+    agreed = DisputedGolds(most + 2, most + 1, 10.0, PRECISION, np.zeros(0, bool), [])
     assert agreed.credible
     for change in ({"on_other": most}, {"on_gold": most + 1}, {"precision": PRECISION - 1e-9}):
         assert not agreed._replace(**change).credible
@@ -142,7 +144,7 @@ def test_right_golds_are_not_suspected_by_a_model_that_often_errs(kind: str, sam
     for seed in range(3):
         rng = np.random.default_rng([seed, samples])
         answers = chances(rng, rng.beta(0.3, 0.6, 1000), kind)
-        agreed = agreement_of(**completions(rng, answers, samples, np.zeros(1000, bool)))
+        agreed = disputed_of(**completions(rng, answers, samples, np.zeros(1000, bool)))
         assert agreed.on_other > 40
         assert agreed.by_mistake == pytest.approx(agreed.on_other, rel=0.35)
         assert not agreed.suspected.any() and agreed.doubt
@@ -153,7 +155,7 @@ def test_wrong_golds_are_suspected_where_the_model_is_mostly_right(samples: int)
     for seed in range(3):
         rng = np.random.default_rng([seed, samples])
         answers, bad = chances(rng, rng.beta(4, 0.5, 1000), "numbers"), rng.random(1000) < 0.06
-        agreed = agreement_of(**completions(rng, answers, samples, bad))
+        agreed = disputed_of(**completions(rng, answers, samples, bad))
         hits = (agreed.suspected & bad).sum()
         assert agreed.precision == pytest.approx(hits / agreed.suspected.sum(), abs=0.15)
         assert hits > 0.7 * bad.sum() and not agreed.doubt
@@ -164,8 +166,8 @@ def test_the_expected_precision_does_not_depend_on_the_ids_of_prompts() -> None:
     prompts = completions(
         rng, chances(rng, rng.beta(1, 0.5, 300), "numbers"), 8, rng.random(300) < 0.1
     )
-    one, order = agreement_of(**prompts), rng.permutation(300)
-    other = agreement_of(**{f"p{i:05}": prompts[f"p{old:05}"] for i, old in enumerate(order)})
+    one, order = disputed_of(**prompts), rng.permutation(300)
+    other = disputed_of(**{f"p{i:05}": prompts[f"p{old:05}"] for i, old in enumerate(order)})
     assert other[:4] == pytest.approx(one[:4], rel=1e-9) and 0 < one.precision < 1
     assert (other.disputed == one.disputed[order]).all()
 
@@ -186,7 +188,7 @@ def test_a_selection_says_why_exclude_suspected_has_no_effect() -> None:
     assert "notes" not in select(difficulty(samples_of(drawn)), request)[1]
 
 
-def same(one: module.Agreement, two: module.Agreement) -> bool:
+def same(one: module.DisputedGolds, two: module.DisputedGolds) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
@@ -194,9 +196,9 @@ def test_a_pool_that_is_compared_in_parts_has_the_same_agreement(monkeypatch) ->
     """As many wrong answers in each part, with other spellings and some that are solved."""
     pool = {f"p{i:02}": wrong(*["Ä", "a", "ä", "A"][: 3 + i % 2], "a", "A") for i in range(20)}
     pool |= {f"q{i}": [*wrong("3", "3", "3"), *[RIGHT] * (i % 2)] for i in range(10)}
-    whole = agreement_of(**pool)
+    whole = disputed_of(**pool)
     monkeypatch.setattr(module, "ROWS", 7)
-    assert same(agreement_of(**pool), whole)
+    assert same(disputed_of(**pool), whole)
     monkeypatch.setattr(module, "MOST", 4)
-    assert same(agreement_of(**pool), whole._replace(suspects=whole.suspects[:4]))
+    assert same(disputed_of(**pool), whole._replace(suspects=whole.suspects[:4]))
     assert whole.on_other > 4
