@@ -177,6 +177,11 @@ class BuiltOnlinePolicy(Built):
         """How many times the prompts that an update lacks are drawn at once."""
         return int(self.declared("at_once", 1)) if self.discards else 1
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of its gates and strata, for the update that it chose for last; none without any."""
+        return self.declared("metrics", {}) if isinstance(self.rule, ByColumns) else {}
+
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None
     ) -> pa.Array:

@@ -88,6 +88,11 @@ class Chooser:
         self.policy = self.online.build_online() if self.online else None
         self._known = [0, 0, 0]  # rows of the record that the history has
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the policy's last choices, on the worker that decides; see `policies.gates`."""
+        return self.policy.metrics if self.policy else {}
+
     def batch(
         self, update: int, rows: int, generate: Generate, loaded: Sequence[TrainingRow] = ()
     ) -> Generation:
