@@ -65,6 +65,11 @@ class Schedule:
         return first + (last - first) * progress
 
 
+def schedules_of(written: Mapping[str, Any], what: str) -> dict[str, Schedule]:
+    """Schedules by value of a column. PolicyError, which begins with `what`, for another form."""
+    return {value: Schedule.of(each, f"{what} {value}") for value, each in written.items()}
+
+
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
 
@@ -390,8 +395,7 @@ def composed(
         options["within"] = {column: written}
         shares[column] = written
         if not isinstance(written, str):
-            what = f"{name}: within {column}: the share of"
-            schedules = {n: Schedule.of(share, f"{what} {n}") for n, share in written.items()}
+            schedules = schedules_of(written, f"{name}: within {column}: the share of")
             if min(v for schedule in schedules.values() for v in schedule.values) < 0:
                 raise PolicyError(f"{name}: within {column}: a share is below 0: {FORM}")
             shares[column] = schedules

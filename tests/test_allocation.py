@@ -182,11 +182,11 @@ def test_estimates_are_those_of_the_probe_and_all_groups() -> None:
     history = History(ids, [4, 4, 0], [1, 4, 0], seed=0, updates=9, group_size=G)
     history.add(1, 0, 3, 8)
     history.add(2, 0, 5, 8)
-    groups = groups_of(history, np.array([2, 0, 1]), 24)
+    groups = groups_of(history, np.array([2, 0, 1]), 24, 3)
     assert groups.rate.tolist() == pytest.approx([0.5, (1 + 9) / (2 + 20), 5 / 6])
     assert groups.last[1:].tolist() == [5 / 8, 1] and np.isnan(groups.last[0])
     history.add_refresh(3, [2, 1], [2, 0], [4, 4])
-    groups = groups_of(history, np.array([2, 0, 1]), 24)
+    groups = groups_of(history, np.array([2, 0, 1]), 24, 3)
     assert groups.rate.tolist() == pytest.approx([3 / 6, (1 + 9) / (2 + 20), 5 / 10])
     assert groups.last.tolist() == [2 / 4, 5 / 8, 0]
 

@@ -51,7 +51,9 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
     # What a difficulty table has of the prompts before they are probed.
     table = pa.table({name: pool.train.column(name) for name in ("prompt_id", "tier")})
-    if any(entry.reads_columns for entry in resolved.policies.values()):
+    allocations = [variant.allocation_entry for _, variant in experiment.variants]
+    read = [entry.reads_columns for entry in resolved.policies.values()]
+    if any(read + [entry.build().reads_columns for entry in allocations if entry]):
         table = with_pool_columns(table, pool.train)
     for policy, entry in resolved.policies.items():
         with below("policies", policy):
@@ -73,6 +75,7 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
             _check_budget(variant, len(pool.train), chosen=chosen)
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
+            _check_allocation(variant, table, pool.dataset.name)
 
 
 def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
@@ -163,6 +166,16 @@ def _check_rewards(experiment: Experiment, pool: Pool) -> None:
         except TaskError as error:
             message = f"{error}: name others in the dataset's option columns"
             raise Problem("reward-lacks-column", message, "reward") from error
+
+
+def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> None:
+    """The prompts have the columns, and the values of them, that the allocation names."""
+    if rule := experiment.allocation_entry:
+        try:
+            rule.build().check_columns(table)
+        except PolicyError as error:
+            message = f"{error} (dataset {dataset})"
+            raise Problem("allocation-lacks-column", message, "allocation") from error
 
 
 def check_recordings(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> None:

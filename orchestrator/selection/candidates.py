@@ -19,7 +19,10 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
         seed=cell.seed,
         updates=cell.updates,
         group_size=cell.batch.group_size,
-        columns=cell.online.build_online().reads_columns if cell.online else (),
+        columns=[
+            *(cell.online.build_online().reads_columns if cell.online else []),
+            *(cell.allocation.build().reads_columns if cell.allocation else []),
+        ],
     )
 
 
@@ -28,8 +31,8 @@ def probed_history(
 ) -> History:
     """What is known before training: the probe's counts of a subset, a row per prompt.
 
-    columns: those of the user's data that the policy reads. Raises PolicyError for one that the
-    subset lacks.
+    columns: those of the user's data that are read during training. Raises PolicyError for one that
+    the subset lacks.
     """
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
     unknown, drawn = np.isnan(rates), pc.fill_null(subset["n"], 0).to_numpy()

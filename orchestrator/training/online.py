@@ -136,7 +136,7 @@ class Chooser:
         allocation, g = entry.build(), self.history.group_size
         total = len(prompts) * g * allocation.times
         rows = self.prompts.rows_of(prompts.column("prompt_id"))
-        groups = groups_of(self.history, rows, total)
+        groups = groups_of(self.history, rows, total, update)
         drawn: list[list[Drawn]] = [[] for _ in prompts]
         while groups.left:
             more = allocation.more(groups)
