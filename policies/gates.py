@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.shares import largest_remainder
 from orchestrator.plugins.user_code import describe
-from policies.base import Bools, ByColumns, Needs, PolicyError, Rows, check_band, check_count
+from policies.base import (
+    Bools,
+    ByColumns,
+    MalformedError,
+    Needs,
+    PolicyError,
+    Rows,
+    check_band,
+    check_count,
+)
 from policies.built import Built, BuiltOnlinePolicy
 from policies.online import History, OnlinePolicy, some
 from policies.strata import check_known, column_shares, column_texts, filled, rows_by_value
@@ -197,7 +206,7 @@ class BuiltGate(Built):
         with self.errors():
             opened = np.asarray(self.rule.passes(update, history))
         if opened.shape != (len(history.prompt_ids),) or opened.dtype != np.bool_:
-            raise PolicyError(
+            raise MalformedError(
                 f"gate {self.name!r} returned {opened.dtype} of shape {opened.shape}: return one "
                 "boolean per prompt of history.prompt_ids"
             )

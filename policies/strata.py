@@ -154,14 +154,14 @@ class Stratified(Restricted):
         """The ties at the cutoffs of all strata."""
         return self.tied(difficulty, chosen)[0]
 
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
         """The strata that are short of prompts for their share of a subset."""
         return [
             f"{column} {stratum.name!r:.80}: {counted(stratum.chosen, 'prompt')} of the "
             f"{stratum.due:,} of its share, because no more may be selected; the others make up "
             "for it"
             for column in self.within
-            for stratum in self.strata(difficulty, size)
+            for stratum in self.strata(difficulty, len(chosen), free)
             if stratum.chosen < stratum.due
         ]
 

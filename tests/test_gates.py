@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from remedies import refused
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.selection.candidates import check_choices
 from policies import BuiltOnlinePolicy, PolicyError, get_online_policy, settled_options
 from policies.gates import Gaussian, Rates, Rest, Retire, Schedule
 from policies.online import History, is_online
@@ -107,7 +106,7 @@ def test_shares_are_exact_while_every_stratum_has_enough_prompts(name: str) -> N
 @pytest.mark.parametrize("size", [4, 30])
 def test_a_composed_policy_passes_the_check_before_a_cell_trains(name: str, size: int) -> None:
     entry = PolicyEntry(policy=name, options={"within": "source", "gates": ["gaussian"]})
-    check_choices(entry, history(), size)
+    entry.build_online().check(history(), size)
 
 
 @pytest.mark.parametrize("name", ONLINE)

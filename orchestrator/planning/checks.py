@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from orchestrator.config.entries import PolicyEntry
@@ -20,9 +21,14 @@ from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
-from policies import PolicyError
+from policies import History, PolicyError
+from policies.base import MalformedError
+from policies.strata import column_texts
 from tasks import TaskError
 from tasks.reward_functions import reward_function
+
+TRIED = 1_000  # prompts among which an online policy chooses, to be tried
+OF_CODE = (AttributeError, ImportError, NameError, TypeError)  # errors that no pass rate causes
 
 
 def check_pool(pool: Pool, *, training: bool) -> None:
@@ -76,6 +82,9 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
             _check_allocation(variant, table, pool.dataset.name)
+    for policy, (_, online) in zip(resolved.policies, parts, strict=True):
+        with below("policies", policy):
+            _check_online(online, experiment.variants[0][1], table)
 
 
 def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
@@ -166,6 +175,33 @@ def _check_rewards(experiment: Experiment, pool: Pool) -> None:
         except TaskError as error:
             message = f"{error}: name others in the dataset's option columns"
             raise Problem("reward-lacks-column", message, "reward") from error
+
+
+def _check_online(online: PolicyEntry | None, experiment: Experiment, prompts: pa.Table) -> None:
+    """An online policy and its gates can choose prompts, by pass rates that are made up here.
+
+    Only errors of their code and malformed results count. Any other may be due to these rates, or
+    to the prompts being the first of the pool, and is left to `selection.candidates`.
+    """
+    if online is None:
+        return
+    batch, policy = experiment.batch, online.build_online()
+    part = prompts.slice(0, max(TRIED, batch.prompts_per_update)).sort_by("prompt_id")
+    texts = {name: column_texts(part, name, policy.name) for name in policy.reads_columns}
+    history = History(
+        part["prompt_id"].combine_chunks(),
+        np.full(part.num_rows, 4),
+        np.arange(part.num_rows) % 5,
+        seed=0,
+        updates=batch.updates,
+        group_size=batch.group_size,
+        columns={name: each.to_numpy(zero_copy_only=False) for name, each in texts.items()},
+    )
+    try:
+        policy.check(history, batch.prompts_per_update)
+    except PolicyError as error:
+        if isinstance(error, MalformedError) or isinstance(error.__cause__, OF_CODE):
+            raise Problem("policy-fails", str(error)) from error
 
 
 def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> None:

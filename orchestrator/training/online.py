@@ -16,10 +16,10 @@ from accelerate.utils import gather_object
 
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
-from orchestrator.selection.candidates import unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError, groups_of
+from policies.online import unknown_id
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
