@@ -61,16 +61,10 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
     read = [entry.reads_columns for entry in resolved.policies.values()]
     if any(read + [entry.build().reads_columns for entry in allocations if entry]):
         table = with_pool_columns(table, pool.train)
-    for policy, entry in resolved.policies.items():
-        with below("policies", policy):
-            try:
-                static, online = entry.parts
-                static.build().check_columns(table)
-                if online:
-                    online.build_online().check_columns(table)
-            except PolicyError as error:
-                message = f"{error} (dataset {pool.dataset.name})"
-                raise Problem("policy-lacks-column", message) from error
+    for index, (policy, entry) in enumerate(resolved.policies.items()):
+        in_grid = ("experiments", name, "grid", "policy", index)  # of one without an entry
+        with below(*(in_grid if entry.policy == policy else ("policies", policy))):
+            _check_policy(entry, experiment.variants[0][1], table, pool.dataset.name)
     capacities = _known_capacities(resolved.policies, table)
     parts = [entry.parts for entry in resolved.policies.values()]
     chosen = any(online and not rule.build().whole for rule, online in parts)
@@ -82,9 +76,6 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
             _check_allocation(variant, table, pool.dataset.name)
-    for policy, (_, online) in zip(resolved.policies, parts, strict=True):
-        with below("policies", policy):
-            _check_online(online, experiment.variants[0][1], table)
 
 
 def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
@@ -177,14 +168,27 @@ def _check_rewards(experiment: Experiment, pool: Pool) -> None:
             raise Problem("reward-lacks-column", message, "reward") from error
 
 
-def _check_online(online: PolicyEntry | None, experiment: Experiment, prompts: pa.Table) -> None:
+def _check_policy(
+    policy: PolicyEntry, experiment: Experiment, prompts: pa.Table, dataset: str
+) -> None:
+    """The prompts have the columns that a policy reads, and its code can choose among them."""
+    static, online = policy.parts
+    try:
+        static.build().check_columns(prompts)
+        if online:
+            online.build_online().check_columns(prompts)
+    except PolicyError as error:
+        raise Problem("policy-lacks-column", f"{error} (dataset {dataset})") from error
+    if online and experiment.batch.prompts_per_update <= prompts.num_rows:
+        _try_online(online, experiment, prompts)
+
+
+def _try_online(online: PolicyEntry, experiment: Experiment, prompts: pa.Table) -> None:
     """An online policy and its gates can choose prompts, by pass rates that are made up here.
 
     Only errors of their code and malformed results count. Any other may be due to these rates, or
     to the prompts being the first of the pool, and is left to `selection.candidates`.
     """
-    if online is None:
-        return
     batch, policy = experiment.batch, online.build_online()
     part = prompts.slice(0, max(TRIED, batch.prompts_per_update)).sort_by("prompt_id")
     texts = {name: column_texts(part, name, policy.name) for name in policy.reads_columns}
@@ -200,8 +204,10 @@ def _check_online(online: PolicyEntry | None, experiment: Experiment, prompts: p
     try:
         policy.check(history, batch.prompts_per_update)
     except PolicyError as error:
-        if isinstance(error, MalformedError) or isinstance(error.__cause__, OF_CODE):
-            raise Problem("policy-fails", str(error)) from error
+        of_code = isinstance(error.__cause__, OF_CODE)
+        if of_code or isinstance(error, MalformedError):
+            message = f"{error}: correct its code" if of_code else str(error)
+            raise Problem("policy-fails", message) from error
 
 
 def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> None:
