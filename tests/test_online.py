@@ -152,7 +152,11 @@ def test_groups_that_are_judged_together_are_drawn_at_once(tmp_path: Path, pool:
     assert {row["answer"] for row in batch.rows} == {LIVE}
 
 
-def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> None:
+@pytest.mark.parametrize("options", [{}, {"gates": ["test_gates:Fading"]}])
+def test_a_rebuilt_chooser_continues_as_the_first_would_have(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    dynamic = online_cell(tmp_path, "dynamic", {"max_draws": 3, **options})
     answers = ["correct", LIVE, "wrong", "error", f"error or {LIVE}", LIVE] * 2
     recorder = GroupRecorder(discarded=[])
     first = chooser_of(dynamic, answers, recorder)
@@ -162,7 +166,7 @@ def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> N
     second = chooser_of(dynamic, answers, again)
     for update in (4, 5, 6):
         batches = [each.batch(update, 2 * GROUP, generate) for each in (first, second)]
-        assert batches[0] == batches[1]
+        assert batches[0] == batches[1] and first.metrics == second.metrics
     assert (recorder.rows, recorder.discarded) == (again.rows, again.discarded)
 
 
