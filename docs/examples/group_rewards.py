@@ -26,8 +26,8 @@ def majority(prompts, completions, **columns):
 def pass_at_k(prompts, completions, answer, **columns):
     """The share of sets of K completions with this one that have a correct one.
 
-    These are the rewards of arXiv 2505.15201 times n / K: 1 for a correct completion, the pass@(K -
-    1) of the others for any other. Their mean is the unbiased pass@K of the n completions.
+    These are the rewards of arXiv 2505.15201 times n / K: 1 for a correct completion, and for any
+    other the pass@(K - 1) of the others. Their mean is the unbiased pass@K of the n completions.
     """
     right = [read == gold for read, gold in zip(answers(completions), answer, strict=True)]
     rewards = []
