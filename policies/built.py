@@ -113,6 +113,20 @@ class BuiltPolicy(Built):
         """Whether it uses the column `question`, the prompts' texts."""
         return bool(self.declared("reads_questions", False))
 
+    def label_count(self, golds: int) -> int | None:
+        """The gold answers that its option `labels` shows it, of a pool with so many, or None."""
+        return self.rule.label_count(golds) if isinstance(self.rule, Restricted) else None
+
+    def golds_read(self, golds: int) -> int:
+        """The gold answers that its choice uses, of a pool with so many; 0 where it reads none."""
+        shown = self.label_count(golds)
+        return shown if shown is not None else golds if self.reads_golds else 0
+
+    def check_labels(self, prompts: pa.Table, size: int) -> None:
+        """Raise PolicyError where its option `labels` does not suffice for a subset of a pool."""
+        if isinstance(self.rule, Restricted):
+            self.rule.check_labels(prompts, size)
+
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
         """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
         with self.errors():

@@ -97,6 +97,12 @@ class RewardFunction:
             )
 
     @property
+    def may_read_golds(self) -> bool:
+        """Whether it is given `answer`, or a column of the user's data, which may repeat it."""
+        known = {"question", *_OF_ANSWERS, *OF_TRAINER}
+        return self.accepted is None or not self.accepted <= known
+
+    @property
     def is_async(self) -> bool:
         """Whether it returns an awaitable."""
         either = (self.function, type(self.function).__call__)

@@ -228,7 +228,7 @@ class Declares:
 
     needs = "nothing"
     whole = True
-    reads_answers = reads_questions = True
+    reads_answers = reads_questions = reads_golds = True
     reads_columns = ("mine",)
     easier, harder = "go up", "go down"
     columns = check = chat = None  # names of its own that nobody reads
@@ -272,7 +272,8 @@ def test_a_restricted_policy_passes_on_whatever_a_built_policy_reads() -> None:
         assert getattr(restricted.rule, name) == getattr(Declares, name), name
     for policy in (restricted, mixed):
         assert policy.reads_columns == ["mine", "source"]
-        assert policy.reads_answers and policy.reads_questions and policy.needs == "nothing"
+        assert policy.reads_answers and policy.reads_questions and policy.reads_golds
+        assert policy.needs == "nothing"
         with refused("mine", by=PolicyError):
             policy.check_columns(sourced([("a", None)]))
 

@@ -82,10 +82,21 @@ def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) 
                 )
             if claim.part.name not in (EVERY, *names):
                 return f"{test_set} has no {claim.part}: write {one_of(names, '')}"
-    if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
+    if claim.at is None or claim.at.cost not in ("rollouts", "tokens", "labels"):
         return ""
     cost, amount = claim.at
     for cell in cells:
+        if cost == "labels":
+            before = cell.labels_before(cell.size)
+            least = cell.prompts_per_update if before is None else before
+            if amount < least:
+                return (
+                    f"{cell.name} uses {least:,} labels by its first update: write at least "
+                    f"{least:,}, or let its policy see fewer by the option labels"
+                )
+            if amount > cell.most_labels:
+                return f"{cell.name} uses at most {cell.most_labels:,} labels: write no more"
+            continue
         most = cell.max_rollouts
         if cost == "tokens":
             most *= cell.grpo_settings.max_completion_length
@@ -162,6 +173,7 @@ def _cells(
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),
                 train_hash=trained.train_hash,
+                golds=trained.golds,
                 columns_hash=columns[policy],
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),

@@ -146,6 +146,11 @@ class Pool:
         ids, sources = (self.test.column(name).to_pylist() for name in ("prompt_id", "source"))
         return {i: source for i, source in zip(ids, sources, strict=True) if source}
 
+    @property
+    def golds(self) -> int:
+        """The number of training prompts with a gold answer."""
+        return len(self.train)
+
     @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""

@@ -10,9 +10,10 @@ import pyarrow as pa
 from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.plugins.counts import counted
+from orchestrator.report.compare import rows_by_policy
 from orchestrator.report.content import shown_figure
-from orchestrator.report.rows import Row, learnable_gain_means, learnable_gain_points
-from orchestrator.stats.inference import r_squared
+from orchestrator.report.rows import OWN, Row, learnable_gain_means, learnable_gain_points
+from orchestrator.stats.inference import available, group_codes, mean_effect, r_squared
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:
@@ -124,6 +125,43 @@ def accuracy_curves(rows: Sequence[Row], styles: Styles) -> "Figure":
     axes.set_xlabel("update")
     axes.set_ylabel("test accuracy, %")
     legend_above(axes, 4)
+    return figure
+
+
+def accuracy_over_labels(groups: Mapping[str, Sequence[Row]], styles: Styles) -> "Figure":
+    """Final accuracy over the gold answers used, a mark with a 95 % interval per policy and group.
+
+    `groups`: a title -> the rows of one family, such as those of one budget. Each group has its own
+    marker, each policy its colour. The intervals cover questions, and seeds from two on.
+    """
+    figure, axes = new_axes(*SMALL)
+    used = [row.labels for rows in groups.values() for row in rows]
+    for number, rows in enumerate(groups.values()):
+        for policy, own in rows_by_policy(rows).items():
+            final = available([row.scores(row.cell.updates) for row in own])
+            if not final.items:
+                continue
+            codes = group_codes(final.items, own[0].groups.get(OWN, {}))
+            level = mean_effect(final.values, codes)
+            mean, low, high = (100 * min(1.0, max(0.0, value)) for value in level[:3])
+            axes.errorbar(
+                float(np.mean([row.labels for row in own])),
+                mean,
+                [[mean - low], [high - mean]],
+                color=styles[policy][0],
+                fmt=MARKERS[number % len(MARKERS)],
+                ms=6,
+                capsize=3,
+            )
+    for policy in dict.fromkeys(row.cell.policy for rows in groups.values() for row in rows):
+        axes.plot([], [], "o", color=styles[policy][0], label=policy)
+    for number, name in enumerate(groups if len(groups) > 1 else []):
+        axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
+    if 0 < 10 * min(used) < max(used):  # more than a decade
+        axes.set_xscale("log")
+    axes.set_xlabel("labels")
+    axes.set_ylabel("test accuracy, %")
+    legend_above(axes, 4 if len(groups) == 1 else 3)
     return figure
 
 
