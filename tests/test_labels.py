@@ -474,8 +474,9 @@ def test_accuracy_over_labels_is_drawn_where_labels_differ(
     [figure] = over_labels(analysis.families, dict.fromkeys(POLICIES, ("#000000", "o")))
     [axes] = figure.draw().axes
     assert axes.get_xscale() == "log"  # from 2 to 40
-    marks = [float(line.get_xdata()[0]) for line, *_ in axes.containers]
-    assert sorted(marks) == sorted(LABELS.values())
+    marks = sorted(float(line.get_xdata()[0]) for line, *_ in axes.containers)
+    assert marks == pytest.approx(sorted(LABELS.values()), rel=0.1)
+    assert len({*marks}) == len(LABELS)  # equal ones are side by side
     assert figure.svg.startswith("<svg")
     same = [row for row in analysis.rows if row.labels == 40]
     assert over_labels(families(same), {}) == []
@@ -490,7 +491,8 @@ def test_the_budgets_of_a_grid_share_one_figure(tmp_path: Path) -> None:
     found = analyse(plan, store)
     [figure] = over_labels(found.families, dict.fromkeys(["hard", "random"], ("#000000", "o")))
     [axes] = figure.draw().axes
-    assert sorted(float(line.get_xdata()[0]) for line, *_ in axes.containers) == [8, 16, 40, 40]
+    marks = sorted(float(line.get_xdata()[0]) for line, *_ in axes.containers)
+    assert marks == pytest.approx([8, 16, 40, 40], rel=0.1)
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert sum("budget" in name for name in names) == 2
 
@@ -593,7 +595,8 @@ def test_a_sweep_is_compared_at_equal_labels(tmp_path: Path) -> None:
     experiment = client.get_experiment_by_name(f"decile/{NAME}")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], "tags.decile.cell_id != ''")
-    assert {r.data.tags["decile.policy"]: r.data.metrics["ledger/labels"] for r in runs} == used
+    logged = {r.data.tags["decile.cell_id"]: r.data.metrics["ledger/labels"] for r in runs}
+    assert {name: logged[row.cell.cell_id] for name, row in rows.items()} == used
     for name, row in rows.items():
         assert store.read_json("cells", row.cell.cell_id, "ledger.json")["labels"] == used[name]
         assert row.labels == used[name]

@@ -164,8 +164,8 @@ class PlanSummary(Timetable):
         lines = [title, f"storage: {self.storage}", *self.notes, ""]
         lines += [cell.line(column) for cell in self.cells]
         lines += ["", f"{counted(len(self.cells), 'cell')}, {self.cells_to_run} to run"]
-        lines += _label_lines(self.cells)
         lines += _changed_lines(self.changed)
+        lines += _label_lines(self.cells)
         for probe in self.probes:
             samples = samples_text(
                 probe.samples,

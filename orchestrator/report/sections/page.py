@@ -156,7 +156,8 @@ def over_labels(families: Sequence[Family], styles: Styles) -> list[Figure]:
     return [
         Figure(
             f"Test accuracy over labels, {title}: after training, mean over seeds with its 95 % "
-            "interval. Labels: gold answers that selection and training have used",
+            "interval. Labels: gold answers that selection and training have used; marks of equal "
+            "ones stand side by side",
             partial(accuracy_over_labels, groups, styles),
         )
         for title, groups in by_data.items()
