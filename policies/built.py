@@ -117,11 +117,6 @@ class BuiltPolicy(Built):
         """The gold answers that its option `labels` shows it, of a pool with so many, or None."""
         return self.rule.label_count(golds) if isinstance(self.rule, Restricted) else None
 
-    def golds_read(self, golds: int) -> int:
-        """The gold answers that its choice uses, of a pool with so many; 0 where it reads none."""
-        shown = self.label_count(golds)
-        return shown if shown is not None else golds if self.reads_golds else 0
-
     def check_labels(self, prompts: pa.Table, size: int) -> None:
         """Raise PolicyError where its option `labels` does not suffice for a subset of a pool."""
         if isinstance(self.rule, Restricted):

@@ -283,6 +283,11 @@ class Cell(Spec):
         draws = self.online.build_online().max_draws if self.online else 1
         return self.min_rollouts * draws + self.refresh_rollouts
 
+    @property
+    def reads_golds(self) -> bool:
+        """Whether the choice of its subset depends on gold answers of the pool."""
+        return self.rule.build().reads_golds
+
     def labels_before(self, size: int) -> int | None:
         """Gold answers that it uses before its first update, with a subset of `size` prompts.
 
@@ -290,9 +295,12 @@ class Cell(Spec):
         refreshes included. That is an online policy that reads no pass rates of the probe, and
         chooses from a subset whose choice has read no gold answer.
         """
-        rules = [self.rule, *self.match]
-        if read := max(rule.build().golds_read(self.golds) for rule in rules):
-            return read
+        if any(rule.build().reads_golds for rule in self.match):
+            return self.golds
+        if (shown := self.rule.build().label_count(self.golds)) is not None:
+            return shown
+        if self.reads_golds:
+            return self.golds
         if self.online is None:
             return size if self.trains_on_golds else 0
         return size if self.online.build_online().reads_golds else None

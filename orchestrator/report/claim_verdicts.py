@@ -158,11 +158,6 @@ def _update(reading: ClaimReading, row: Row) -> int:
     spent = row.costs[cost]
     if spent[-1] < amount * (1 - 1e-9):
         raise NotMeasured(f"{row.cell.name} ends at {spent[-1]:,.0f} {cost}")
-    if cost == "labels" and spent[1] > amount:
-        raise NotMeasured(
-            f"{row.cell.name} has used {spent[1]:,.0f} labels by its first update: not comparable "
-            f"at {amount:,.15g} labels"
-        )
     evaluated: Sequence[int] = range(len(spent))
     if claim.metric != "learnable":
         evaluated = sorted(row.counts[test_set_of(claim, row)])

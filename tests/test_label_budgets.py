@@ -121,11 +121,16 @@ def test_exactly_so_many_prompts_are_drawn_and_the_subset_is_among_them(
 
 
 def test_seeds_draw_other_prompts_and_policies_of_one_seed_the_same() -> None:
-    rates = [0.5] * 40
+    rates: list[float | None] = [0.5] * 40
     draws = [frozenset(drawn_ids(rates, seed, labels=10)) for seed in range(30)]
     assert len({*draws}) == 30
     counts = np.bincount([int(i[1:]) for draw in draws for i in draw], minlength=40)
     assert counts.min() > 0 and counts.max() < 25  # each prompt with the probability 1/4
+    policy = BuiltPolicy("spy", get_policy(f"{__name__}:spy", labels=10))
+    for seed in range(3):  # which it does not remember
+        SEEN.clear()
+        policy(rates_table(rates), 1, np.random.default_rng(seed))
+        assert {*SEEN[0]["prompt_id"].to_pylist()} == draws[seed]
     table = rates_table([i / 40 for i in range(40)])
     hard, easy = (selected_rows(table, p, 5, 3, labels=10) for p in ("hard", "easy"))
     assert {*hard} | {*easy} == {int(i[1:]) for i in drawn_ids([0.5] * 40, 3, labels=10)}
@@ -162,6 +167,8 @@ def test_labels_are_drawn_from_what_columns_leave_and_strata_select_among_them()
         failed = {"pass_rate": "0"}
         solved = selected_rows(table, "random", 2, seed, labels=20, exclude=failed)
         assert all(row % 2 for row in solved)
+        with refused("labels: 20", by=PolicyError):
+            selected_rows(table, "random", 20, seed, labels=20, exclude=failed)
     with refused("labels: 21", "20 prompts", by=PolicyError):
         selected_rows(table, "hard", 10, labels=21, where={"source": "b"})
     some = table.append_column("labelled", pa.array([True] * 8 + [False] * 32))
@@ -192,6 +199,10 @@ RULES: dict[str, Any] = {
     "tiered": {"policy": "random", "options": {"within": {"tier": "equal"}}},
     "banded": {"policy": "random", "options": {"within": "pass_rate"}},
     "half": {"policy": "mixture", "options": {"shares": {"hard": 0.5, "random": 0.5}}},
+    "trusted": {
+        "policy": "mixture",
+        "options": {"shares": {"random": 0.5, GOLD_FREE: 0.5}, "exclude": "unsolved"},
+    },
     "free": {"policy": GOLD_FREE},
     "free-half": {"policy": "mixture", "options": {"shares": {GOLD_FREE: 0.5, "random": 0.5}}},
     "free-tiered": {"policy": GOLD_FREE, "options": {"within": {"tier": "equal"}}},
@@ -204,11 +215,10 @@ RULES: dict[str, Any] = {
     "dynamic-random": {"policy": "dynamic", "options": {"of": "random"}},
     "gated": {"policy": "mopps", "options": {"gates": [{"gaussian": {}}]}},
     "rested": {"policy": "mopps", "options": {"gates": [{"rest": {"updates": 1}}]}},
-    "refreshed": {"policy": "mopps"},
 }
 USED: dict[str, tuple[int | None, int]] = {  # before the first update, and at most
     **{"hard": (40, 40), "random": (8, 8), "full": (40, 40), "clean": (40, 40)},
-    **{"tiered": (8, 8), "banded": (40, 40), "half": (40, 40), "free": (8, 8)},
+    **{"trusted": (40, 40), "tiered": (8, 8), "banded": (40, 40), "half": (40, 40), "free": (8, 8)},
     **{"free-half": (8, 8), "free-tiered": (8, 8), "few": (16, 16), "share": (20, 20)},
     **{"random-few": (16, 16), "predicted": (40, 40), "of-random": (8, 8)},
     # Four updates of two groups, each of which is drawn at most four times.
@@ -226,6 +236,13 @@ def cells_by_policy(folder: Path, policies: Sequence[str], **more: Any) -> dict[
 def test_what_a_policy_uses_depends_on_what_its_choice_reads(tmp_path: Path) -> None:
     cells = cells_by_policy(tmp_path, [*USED])
     assert {p: (c.labels_before(c.size), c.most_labels) for p, c in cells.items()} == USED
+
+
+def test_refreshes_use_the_golds_of_their_prompts(tmp_path: Path) -> None:
+    """Three of them, of four prompts each; those of a static subset are bought already."""
+    refresh = {"every": 1, "samples": 2, "share": 0.1}
+    cells = cells_by_policy(tmp_path, ["mopps", "random"], refresh=refresh)
+    assert [cell.most_labels for cell in cells.values()] == [8 + 3 * 4, 8]
 
 
 def test_sizes_that_others_decide_read_their_golds(tmp_path: Path) -> None:
