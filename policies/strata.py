@@ -71,6 +71,7 @@ class Stratified(Restricted):
         self._drawn: Bools | None = None  # the rows whose labels the last choice has drawn
         self.name, self.whole = policy.name, policy.whole
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
+        self.reads_golds = policy.reads_golds or "pass_rate" in self._read
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
 
     @property
@@ -83,11 +84,6 @@ class Stratified(Restricted):
         """All samples, unless neither the policy nor the strata need any."""
         free = self.policy.needs == "nothing" and "pass_rate" not in self._read
         return "nothing" if free else "all"
-
-    @property
-    def reads_golds(self) -> bool:
-        """Whether the policy does, or strata or restrictions by pass rates."""
-        return self.policy.reads_golds or "pass_rate" in self._read
 
     @property
     def _read(self) -> set[str]:
