@@ -73,6 +73,14 @@ def graded(completions: list[Any], answer: list[str]) -> list[float]:
     return [float(text in str(each)) for text, each in zip(answer, completions, strict=True)]
 
 
+def declared(completions: list[Any], **columns: Any) -> list[float]:
+    """One that says that it reads none of what it is given."""
+    return [1.0 for _ in completions]
+
+
+declared.reads_golds = False  # type: ignore[attr-defined]
+
+
 def any_columns(completions: list[Any], **columns: Any) -> list[float]:
     """One that may be."""
     return [0.0 for _ in completions]
@@ -259,6 +267,7 @@ def test_sizes_that_others_decide_read_their_golds(tmp_path: Path) -> None:
         ("format", 8),
         ("flipped", 8),
         (f"{__name__}:majority", 0),
+        (f"{__name__}:declared", 0),
         ({"random": 0.5, f"{__name__}:majority": 1.0}, 0),
         ({"score": 0.0, f"{__name__}:majority": 1.0}, 0),
         ({"score": 0.1, f"{__name__}:majority": 1.0}, 8),

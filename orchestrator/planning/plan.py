@@ -143,12 +143,13 @@ def _cells(
     """The cells of one combination of the settings that are axes."""
     grid, evaluate = experiment.grid, experiment.evaluate
     parts = {name: entry.parts for name, entry in resolved.policies.items()}
-    match = []
-    if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
-        match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
+    bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
+    match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
     takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
-    matched = {column for rule in match for column in rule.reads_columns}
-    read = {n: sorted({*e.reads_columns, *matched}) for n, e in resolved.policies.items()}
+    allocation = experiment.allocation_entry
+    of_all = {column for rule in match for column in rule.reads_columns}
+    of_all |= {*(allocation.build().reads_columns if allocation else [])}
+    read = {n: sorted({*e.reads_columns, *of_all}) for n, e in resolved.policies.items()}
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
@@ -180,7 +181,7 @@ def _cells(
                 lora=experiment.full_lora(model.target_modules),
                 mask_dead_groups=experiment.mask_dead_groups,
                 reward=experiment.reward_weights,
-                allocation=experiment.allocation_entry,
+                allocation=allocation,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
                 refresh=experiment.refresh if experiment.refresh.every else None,
