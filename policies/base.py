@@ -138,6 +138,14 @@ class Restricted(SubsetPolicy, ByColumns):
     """Selects with another policy from parts of the table (`policies.strata`)."""
 
     @abstractmethod
+    def label_count(self, golds: int) -> int | None:
+        """The gold answers that it is shown of a pool with so many; None: without a limit."""
+
+    @abstractmethod
+    def check_labels(self, prompts: pa.Table, size: int) -> None:
+        """Raise PolicyError where these gold answers do not suffice for a subset of that size."""
+
+    @abstractmethod
     def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
         """The ties at all cutoffs, and which of the chosen rows were chosen at random."""
 
@@ -271,6 +279,13 @@ def numbers(difficulty: pa.Table, name: str, policy: str) -> Floats:
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise PolicyError(f"{policy} needs numbers in the column {name}, which has type {kind}")
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=float)
+
+
+def labelled(prompts: pa.Table) -> Bools:
+    """One boolean per row: whether it has a gold answer. Without a column that says so, it has."""
+    if "labelled" not in prompts.column_names:
+        return np.ones(prompts.num_rows, dtype=bool)
+    return np.asarray(prompts["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def is_one_of(difficulty: pa.Table, name: str, texts: list[str], policy: str) -> Bools:

@@ -134,6 +134,15 @@ class BuiltPolicy(Built):
         table = difficulty.drop_columns([n for n in difficulty.column_names if n in OF_GOLDS])
         return table.replace_schema_metadata(None)
 
+    def label_count(self, golds: int) -> int | None:
+        """The gold answers that its option `labels` shows it, of a pool with so many, or None."""
+        return self.rule.label_count(golds) if isinstance(self.rule, Restricted) else None
+
+    def check_labels(self, prompts: pa.Table, size: int) -> None:
+        """Raise PolicyError where its option `labels` does not suffice for a subset of a pool."""
+        if isinstance(self.rule, Restricted):
+            self.rule.check_labels(prompts, size)
+
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
         """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
         table = self.shown(difficulty)

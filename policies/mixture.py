@@ -72,14 +72,14 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         return "nothing" if kinds == {"nothing"} and not self.restrictions else "all"
 
     @property
-    def reads_answers(self) -> bool:
-        """Whether it, or one of its parts, leaves out suspected prompts."""
-        return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
-
-    @property
     def reads_golds(self) -> bool:
         """Whether one of its parts, `require` or `exclude` does."""
         return bool(self.restrictions) or any(part.policy.reads_golds for part in self.parts)
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it, or one of its parts, uses the samples' answers."""
+        return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
 
     @property
     def simulated(self) -> bool:
@@ -183,6 +183,8 @@ def _parts(given: Any) -> list[MixturePart]:
         own = {option: value for option, value in options.items() if option != "share"}
         try:
             policy = BuiltPolicy(name, get_policy(name, **own))
+            if policy.label_count(1) is not None:
+                raise PolicyError(f"labels of {name}: write them beside shares, for all parts")
         except PolicyError as error:
             raise PolicyError(f"mixture: {error}") from error
         settled = settled_options(policy.rule, own)

@@ -274,7 +274,8 @@ def test_a_restricted_policy_passes_on_whatever_a_built_policy_reads() -> None:
         assert getattr(restricted.rule, name) == getattr(Declares, name), name
     for policy in (restricted, mixed):
         assert policy.reads_columns == ["mine", "source"]
-        assert policy.reads_answers and policy.reads_questions and policy.needs == "nothing"
+        assert policy.reads_answers and policy.reads_questions and policy.reads_golds
+        assert policy.needs == "nothing"
         with refused("mine", by=PolicyError):
             policy.check_columns(sourced([("a", None)]))
 

@@ -23,6 +23,9 @@ def majority(prompts, completions, **columns):
     return rewards
 
 
+majority.reads_golds = False  # not in columns either: see Labels in docs/sweeps.md
+
+
 def pass_at_k(prompts, completions, answer, **columns):
     """The share of sets of K completions with this one that have a correct one.
 

@@ -1,5 +1,6 @@
 """What an experiment would run, from the plan and the store; runs nothing."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.resources import ResourceError
-from orchestrator.config.experiment import value_text
+from orchestrator.config.experiment import Axes, axes_text, value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.difficulty.remedies import pool_warning
@@ -56,6 +57,9 @@ class CellSummary:
     prompts_per_update: int
     rollouts: int
     rollouts_at_most: int
+    labels: int | None
+    """Gold answers that it uses before its first update; None: those of the prompts it draws."""
+    labels_at_most: int
     done: bool
     trained: bool
     resumes_after: int
@@ -164,6 +168,7 @@ class PlanSummary(Timetable):
         lines += [cell.line(column) for cell in self.cells]
         lines += ["", f"{counted(len(self.cells), 'cell')}, {self.cells_to_run} to run"]
         lines += _changed_lines(self.changed)
+        lines += _label_lines(self.cells)
         for probe in self.probes:
             samples = samples_text(
                 probe.samples,
@@ -281,11 +286,31 @@ def _cell(
         prompts_per_update=cell.prompts_per_update,
         rollouts=cell.rollouts,
         rollouts_at_most=cell.max_rollouts,
+        labels=cell.labels_before(cell.size),
+        labels_at_most=cell.most_labels,
         done=state is CellState.FINISHED,
         trained=state is CellState.TRAINED,
         resumes_after=updates.get(cell.cell_id, 0),
         same_as=same[cell.cell_id].name if cell.cell_id in same else None,
     )
+
+
+def _label_lines(cells: Sequence[CellSummary]) -> list[str]:
+    """The gold answers that each policy uses, a line per data set and values of axes."""
+    used: dict[tuple[str, str], dict[str, str]] = {}  # data set and its axes as JSON, by policy
+    for cell in cells:
+        amount = f"{'up to ' if cell.labels is None else ''}{cell.labels_at_most:,}"
+        policies = used.setdefault((cell.dataset, json.dumps(cell.axes)), {})
+        policies[cell.policy] = f"{cell.policy} {amount}"
+    places: dict[tuple[str, str], list[Axes]] = {}  # with the same labels of each policy
+    for (dataset, axes), policies in used.items():
+        places.setdefault((dataset, ", ".join(policies.values())), []).append(json.loads(axes))
+    lines = []
+    for (dataset, text), values in places.items():
+        several = sum(name == dataset for name, _ in places) > 1
+        same = {n: v for n, v in values[0].items() if several and all(e[n] == v for e in values)}
+        lines.append(f"labels of {', '.join(filter(None, [dataset, axes_text(same)]))}: {text}")
+    return lines
 
 
 def _engine_notes(plan: Plan) -> list[str]:
@@ -301,7 +326,12 @@ def _engine_notes(plan: Plan) -> list[str]:
 
 
 def _budget_notes(plan: Plan) -> list[str]:
-    """At equal rollouts: which cells are not compared, or above which share of discarded groups."""
+    """At equal rollouts: which cells are not compared, or above which share of discarded groups.
+
+    At equal labels: which policies have used unequal ones before their first update.
+    """
+    if plan.compare_at == "labels":
+        return _label_notes(plan)
     if plan.compare_at != "rollouts":
         return []
     notes, budgets = [], dict[tuple[str, ...], int]()
@@ -328,6 +358,26 @@ def _budget_notes(plan: Plan) -> list[str]:
                 f"warning: at equal rollouts, {cell.policy} is not compared if it discards "
                 f"{discards} before its first evaluation, after update {first} of {cell.updates}: "
                 f"evaluate.every: {max(1, first // 4)} would allow more"
+            )
+    return list(dict.fromkeys(notes))
+
+
+def _label_notes(plan: Plan) -> list[str]:
+    """Which policies use unequal numbers of labels, where these are to be equal."""
+    families: dict[tuple[str, ...], dict[int, list[str]]] = {}
+    for cell in plan.cells:
+        if (before := cell.labels_before(cell.size)) is not None:
+            by_labels = families.setdefault(axes_without(cell, "policy", "seed"), {})
+            policies = by_labels.setdefault(before, [])
+            if cell.policy not in policies:
+                policies.append(cell.policy)
+    notes = []
+    for by_labels in families.values():
+        if len(by_labels) > 1:
+            parts = [f"{' and '.join(n)} {labels:,}" for labels, n in sorted(by_labels.items())]
+            notes.append(
+                f"warning: not comparable at equal labels: {', '.join(parts)}: write the option "
+                "labels, with one number, for each of these policies"
             )
     return list(dict.fromkeys(notes))
 

@@ -220,7 +220,7 @@ class Grid(Settings):
         return self.__pydantic_extra__ or {}
 
 
-Axis = Literal["updates", "rollouts", "tokens", "seconds"]
+Axis = Literal["updates", "rollouts", "tokens", "seconds", "labels"]
 _MAX_BUDGET = 1_000_000_000
 
 
@@ -282,7 +282,7 @@ class Experiment(Settings):
     the prompts of an update must divide them: each update then has every prompt several times."""
     compare_at: Axis = "updates"
     """What the report's comparison keeps equal between policies; with an online policy in the grid,
-    rollouts by default."""
+    rollouts by default. labels: gold answers that selection and training have used."""
     mask_dead_groups: bool = False
     """Exclude groups from the loss whose completions are all correct, or none: where the reward is
     not correctness, only correctness then decides which groups count."""

@@ -9,13 +9,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.config.experiment import Axes, Refresh, Resources, value_text
+from orchestrator.config.experiment import REWARDS, Axes, Refresh, Resources, value_text
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.proof import canonical_hash
+from tasks.reward_functions import reward_function
 
 
 class Spec(BaseModel):
@@ -82,6 +83,7 @@ class ExtraEval(Spec):
 NO_TREATMENT = frozenset(
     {
         *("probe", "policy", "rule", "seed", "size", "match", "train_hash", "columns_hash"),
+        "golds",
         *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
         *("resources", "provenance", "swept"),
     }
@@ -107,6 +109,8 @@ class Cell(Spec):
     # The hash of the columns of the user's data that its policies and its allocation read; empty
     # where they read none.
     columns_hash: str = Field(default="", exclude_if=operator.not_)
+    # Prompts of the pool with a gold answer; 0 in cells that earlier versions have stored.
+    golds: int = 0
     test_hash: str
     mask_dead_groups: bool = False
     reward: dict[str, float] = Field(default={}, exclude_if=operator.not_)  # empty: the score
@@ -279,6 +283,53 @@ class Cell(Spec):
         """Completions that the trial generates for training, at most, with those of refreshes."""
         draws = self.online.build_online().max_draws if self.online else 1
         return self.min_rollouts * draws + self.refresh_rollouts
+
+    @property
+    def reads_golds(self) -> bool:
+        """Whether the choice of its subset depends on gold answers of the pool."""
+        return self.rule.build().reads_golds
+
+    def labels_before(self, size: int) -> int | None:
+        """Gold answers that it uses before its first update, with a subset of `size` prompts.
+
+        None: none, and then those of each prompt that it draws, groups that it discards and
+        refreshes included. That is an online policy that reads no pass rates of the probe, and
+        chooses from a subset whose choice has read no gold answer.
+        """
+        if any(rule.build().reads_golds for rule in self.match):
+            return self.golds
+        if (shown := self.rule.build().label_count(self.golds)) is not None:
+            return shown
+        if self.reads_golds:
+            return self.golds
+        if self.online is None:
+            return size if self.trains_on_golds else 0
+        return size if self.online.build_online().reads_golds else None
+
+    @property
+    def most_labels(self) -> int:
+        """Gold answers that it uses in all, at most."""
+        before = self.labels_before(self.size)
+        if before is not None:
+            return before
+        assert self.online is not None, "others know before their first update"
+        groups = self.rollouts // self.batch.group_size * self.online.build_online().max_draws
+        again = self.refresh_rollouts // self.refresh.samples if self.refresh else 0
+        return min(self.size, groups + again)
+
+    @property
+    def trains_on_golds(self) -> bool:
+        """Whether training uses the gold answers of its prompts, as far as can be known.
+
+        It does not where nothing that is rewarded needs a mark: the reward `random`, and functions
+        of the user's own that are given neither the answer nor columns of the data.
+        """
+        if self.mask_dead_groups or self.allocation or self.online or not self.reward:
+            return True
+        return any(
+            name != "random" if name in REWARDS else reward_function(name).may_read_golds
+            for name in self.reward
+        )
 
     @property
     def refresh_rollouts(self) -> int:

@@ -57,6 +57,8 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
     # What a difficulty table has of the prompts before they are probed.
     table = pa.table({name: pool.train.column(name) for name in ("prompt_id", "tier")})
+    if pool.golds:
+        table = table.append_column("labelled", pa.array(pool.labelled))
     allocations = [variant.allocation_entry for _, variant in experiment.variants]
     read = [entry.reads_columns for entry in resolved.policies.values()]
     if any(read + [entry.build().reads_columns for entry in allocations if entry]):
@@ -73,6 +75,7 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
             _check_episodes(variant, resolved, pool)
         with below("experiments", name, axes=axes):
             _check_budget(variant, len(pool.train), chosen=chosen)
+            _check_labels(variant, resolved.policies, table)
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
             _check_allocation(variant, table, pool.dataset.name)
@@ -119,6 +122,24 @@ def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
     if problem := experiment.batch.problem(size, repeats=repeats):
         message = f"budget {experiment.budget} selects {problem}"
         raise Problem("budget-does-not-fill-updates", message, "budget")
+
+
+def _check_labels(
+    experiment: Experiment, policies: Mapping[str, PolicyEntry], table: pa.Table
+) -> None:
+    """The gold answers that policies are shown suffice for the budget."""
+    for name, entry in policies.items():
+        rule = entry.parts[0].build()
+        try:
+            rule.check_labels(table, experiment.subset_size(table.num_rows))
+        except PolicyError as error:
+            raise Problem("labels-do-not-fit", f"policy {name}: {error}", "budget") from error
+        if experiment.match_sizes and rule.label_count(table.num_rows) is not None:
+            message = (
+                f"match_sizes reads the gold answers of the whole pool, and policy {name} is shown "
+                "some of them by its option labels: leave one of the two out"
+            )
+            raise Problem("labels-with-match-sizes", message, "match_sizes")
 
 
 def _known_capacities(

@@ -82,10 +82,21 @@ def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) 
                 )
             if claim.part.name not in (EVERY, *names):
                 return f"{test_set} has no {claim.part}: write {one_of(names, '')}"
-    if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
+    if claim.at is None or claim.at.cost not in ("rollouts", "tokens", "labels"):
         return ""
     cost, amount = claim.at
     for cell in cells:
+        if cost == "labels":
+            before = cell.labels_before(cell.size)
+            least = cell.prompts_per_update if before is None else before
+            if amount < least:
+                return (
+                    f"{cell.name} uses {least:,} labels by its first update: write at least "
+                    f"{least:,}, or let its policy see fewer by the option labels"
+                )
+            if amount > cell.most_labels:
+                return f"{cell.name} uses at most {cell.most_labels:,} labels: write no more"
+            continue
         most = cell.max_rollouts
         if cost == "tokens":
             most *= cell.grpo_settings.max_completion_length
@@ -132,9 +143,8 @@ def _cells(
     """The cells of one combination of the settings that are axes."""
     grid, evaluate = experiment.grid, experiment.evaluate
     parts = {name: entry.parts for name, entry in resolved.policies.items()}
-    match = []
-    if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
-        match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
+    bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
+    match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
     takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
     allocation = experiment.allocation_entry
     of_all = {column for rule in match for column in rule.reads_columns}
@@ -164,6 +174,7 @@ def _cells(
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),
                 train_hash=trained.train_hash,
+                golds=trained.golds,
                 columns_hash=columns[policy],
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),

@@ -156,6 +156,11 @@ class Pool:
         ids, sources = (self.test.column(name).to_pylist() for name in ("prompt_id", "source"))
         return {i: source for i, source in zip(ids, sources, strict=True) if source}
 
+    @property
+    def golds(self) -> int:
+        """The number of training prompts with a gold answer."""
+        return int(np.count_nonzero(self.labelled))
+
     @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""

@@ -22,7 +22,7 @@ from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-FORM = 11  # increase to have the views of finished sweeps rendered again
+FORM = 12  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
 
 
 # Of a cell's ledger.
-_COSTS = ("prompts", "rollouts", "updates", "generated_tokens", "seconds", "gpu_seconds")
+_COSTS = ("prompts", "labels", "rollouts", "updates", "generated_tokens", "seconds", "gpu_seconds")
 _COMPARED = {
     "family": pa.string(),
     "measure": pa.string(),

@@ -33,14 +33,14 @@ from orchestrator.stats.comparison import Comparison
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
-from orchestrator.training.record import logged_name
+from orchestrator.training.record import logged_name, with_labels
 from policies import UNIFORM
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
 NAME_LIMIT = 250
 SAMPLES = 20
-VERSION = 2  # of what is written; runs of version 1 may have been written by two drivers
+VERSION = 3  # of what is written; runs of version 1 may have been written by two drivers
 _SECRET = re.compile(
     r"(^|\.)((hub|hf|access|auth|api)_)?token$|(password|passwd|secret|api_?key|credentials?)$",
     re.I,
@@ -203,7 +203,8 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     if finished is None:
         place = store.path(folder.place)
         raise StoreError(f"a file of {place} is missing or fails verification: rerun to repair it")
-    result, tables = finished
+    stored, tables = finished
+    result = with_labels(cell, stored, tables)
     groups, evaluations, log = (tables[name] for name in TABLES)
     points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
     again, known = tables.get(REFRESHED), read_subset(store, cell)
@@ -234,7 +235,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     subset = ("subsets", f"{cell.subset_key}.parquet")
     if store.exists(*subset):
         files["subset.parquet"] = store.read_bytes(*subset)
-    return CellView(points, files, view_digest(result), started, end)
+    return CellView(points, files, view_digest(stored), started, end)
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:

@@ -81,6 +81,10 @@ def ledger(
     kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
 
+    labels: gold answers that selection and training have used, each once: all of the pool where the
+    choice of the subset reads them, or as many as the policy's option `labels` shows it; else those
+    of the subset, which are bought with it, or of the prompts drawn so far (`Cell.labels_before`).
+
     smallest_group, largest_group: where an allocation divides an update's rollouts, the sizes of
     groups that were trained on.
 
@@ -100,8 +104,10 @@ def ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
+    labels = cell.labels_before(size)
     return {
         "prompts": len(groups.seen),
+        "labels": len(groups.drawn) if labels is None else labels,
         "epochs": groups.seen.total() / size,
         "rollouts": counts.rollouts + lost.rollouts + again.rollouts,
         "prompt_tokens": all_tokens - generated,
@@ -240,6 +246,15 @@ def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
         tables[name].to_pylist() if name in tables else None for name in (DISCARDED, REFRESHED)
     )
     return GroupRecorder(tables["groups"].to_pylist(), *lists)
+
+
+def with_labels(cell: Cell, result: Result, tables: Mapping[str, pa.Table]) -> Result:
+    """A finished cell's result, with the labels in its ledger that earlier versions left out."""
+    if result.ledger.get("labels") is not None:
+        return result
+    before = cell.labels_before(result.size)
+    labels = len(recorded_groups(tables).drawn) if before is None else before
+    return result.model_copy(update={"ledger": result.ledger.model_copy(update={"labels": labels})})
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The report's figures: accuracy, gain, tiers, groups and training by update."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ import pyarrow as pa
 from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.plugins.counts import counted
+from orchestrator.report.compare import rows_by_policy
 from orchestrator.report.content import shown_figure
-from orchestrator.report.rows import Row, learnable_gain_means, learnable_gain_points
-from orchestrator.stats.inference import r_squared
+from orchestrator.report.rows import OWN, Row, learnable_gain_means, learnable_gain_points
+from orchestrator.stats.inference import available, group_codes, mean_effect, r_squared
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:
@@ -124,6 +126,52 @@ def accuracy_curves(rows: Sequence[Row], styles: Styles) -> "Figure":
     axes.set_xlabel("update")
     axes.set_ylabel("test accuracy, %")
     legend_above(axes, 4)
+    return figure
+
+
+def accuracy_over_labels(groups: Mapping[str, Sequence[Row]], styles: Styles) -> "Figure":
+    """Final accuracy over the gold answers used, a mark with a 95 % interval per policy and group.
+
+    `groups`: a title -> the rows of one family, such as those of one budget. Each policy has its
+    colour, and each of several groups its marker. The intervals cover questions, and seeds from two
+    on. Marks of equal labels stand side by side.
+    """
+    figure, axes = new_axes(*SMALL)
+    used = [row.labels for rows in groups.values() for row in rows]
+    wide = 0 < 10 * min(used) < max(used)  # more than a decade
+    marks: Counter[float] = Counter()  # by labels
+    markers = {policy: marker for policy, (_, marker) in styles.items()}
+    if len(groups) > 1:
+        markers = dict.fromkeys(styles, "o")
+    for number, rows in enumerate(groups.values()):
+        for policy, own in rows_by_policy(rows).items():
+            final = available([row.scores(row.cell.updates) for row in own])
+            if not final.items:
+                continue
+            codes = group_codes(final.items, own[0].groups.get(OWN, {}))
+            level = mean_effect(final.values, codes)
+            mean, low, high = (100 * min(1.0, max(0.0, value)) for value in level[:3])
+            labels = float(np.mean([row.labels for row in own]))
+            apart = 0.015 * marks[labels] * (4 * labels if wide else max(used) - min(used))
+            marks[labels] += 1
+            axes.errorbar(
+                labels + apart,
+                mean,
+                [[mean - low], [high - mean]],
+                color=styles[policy][0],
+                fmt=MARKERS[number % len(MARKERS)] if len(groups) > 1 else markers[policy],
+                ms=6,
+                capsize=3,
+            )
+    for policy in dict.fromkeys(row.cell.policy for rows in groups.values() for row in rows):
+        axes.plot([], [], markers[policy], color=styles[policy][0], label=policy)
+    for number, name in enumerate(groups if len(groups) > 1 else []):
+        axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
+    if wide:
+        axes.set_xscale("log")
+    axes.set_xlabel("labels")
+    axes.set_ylabel("test accuracy, %")
+    legend_above(axes, 4 if len(groups) == 1 else 3)
     return figure
 
 

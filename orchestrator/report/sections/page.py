@@ -31,6 +31,7 @@ from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
     accuracy_curves,
+    accuracy_over_labels,
     group_areas,
     learnable_against_gain,
     policy_styles,
@@ -138,10 +139,30 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
         (
             *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
-            FigureRow(tuple(curves)),
+            FigureRow((*curves, *over_labels(families, styles))),
             *(table for table in (tables.steps(families),) if table.body),
         ),
     )
+
+
+def over_labels(families: Sequence[Family], styles: Styles) -> list[Figure]:
+    """What accuracy cost in labels, of each model and data set whose cells have used unequal ones.
+
+    Every family of them has its marks, such as each budget.
+    """
+    by_data: dict[str, dict[str, Sequence[Row]]] = {}
+    for family in families:
+        by_data.setdefault(f"{family.model} on {family.dataset}", {})[family.title] = family.rows
+    return [
+        Figure(
+            f"Test accuracy over labels, {title}: after training, mean over seeds with its 95 % "
+            "interval. Labels: gold answers that selection and training have used; marks of equal "
+            "ones stand side by side",
+            partial(accuracy_over_labels, groups, styles),
+        )
+        for title, groups in by_data.items()
+        if len({row.labels for rows in groups.values() for row in rows}) > 1
+    ]
 
 
 def learnable(families: Sequence[Family], styles: Styles) -> Section:
