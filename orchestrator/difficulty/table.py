@@ -199,7 +199,9 @@ class Summary:
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
-    overlap: float  # expected share that a second probe would choose again, ties broken anew
+    # Expected share that a second probe would choose again, ties broken anew; None where no counts
+    # of samples are known.
+    overlap: float | None
 
 
 def summarise(
@@ -211,20 +213,26 @@ def summarise(
     *,
     repeats: int = 50,
     group_size: int = 8,
+    golds: pa.Table | None = None,
 ) -> Summary:
     """The summary of the `size` prompts that the policy selects from a difficulty table.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
     SIMULATED prompts. If this probe stopped early, give the table of
-    `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
+    `adaptive.complete_pass_rates`. Where the policy ranks by another difficulty, `golds` is the
+    same prompts' table of their own model, and describes the subset. Raises PolicyError if the
+    subset cannot be filled.
     """
     chosen = policy(table, size, np.random.default_rng(seed))
-    pool, members = _simulated(table, chosen, policy, seed)
-    simulated = size if pool is table else len(members)
-    again = in_subset_probability(
-        pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
-    )
-    subset = table.take(pa.array(chosen))
+    overlap = None
+    if not table["n"].null_count:
+        pool, members = _simulated(table, chosen, policy, seed)
+        simulated = size if pool is table else len(members)
+        again = in_subset_probability(
+            pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
+        )
+        overlap = expected_overlap(again, members)
+    subset = (table if golds is None else golds).take(pa.array(chosen))
     return Summary(
         policy=policy.name,
         size=len(chosen),
@@ -235,7 +243,7 @@ def summarise(
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=policy.ties(table, chosen),
-        overlap=expected_overlap(again, members),
+        overlap=overlap,
     )
 
 
@@ -283,6 +291,7 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         else ""
     )
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
+    overlap = "unknown" if s.overlap is None else f"{100 * s.overlap:.0f} %"
     return [
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
@@ -292,7 +301,7 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         f"{counted(k, 'sample')}{note}",
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",
-        f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} %",
+        f"  expected overlap with the subset of a second probe: {overlap}",
         f"  expected share of live groups before training: {learnable}",
     ]
 

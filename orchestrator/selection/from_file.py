@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
 from orchestrator.difficulty.remedies import few_signals_of
 from orchestrator.difficulty.table import difficulty
+from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
 from orchestrator.selection.stored import subset_reasons
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
-from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
@@ -217,29 +218,6 @@ def _store_of(probe: Path) -> Store:
     path = Path(os.path.realpath(probe))
     folder = path if path.is_dir() else path.parent
     return Store(str(folder.parent.parent))
-
-
-def rated_table(probe: Path | str, table: pa.Table) -> pa.Table:
-    """A difficulty table, with a tier for every row. Raises UserError for invalid pass rates."""
-    kind = table["pass_rate"].type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
-    rates = table["pass_rate"]
-    valid = pc.and_kleene(pc.greater_equal(rates, 0), pc.less_equal(rates, 1))  # null stays null
-    if wrong := table.filter(pc.invert(valid)).select(["prompt_id", "pass_rate"]).to_pylist():
-        rate, prompt_id = wrong[0]["pass_rate"], wrong[0]["prompt_id"]
-        raise UserError(
-            f"{probe}: pass_rate of prompt {shortened(prompt_id)} is {rate}: "
-            "write a number from 0 to 1"
-        )
-    counts = table.group_by("prompt_id").aggregate([([], "count_all")])
-    if repeated := counts.filter(pc.greater(counts["count_all"], 1))["prompt_id"].to_pylist():
-        raise UserError(
-            f"{probe}: prompt {shortened(repeated[0])} has several rows: write one row per prompt"
-        )
-    if "tier" not in table.column_names:
-        table = table.append_column("tier", pa.array([""] * table.num_rows, pa.string()))
-    return table
 
 
 def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:

@@ -351,7 +351,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 f"{s.unsolved:,}",
                 NONE if s.suspected is None else f"{s.suspected:,}",
                 ties_text(*s.ties) if s.ties else NONE,
-                f"{100 * s.overlap:.0f} %",
+                NONE if s.overlap is None else f"{100 * s.overlap:.0f} %",
             )
         )
     return Table(

@@ -1,0 +1,81 @@
+"""Difficulty tables whose pass rates come from elsewhere: agreement, another model, a file. Pure.
+
+Policies rank by the same columns then, so that each of them works with every source.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.difficulty.estimates import counts, fit_prior, rates
+from orchestrator.storage.schema import DIFFICULTY
+
+# What is true of a prompt and of its gold answer, whatever it is ranked by.
+OWN = frozenset({"prompt_id", "tier", "suspected", "labelled"})
+
+
+def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
+    """The table with the measured columns of DIFFICULTY of another one, by prompt_id.
+
+    What the other table lacks, columns or prompts, is null; `short` is then false.
+    """
+    ids = other["prompt_id"].combine_chunks()
+    rows = pc.index_in(table["prompt_id"].combine_chunks(), value_set=ids)
+    for place, name in enumerate(table.column_names):
+        if name not in DIFFICULTY.names or name in OWN:
+            continue
+        kind = DIFFICULTY.field(name).type
+        known = name in other.column_names
+        values = other[name].take(rows) if known else pa.nulls(table.num_rows, kind)
+        values = pc.fill_null(values, False) if name == "short" else values
+        table = table.set_column(place, name, values)
+    return table
+
+
+def by_agreement(table: pa.Table, group_size: int) -> pa.Table:
+    """The table as if each prompt's most frequent answer were its gold, from `agreement` and n.
+
+    Samples that give it are the successes, other answers are wrong; unparsed, truncated and error
+    stay. The interval, the posterior (under the prior of these counts) and the learnability of
+    groups of `group_size` follow. The most frequent of few answers is so by chance, too, so that
+    rates are too high the fewer samples there are. Which sample gave it is not known: `first` is
+    null.
+    """
+    n, share = counts(table, "n"), table["agreement"].to_numpy(zero_copy_only=False).astype(float)
+    known = ~np.isnan(share) & (n > 0)
+    votes = np.where(known, np.rint(np.nan_to_num(share) * n), 0).astype(np.int64)
+    scorable = np.where(known, n, 0)
+    others = sum(counts(table, name) for name in ("unparsed", "truncated", "error"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deviation = np.sqrt(share * (1 - share) * n / (n - 1))
+    columns = {
+        **rates(votes, scorable, fit_prior(votes, scorable), group_size),
+        "successes": votes,
+        "wrong": n - votes - others,
+        "scorable": scorable,
+        "first": pa.nulls(len(n), pa.string()),
+        "score": pa.array(share, mask=~known),
+        "score_sd": pa.array(deviation, mask=~known | (n < 2)),
+    }
+    for name, values in columns.items():
+        column = pa.array(values).cast(DIFFICULTY.field(name).type)
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def with_text_agreement(table: pa.Table, samples: pa.Table) -> pa.Table:
+    """The table with the column `agreement`: the share of a prompt's n samples of one text.
+
+    `samples` has prompt_id and extracted, null without an answer. A table that has the column
+    already is returned as it is.
+    """
+    if "agreement" in table.column_names:
+        return table
+    samples, n = samples.filter(samples["extracted"].is_valid()), counts(table, "n")
+    row = pc.index_in(samples["prompt_id"], value_set=table["prompt_id"].combine_chunks())
+    keyed = pa.table({"row": row, "text": samples["extracted"]}).group_by(["row", "text"])
+    votes = keyed.aggregate([([], "count_all")])
+    most = np.zeros(len(n))
+    np.maximum.at(most, votes["row"].to_numpy(), votes["count_all"].to_numpy())
+    share = pa.array(most / np.maximum(n, 1), mask=n == 0)
+    return table.append_column("agreement", share)
