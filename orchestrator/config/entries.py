@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from orchestrator.config.corrections import one_of, shown
 from orchestrator.config.problems import Problem
 from orchestrator.embedded import IN_WHEELS, NAMES
-from orchestrator.storage.errors import shortened
+from orchestrator.storage.errors import UserError, shortened
 from policies import (
     UNIFORM,
     BuiltAllocation,
@@ -231,10 +231,16 @@ class DifficultyEntry(Settings):
 
 
 def difficulty_option(text: str) -> "Difficulty":
-    """What a word of a command line says: gold, agreement, model:NAME, agreement:NAME or a file."""
-    kind, _, model = text.partition(":")
-    if text in ("gold", "agreement") or not text:
+    """What a word of a command line says: gold, agreement, model:NAME, agreement:NAME or a file.
+
+    Raises UserError for an empty one.
+    """
+    kind, colon, model = text.partition(":")
+    if text in ("gold", "agreement"):
         return text
+    if not text or (kind in ("model", "agreement") and colon and not model):
+        word = shortened(text)
+        raise UserError(f"difficulty {word}: write gold, agreement, model:NAME or a file")
     if kind == "model":
         return {"model": model}
     return {"model": model, "by": kind} if kind == "agreement" else {"file": text}

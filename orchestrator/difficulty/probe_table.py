@@ -73,7 +73,8 @@ class CellTables:
         answers |= any(rule.build().reads_answers for rule in cell.match)
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
         if cell.difficulty:
-            table = with_ranks_of(table, self._ranks_of(cell, cell.difficulty))
+            ranks = self._ranks_of(cell, cell.difficulty, answers=answers)
+            table = with_ranks_of(table, ranks)
         if cell.rule.build().reads_questions:
             prompts = self._outcomes.prompts
             questions = prompts.take(prompts.order).column("question")  # a file, if they are large
@@ -85,26 +86,28 @@ class CellTables:
         group = cell.batch.group_size
         return self.with_group(cell.probe, group) if cell.difficulty else None
 
-    def _ranks_of(self, cell: Cell, source: DifficultySource) -> pa.Table:
+    def _ranks_of(self, cell: Cell, source: DifficultySource, *, answers: bool) -> pa.Table:
         """The table of what a cell ranks by."""
         group, settings = cell.batch.group_size, cell.probe.settings
-        key = canonical_hash([source.identity, settings.samples, settings.count_truncated, group])
-        if key not in self._ranks:
+        key = [source.identity, settings.samples, settings.count_truncated, group, answers]
+        if (name := canonical_hash(key)) not in self._ranks:
             if source.file:
                 if file_identity(Path(source.file)) != source.file_hash:
                     raise UserError(f"{source.file} has changed: run the same command again")
-                self._ranks[key] = read_scores(source.file)
-            elif source.probe:
-                assert self._others is not None, "only subsets have other sources"
-                tables = self._others(source.probe)
-                self._ranks[key] = tables.with_source(source.probe, group, source.by)
+                self._ranks[name] = read_scores(source.file)
             else:
-                self._ranks[key] = self.with_source(cell.probe, group, source.by)
-        return self._ranks[key]
+                tables, spec = self, source.probe or cell.probe
+                if source.probe:
+                    assert self._others is not None, "only subsets have other sources"
+                    tables = self._others(source.probe)
+                self._ranks[name] = tables.with_source(spec, group, source.by, answers=answers)
+        return self._ranks[name]
 
-    def with_source(self, spec: ProbeSpec, group_size: int, by: str) -> pa.Table:
+    def with_source(
+        self, spec: ProbeSpec, group_size: int, by: str, *, answers: bool = False
+    ) -> pa.Table:
         """As `with_group`, by golds or by agreement."""
-        table = self.with_group(spec, group_size, answers=by == "agreement")
+        table = self.with_group(spec, group_size, answers=answers or by == "agreement")
         if by == "gold":
             return table
         if "agreement" not in table.column_names:

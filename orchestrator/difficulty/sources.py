@@ -3,6 +3,9 @@
 Policies rank by the same columns then, so that each of them works with every source.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +15,8 @@ from orchestrator.storage.schema import DIFFICULTY
 
 # What is true of a prompt and of its gold answer, whatever it is ranked by.
 OWN = frozenset({"prompt_id", "tier", "suspected", "labelled"})
+NO_ANSWER = ("unparsed", "truncated", "error")  # counts of samples
+OF_AGREEMENT = ("n", "agreement", *NO_ANSWER)  # what `by_agreement` reads
 
 
 def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
@@ -21,18 +26,32 @@ def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
     """
     ids = other["prompt_id"].combine_chunks()
     rows = pc.index_in(table["prompt_id"].combine_chunks(), value_set=ids)
-    for place, name in enumerate(table.column_names):
-        if name not in DIFFICULTY.names or name in OWN:
-            continue
-        kind = DIFFICULTY.field(name).type
-        known = name in other.column_names
-        values = other[name].take(rows) if known else pa.nulls(table.num_rows, kind)
-        values = pc.fill_null(values, False) if name == "short" else values
-        table = table.set_column(place, name, values)
+    columns = {}
+    for name in (name for name in DIFFICULTY.names if name not in OWN):
+        if name in other.column_names:
+            columns[name] = other[name].take(rows)
+        elif name in table.column_names:
+            columns[name] = pa.nulls(table.num_rows, DIFFICULTY.field(name).type)
+    if "short" in columns:
+        columns["short"] = pc.fill_null(columns["short"], False)
+    return _with_columns(table, columns)
+
+
+def _with_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """The table with columns of DIFFICULTY in place of its own, or added."""
+    for name, values in columns.items():
+        column = (values if isinstance(values, pa.ChunkedArray) else pa.array(values)).cast(
+            DIFFICULTY.field(name).type
+        )
+        place = table.schema.get_field_index(name)
+        if place < 0:
+            table = table.append_column(name, column)
+        else:
+            table = table.set_column(place, name, column)
     return table
 
 
-def by_agreement(table: pa.Table, group_size: int) -> pa.Table:
+def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
     """The table as if each prompt's most frequent answer were its gold, from `agreement` and n.
 
     Samples that give it are the successes, other answers are wrong; unparsed, truncated and error
@@ -45,7 +64,7 @@ def by_agreement(table: pa.Table, group_size: int) -> pa.Table:
     known = ~np.isnan(share) & (n > 0)
     votes = np.where(known, np.rint(np.nan_to_num(share) * n), 0).astype(np.int64)
     scorable = np.where(known, n, 0)
-    others = sum(counts(table, name) for name in ("unparsed", "truncated", "error"))
+    others = sum(counts(table, name) for name in NO_ANSWER)
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = np.sqrt(share * (1 - share) * n / (n - 1))
     columns = {
@@ -57,10 +76,7 @@ def by_agreement(table: pa.Table, group_size: int) -> pa.Table:
         "score": pa.array(share, mask=~known),
         "score_sd": pa.array(deviation, mask=~known | (n < 2)),
     }
-    for name, values in columns.items():
-        column = pa.array(values).cast(DIFFICULTY.field(name).type)
-        table = table.set_column(table.column_names.index(name), name, column)
-    return table
+    return _with_columns(table, columns)
 
 
 def with_text_agreement(table: pa.Table, samples: pa.Table) -> pa.Table:

@@ -8,10 +8,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
+from orchestrator.config.entries import (
+    MAX_SAMPLES,
+    DifficultyEntry,
+    PolicyEntry,
+    difficulty_option,
+)
 from orchestrator.difficulty.remedies import few_signals_of
+from orchestrator.difficulty.sources import (
+    OF_AGREEMENT,
+    by_agreement,
+    with_ranks_of,
+    with_text_agreement,
+)
 from orchestrator.difficulty.table import difficulty
-from orchestrator.planning.score_file import rated_table
+from orchestrator.planning.score_file import rated_table, read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
@@ -30,16 +41,28 @@ _OWN_TABLE = (
 
 
 def select_file(
-    probes: Sequence[str | Path], rule: PolicyEntry, budget: str, seed: int, out: str | Path
+    probes: Sequence[str | Path],
+    rule: PolicyEntry,
+    budget: str,
+    seed: int,
+    out: str | Path,
+    ranked_by: str = "gold",
 ) -> dict[str, Any]:
     """Select from probes of one key (folders or Parquet of samples), or from a difficulty table.
 
     Of a probe that holds both splits, only the training prompts are read. Its samples must be those
-    of exactly one pool, under one marker. Writes the subset to `out` and returns the reason for it.
+    of exactly one pool, under one marker. `ranked_by`: gold, agreement, or a file of difficulty by
+    prompt. Writes the subset to `out` and returns the reason for it.
     Raises UserError or PolicyError.
     """
     out, paths = Path(out), [*map(Path, probes)]
-    check_output(out, inputs=paths)
+    source = DifficultyEntry.of(difficulty_option(ranked_by))
+    if source and source.model:
+        raise UserError(
+            f"--difficulty {ranked_by}: models are those of FILE -e NAME: write the difficulty "
+            "table of that model's probe"
+        )
+    check_output(out, inputs=[*paths, *([source.file] if source and source.file else [])])
     files = [(probe, table) for probe in paths for table in _tables(probe)]
     key = _common_key(files)
     tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
@@ -66,15 +89,41 @@ def select_file(
         samples = int(pc.max(rows["sample"]).as_py()) + 1
         rated = difficulty(rows, samples_per_prompt=samples)
     request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
-    if rows is not None and pc.any(rated["short"]).as_py():
-        _check_certain(paths[0], rows, rated, request)
-    chosen, why = select(rated, request)
+    ranked = rated
+    if source:
+        ranked, request = _ranked(paths[0], rated, rows, source, request)
+    if rows is not None and request.samples and pc.any(ranked["short"]).as_py():
+        _check_certain(paths[0], rows, ranked, request)
+    chosen, why = select(ranked, request, rated if source else None)
     size = 1 if rule.build().whole else why["size"]
     if warning := few_signals_of(rated, size):
         why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
+
+
+def _ranked(
+    probe: Path,
+    rated: pa.Table,
+    rows: pa.Table | None,
+    source: DifficultyEntry,
+    request: SubsetRequest,
+) -> tuple[pa.Table, SubsetRequest]:
+    """The table by another difficulty, and the request for a subset of it. Raises UserError."""
+    if source.file:
+        table, name = with_ranks_of(rated, read_scores(source.file)), Path(source.file).name
+        if table["pass_rate"].null_count == table.num_rows:
+            raise UserError(f"{source.file}: has a pass rate for no prompt of {probe}: write some")
+        return table, request._replace(samples=None, difficulty=name)
+    if rows is not None and "extracted" in rows.column_names:
+        rated = with_text_agreement(rated, rows)
+    if missing := [name for name in OF_AGREEMENT if name not in rated.column_names]:
+        raise UserError(
+            f"{probe}: has no column {missing[0]}: write a probe's folder, samples with the column "
+            "extracted, or a table that decile probe writes"
+        )
+    return by_agreement(rated), request._replace(difficulty="agreement")
 
 
 def _tables(probe: Path) -> Iterator[pa.Table]:
@@ -249,7 +298,7 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
     policy, samples = request.rule.build(), request.samples or 0
     ids = rated["prompt_id"].to_pylist()
     undecided = len(ids)
-    if policy.needs != "all" and policy.scored:
+    if policy.needs != "all" and policy.scored and not request.difficulty:
         outcomes: dict[str, dict[int, str]] = {}
         for row in rows.to_pylist():
             outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
