@@ -214,6 +214,14 @@ class Cell(Spec):
         }
 
     @property
+    def ranked_by(self) -> str:
+        """What its prompts are ranked by, with the model: `pass rate of tiny`."""
+        source = self.difficulty
+        if source and (source.probe or source.file):
+            return source.title
+        return source_title(source.by if source else "gold", self.probe.model.name)
+
+    @property
     def reads_golds(self) -> bool:
         """Whether the choice of its prompts depends on gold answers of the pool."""
         rule, source = self.rule.build(), self.difficulty

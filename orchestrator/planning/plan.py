@@ -437,11 +437,15 @@ def training_probes(plan: Plan) -> list[ProbeSpec]:
 
 
 def pool_title(plan: Plan, spec: ProbeSpec) -> str:
-    """Model and dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+    """Model and dataset of a probe, and what else distinguishes it."""
+    return f"{spec.model.name} on {data_title(plan, spec)}"
+
+
+def data_title(plan: Plan, spec: ProbeSpec) -> str:
+    """The dataset of a probe, its seed if it is not 0, and its settings that are axes."""
     cells = readers_of(plan.cells, spec)
     first = cells[0].swept if cells else {}
     swept = {axis: value for axis, value in first.items() if axis.startswith("probe.")}
     same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
     seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
-    name = f"{spec.model.name} on {spec.dataset.title}"
-    return ", ".join(filter(None, [name, seed, axes_text(same)]))
+    return ", ".join(filter(None, [spec.dataset.title, seed, axes_text(same)]))

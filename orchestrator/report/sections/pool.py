@@ -33,6 +33,7 @@ from orchestrator.report.content import (
     Table,
     one_line,
 )
+from orchestrator.report.difficulty_sources import SourceMatrix, source_matrices
 from orchestrator.report.probe_analysis import (
     AGREED,
     Example,
@@ -42,6 +43,7 @@ from orchestrator.report.probe_analysis import (
 )
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import card, origin_text
+from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
@@ -89,9 +91,13 @@ TURNS = (
 
 @dataclass(frozen=True)
 class ProbeReport(Page):
-    """The page of an experiment's probes; pools: those of training pools with stored samples."""
+    """The page of an experiment's probes; pools: those of training pools with stored samples.
+
+    sources: what their prompts may be ranked by, compared.
+    """
 
     pools: tuple[PoolAnalysis, ...] = ()
+    sources: tuple[SourceMatrix, ...] = ()
 
 
 def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeReport:
@@ -108,9 +114,11 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     drawn = f"{counted(sum(pool.drawn for pool in pools), 'sample')} of training prompts"
     status = f"{drawn} in {len(pools)} of {counted(len(specs), 'probe')}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
-    sections = tuple(pool_sections(pools)) or (empty,)
+    sources = tuple(source_matrices(plan, store)) if pools else ()
+    compared = filter(None, [difficulty_section(sources)])
+    sections = (*pool_sections(pools), *compared) or (empty,)
     about, file = plan.experiment.about, plan.source.file
-    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools)
+    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools, sources=sources)
 
 
 def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
