@@ -10,20 +10,28 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from factories import sample_row, small_plan, store_samples
-from remedies import refused
+from factories import finished_cell, sample_row, small_plan, store_samples
+from remedies import problems, refused
+from scipy.stats import spearmanr
 
+from decile.probes import Probe
 from orchestrator.cli.main import main
+from orchestrator.config.experiment import value_text
 from orchestrator.difficulty.sources import by_agreement, with_text_agreement
 from orchestrator.difficulty.table import difficulty
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.probing.probe import pending_samples, targets_of
+from orchestrator.report.analysis import analyse
+from orchestrator.report.render import page_html, terminal_report
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.pool import probe_report
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
+from orchestrator.tracking.views import cell_params, sweep_params, sweep_view
 from policies import PolicyError
 
 OTHER = {"model": "other"}
@@ -455,3 +463,268 @@ def test_an_adaptive_probe_stops_early_where_no_subset_that_ranks_by_it_can_chan
     subset = selected(plan, store, by_source(plan)["pass rate of other"])
     assert subset["pass_rate"].null_count == 8, "its own are not known"
     assert places(plan, subset) <= {p for p in range(40) if p // 5 % 5 == 0}
+
+
+# commands and the Python API
+
+
+def command(plan: Plan, *arguments: str) -> list[str]:
+    return [*arguments[:1], str(plan.source.file), "-e", "small", *arguments[1:]]
+
+
+@pytest.mark.parametrize(
+    ("word", "source"),
+    [
+        ("gold", "pass rate of stub"),
+        ("agreement", "agreement of stub"),
+        ("model:other", "pass rate of other"),
+        ("FILE", "s.csv"),
+    ],
+)
+def test_a_subset_by_a_source_is_that_of_its_cell_in_commands_and_python(
+    tmp_path: Path, word: str, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, store = probed(tmp_path)
+    file = scores(tmp_path, plan, "s.csv")
+    word = file if word == "FILE" else word
+    plan = small_plan(tmp_path, grid=AXIS | {"difficulty": [*AXIS["difficulty"], {"file": file}]})
+    cell = by_source(plan)[source]
+    expected = selected(plan, store, cell)["prompt_id"].to_pylist()
+    subset = Probe(PlanProbe(plan, store, cell.probe)).select("hard", difficulty=word)
+    assert subset.table["prompt_id"].to_pylist() == expected
+    out = tmp_path / "subset.parquet"
+    arguments = command(plan, "select", "--policy", "hard", "--difficulty", word)
+    assert main([*arguments, "--out", str(out)]) == 0
+    assert pq.read_table(out)["prompt_id"].to_pylist() == expected
+    assert main(arguments) == 0 and store.exists("subsets", f"{cell.subset_key}.parquet")
+    table = tmp_path / "train.jsonl"
+    export = ["export", "--policy", "hard", "--difficulty", word, "--layout", "jsonl", "--card"]
+    assert main([*command(plan, *export), "--out", str(table)]) == 0
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    assert [row["prompt_id"] for row in rows] == expected
+    card = Path(f"{table}.card.md").read_text()
+    title = source.replace("agreement of stub", "agreement")
+    assert (f"ranked by: {title}" in card) == (word != "gold")
+    capsys.readouterr()
+    command_of_card = card.split("```")[1].strip().splitlines()[0]
+    assert (word != "gold") == (f"--difficulty {word}" in command_of_card)
+
+
+def test_a_probe_ranks_by_that_of_another_model_and_plan(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path, grid=GRID | {"model": ["other"]})
+    stored = PlanProbe(plan, store, plan.cells[0].probe)
+    expected = stored.select(plan.cells[0])["prompt_id"].to_pylist()
+    own = small_plan(tmp_path, grid=GRID | {"seed": [0]}, name="small")
+    store_probe(own, store, "stub")
+    probe = Probe(PlanProbe(own, store, own.cells[0].probe))
+    subset = probe.select("hard", difficulty=Probe(stored))
+    assert subset.table["prompt_id"].to_pylist() == expected
+    assert subset.reason["difficulty"]["probe_key"] == stored.spec.key
+    assert set(subset.table["pass_rate"].to_pylist()) > {0.0}
+    exported = subset.export("jsonl", tmp_path / "t.jsonl", card=True)
+    assert exported["subset"]["ranked_by"] == "pass rate of other"
+    with refused("random", "leave difficulty out"):
+        probe.select("random", difficulty="gold")
+    with refused("nobody", "stub"):
+        probe.select("hard", difficulty={"model": "nobody"})
+    fewer = {"fewer": {"task": "shuffled_objects", "options": {"train": 8, "test": 12, "seed": 9}}}
+    others = small_plan(tmp_path, grid=GRID | {"dataset": ["fewer"]}, datasets=fewer)
+    store_probe(others, store, "stub")
+    with refused("no prompt of"):
+        probe.select("hard", difficulty=Probe(PlanProbe(others, store, others.cells[0].probe)))
+
+
+def test_a_model_that_is_not_probed_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path, grid=GRID)
+    probe = Probe(PlanProbe(plan, store, plan.cells[0].probe))
+    with refused("other on small", "difficulty: {model: other}", "decile probe"):
+        probe.select("hard", difficulty={"model": "other"})
+
+
+def test_a_file_or_folder_of_a_probe_is_selected_from_by_another_difficulty(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path)
+    hard, out = by_source(plan), tmp_path / "out.parquet"
+    for cell in hard.values():  # a folder is read where the subsets name its pool
+        store.write_table(selected(plan, store, cell), "subsets", f"{cell.subset_key}.parquet")
+    spec = plan.cells[0].probe
+    folder, table = tmp_path / "runs" / "probes" / spec.key, tmp_path / "table.parquet"
+    tables = PlanProbe(plan, store, spec).tables
+    pq.write_table(tables.with_group(spec, 4), table)
+    other = hard["pass rate of other"].difficulty.probe
+    theirs = tmp_path / "other.parquet"
+    pq.write_table(PlanProbe(plan, store, other).tables.with_group(other, 4), theirs)
+
+    def by(probe: Path, word: str) -> list[str]:
+        options = ["--probe", str(probe), "--policy", "hard", "--budget", "8", "--out", str(out)]
+        assert main(["select", *options, "--difficulty", word]) == 0
+        return pq.read_table(out)["prompt_id"].to_pylist()
+
+    expected = {n: selected(plan, store, cell)["prompt_id"].to_pylist() for n, cell in hard.items()}
+    assert by(folder, "gold") == by(table, "gold") == expected["pass rate of stub"]
+    assert by(folder, "agreement") == expected["agreement of stub"]
+    assert by(folder, str(theirs)) == by(table, str(theirs)) == expected["pass rate of other"]
+    why = reason(pq.read_table(out))
+    assert (why["ranked_by"], why["probe_key"]) == ("other.parquet", None)
+    assert set(pq.read_table(out)["pass_rate"].to_pylist()) > {0.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["select", "--probe", "t.parquet", "--difficulty", "model:a"], "model:a"),
+        (["select", "--probe", "t.parquet", "--difficulty", "agreement"], "agreement"),
+        (["select", "--probe", "t.parquet", "--difficulty", "s.csv"], "s.csv"),
+        (["select", "--probe", "t.parquet", "--difficulty", "model:"], "model:"),
+        (["select", "--probe", "t.parquet", "--difficulty", "none.csv"], "none.csv"),
+    ],
+)
+def test_a_difficulty_of_a_command_that_cannot_be_is_refused(
+    tmp_path: Path,
+    arguments: list[str],
+    value: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"prompt_id": ["a", "b"], "pass_rate": [0.1, 0.2]}), "t.parquet")
+    Path("s.csv").write_text("prompt_id,pass_rate\nc,0.5\n")
+    assert main([*arguments, "--policy", "hard", "--budget", "1", "--out", "o.parquet"]) == 2
+    message = capsys.readouterr().err
+    assert value in message and problems(message.removeprefix("decile: ")) == []
+    export = ["--subset", "s.parquet", "--task", "gsm8k", "--layout", "trl", "--out", "o.jsonl"]
+    assert main(["export", *export, "--difficulty", "gold"]) == 2
+    assert "--difficulty" in capsys.readouterr().err
+
+
+# the report
+
+
+def finished(folder: Path, **settings: Any) -> tuple[Plan, Store]:
+    plan, store = probed(folder, **settings)
+    for number, cell in enumerate(plan.cells):
+        finished_cell(store, plan, cell, seed=number)
+    return plan, store
+
+
+def test_the_report_compares_sources_and_the_cells_of_each(tmp_path: Path) -> None:
+    plan, store = finished(tmp_path, grid=AXIS | {"seed": [0, 1]})
+    analysis = analyse(plan, store)
+    [matrix] = analysis.sources
+    kinds = ("pass rate", "agreement")
+    assert matrix.sources == tuple(f"{a} of {b}" for b in ("stub", "other") for a in kinds)
+    own, other = (
+        PlanProbe(plan, store, spec).tables.with_group(spec, 4)["pass_rate"].to_numpy()
+        for spec in training_probes(plan)
+    )
+    pair = matrix.pairs[0, 2]
+    assert pair.correlation == pytest.approx(spearmanr(own, other).statistic)
+    assert (pair.shared, pair.own) == (pytest.approx(0.1), (0.5, 0.4)), "4 of 8, and of 10 that tie"
+    [arms] = analysis.difficulty
+    assert (arms.policy, [*arms.rows]) == ("hard", [*by_source(plan)])
+    assert [row.cell.seed for row in arms.rows["agreement of stub"]] == [0, 1]
+    comparison = arms.comparisons["pass rate of other"]
+    ends = [
+        np.mean([row.curve[4] for row in arms.rows[source]])
+        for source in ("pass rate of other", "pass rate of stub")
+    ]
+    effect = comparison.oriented("pass rate of other")[0]
+    assert effect == pytest.approx(100 * (ends[0] - ends[1])) and comparison.runs == (2, 2)
+    page, text = sweep_page(analysis), terminal_report(analysis)
+    names = ("sources_of_difficulty_small", "accuracy_by_source_of_difficulty")
+    shown = [page.tables[name] for name in names]
+    assert [len(table.body) for table in shown] == [4, 3]
+    for table in shown:
+        assert table.title in text and table.title in page_html(page)
+        assert {row[0] for row in table.body} <= {row[0] for row in table.body if row[0] in text}
+    assert shown[0].body[0][2:5] == ("50 %", shown[0].body[0][3], shown[0].body[0][4])
+    assert shown[0].body[0][4].startswith("0.00 [") and shown[0].body[2][2].startswith("10 % [")
+
+
+def test_mlflow_has_the_sources(tmp_path: Path) -> None:
+    plan, store = finished(tmp_path)
+    view = sweep_view(analyse(plan, store))
+    tags = {name: text for name, text in view.tags.items() if name.startswith("decile.difficulty/")}
+    assert len(tags) == 6 and "tables/sources_of_difficulty_small.csv" in view.files
+    assert "[" in tags["decile.difficulty/small/pass rate of stub and pass rate of other"]
+    hard = by_source(plan)
+    assert cell_params(hard["agreement of stub"])["ranked_by"] == "agreement of stub"
+    assert "ranked_by" not in cell_params(hard["pass rate of stub"])
+    plain = small_plan(tmp_path)
+    assert "difficulty" not in sweep_params(plain.experiment), "as of earlier versions"
+    by_other = small_plan(tmp_path, difficulty=OTHER)
+    assert sweep_params(by_other.experiment)["difficulty.model"] == "other"
+
+
+def test_policies_with_a_source_of_their_own_are_compared_as_before_and_by_source(
+    tmp_path: Path,
+) -> None:
+    rules = {"by-other": {"policy": "hard", "difficulty": OTHER}}
+    plan, store = finished(
+        tmp_path, grid=GRID | {"policy": ["hard", "by-other", "random"]}, rules=rules
+    )
+    analysis = analyse(plan, store)
+    [family] = analysis.families
+    assert {(c.a, c.b) for c in family.accuracy} == {
+        ("hard", "by-other"),
+        ("hard", "random"),
+        ("by-other", "random"),
+    }
+    [arms] = analysis.difficulty
+    assert [*arms.rows] == ["pass rate of stub", "pass rate of other"]
+
+
+def test_a_sweep_of_one_model_and_its_golds_has_no_matrix(tmp_path: Path) -> None:
+    plan, store = finished(tmp_path, grid=GRID)
+    analysis = analyse(plan, store)
+    assert (analysis.sources, analysis.difficulty) == ((), ())
+    assert "difficulty" not in {section.anchor for section in sweep_page(analysis).sections}
+    two = small_plan(tmp_path, grid=GRID | {"model": ["stub", "other"]})
+    [other] = [spec for spec in training_probes(two) if spec.model.name == "other"]
+    assert analyse(two, store).sources == (), "the other one is not probed yet"
+    store_probe(two, store, "other")
+    [matrix] = analyse(two, store).sources
+    assert matrix.notes == () and len(matrix.sources) == 4
+
+
+def test_a_source_that_is_not_known_is_noted_and_left_out(tmp_path: Path) -> None:
+    plan, store = small_plan(tmp_path, grid=AXIS), Store(str(tmp_path / "runs"))
+    store_probe(plan, store, "stub")
+    report = probe_report(plan, store)
+    [matrix] = report.sources
+    assert matrix.sources == ("pass rate of stub", "agreement of stub")
+    [note] = matrix.notes
+    assert "other" in note and "0 of 160" in note
+    [pool] = report.pools
+    notes = {p.policy: p.note for p in pool.policies if not p.summary}
+    assert [*notes] == ['hard, difficulty {"model": "other"}'] and "0 of 160" in [*notes.values()][
+        0
+    ]
+
+
+def test_the_page_of_a_probe_shows_what_each_policy_takes_by_its_source(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path)
+    file = scores(tmp_path, plan, "s.csv")
+    plan = small_plan(tmp_path, grid=AXIS | {"difficulty": [*AXIS["difficulty"], {"file": file}]})
+    report = probe_report(plan, store, tmp_path / "p.html")
+    own, other = report.pools
+    summaries = {p.policy: p.summary for p in own.policies}
+    names = [f"hard, difficulty {value_text(v)}" for v in plan.experiment.grid.swept["difficulty"]]
+    assert {*names} < {*summaries}
+    gold, agreement, by_other, by_file = (summaries[name] for name in names)
+    assert gold.unsolved == 8 and agreement.unsolved == 4 and by_other.unsolved == 2
+    assert by_file.overlap is None and by_other.overlap is not None
+    assert [p.policy for p in other.policies] == ["hard"], "as if it were of that model"
+    assert other.policies[0].summary.unsolved == 8
+    [matrix] = report.sources
+    assert (matrix.sources[-1], matrix.known[-1]) == ("s.csv", 20)
+
+
+def test_claims_name_the_values_of_the_axis(tmp_path: Path) -> None:
+    claims = [
+        "difficulty=agreement > difficulty=gold for hard",
+        "difficulty={model: other} = difficulty=gold for hard within 5",
+    ]
+    plan, store = finished(tmp_path, claims=claims, grid=AXIS | {"seed": [0, 1]})
+    assert [dict(claim.a)["difficulty"] for claim in plan.claims] == ["agreement", OTHER]
+    assert str(plan.claims[1]).startswith('difficulty={"model": "other"} = ')
+    assert len(analyse(plan, store).claims) == 2

@@ -81,10 +81,11 @@ class CellTables:
             table = table.append_column("question", questions)
         return table
 
-    def golds(self, cell: Cell) -> pa.Table | None:
+    def golds(self, cell: Cell, *, answers: bool = False) -> pa.Table | None:
         """The table of its own model's pass rates, if the cell's policy ranks by others."""
-        group = cell.batch.group_size
-        return self.with_group(cell.probe, group) if cell.difficulty else None
+        if cell.difficulty is None:
+            return None
+        return self.with_group(cell.probe, cell.batch.group_size, answers=answers)
 
     def _ranks_of(self, cell: Cell, source: DifficultySource, *, answers: bool) -> pa.Table:
         """The table of what a cell ranks by."""

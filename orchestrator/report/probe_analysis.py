@@ -252,7 +252,7 @@ def _policies(
                 outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
             continue
         try:
-            table, golds = tables.of(cell, answers=True), tables.golds(cell)
+            table, golds = tables.of(cell, answers=True), tables.golds(cell, answers=True)
             subset, _ = select(table, request_of(cell), golds)
             size = subset.num_rows
             summary = summarise(

@@ -120,8 +120,8 @@ def _ranked(
         rated = with_text_agreement(rated, rows)
     if missing := [name for name in OF_AGREEMENT if name not in rated.column_names]:
         raise UserError(
-            f"{probe}: has no column {missing[0]}: write a probe's folder, samples with the column "
-            "extracted, or a table that decile probe writes"
+            f"{probe}: agreement needs the column {missing[0]}: write a probe's folder, samples "
+            "with the column extracted, or a table that decile probe writes"
         )
     return by_agreement(rated), request._replace(difficulty="agreement")
 

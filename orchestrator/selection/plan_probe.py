@@ -214,7 +214,10 @@ class PlanProbe:
             tables = CellTables(self.outcomes, self.folder, lambda _: other.tables)
             shared = self.folder.prompts.rows_of(other.folder.prompts.column("prompt_id")) >= 0
             if not shared.any():
-                raise UserError(f"the probe of {other.title} has no prompt of {self.title}")
+                raise UserError(
+                    f"the probe of {other.title} has no prompt of {self.title}: write a probe of "
+                    "the same prompts"
+                )
         table = tables.of(cell)
         in_grid = {own.subset_key for own in cells_of(self.plan.cells, self.spec)}
         if pc.any(table["short"]).as_py() and cell.subset_key not in in_grid:

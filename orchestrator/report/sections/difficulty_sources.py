@@ -85,7 +85,7 @@ def correlation_text(value: float, interval: Interval) -> str:
     """`0.94 [0.92, 0.95]`."""
     if np.isnan(value):
         return NONE
-    return f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]".replace("-", "−")
 
 
 def shared_text(value: float, interval: Interval) -> str:
