@@ -402,6 +402,32 @@ def test_prompts_that_a_file_lacks_come_last_and_are_in_no_band(tmp_path: Path) 
         selected(plan, store, by_source(plan, "band")["s.csv"])
 
 
+def test_rates_of_a_table_with_fewer_samples_are_as_the_table_says(tmp_path: Path) -> None:
+    """Of the model's own probe, the missing samples of a prompt count as failures."""
+    plan, store = probed(tmp_path, grid=GRID)
+    counts = {"n": [2] * 20, "successes": [2] * 20, "error": [0] * 20, "truncated": [0] * 20}
+    file = scores(tmp_path, plan, "s.parquet", "score", pass_rate=[1.0] * 20, **counts)
+    rules = {"solved": {"policy": "band", "options": {"low": 1.0, "high": 1.0}}}
+    settings = {"difficulty": {"file": file}, "rules": rules}
+    plan = small_plan(tmp_path, policies=["solved"], **settings)
+    subset = selected(plan, store, by_source(plan, "solved")["s.parquet"])
+    assert places(plan, subset) <= {*range(0, 40, 2)} and subset.num_rows == 8
+
+
+def test_matched_sizes_are_those_of_the_source(tmp_path: Path) -> None:
+    rules = {"solved": {"policy": "band", "options": {"low": 1.0, "high": 1.0}}}
+    axis = {"policy": ["solved", "random"], "difficulty": ["gold", OTHER]}
+    settings = {"rules": rules, "match_sizes": True, "budget": 12}
+    plan, store = probed(tmp_path, grid=GRID | axis, **settings)
+    sizes = {(c.policy, c.ranked_by): selected(plan, store, c).num_rows for c in plan.cells}
+    assert sizes == {
+        ("solved", "pass rate of stub"): 8,
+        ("random", "pass rate of stub"): 8,
+        ("solved", "pass rate of other"): 5,
+        ("random", "pass rate of other"): 5,
+    }
+
+
 @pytest.mark.parametrize(
     ("content", "value"),
     [

@@ -402,7 +402,7 @@ def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
     return [cell for cell in cells if same_probe(cell.probe, spec)]
 
 
-def ranked_by(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
+def cells_ranked_by(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
     """The cells of other models whose prompts are ranked by a probe."""
     sources = ((cell, cell.difficulty.probe) for cell in cells if cell.difficulty)
     return [cell for cell, probe in sources if probe and same_probe(probe, spec)]
@@ -415,7 +415,7 @@ def readers_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
     """
     return cells_of(cells, spec) or [
         cell.changed(probe=source.probe, difficulty=own_source(source.by))
-        for cell in ranked_by(cells, spec)
+        for cell in cells_ranked_by(cells, spec)
         if (source := cell.difficulty)
     ]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from cluster.actors import RESTARTS, map_over_actors, worker_options
 from cluster.part_progress import PartReporter, following
 from cluster.resources import probe_share
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, ranked_by, same_probe
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, cells_ranked_by, same_probe
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from orchestrator.probing.episodes import SampleRequest
@@ -491,7 +491,9 @@ def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
 
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
     """The policies of a probe's cells that need every sample, so that it cannot stop early."""
-    names = {cell.policy for cell in ranked_by(plan.cells, spec) if _needs(cell, spec) == "all"}
+    names = {
+        cell.policy for cell in cells_ranked_by(plan.cells, spec) if _needs(cell, spec) == "all"
+    }
     for cell in cells_of(plan.cells, spec):
         needs = {_needs(cell, spec)}
         if cell.online:
@@ -508,7 +510,7 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     if not spec.settings.adaptive or spec.split == "test" or needing_all(plan, spec):
         return None
     targets: dict[str, Target] = {}
-    for cell in (*cells_of(plan.cells, spec), *ranked_by(plan.cells, spec)):
+    for cell in (*cells_of(plan.cells, spec), *cells_ranked_by(plan.cells, spec)):
         policy = cell.rule.build()
         if _needs(cell, spec) == "nothing":
             continue

@@ -9,7 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.difficulty.sources import with_ranks_of
-from orchestrator.planning.cells import ProbeSpec, cells_of, ranked_by, readers_of, source_title
+from orchestrator.planning.cells import (
+    ProbeSpec,
+    cells_of,
+    cells_ranked_by,
+    readers_of,
+    source_title,
+)
 from orchestrator.planning.plan import Plan, data_title, training_probes
 from orchestrator.planning.score_file import read_scores
 from orchestrator.selection.plan_probe import PlanProbe
@@ -69,7 +75,7 @@ def _values(
     notes: list[str] = []
     files: dict[str, str] = {}
     for spec in specs:
-        for cell in (*cells_of(plan.cells, spec), *ranked_by(plan.cells, spec)):
+        for cell in (*cells_of(plan.cells, spec), *cells_ranked_by(plan.cells, spec)):
             if cell.difficulty and cell.difficulty.file:
                 files[cell.difficulty.file] = cell.difficulty.title
     table: pa.Table | None = None
