@@ -52,8 +52,7 @@ def select_file(
 
     Of a probe that holds both splits, only the training prompts are read. Its samples must be those
     of exactly one pool, under one marker. `ranked_by`: gold, agreement, or a file of difficulty by
-    prompt. Writes the subset to `out` and returns the reason for it.
-    Raises UserError or PolicyError.
+    prompt. Writes the subset to `out` and returns its reason. Raises UserError or PolicyError.
     """
     out, paths = Path(out), [*map(Path, probes)]
     source = DifficultyEntry.of(difficulty_option(ranked_by))
