@@ -67,6 +67,10 @@ class PolicyError(ValueError):
     """The policy does not exist, has invalid options or cannot fill the subset."""
 
 
+class MalformedError(PolicyError):
+    """What a policy of the user's own returned is malformed, whatever the pass rates."""
+
+
 class Ties(NamedTuple):
     """Prompts whose score equals that of the last selected one: in the pool, and in the subset."""
 
@@ -125,6 +129,10 @@ class ByColumns(ABC):
     def check_values(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column, or a value of one, that a pool does not have."""
 
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
+        """Strata that are short of prompts for this subset, by rank, of rows that are `free`."""
+        return []
+
 
 class Restricted(SubsetPolicy, ByColumns):
     """Selects with another policy from parts of the table (`policies.strata`)."""
@@ -132,10 +140,6 @@ class Restricted(SubsetPolicy, ByColumns):
     @abstractmethod
     def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
         """The ties at all cutoffs, and which of the chosen rows were chosen at random."""
-
-    @abstractmethod
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
-        """The parts that are short of prompts for a subset of this size."""
 
 
 class ScorePolicy(SubsetPolicy):

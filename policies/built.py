@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.user_code import user_errors
@@ -27,7 +28,14 @@ from policies.base import (
     Ties,
     checked_rows,
 )
-from policies.online import MAX_DRAWS, History, OnlinePolicy, checked_ids, checked_keep
+from policies.online import (
+    MAX_DRAWS,
+    History,
+    OnlinePolicy,
+    checked_ids,
+    checked_keep,
+    unknown_id,
+)
 
 
 @dataclass(frozen=True)
@@ -141,9 +149,10 @@ class BuiltPolicy(Built):
             f"{counted(difficulty.num_rows, 'prompt')} {holds}"
         )
 
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
-        """What is to be said about a subset of this size: strata that are short of prompts."""
-        return self.rule.notes(difficulty, size) if isinstance(self.rule, Restricted) else []
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
+        """Strata that are short of prompts for this subset, by rank, of rows that are `free`."""
+        rule = self.rule
+        return rule.notes(difficulty, chosen, free) if isinstance(rule, ByColumns) else []
 
     def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
         """The ties at the cutoff, and which of the chosen rows were chosen at random."""
@@ -182,6 +191,11 @@ class BuiltOnlinePolicy(Built):
         """How many times the prompts that an update lacks are drawn at once."""
         return int(self.declared("at_once", 1)) if self.discards else 1
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of its gates and strata, for the update that it chose for last; none without any."""
+        return self.declared("metrics", {}) if isinstance(self.rule, ByColumns) else {}
+
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None
     ) -> pa.Array:
@@ -193,6 +207,19 @@ class BuiltOnlinePolicy(Built):
         with self.errors():
             chosen = self.rule.next(update, history)
         return checked_ids(chosen, self.name, size)
+
+    def check(self, history: History, size: int) -> None:
+        """Let it choose the `size` first prompts, and judge a group of each pass rate.
+
+        Raises PolicyError where it cannot.
+        """
+        ids = self.next_ids(history, update=1, size=size)
+        unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
+        if len(unknown):
+            raise PolicyError(unknown_id(self.name, str(unknown[0]), len(history.prompt_ids)))
+        if self.discards:
+            correct = np.arange(history.group_size + 1)
+            self.keep(correct, np.full(len(correct), history.group_size))
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
         """Which groups it keeps, by their correct and their marked completions, each [groups]."""

@@ -102,13 +102,26 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         """Rows per part: largest remainder method, ties in the order written."""
         return largest_remainder([part.share * size for part in self.parts], size)
 
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
+        """Those of the parts, each for its own rows and what the parts before it have left."""
+        left, notes, start = self._left(difficulty, free), list[str](), 0
+        for part, count in zip(self.parts, self.counts(len(chosen)), strict=True):
+            own = chosen[start : start + count]
+            notes += [f"{part.name}: {note}" for note in part.policy.notes(difficulty, own, left)]
+            left[own] = False
+            start += count
+        return notes
+
+    def _left(self, difficulty: pa.Table, free: Bools | None) -> Bools:
+        """Free rows that meet the requirement."""
+        required = self.required(difficulty, self.name)
+        return required if free is None else required & free
+
     def pick(
         self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
         """Free rows that meet the requirement, those of the first part first."""
-        left = self.required(difficulty, self.name)
-        if free is not None:
-            left &= free
+        left = self._left(difficulty, free)
         chosen: list[np.ndarray] = []
         for part, count in zip(self.parts, self.counts(size), strict=True):
             if count:

@@ -67,6 +67,7 @@ ALLOCATIONS = Registry(
         "knapsack": "policies.allocation:Knapsack",
         "until_correct": "policies.allocation:UntilCorrect",
         "pods": "policies.allocation:Pods",
+        "by_column": "policies.by_column:ByColumn",
     },
     "package.module:attribute",
     PolicyError,

@@ -154,14 +154,14 @@ class Stratified(Restricted):
         """The ties at the cutoffs of all strata."""
         return self.tied(difficulty, chosen)[0]
 
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
         """The strata that are short of prompts for their share of a subset."""
         return [
             f"{column} {stratum.name!r:.80}: {counted(stratum.chosen, 'prompt')} of the "
             f"{stratum.due:,} of its share, because no more may be selected; the others make up "
             "for it"
             for column in self.within
-            for stratum in self.strata(difficulty, size)
+            for stratum in self.strata(difficulty, len(chosen), free)
             if stratum.chosen < stratum.due
         ]
 
@@ -325,7 +325,7 @@ def column_shares(policy: str, written: Any) -> tuple[str, Any]:
         return str(column), shares
     if not isinstance(shares, Mapping) or not shares:
         raise PolicyError(f"{policy}: within {column} is {shares!r:.80}: {HOW}")
-    return str(column), {_text(name): share for name, share in shares.items()}
+    return str(column), {as_text(name): share for name, share in shares.items()}
 
 
 def _within(policy: str, written: Any) -> dict[str, Any]:
@@ -359,11 +359,11 @@ def _values(policy: str, option: str, written: Any) -> dict[str, list[str]]:
         values = value if isinstance(value, list | tuple) else [value]
         if not values or not all(isinstance(v, str | int | float) for v in values):
             raise PolicyError(f"{policy}: {option} {column} is {value!r:.80}: {form}")
-        columns[str(column)] = sorted({_text(v) for v in values})
+        columns[str(column)] = sorted({as_text(v) for v in values})
     return columns
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value as the text to which a column of its type is cast."""
     return str(pa.scalar(value).cast(pa.string()).as_py())
 

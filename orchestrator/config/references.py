@@ -201,6 +201,8 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
         correct=no_counts,
         left=batch.completions * allocation.times,
         size=batch.group_size,
+        updates=batch.updates,
+        columns={name: np.full(len(rates), "") for name in allocation.reads_columns},
     )
     try:
         allocation.more(groups)

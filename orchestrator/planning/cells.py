@@ -165,7 +165,8 @@ class Cell(Spec):
     size: int
     match: list[PolicyEntry] = []
     train_hash: str
-    # The hash of the columns of the user's data that the rule reads; empty where it reads none.
+    # The hash of the columns of the user's data that its policies and its allocation read; empty
+    # where they read none.
     columns_hash: str = Field(default="", exclude_if=operator.not_)
     test_hash: str
     mask_dead_groups: bool = False

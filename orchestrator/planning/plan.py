@@ -157,7 +157,7 @@ def _cells(
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
         total = len(pool.train)
-        columns = _columns_hashes(trained, resolved, match)
+        columns = _columns_hashes(trained, experiment, resolved, match)
         source = partial(difficulty_source, probe=probe, pool=trained, models=models, specs=specs)
         sources = {policy: source(entry) for policy, entry in difficulty.items()}
         cells += [
@@ -194,10 +194,14 @@ def _cells(
     return cells
 
 
-def _columns_hashes(pool: Pool, resolved: Resolved, match: Sequence[PolicyEntry]) -> dict[str, str]:
-    """Policy -> the hash of the columns of the user's data that decide its subset."""
-    matched = {column for rule in match for column in rule.reads_columns}
-    read = {n: sorted({*e.reads_columns, *matched}) for n, e in resolved.policies.items()}
+def _columns_hashes(
+    pool: Pool, experiment: Experiment, resolved: Resolved, match: Sequence[PolicyEntry]
+) -> dict[str, str]:
+    """Policy -> the hash of the columns of the user's data that decide what its cell trains on."""
+    allocation = experiment.allocation_entry
+    of_all = {column for rule in match for column in rule.reads_columns}
+    of_all |= {*(allocation.build().reads_columns if allocation else [])}
+    read = {n: sorted({*e.reads_columns, *of_all}) for n, e in resolved.policies.items()}
     return {policy: pool.columns_hash(names) for policy, names in read.items()}
 
 
@@ -299,7 +303,8 @@ class Plan:
     def files(self) -> list[str]:
         """The experiments file, and the files that its data sets and difficulties are read from."""
         files = [str(self.source.file)]
-        files += {c.difficulty.file for c in self.cells if c.difficulty and c.difficulty.file}
+        ranked = [cell.difficulty for cell in self.cells if cell.difficulty]
+        files += dict.fromkeys(source.file for source in ranked if source.file)
         for entry in self.source.config.datasets.values():
             named = {"without": entry.without, "corrections": entry.corrections}
             for name, value in (entry.options | named).items():

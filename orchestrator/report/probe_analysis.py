@@ -269,7 +269,8 @@ def _policies(
         except (PolicyError, UserError) as error:  # of another model's probe that is not finished
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
-        command, notes = "", cell.rule.build().notes(table, size)
+        rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
+        command, notes = "", cell.rule.build().notes(table, rows)
         if cell.rule.build().reads_answers:
             notes.append(no_suspects(table))
         if cell.online:

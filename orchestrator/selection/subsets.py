@@ -76,7 +76,7 @@ def select(
     }
     if request.difficulty:
         why["ranked_by"] = request.difficulty
-    notes = policy.notes(difficulty, len(chosen))
+    notes = policy.notes(difficulty, chosen)
     notes += [no_suspects(difficulty)] if policy.reads_answers else []
     rows = difficulty.take(pa.array(chosen))
     own = rows if golds is None else same_prompts(golds, rows)

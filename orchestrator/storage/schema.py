@@ -121,7 +121,8 @@ EVALUATIONS = pa.schema(
     ]
 )
 
-# What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
+# What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …), or
+# begin with gate, gates or stratum: of an online policy's choices for the update.
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
 # Columns that are only written where they hold anything.

@@ -35,6 +35,7 @@ from orchestrator.stats.comparison import Comparison
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
+from orchestrator.training.record import logged_name
 from policies import UNIFORM
 from tasks import Prompt
 
@@ -175,7 +176,7 @@ def curves(
         metrics = evaluation_metrics(evaluation, steps.get(0), pass_at)
         points.setdefault(update, {}).update(metrics)
     for row in log.to_pylist():
-        points.setdefault(row["update"], {})[f"trl/{row['name']}"] = row["value"]
+        points.setdefault(row["update"], {})[logged_name(row)] = row["value"]
     return points
 
 

@@ -14,6 +14,7 @@ import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Self, TypedDict
 
 import pyarrow as pa
@@ -48,13 +49,20 @@ from orchestrator.training.cell_folder import (
     write_tables,
 )
 
+OF_CHOICES = ("gate", "stratum")  # how names of the log begin that are not TRL's own
+
 
 class LogRow(TypedDict):
-    """A number that TRL logged after an update (schema LOG)."""
+    """A number that TRL logged after an update (schema LOG), its own or of a policy's choices."""
 
     update: int
     name: str
     value: float
+
+
+def logged_name(row: LogRow) -> str:
+    """The name in MLflow: train/… for what a policy has chosen, trl/… for TRL's own."""
+    return f"{'train' if row['name'].startswith(OF_CHOICES) else 'trl'}/{row['name']}"
 
 
 def ledger(
@@ -263,6 +271,11 @@ class CellRecord:
     def add_evaluation(self, evaluation: pa.Table) -> None:
         """Append one evaluation (schema EVALUATIONS)."""
         self.evaluations = pa.concat_tables([self.evaluations, evaluation])
+
+    def choice_metrics(self, update: int) -> dict[str, float]:
+        """Metrics of the gates and strata of the last update, by their names in MLflow."""
+        rows = takewhile(lambda row: row["update"] == update, reversed(self.log))
+        return {logged_name(r): r["value"] for r in rows if r["name"].startswith(OF_CHOICES)}
 
     def has_evaluation(self, update: int) -> bool:
         """Whether the model after `update` updates was evaluated."""
