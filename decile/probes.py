@@ -1,6 +1,6 @@
 """The probe of a pool: how hard each prompt is for a model, and the subsets of policies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
 from orchestrator.config.corrections import one_of
+from orchestrator.config.entries import difficulty_option
 from orchestrator.optional.exchange.card import export_selected
 from orchestrator.optional.exchange.exports import exported_table
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
@@ -107,16 +108,23 @@ class Probe:
         budget: float | None = None,
         *,
         seed: int | None = None,
+        difficulty: "Probe | str | Path | Mapping[str, str] | None" = None,
         **options: Any,
     ) -> "Subset":
         """The prompts that a policy chooses: the subset of a cell with these settings.
 
-        budget: a share of the prompts (0.1) or a count (80); seed: breaks ties. None: as in the
-        experiment. options: those of the policy. Raises UserError where the policy is unknown,
+        budget: a share of the prompts (0.1) or a count (80); seed: breaks ties; difficulty: what
+        the policy ranks by, "gold", "agreement", another probe of these prompts, such as that of
+        another model, a file of difficulty or scores by prompt_id, or as in the file. None: as in
+        the experiment. options: those of the policy. Raises UserError where the policy is unknown,
         chooses prompts during training (see `decile.trl`), or cannot fill the subset.
         """
-        cell = self.stored.cell(policy, budget, seed, options)
-        return Subset(self, cell, self.stored.select(cell))
+        other = difficulty.stored if isinstance(difficulty, Probe) else None
+        given: Any = difficulty
+        if isinstance(difficulty, str | Path):
+            given = difficulty_option(str(difficulty))
+        cell = self.stored.cell(policy, budget, seed, options, other or given)
+        return Subset(self, cell, self.stored.select(cell, other))
 
     @as_user_error()
     def to_label(

@@ -167,7 +167,8 @@ def select(arguments: argparse.Namespace) -> int:
     else:
         policy, file = policy_entry(arguments.policy, named_values(arguments.option)), arguments.out
         seed = arguments.seed or 0
-        why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out)
+        ranked_by = arguments.difficulty or "gold"
+        why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out, ranked_by)
     _print_result(why, f"{counted(why['size'], 'prompt')}: {file}", arguments.json)
     return 0
 
@@ -285,7 +286,9 @@ def compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_OF_EXPERIMENT = ("experiment", "policy", "budget", "seed", "model", "dataset", "storage")
+_OF_EXPERIMENT = (
+    *("experiment", "policy", "budget", "seed", "difficulty", "model", "dataset", "storage"),
+)
 _OF_FILES = ("probe", "subset", "task", "texts")
 
 
@@ -303,7 +306,7 @@ def _reads_experiment(
     needed = ("file", *of_experiment) if from_experiment else of_files
     others = set(_OF_FILES) if from_experiment else set(_OF_EXPERIMENT) - {"policy", "budget"}
     if not from_experiment and "probe" in of_files:
-        others -= {"seed"}
+        others -= {"seed", "difficulty"}
     elif not from_experiment:
         others |= {"policy", "budget"}
     options = {name: "FILE" if name == "file" else f"--{name}" for name in vars(arguments)}
@@ -353,6 +356,7 @@ def _to_label(arguments: argparse.Namespace) -> int:
 
 def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     """The probe and the cell that the options of an experiment name."""
+    from orchestrator.config.entries import difficulty_option
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe
     from orchestrator.storage.store import check_output
@@ -361,8 +365,10 @@ def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     if arguments.out is not None:
         check_output(arguments.out, inputs=plan.files)
     probe = PlanProbe(plan, store, choose_probe(plan, arguments.model, arguments.dataset))
-    options = named_values(arguments.option)
-    return probe, probe.cell(arguments.policy, arguments.budget, arguments.seed, options)
+    options, word = named_values(arguments.option), arguments.difficulty
+    difficulty = None if word is None else difficulty_option(word)
+    cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options, difficulty)
+    return probe, cell
 
 
 def ls(arguments: argparse.Namespace) -> int:

@@ -366,6 +366,12 @@ def _add_probed(parser: Parser) -> None:
         type=integer(0, 2**32 - 1),
         help="seed for breaking ties (default: the experiment's first; with --probe 0)",
     )
+    parser.add_argument(
+        "--difficulty",
+        metavar="SOURCE",
+        help="what the policy ranks by: gold, agreement, model:NAME, or a file of difficulty or "
+        "scores by prompt_id (default: as in the experiment; with --probe gold)",
+    )
     parser.add_argument("--model", help="which of the experiment's models")
     parser.add_argument("--dataset", help="which of the experiment's datasets")
     parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")

@@ -19,7 +19,7 @@ from orchestrator.pipeline.long_prompts import crowded_prompts
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
-from orchestrator.planning.cells import Cell, axes_without, cells_of
+from orchestrator.planning.cells import Cell, axes_without, readers_of
 from orchestrator.planning.flaws import overlap_line
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
@@ -224,6 +224,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
     updates = {cell_id: update for cell_id, update in last.items() if update}
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
     tasks = {name: pool.task for name, pool in plan.pools.items()}
+    models = [spec.model for cell in plan.cells for spec in cell.probes]
     return PlanSummary(
         **vars(timetable(run, untrained, site, chart_columns, updates)),
         experiment=plan.name,
@@ -241,7 +242,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
         datasets=[_dataset(plan, name) for name in plan.pools],
         not_downloaded=[
             {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
-            for each, names in repositories([c.probe.model for c in plan.cells], tasks).items()
+            for each, names in repositories(models, tasks).items()
             if cached_folder(each) is None
         ],
         fetch_command=fetch_command(plan.source, plan.name),
@@ -452,7 +453,7 @@ def _probes(run: Run) -> list[ProbeSummary]:
         if spec.split == "train" and (outcomes := run.folder(spec).outcomes()).complete:
             codes = outcomes.codes[run.plan.pool(spec).labelled]
             correct, error = (np.sum(codes == OUTCOMES.index(o), 1) for o in SCORED)
-            size = min(cell.size for cell in cells_of(run.plan.cells, spec))
+            size = min(cell.size for cell in readers_of(run.plan.cells, spec))
             by_outcome = np.bincount(codes.ravel(), minlength=len(OUTCOMES))
             weak = pool_warning(
                 successes=correct,

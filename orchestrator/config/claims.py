@@ -43,7 +43,7 @@ AxisValues = tuple[tuple[str, Any], ...]
 BASE_SIDE: AxisValues = ((BASE, BASE),)
 
 _NAME = r"[\w.+:/@-]+"
-_SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\])"
+_SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\]|\{{[^}}]*\}})"  # also a list, or a mapping
 _SETTINGS = rf"{_SETTING}(?:\s*,\s*{_SETTING})*"
 _SIGN = r"(?P<sign>[<>!]=|[<>=])"
 _NUMBER = r"(?:\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})"

@@ -25,11 +25,15 @@ from pydantic import (
 from orchestrator.config import library_settings as settings
 from orchestrator.config.corrections import shown
 from orchestrator.config.entries import (
+    DIFFICULTIES,
     MAX_LISTED,
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_UPDATES,
     AllocationEntry,
+    Difficulty,
+    DifficultyEntry,
+    PolicyEntry,
     Seed,
     Settings,
 )
@@ -54,6 +58,7 @@ PLAIN = (
     "label_noise_seed",
     "reward",
     "allocation",
+    "difficulty",
 )
 CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
 REWARDS = ("score", *sorted(CONTROLS))
@@ -293,6 +298,11 @@ class Experiment(Settings):
     )
     """How the completions of an update are divided among its prompts: uniform
     (grpo.num_generations each), sqrt, knapsack, until_correct, pods or package.module:attribute."""
+    difficulty: Difficulty = Field(default="gold", examples=DIFFICULTIES)
+    """Where the difficulty that policies rank by comes from: gold (the pass rates of the cell's own
+    model), agreement (of its answers, without the golds), {model: NAME} (the probe of another model
+    of the file; with by: agreement, its agreement), or {file: PATH} (a difficulty table, or scores
+    by prompt_id)."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
@@ -417,6 +427,12 @@ class Experiment(Settings):
             raise Problem("invalid-allocation", str(error)) from error
         return allocation
 
+    @field_validator("difficulty", mode="before")
+    @classmethod
+    def _known_difficulty(cls, difficulty: Any) -> Any:
+        DifficultyEntry.of(difficulty)
+        return difficulty
+
     @field_validator("grpo", "lora")
     @classmethod
     def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
@@ -536,6 +552,11 @@ class Experiment(Settings):
     def allocation_entry(self) -> AllocationEntry | None:
         """How the completions of an update are divided; None for groups of one size."""
         return AllocationEntry.of(self.allocation)
+
+    def difficulty_of(self, policy: PolicyEntry) -> DifficultyEntry | None:
+        """What a policy ranks by: as its entry says, or else the experiment; None for gold."""
+        own = policy.difficulty
+        return DifficultyEntry.of(self.difficulty if own is None else own)
 
     @property
     def reward_functions(self) -> list[str]:

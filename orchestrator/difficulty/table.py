@@ -252,7 +252,8 @@ class Summary:
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
-    # Expected share that a second probe would choose again, ties broken anew; None: not simulated.
+    # Expected share that a second probe would choose again, ties broken anew; None where no counts
+    # of samples are known, and where a second probe is not simulated.
     overlap: float | None
 
 
@@ -265,23 +266,26 @@ def summarise(
     *,
     repeats: int = 50,
     group_size: int = 8,
+    golds: pa.Table | None = None,
 ) -> Summary:
     """The summary of the `size` prompts that the policy selects from a difficulty table.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
     SIMULATED prompts. If this probe stopped early, give the table of
-    `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
+    `adaptive.complete_pass_rates`. Where the policy ranks by another difficulty, `golds` is the
+    same prompts' table of their own model, and describes the subset. Raises PolicyError if the
+    subset cannot be filled.
     """
     chosen = policy(table, size, np.random.default_rng(seed))
     overlap = None
-    if policy.simulated:
+    if policy.simulated and not table["n"].null_count:
         pool, members = _simulated(table, chosen, policy, seed)
         simulated = size if pool is table else len(members)
         again = in_subset_probability(
             pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
         )
         overlap = expected_overlap(again, members)
-    subset = table.take(pa.array(chosen))
+    subset = (table if golds is None else golds).take(pa.array(chosen))
     return Summary(
         policy=policy.name,
         size=len(chosen),

@@ -185,9 +185,10 @@ class _Estimator:
         dataset and these settings cancel out.
         """
         speeds: dict[str, ModelSpeed] = {}
-        for model in {cell.probe.model.name: cell.probe.model for cell in self.plan.cells}.values():
+        specs = (*self.plan.probes, *(cell.probe for cell in self.plan.cells))
+        for model in {spec.model.name: spec.model for spec in specs}.values():
             cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
-            resources, size = cells[0].resources, _size_of(model)
+            resources, size = (cells or self.plan.cells)[0].resources, _size_of(model)
             pairs = [
                 (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
                 for cell in cells

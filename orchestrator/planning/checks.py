@@ -19,8 +19,10 @@ from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
+from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
+from orchestrator.storage.errors import UserError
 from policies import History, PolicyError
 from policies.base import MalformedError
 from policies.strata import column_texts
@@ -239,6 +241,25 @@ def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> 
         except PolicyError as error:
             message = f"{error} (dataset {dataset})"
             raise Problem("allocation-lacks-column", message, "allocation") from error
+
+
+def check_difficulty_files(
+    name: str, experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
+) -> None:
+    """Raise Problem for a file of difficulty that cannot be read, or has no prompt of a pool."""
+    checked = set()
+    for axes, variant in experiment.variants:
+        for policy, entry in resolved.policies.items():
+            difficulty = variant.difficulty_of(entry)
+            if difficulty is None or difficulty.file is None or difficulty.file in checked:
+                continue
+            checked.add(difficulty.file)
+            place = ("policies", policy) if entry.difficulty else ("experiments", name)
+            with below(*place, "difficulty", "file", axes={} if entry.difficulty else axes):
+                try:
+                    read_scores(difficulty.file, *(pools[d].train for d in resolved.datasets))
+                except (UserError, TaskError, OSError) as error:
+                    raise Problem("invalid-difficulty-file", str(error)) from error
 
 
 def check_recordings(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> None:

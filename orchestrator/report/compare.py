@@ -506,6 +506,65 @@ def control_arms(families: Sequence[Family]) -> list[Control]:
     return arms
 
 
+@dataclass(frozen=True)
+class DifficultyArms:
+    """The cells of a policy that differ only in what it ranks by.
+
+    `data`: model, dataset and other axes. rows: what it ranks by -> its cells by seed; points:
+    cell_id -> where its accuracy is read. comparisons: what else it ranks by -> that and the first,
+    both read within the common budget; without those that are the base model there.
+    """
+
+    data: str
+    policy: str
+    rows: Mapping[str, Sequence[Row]]
+    points: Mapping[str, Point]
+    comparisons: Mapping[str, Comparison]
+
+
+def difficulty_arms(families: Sequence[Family]) -> list[DifficultyArms]:
+    """Every policy of which cells differ in their difficulty alone, as an axis or as its own."""
+    groups: dict[tuple[str, ...], tuple[Family, list[Row]]] = {}
+    for family in families:
+        for row in family.rows:
+            cell = row.cell
+            if cell.rule.build().needs != "nothing":
+                rules = (rule.model_dump_json() for rule in (cell.rule, cell.online) if rule)
+                key = (*axes_without(cell, "policy", "seed", "difficulty"), *rules)
+                groups.setdefault(key, (family, []))[1].append(row)
+    return [
+        _difficulty_arms(family, rows)
+        for family, rows in groups.values()
+        if len({row.cell.ranked_by for row in rows}) > 1
+    ]
+
+
+def _difficulty_arms(family: Family, rows: Sequence[Row]) -> DifficultyArms:
+    points = reading_points(rows, family.compare_at)
+    arms: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        arms.setdefault(row.cell.ranked_by, {})[row.cell.seed] = row
+    first, *others = arms
+    runs = {
+        arm: {seed: row.run(points[row.cell.cell_id].update) for seed, row in of_arm.items()}
+        for arm, of_arm in arms.items()
+        if all(points[row.cell.cell_id].update for row in of_arm.values())
+    }
+    groups = rows[0].groups.get(OWN, {})
+    swept = {axis: value for axis, value in family.swept.items() if axis != "difficulty"}
+    return DifficultyArms(
+        replace(family, swept=swept).title,
+        rows[0].cell.policy,
+        {arm: [of_arm[seed] for seed in sorted(of_arm)] for arm, of_arm in arms.items()},
+        points,
+        {
+            arm: compare_policies({first: runs[first], arm: runs[arm]}, groups=groups)[0]
+            for arm in others
+            if first in runs and arm in runs
+        },
+    )
+
+
 def _control(family: Family, other: Family, policy: str, policies: float | None) -> Control:
     """A policy of the family with the score, and of the other one with a control."""
     rows = [*family.rows, *other.rows]

@@ -30,15 +30,17 @@ from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
+from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Answers, Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText
+from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError
@@ -53,7 +55,7 @@ AGREED = "agreed"  # the key of completions that agree against the gold answer
 SIMULATED_PROMPTS = 200_000  # of all second probes together
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 # Settings outside of the block probe that decide which prompts are selected.
-_OF_SUBSETS = ("budget", "match_sizes", "grpo.num_generations")
+_OF_SUBSETS = ("budget", "difficulty", "match_sizes", "grpo.num_generations")
 
 
 def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
@@ -61,7 +63,7 @@ def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
 
     The name is the policy's, with those axes that change the subset.
     """
-    cells, first = cells_of(plan.cells, spec), dict[str, Cell]()
+    cells, first = readers_of(plan.cells, spec), dict[str, Cell]()
     axes = [a for a in cells[0].swept if a in _OF_SUBSETS or a.startswith("probe.")]
     varying = [a for a in axes if any(cell.swept[a] != cells[0].swept[a] for cell in cells)]
     for cell in cells:
@@ -180,8 +182,10 @@ def analyse_pool(
     outcomes, answers = folder.with_answers()
     if not outcomes.drawn:
         return None
-    group_size = cells_of(plan.cells, spec)[0].batch.group_size
-    tables = CellTables(outcomes, folder, answers)
+    group_size = readers_of(plan.cells, spec)[0].batch.group_size
+    tables = CellTables(
+        outcomes, folder, answers, lambda other: PlanProbe(plan, store, other).tables
+    )
     table = tables.with_group(spec, group_size, answers=True)
     complete = outcomes.complete
     disputed = tables.disputed(spec, group_size)
@@ -245,13 +249,15 @@ def _policies(
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
             continue
-        table = tables.of(cell, answers=True, unlabelled=not cell.rule.build().reads_golds)
-        if not table.num_rows:
-            note = "ranks prompts by their gold answers, of which the pool has none"
-            outlooks.append(PolicyOutlook(policy, None, "", note))
-            continue
+        unlabelled = not cell.reads_golds
         try:
-            subset, _ = select(table, request_of(cell))
+            table = tables.of(cell, answers=True, unlabelled=unlabelled)
+            golds = tables.golds(cell, answers=True, unlabelled=unlabelled)
+            if not table.num_rows:
+                note = "ranks prompts by their gold answers, of which the pool has none"
+                outlooks.append(PolicyOutlook(policy, None, "", note))
+                continue
+            subset, _ = select(table, request_of(cell), golds)
             size = subset.num_rows
             summary = summarise(
                 table,
@@ -262,8 +268,9 @@ def _policies(
                 # A large pool averages over more prompts.
                 repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
                 group_size=cell.batch.group_size,
+                golds=golds,
             )
-        except PolicyError as error:
+        except (PolicyError, UserError) as error:  # of another model's probe that is not finished
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
@@ -272,7 +279,9 @@ def _policies(
             notes.append(no_suspects(table))
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")
-        elif table_file and needed_samples(cell.probe) == needed_samples(spec):
+        if cell.difficulty:
+            notes.append(f"ranked by {cell.difficulty.title}")
+        elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
         note, sources = "; ".join(filter(None, notes)), Counter[str]()
         if "source" in subset.column_names:

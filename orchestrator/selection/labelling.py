@@ -34,18 +34,18 @@ def prompts_to_label(probe: PlanProbe, cell: Cell) -> list[dict[str, Any]]:
     As many as the cell's subset has, or all that are left. Raises PolicyError for a policy that
     ranks by gold answers, and UserError where no prompt lacks one.
     """
-    pool, policy = probe.plan.pool(probe.spec), cell.rule.build()
+    pool = probe.plan.pool(probe.spec)
     table = probe.tables.of(cell, unlabelled=True)
     table = table.filter(pc.invert(table["labelled"]))
     if not table.num_rows:
         raise UserError(f"every prompt of {probe.spec.dataset.title} has a gold answer")
-    if policy.reads_golds:
+    if cell.reads_golds:
         raise PolicyError(
             f"policy {cell.policy!r} ranks prompts by their gold answers: write one that does "
             "without, such as least_agreed or random"
         )
     size = min(cell.size, table.num_rows)
-    chosen = policy(table, size, np.random.default_rng(cell.seed))
+    chosen = cell.rule.build()(table, size, np.random.default_rng(cell.seed))
     ids = table["prompt_id"].to_numpy()[chosen]
     prompts = pool.train.with_ids(ids)
     samples = ProbeFolder(probe.store, probe.spec, [*prompts.values()], pool.task).samples(

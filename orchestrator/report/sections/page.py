@@ -27,6 +27,7 @@ from orchestrator.report.content import (
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
 from orchestrator.report.sections.completions import card
+from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
@@ -99,6 +100,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
             *filter(None, content),
             *pool_sections(analysis.pools),
             *map(pool_section, analysis.outcomes),
+            *filter(None, [difficulty_section(analysis.sources, analysis.difficulty)]),
             reproduce(plan, rows),
         ),
         analysis.last_result,

@@ -17,7 +17,6 @@ from orchestrator.difficulty.estimates import counts, labelled_rows
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
-from orchestrator.evaluation.drift import hardest_overlap, rank_correlation
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
@@ -34,6 +33,7 @@ from orchestrator.report.content import (
     Table,
     one_line,
 )
+from orchestrator.report.difficulty_sources import SourceMatrix, source_matrices
 from orchestrator.report.probe_analysis import (
     AGREED,
     Example,
@@ -43,11 +43,13 @@ from orchestrator.report.probe_analysis import (
 )
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import card, origin_text
+from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.figures import (
     agreement_histogram,
     failure_histogram,
     outcome_bars,
 )
+from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
@@ -94,9 +96,13 @@ TURNS = (
 
 @dataclass(frozen=True)
 class ProbeReport(Page):
-    """The page of an experiment's probes; pools: those of training pools with stored samples."""
+    """The page of an experiment's probes; pools: those of training pools with stored samples.
+
+    sources: what their prompts may be ranked by, compared.
+    """
 
     pools: tuple[PoolAnalysis, ...] = ()
+    sources: tuple[SourceMatrix, ...] = ()
 
 
 def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeReport:
@@ -113,9 +119,11 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     drawn = f"{counted(sum(pool.drawn for pool in pools), 'sample')} of training prompts"
     status = f"{drawn} in {len(pools)} of {counted(len(specs), 'probe')}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
-    sections = tuple(pool_sections(pools)) or (empty,)
+    sources = tuple(source_matrices(plan, store)) if pools else ()
+    compared = filter(None, [difficulty_section(sources)])
+    sections = (*pool_sections(pools), *compared) or (empty,)
     about, file = plan.experiment.about, plan.source.file
-    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools)
+    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools, sources=sources)
 
 
 def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
