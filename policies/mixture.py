@@ -73,8 +73,14 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it, or one of its parts, leaves out suspected prompts."""
+        """Whether it, or one of its parts, does."""
         return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
+
+    @property
+    def excludes_suspected(self) -> bool:
+        """Whether it, or one of its parts, leaves out suspected prompts."""
+        parts = (part.policy.excludes_suspected for part in self.parts)
+        return super().excludes_suspected or any(parts)
 
     @property
     def reads_golds(self) -> bool:

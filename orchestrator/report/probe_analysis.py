@@ -263,7 +263,7 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
         command, notes = "", cell.rule.build().notes(table, size)
-        if cell.rule.build().reads_answers:
+        if cell.rule.build().excludes_suspected:
             notes.append(no_suspects(table))
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")
