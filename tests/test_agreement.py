@@ -90,7 +90,7 @@ def test_answers_are_the_same_as_the_marker_compares_them(
 
 
 ANSWERS = [
-    *("1/2", "0.5", ".5", r"\frac{1}{2}", r"50\%", "5 cm", "5", "5 kg", "x=5", "x = 5", "5x"),
+    *("1/2", "0.5", ".5", r"\frac{1}{2}", r"50\%", "5 cm", "5", "5 kg", "x=5", "x = 5", "5x", "2i"),
     *(
         "(1,2)",
         "(1, 2)",
@@ -100,25 +100,16 @@ ANSWERS = [
         r"\sqrt{2}",
         "1.41421356",
         "1.4",
-        "2i",
         "-2i",
+        "1+",
     ),
-    *(
-        "2i",
-        "-2i",
-        r"\begin{pmatrix}1\\2\end{pmatrix}",
-        r"\text{even}",
-        "even",
-        "1 \\pm 2",
-        "-1, 3",
-        "x>5",
-    ),
-    *(r"90^\circ", "90", r"\frac{\pi}{2}", r"\log 8", r"\ln 8", "(", "1+", r"\infty", "(A)", "a"),
-    *("9" * 250, "9" * 249 + "8", "19999!", r"10^{10^{10}}", r"(2,\infty)", "[2,3)", "(2,3)"),
+    *(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{even}", "even", r"1 \pm 2", "-1, 3", "x>5", "("),
+    *(r"90^\circ", "90", r"\frac{\pi}{2}", r"\log 8", r"\ln 8", r"\infty", r"-\infty", "(A)", "a"),
+    *("9" * 250, "9" * 249 + "8", "19999!", r"10^{10^{10}}", r"(2,\infty)", "[2,3)", "(2,3)", "0"),
 ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=7))
 def test_answers_are_grouped_as_if_each_was_compared_with_the_first_of_every_group(
     given_answers: list[str],
