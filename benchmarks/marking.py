@@ -8,7 +8,7 @@ length and of four times that length: a linear reader takes four times as long.
 Baseline of the number marker as a task of the user's own, in child processes: the same task in this
 process.
 
-Agreement: the CPU time of comparing ten answers to each prompt with each other, beside that of marking
+Agreement: the CPU time of comparing ten answers to each prompt with each other, and that of marking
 them. Pass rates are distributed as Beta(.3, .6); wrong answers are of twelve kinds.
 """
 
