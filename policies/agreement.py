@@ -90,8 +90,9 @@ class AgreementBand(Uniform, ByAnswers):
 class Uncertain(ByAnswers):
     """Highest semantic entropy first: the most varied answers. Needs no gold answer.
 
-    The entropy of the shares of a prompt's distinct answers (discrete semantic entropy, Farquhar
-    et al. 2024, arXiv 2302.09664). Unlike agreement, it leaves samples without an answer out.
+    The entropy of the shares of a prompt's distinct answers (Kuhn et al. 2023, arXiv 2302.09664;
+    the discrete form of Farquhar et al. 2024). Unlike agreement, it leaves out samples without an
+    answer.
     """
 
     name = "uncertain"

@@ -361,9 +361,14 @@ class Requiring:
         self.exclude = sorted(set(names)) or None  # a canonical form has one hash
 
     @property
-    def reads_answers(self) -> bool:
-        """Whether rows are left out by their samples' answers: the column `suspected`."""
+    def excludes_suspected(self) -> bool:
+        """Whether it leaves out suspected prompts."""
         return "suspected" in (self.exclude or [])
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it uses the samples' answers, as the column `suspected` does."""
+        return self.excludes_suspected
 
     @property
     def restrictions(self) -> str:
@@ -383,7 +388,7 @@ class Requiring:
             rows &= wrong >= unparsed + truncated
         if "unsolved" in (self.exclude or []):
             rows &= numbers(difficulty, "pass_rate", policy) > 0
-        if "suspected" in (self.exclude or []):
+        if self.excludes_suspected:
             suspected = column(difficulty, "suspected", policy)
             if not pa.types.is_boolean(suspected.type):
                 raise PolicyError(

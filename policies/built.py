@@ -123,6 +123,11 @@ class BuiltPolicy(Built):
         return bool(self.declared("reads_answers", False))
 
     @property
+    def excludes_suspected(self) -> bool:
+        """Whether it leaves out suspected prompts; so does a user's own that reads answers."""
+        return bool(self.declared("excludes_suspected", self.reads_answers))
+
+    @property
     def reads_questions(self) -> bool:
         """Whether it uses the column `question`, the prompts' texts."""
         return bool(self.declared("reads_questions", False))

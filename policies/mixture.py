@@ -72,14 +72,20 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         return "nothing" if kinds == {"nothing"} and not self.restrictions else "all"
 
     @property
+    def reads_answers(self) -> bool:
+        """Whether it, or one of its parts, does."""
+        return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
+
+    @property
+    def excludes_suspected(self) -> bool:
+        """Whether it, or one of its parts, leaves out suspected prompts."""
+        parts = (part.policy.excludes_suspected for part in self.parts)
+        return super().excludes_suspected or any(parts)
+
+    @property
     def reads_golds(self) -> bool:
         """Whether one of its parts, `require` or `exclude` does."""
         return bool(self.restrictions) or any(part.policy.reads_golds for part in self.parts)
-
-    @property
-    def reads_answers(self) -> bool:
-        """Whether it, or one of its parts, uses the samples' answers."""
-        return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
 
     @property
     def simulated(self) -> bool:

@@ -230,7 +230,7 @@ class Declares:
     needs = "nothing"
     whole = True
     reads_answers = reads_questions = reads_golds = True
-    simulated = False
+    simulated = excludes_suspected = False
     reads_columns = ("mine",)
     easier, harder = "go up", "go down"
     columns = check = chat = None  # names of its own that nobody reads

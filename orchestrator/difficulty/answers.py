@@ -23,7 +23,7 @@ from tasks.prompt_table import PromptTable
 Ints = npt.NDArray[np.integer]
 
 WRONG = OUTCOMES.index("wrong")
-AT_ONCE = 4_000_000  # samples, or texts
+AT_ONCE = 1_000_000  # samples, or texts
 REMEMBERED = 100_000  # pairs of texts, of which it is known whether they are the same answer
 
 

@@ -192,7 +192,7 @@ def _table(
         "score": pa.array(mean, mask=scorable < 1),
         "score_sd": pa.array(np.sqrt(variance), mask=scorable < 2),
     }
-    if lengths is not None:
+    if lengths is not None and lengths[1].any():  # a recording may not know any
         known, total, squares = lengths
         variance = (known * squares - total**2) / np.maximum(known * (known - 1), 1)
         columns["tokens"] = pa.array(total / np.maximum(known, 1), mask=known < 1)

@@ -231,7 +231,7 @@ class Cell(Spec):
         """Whether the choice of its prompts depends on gold answers of the pool."""
         rule, source = self.rule.build(), self.difficulty
         without = source is not None and (source.by == "agreement" or bool(source.file))
-        return rule.reads_golds and (rule.reads_answers or not without)
+        return rule.reads_golds and (rule.excludes_suspected or not without)
 
     @cached_property
     def subset_key(self) -> str:

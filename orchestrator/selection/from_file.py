@@ -291,8 +291,9 @@ def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
         number = least if least < 0 else most
         raise UserError(f"{probe}: sample {number}: write integers from 0 to {MAX_SAMPLES - 1:,}")
     columns = [name for name in COUNTED[len(PAIR) :] if name in table.column_names]
-    if "extracted" in table.column_names and pa.types.is_string(table["extracted"].type):
-        columns.append("extracted")
+    for name, is_kind in (("extracted", pa.types.is_string), ("tokens", pa.types.is_integer)):
+        if name in table.column_names and is_kind(table[name].type):
+            columns.append(name)
     grouped = table.group_by(list(PAIR)).aggregate([(name, "min") for name in columns])
     return grouped.rename_columns([*PAIR, *columns])
 

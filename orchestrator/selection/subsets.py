@@ -77,7 +77,7 @@ def select(
     if request.difficulty:
         why["ranked_by"] = request.difficulty
     notes = policy.notes(difficulty, chosen)
-    notes += [no_suspects(difficulty)] if policy.reads_answers else []
+    notes += [no_suspects(difficulty)] if policy.excludes_suspected else []
     rows = difficulty.take(pa.array(chosen))
     own = rows if golds is None else same_prompts(golds, rows)
     if unread := unread_answers(outcome_counts(own)):

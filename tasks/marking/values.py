@@ -97,14 +97,20 @@ def first_digits(node: Node) -> str:
         return ""
     if any(n.args[0] == "log" for n in applications(node)):  # of two bases
         return ""
-    value = values(node, node, 0, "e")[0]
-    if _is_complex(value):
-        return ""
+    value = Evaluation(MIN_PRECISION, 0, "e").of(node)
+    if not isinstance(value, Fraction):
+        value = values(node, node, 0, "e")[0]
+        if _is_complex(value) and not any(n == Node("constant", ("i",)) for n in _nodes(node)):
+            return ""
     try:
-        digits = float(value)
+        digits = [
+            float(part) if abs(part) > abs(value) * 2.0**-100 else 0.0
+            for part in (value.real, value.imag)
+        ]
     except OverflowError:
         return ""
-    return f"{digits:.5e}" if value == 0 or 1e-300 < abs(digits) < math.inf else ""
+    exact = all(not part or 1e-300 < abs(part) < math.inf for part in digits)
+    return " ".join(f"{part:.5e}" for part in digits) if exact else ""
 
 
 def ratio(one: Node, two: Node) -> Fraction | int | None:

@@ -70,7 +70,7 @@ POLICIES = (
     "of the last chosen one. Suspected: prompts whose samples agree on another answer than the "
     "gold one, in a pool where most such gold answers are expected to be wrong. Retest overlap: "
     "the expected share of the subset that is also in the subset of a second probe of the same "
-    "size."
+    "size; – where second probes are not simulated."
 )
 SUSPECTS = (
     "At least two thirds of the completions with an answer (no fewer than three) agree on another "
