@@ -100,6 +100,41 @@ def test_flaws_are_named_with_the_settings_that_help(options: dict[str, str]) ->
     assert without.overlap_lines == [] and "pool.jsonl:9" in without.notes[-1]
 
 
+@pytest.mark.parametrize("drop_overlap", [False, True])
+def test_other_gold_answers_of_test_questions_are_named(
+    tmp_path: Path, drop_overlap: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of equal questions, which are never trained on, and of those up to spaces and case."""
+    tests = [
+        {"question": "What is 3 + 3?", "answer": "33"},
+        {"question": "what is  4 + 4?", "answer": "44"},
+        {"question": "What is 5 + 5?", "answer": "10.0"},  # equal to the marker
+        *({"question": f"Test {i}?", "answer": "1"} for i in range(4)),
+    ]
+    train, test = write(tmp_path / "pool.jsonl", ROWS), write(tmp_path / "t.jsonl", tests)
+    entry = {"task": "file", "options": {"train": train, "test": test}}
+    grid = {"model": ["stub"], "dataset": ["mine"], "policy": ["random"]}
+    entry |= {"drop_overlap": drop_overlap}
+    plan = small_plan(tmp_path, datasets={"mine": entry}, grid=grid)
+    [line] = [each for each in plan.pools["mine"].flaw_lines if "test questions" in each]
+    equal, spelled = "pool.jsonl:13 ('6')", "pool.jsonl:14 ('8')"
+    for value in (equal, "t.jsonl:1 ('33')", spelled, "t.jsonl:2 ('44')", "2 training prompts"):
+        assert value in line
+    assert ":15" not in line and ("drop_overlap: true" in line) != drop_overlap
+    assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 0
+    assert " ".join(line.split()) in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_data_sets_of_a_mix_keep_their_conflicts_with_test_questions(tmp_path: Path) -> None:
+    train = write(tmp_path / "pool.jsonl", ROWS)
+    test = write(tmp_path / "t.jsonl", [{"question": "What is 3 + 3?", "answer": "33"}])
+    mine = {"task": "file", "options": {"train": train, "test": test}}
+    parts = {"mine": mine, "sums": {"task": "arithmetic", "options": {"train": 4, "test": 4}}}
+    pool = load_pool(Dataset("both", "mix", {"parts": parts}, "lenient"))
+    pairs = [(one.place, other.place) for one, other in pool.conflicts_with_test]
+    assert pairs == [(f"{train}:13", f"{test}:1")]
+
+
 def test_columns_that_a_function_gets_make_no_other_question(tmp_path: Path) -> None:
     rows = [{"question": "a?", "answer": "1", "level": level} for level in (1, 2, 3)]
     marker = {"marker": "tests.reward_functions_of_users:accuracy"}

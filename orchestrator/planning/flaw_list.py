@@ -94,8 +94,7 @@ def corrected(
             changed[prompt_id] = _edited(prompt, row["question"], row["answer"], task, place)
     left_out = sum(each is None for each in changed.values())
     note = f"{counted(len(changed) - left_out, 'prompt')} corrected and {left_out:,} left out by"
-    train, test = _with(train, changed), _with(test, changed)
-    return train.without_questions(test), test, f"{note} {file}"
+    return _with(train, changed), _with(test, changed), f"{note} {file}"
 
 
 def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) -> Prompt:

@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.planning.flaw_list import corrected, flaw_rows
-from orchestrator.planning.flaws import Cleaning, Flaws, cleaned, find_flaws, overlap_line
+from orchestrator.planning.flaws import (
+    Cleaning,
+    Flaws,
+    Pair,
+    cleaned,
+    find_flaws,
+    overlap_line,
+    conflicts_with_test,
+    conflicts_with_test_line,
+)
 from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
@@ -82,6 +91,8 @@ class Pool:
     notes: tuple[str, ...] = ()  # what was excluded from the source, and why
     dropped_prompts: int = 0  # training prompts left out for being test questions, or almost
     mislabeled: frozenset[str] = frozenset()  # ids of training prompts whose answer was replaced
+    # The training prompts before any were left out, also for being test questions.
+    whole: PromptTable = field(default_factory=PromptTable)
 
     def prompts(self, split: Split) -> PromptTable:
         """The prompts of one split."""
@@ -101,11 +112,21 @@ class Pool:
         """The duplicates and conflicts that are left in the training pool."""
         return find_flaws(self.train, self.task)
 
+    @cached_property
+    def conflicts_with_test(self) -> list[Pair]:
+        """Each training prompt with the test questions that have another gold answer for it."""
+        return conflicts_with_test(self.whole, self.test, self.task)
+
     @property
     def flaw_lines(self) -> list[str]:
         """A line for each kind of flaw, of prompts that come from rows of the user's files."""
-        own = pc.any(pc.not_equal(self.train.column("place"), "")).as_py()
-        return self.flaws.lines() if own else []
+        if not pc.any(pc.not_equal(self.whole.column("place"), "")).as_py():
+            return []
+        pairs = self.conflicts_with_test
+        ids = pa.array([prompt.prompt_id for prompt, _ in pairs], pa.string())
+        in_pool = bool((self.train.rows_of(ids) >= 0).any())
+        line = conflicts_with_test_line(pairs, len(self.whole), droppable=in_pool)
+        return [*self.flaws.lines(), *([line] if pairs else [])]
 
     @property
     def overlap_lines(self) -> list[str]:
@@ -177,9 +198,13 @@ def load_pool(dataset: Dataset) -> Pool:
     """Build the task, load both splits and drop overlapping training prompts if configured."""
     task = dataset.build()
     train, test = load_prompts(task, "train"), load_prompts(task, "test")
+    whole = train
+    if isinstance(task, ReadTask) and is_shipped(task):
+        whole = PromptTable([*train.batches, *task.left_out.batches])
     notes, dropped = list(task.notes), task.dropped_prompts
     if dataset.corrections:
-        train, test, note = corrected(train, test, task, dataset.corrections)
+        whole, test, note = corrected(whole, test, task, dataset.corrections)
+        train = whole.without_questions(test)
         notes.append(note)
     if dataset.drop_overlap:
         others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
@@ -192,7 +217,7 @@ def load_pool(dataset: Dataset) -> Pool:
                 dropped += len(overlaps)
     train, left_out = cleaned(train, task, dataset.cleaning)
     notes += left_out
-    pool = Pool(dataset, task, train, test, tuple(notes), dropped)
+    pool = Pool(dataset, task, train, test, tuple(notes), dropped, whole=whole)
     noisy = _with_wrong_golds(pool, dataset.label_noise, dataset.label_noise_seed)
     return _without_listed(noisy) if dataset.without else noisy
 
