@@ -20,10 +20,10 @@ from orchestrator.planning.flaws import (
     Flaws,
     Pair,
     cleaned,
-    find_flaws,
-    overlap_line,
     conflicts_with_test,
     conflicts_with_test_line,
+    find_flaws,
+    overlap_line,
 )
 from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
