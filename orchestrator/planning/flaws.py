@@ -84,12 +84,13 @@ class Flaws(NamedTuple):
 def places(prompts: PromptTable, rows: Bools) -> str:
     """Where the first of these rows stand, by file and line, or else by id, and how many more."""
     shown = np.flatnonzero(rows)[:NAMED]
-    names = [_place(prompt) for prompt in prompts.take(shown)]
+    names = [place_of(prompt) for prompt in prompts.take(shown)]
     more = int(rows.sum()) - len(names)
     return ", ".join(names) + (f" and {more:,} more" if more else "")
 
 
-def _place(prompt: Prompt) -> str:
+def place_of(prompt: Prompt) -> str:
+    """How messages name a prompt: by file and line, or else by id."""
     return prompt.place or prompt.prompt_id
 
 
@@ -177,7 +178,7 @@ def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bo
     """A line on these pairs, of `total` training prompts, some of which are in the pool or none."""
     prompts = counted(len({prompt.prompt_id for prompt, _ in pairs}), "training prompt")
     shown = [
-        " and ".join(f"{_place(each)} ({shortened(each.answer, 40)})" for each in pair)
+        " and ".join(f"{place_of(each)} ({shortened(each.answer, 40)})" for each in pair)
         for pair in pairs[:NAMED]
     ]
     more = f" and {len(pairs) - NAMED:,} more" if len(pairs) > NAMED else ""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.planning.flaw_list import corrected, flaw_rows
+from orchestrator.planning.flaw_list import Corrections, correct_rows, corrected, flaw_rows
 from orchestrator.planning.flaws import (
     Cleaning,
     Flaws,
@@ -140,8 +140,19 @@ class Pool:
         """The flawed prompts, test questions among them, as rows of a file to correct."""
         overlaps = self.overlap(self)
         tests = self.test.with_ids([each.evaluation_id for each in overlaps])
-        own = {each.train_id: tests[each.evaluation_id].place for each in overlaps}
-        return flaw_rows(self.flaws, {i: [place] for i, place in own.items()})
+        places = {each.train_id: [tests[each.evaluation_id].place] for each in overlaps}
+        task, edits = self.dataset.build(), Corrections.of(self.dataset.corrections).rows
+        read = correct_rows(task, edits)
+        if read:  # both splits
+            load_prompts(task, "train")
+            load_prompts(task, "test")
+        invalid = {
+            row_id: row
+            for each in read
+            for row_id, row in each.invalid.items()
+            if not (edit := edits.get(row_id)) or (edit.keep and not row.is_changed_by(edit))
+        }
+        return flaw_rows(self.flaws, places, self.conflicts_with_test, invalid)
 
     def tiers(self, split: Split) -> dict[str, str]:
         """prompt_id -> tier."""
@@ -196,14 +207,16 @@ def _sorted_ids(prompts: PromptTable) -> Iterator[list[str]]:
 
 def load_pool(dataset: Dataset) -> Pool:
     """Build the task, load both splits and drop overlapping training prompts if configured."""
-    task = dataset.build()
+    task, corrections = dataset.build(), Corrections.of(dataset.corrections)
+    of_rows = correct_rows(task, corrections.rows) if corrections.rows else []
     train, test = load_prompts(task, "train"), load_prompts(task, "test")
     whole = train
     if isinstance(task, ReadTask) and is_shipped(task):
         whole = PromptTable([*train.batches, *task.left_out.batches])
     notes, dropped = list(task.notes), task.dropped_prompts
     if dataset.corrections:
-        whole, test, note = corrected(whole, test, task, dataset.corrections)
+        invalid = {row_id: row for each in of_rows for row_id, row in each.invalid.items()}
+        whole, test, note = corrected(whole, test, task, corrections, invalid)
         train = whole.without_questions(test)
         notes.append(note)
     if dataset.drop_overlap:
