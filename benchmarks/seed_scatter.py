@@ -148,7 +148,8 @@ def rejections(
     """What is counted -> method -> its share of the sweeps."""
     rng = np.random.default_rng([ARMS.index(arm), seeds])
     drop = DROP * COLLAPSES.get(arm, 0.0)
-    kinds = ["different"] + ["both"] * (arm != "equal") + ["covered", "found"] * (drop > 0)
+    kinds = ["different", "both"] if arm != "equal" else ["different"]
+    kinds += ["covered", "found"] if drop else []
     counts = {kind: dict.fromkeys(METHODS, 0) for kind in kinds}
     for _ in range(count):
         difficulty = rng.normal(0, SPREAD, items)

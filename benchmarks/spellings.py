@@ -399,7 +399,7 @@ def root(rng: Rng) -> Made:
         what = rng.choice(
             [rf"\sqrt{{{radicand}}}", rf"\sqrt {{{radicand}}}", f"√{radicand}"]
             + ([rf"\sqrt{radicand}"] if radicand < 10 else [])
-            + [f"{radicand}^{{1/2}}", rf"{radicand}^{{0.5}}"] * (factor.denominator == 1 == factor)
+            + ([f"{radicand}^{{1/2}}", rf"{radicand}^{{0.5}}"] if factor == 1 else [])
         )
         return coefficient_text(factor, what, rng)
 

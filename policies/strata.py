@@ -169,6 +169,10 @@ class Stratified(Restricted):
     def check_values(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column, or a value of one, that a pool does not have."""
         self.policy.check_columns(prompts)
+        for option, columns in (("within", self.within), ("where", self.where)):
+            if not isinstance(bands := columns.get("pass_rate", ()), str):
+                known_bands = [*RATE_BANDS, NO_VALUE]
+                check_known(bands, known_bands, "pass_rate", f"{self.name}: {option}")
         known = [{c: v for c, v in named.items() if c != "pass_rate"} for named in self._named]
         within, where, without = known
         named = replace(self, within=within, where=where, without=without)

@@ -94,6 +94,9 @@ class Mix(ReadTask):
             task = self.parts_by_name[name].task
             for note in task.notes:
                 self.note(f"{name}: {note}")
+            if isinstance(task, ReadTask):
+                batches = task.left_out.batches
+                self._left_out[name] = PromptTable(_named(batch, name) for batch in batches)
             self._origins |= {f"{name} {split}": o for split, o in task.provenance.items()}
             if sizes[name] < len(train):
                 self.note(f"{name}: {sizes[name]:,} of {counted(len(train), 'prompt')} taken")

@@ -157,10 +157,15 @@ class PromptTable(Sequence[Prompt]):
         kept[repeats] = False
         return self.filter(kept)
 
-    def without_questions(self, others: Self) -> Self:
-        """The prompts whose question is none of the others'."""
+    def shares_question(self, others: Self) -> Bools:
+        """One boolean per prompt: whether its question is one of the others'."""
         questions = others.column("question").unique()
         shared = pc.is_in(self.column("question"), value_set=questions).to_numpy()
+        return np.asarray(shared, dtype=bool)
+
+    def without_questions(self, others: Self) -> Self:
+        """The prompts whose question is none of the others'."""
+        shared = self.shares_question(others)
         return self.filter(~shared) if shared.any() else self
 
     @cached_property

@@ -41,6 +41,7 @@ from tasks.sources.files import (
 )
 from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.labels import with_labels
+from tasks.sources.row_corrections import RowCorrections
 from tasks.sources.source import ReadTask
 from tasks.sources.user_files import Files, named_files
 
@@ -177,6 +178,7 @@ class QuestionFile(ReadTask):
                 "answers: optional needs a marker that reads an answer: write "
                 f"{', '.join(get_args(Marker))}, or leave it out"
             )
+        self.corrections: RowCorrections | None = None  # of the rows that are skipped
         self._numbering = Numbering()  # of the files that are being read
 
     def read(self) -> "tuple[PromptTable, PromptTable]":
@@ -380,7 +382,7 @@ class QuestionFile(ReadTask):
 
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
             return None
-        if self.optional_answers:  # which are null in some rows
+        if self.optional_answers or self.corrections is not None:  # null in some rows; of rows
             return None
         if self.function is not None or self.columns:  # of any values
             return None
@@ -440,9 +442,18 @@ class QuestionFile(ReadTask):
         self.check_named_columns(split, file, read.rows)
         self.kept.check(file, read.rows)
         rows = _RowCounts(len(read.rows), origins=[read.origin])
+        if self.corrections is not None:
+            prompts = self.corrections.prompts(
+                read,
+                self.question,
+                self.answer,
+                lambda row, place: self._checked_prompt(row, place, rows.dropped),
+                lambda some: self._markable(PromptTable.of(some)),
+            )
+            return PromptTable.of(prompts), rows
         places = zip(read.rows, read.places, strict=True)
-        prompts = [self._row_prompt(row, place, rows) for row, place in places]
-        return self._markable(PromptTable.of(filter(None, prompts))), rows
+        usable = filter(None, (self._row_prompt(row, place, rows) for row, place in places))
+        return self._markable(PromptTable.of(usable)), rows
 
     def _number_choices(self, split: str, files: Mapping[str, Rows]) -> None:
         """Find out, of all files at once, what answers that are numbers of choices count from."""
@@ -457,14 +468,17 @@ class QuestionFile(ReadTask):
     def _row_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt | None:
         """The prompt of a row; with `skip_invalid`, None for a row that has none."""
         try:
-            if self.skip_invalid:
-                check_columns(place, row, self._columns)
-            return self._travelling(self._prompt(row, place, rows.dropped), row, place)
+            return self._checked_prompt(row, place, rows.dropped)
         except TaskError as invalid:
             if not self.skip_invalid:
                 raise
             rows.error = rows.error or str(invalid)
             return None
+
+    def _checked_prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+        if self.skip_invalid:
+            check_columns(place, row, self._columns)
+        return self._travelling(self._prompt(row, place, dropped), row, place)
 
     def _travelling(self, prompt: Prompt, row: Row, place: str) -> Prompt:
         """The prompt of a row with what leads back to it."""

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from remedies import refused
 
 from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
 from orchestrator.planning.flaws import Cleaning, cleaned, find_flaws
 from orchestrator.planning.near_duplicates import near_groups
 from orchestrator.planning.overlap import NEAR, SHINGLE, words
+from orchestrator.planning.plan import make_plan
 from orchestrator.planning.pools import Dataset, Pool, load_pool
 from tasks import Prompt, TaskError, make_prompt
 from tasks.prompt_table import PromptTable
@@ -98,6 +100,41 @@ def test_flaws_are_named_with_the_settings_that_help(options: dict[str, str]) ->
     assert "pool.jsonl:9" in overlap and "drop_overlap: true" in overlap
     without = pool_of(options, drop_overlap=True)
     assert without.overlap_lines == [] and "pool.jsonl:9" in without.notes[-1]
+
+
+@pytest.mark.parametrize("drop_overlap", [False, True])
+def test_other_gold_answers_of_test_questions_are_named(
+    tmp_path: Path, drop_overlap: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of equal questions, which are never trained on, and of those up to spaces and case."""
+    tests = [
+        {"question": "What is 3 + 3?", "answer": "33"},
+        {"question": "what is  4 + 4?", "answer": "44"},
+        {"question": "What is 5 + 5?", "answer": "10.0"},  # equal to the marker
+        *({"question": f"Test {i}?", "answer": "1"} for i in range(4)),
+    ]
+    train, test = write(tmp_path / "pool.jsonl", ROWS), write(tmp_path / "t.jsonl", tests)
+    entry = {"task": "file", "options": {"train": train, "test": test}}
+    grid = {"model": ["stub"], "dataset": ["mine"], "policy": ["random"]}
+    entry |= {"drop_overlap": drop_overlap}
+    plan = small_plan(tmp_path, datasets={"mine": entry}, grid=grid)
+    [line] = [each for each in plan.pools["mine"].flaw_lines if "test questions" in each]
+    equal, spelled = "pool.jsonl:13 ('6')", "pool.jsonl:14 ('8')"
+    for value in (equal, "t.jsonl:1 ('33')", spelled, "t.jsonl:2 ('44')", "2 training prompts"):
+        assert value in line
+    assert ":15" not in line and ("drop_overlap: true" in line) != drop_overlap
+    assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 0
+    assert " ".join(line.split()) in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_data_sets_of_a_mix_keep_their_conflicts_with_test_questions(tmp_path: Path) -> None:
+    train = write(tmp_path / "pool.jsonl", ROWS)
+    test = write(tmp_path / "t.jsonl", [{"question": "What is 3 + 3?", "answer": "33"}])
+    mine = {"task": "file", "options": {"train": train, "test": test}}
+    parts = {"mine": mine, "sums": {"task": "arithmetic", "options": {"train": 4, "test": 4}}}
+    pool = load_pool(Dataset("both", "mix", {"parts": parts}, "lenient"))
+    pairs = [(one.place, other.place) for one, other in pool.conflicts_with_test]
+    assert pairs == [(f"{train}:13", f"{test}:1")]
 
 
 def test_columns_that_a_function_gets_make_no_other_question(tmp_path: Path) -> None:
@@ -213,6 +250,136 @@ def test_init_writes_the_list_and_reads_it(
     printed = " ".join(capsys.readouterr().out.split())
     assert "1 left out" in printed and "conflicts: " not in printed
     assert "duplicates: first" in out.read_text() and "corrections: " in out.read_text()
+
+
+def choices(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "choices": ["x", "y", "z"], "answer": int(row["answer"]) % 3}
+
+
+def chat(row: dict[str, Any]) -> dict[str, Any]:
+    turns = zip(("user", "assistant"), (row["question"], row["answer"]), strict=True)
+    return {"messages": [{"role": role, "content": text} for role, text in turns]}
+
+
+def nested(row: dict[str, Any]) -> dict[str, Any]:
+    return {"problem": row["question"], "reward_model": {"ground_truth": row["answer"]}}
+
+
+# How rows are written; what two of them, with a training and a test question, are replaced by; and
+# question and answer of the list and of its corrections.
+INVALID: dict[str, tuple[Any, list[Any], list[tuple[str, str]], list[tuple[str, str]]]] = {
+    "no answer, or a question of another type": (
+        dict,
+        [{"question": "Q?", "answer": None}, {"question": [1], "answer": "4", "id": 3}],
+        [("Q?", ""), ("[1]", "4")],
+        [("Q?", "3"), ("R?", "4")],
+    ),
+    "equal rows": (dict, [{"question": "Q?"}] * 2, [("Q?", "")], [("Q?", "7")]),
+    "no expression": (
+        lambda row: row | {"answer": rf"\frac{{{row['answer']}}}{{7}}"},
+        [{"question": "Q?", "answer": r"\frac{1}{"}, {"question": "R?", "answer": r"\foo{"}],
+        [("Q?", r"\frac{1}{"), ("R?", r"\foo{")],
+        [("Q?", r"\frac{1}{2}"), ("R?", "3x")],
+    ),
+    "no choice": (
+        choices,
+        [{"question": "Q?", "choices": [*"xyz"], "answer": i} for i in (7, "u")],
+        [("Q?", "7"), ("Q?", "u")],
+        [("Q?", "B"), ("R?", "x")],
+    ),
+    "messages": (
+        chat,
+        [chat({"question": "Q?", "answer": ""}), chat({"question": "", "answer": "5"})],
+        [("Q?", ""), ("", "5")],
+        [("Q?", "1"), ("R?", "5")],
+    ),
+    "inside an object": (
+        nested,
+        [nested({"question": "Q?", "answer": None}), nested({"question": None, "answer": "1"})],
+        [("Q?", ""), ("", "1")],
+        [("Q?", "1"), ("R?", "1")],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", INVALID)
+def test_rows_that_cannot_be_used_are_corrected_by_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """From init to plan: the prompts are those of data that was correct from the start."""
+    monkeypatch.chdir(tmp_path)
+    written, invalid, listed, corrections = INVALID[form]
+    good = [written({"question": f"What is {i}?", "answer": str(i)}) for i in range(40)]
+    write(tmp_path / "mine.jsonl", [*good[:7], invalid[0], *good[7:], invalid[1]])
+    command = ["init", "--train", "mine.jsonl", "--model", "tiny", "--yes", "--out", "mine.yaml"]
+    assert main([*command, "--problems", "problems.jsonl"]) == 0
+    rows = [json.loads(line) for line in Path("problems.jsonl").read_text().splitlines()]
+    assert [(row["question"], row["answer"]) for row in rows] == listed
+    assert [place for row in rows for place in (row["place"], *row["others"])] == [
+        "mine.jsonl:8",
+        "mine.jsonl:42",
+    ]
+    assert all(row["problem"].startswith("invalid: ") and row["keep"] for row in rows)
+    before = make_plan(load_config(Path("mine.yaml")), "mine").pools["mine"]
+    for row, (question, answer) in zip(rows, corrections, strict=True):
+        row |= {"question": question, "answer": answer}
+    write(tmp_path / "problems.jsonl", rows)
+    again = ["--corrections", "problems.jsonl", "--problems", "more.jsonl", "--force"]
+    assert main([*command, *again]) == 0 and Path("more.jsonl").read_text() == ""
+    assert main(["plan", "mine.yaml", "-e", "mine"]) == 0
+    pool = make_plan(load_config(Path("mine.yaml")), "mine").pools["mine"]
+    prompts, unchanged = ([*each.train, *each.test] for each in (pool, before))
+    assert {p.prompt_id for p in unchanged} < {p.prompt_id for p in prompts}
+    new = {p.place: p for p in prompts if p not in unchanged}
+    for place, (question, answer) in zip(("8", "42"), corrections, strict=False):
+        prompt = new.pop(f"mine.jsonl:{place}")
+        gold = {"B": "(B)", "x": "(A)"}.get(answer, answer)
+        assert (prompt.question.partition("\n")[0], prompt.answer) == (question, gold)
+    assert not new
+    assert not any("dropped as invalid" in note for note in pool.notes)
+
+
+def test_corrected_rows_that_still_cannot_be_used_are_refused_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": f"Q{i}?", "answer": str(i)} for i in range(30)]
+    rows[3]["answer"] = rows[4]["answer"] = "none"
+    file, problems = write(tmp_path / "mine.jsonl", rows), tmp_path / "problems.jsonl"
+    options = {"path": file, "skip_invalid": True}
+    listed = pool_of(options).flaw_rows()
+    assert [row["place"] for row in listed] == [f"{file}:4", f"{file}:5"]
+    write(problems, listed)
+    assert any("2 of 30" in note for note in pool_of(options, corrections=str(problems)).notes)
+    listed[0]["keep"] = False
+    write(problems, listed)
+    left_out = pool_of(options, corrections=str(problems))
+    assert any("1 left out" in note for note in left_out.notes)
+    assert [row["place"] for row in left_out.flaw_rows()] == [f"{file}:5"]
+    for change in ({"answer": "many"}, {"question": " ", "answer": "4"}, {"row_id": "0" * 16}):
+        write(problems, [listed[0], listed[1] | change])
+        with refused(f"{problems}:2", by=TaskError):
+            pool_of(options, corrections=str(problems))
+
+
+def test_both_rows_of_a_conflict_with_a_test_question_can_be_corrected(tmp_path: Path) -> None:
+    tests = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in (3, 4, 5)]
+    tests += [{"question": f"Is it test {i}?", "answer": "1"} for i in range(4)]
+    tests[0]["answer"] = tests[1]["answer"] = "33"
+    train, test = write(tmp_path / "pool.jsonl", ROWS[9:]), write(tmp_path / "t.jsonl", tests)
+    options, problems = {"train": train, "test": test}, tmp_path / "problems.jsonl"
+    listed = pool_of(options).flaw_rows()
+    assert [(row["place"], row["others"]) for row in listed] == [
+        (f"{train}:4", [f"{test}:1"]),
+        (f"{test}:1", [f"{train}:4"]),
+        (f"{train}:5", [f"{test}:2"]),
+        (f"{test}:2", [f"{train}:5"]),
+    ]
+    listed[1]["answer"], listed[3]["keep"] = "6", False
+    write(problems, listed)
+    pool = pool_of(options, corrections=str(problems))
+    assert pool.flaw_lines == [] and pool.test[0].answer == "6" and len(pool.test) == 6
+    assert 5 in lines_of(pool), "it is no test question now"
+    assert 4 not in lines_of(pool)
 
 
 def brute(questions: Sequence[str], classes: Sequence[int]) -> list[int]:

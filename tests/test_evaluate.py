@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sweeps
+import yaml
 from remedies import refused
 from safetensors.numpy import load_file, save_file
 from sweeps import NAME, experiments, plan_of, store_of
@@ -112,6 +113,7 @@ def test_the_file_has_a_row_per_question_and_sample_for_compare(
         first.tier,
     )
     assert (row["outcome"], row["correct"]) == ("error", None)
+    assert not {"source", "file", "line", "place"} & {*base.column_names}
     known = item_metadata(after.schema)
     assert known["identity"] == evaluations[1].spec.model.identity and "+adapter:" in str(known)
     assert known["settings"]["marker"] == pool.task.marker_id
@@ -122,6 +124,45 @@ def test_the_file_has_a_row_per_question_and_sample_for_compare(
     assert compared["arms"][0]["score"] == pytest.approx(values["accuracy"])
     assert compared["arms"][0]["low"] == pytest.approx(values["low"])
     assert not any("settings" in caveat for caveat in compared["caveats"])
+
+
+def test_the_file_has_the_columns_of_the_user_s_rows(plan: Plan, tmp_path: Path) -> None:
+    """And `decile compare` takes none of them for a seed, a model or an id."""
+    rows = [
+        {"question": f"Is it {i}?", "answer": str(i), "topic": "ab"[i % 2], "question_id": i % 3}
+        | {"gold": i % 2 / 2, "seed": i, "model": f"m{i}", "target": "t"}
+        for i in range(20)
+    ]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keep = ["question_id", "seed", "model", "target", "gold"]
+    options = {"train": "mine.jsonl", "test": "test.jsonl", "source": "topic", "keep": keep}
+    Path("test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:6]))
+    grid = {"model": ["tiny"], "dataset": ["mine"], "policy": ["random"]}
+    file = experiments(tmp_path, storage=str(tmp_path / "runs"), grid=grid, budget=8)
+    content = yaml.safe_load(file.read_text())
+    content["datasets"] = {"mine": {"task": "file", "options": options}}
+    content["experiments"][NAME]["evaluate"] = {"samples": 2}
+    file.write_text(yaml.safe_dump(content))
+    own = plan_of(file)
+    answered(own, Store(str(tmp_path / "runs")), plan_evaluation(own).spec, 1)
+    for name in ("one", "two"):
+        command = ("evaluate", str(file), "-e", NAME, "--out", f"{name}.parquet")
+        assert sweeps.decile_here(*command, folder=tmp_path).returncode == 0
+    read = {row["line"]: row for row in pq.read_table("one.parquet").to_pylist()}
+    assert sorted(read) == [1, 2, 3, 4, 5, 6]
+    for line, row in read.items():
+        mine = rows[line - 1]
+        assert (row["question"], row["gold"], row["source"]) == (
+            mine["question"],
+            mine["answer"],
+            mine["topic"],
+        )
+        assert (row["file"], row["row_gold"]) == (str(tmp_path / "test.jsonl"), mine["gold"])
+        assert [row[name] for name in keep[:-1]] == [mine[name] for name in keep[:-1]]
+    arms = {"one": "one.parquet", "two": pq.read_table("two.parquet")}
+    for score, mean in ((None, 5 / 12), ("row_gold", 0.25)):
+        compared = api.compare(arms, score=score).to_dict()["arms"]
+        assert [(arm["questions"], arm["score"]) for arm in compared] == [(6, mean)] * 2
 
 
 def test_compare_says_in_which_settings_two_files_differ(plan: Plan, tmp_path: Path) -> None:
@@ -146,7 +187,7 @@ def test_questions_of_a_file_need_no_experiments_file(plan: Plan, tmp_path: Path
     assert low < evaluation.accuracy < high and "× 3" in repr(evaluation)
     train = {prompt.question for prompt in own.pool(own.cells[0].probe).train}
     assert not train & {*evaluation.table["question"].to_pylist()}
-    assert evaluation.table["place"][0].as_py().startswith(str(tmp_path / "questions.jsonl"))
+    assert evaluation.table["file"][0].as_py() == str(tmp_path / "questions.jsonl")
     assert pq.read_table(evaluation.write("after.parquet")).equals(evaluation.table)
     with refused("greedy"):
         api.evaluate("questions.jsonl", "tiny", greedy=True)
@@ -180,6 +221,16 @@ def test_trained_weights_are_part_of_the_key(plan: Plan, tmp_path: Path) -> None
     for name in ("tokenizer.json", "chat_template.jinja"):
         assert (location / name).read_bytes() == (TINY / name).read_bytes()
     assert plan_evaluation(plan, checkpoint=full).spec.key == evaluation.spec.key
+
+
+def test_an_adapter_that_the_engine_scales_otherwise_is_refused(plan: Plan, tmp_path: Path) -> None:
+    file = experiments(tmp_path, storage="runs", evaluate={"engine": "vllm"})
+    plain = save_adapter(tmp_path / "plain", alpha_pattern={}, bias="none")
+    scaled = save_adapter(tmp_path / "scaled", alpha_pattern={"q_proj": 8})
+    assert plan_evaluation(plan_of(file), adapter=plain).weights == plain
+    with refused(str(scaled), "vllm", "alpha_pattern"):
+        plan_evaluation(plan_of(file), adapter=scaled)
+    assert plan_evaluation(plan, adapter=scaled).weights == scaled
 
 
 def spoil(folder: Path, how: str) -> Path:

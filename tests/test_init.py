@@ -516,9 +516,9 @@ def test_rows_that_cannot_be_used_are_shown_and_dropped(
     text = " ".join(capsys.readouterr().out.split())
     assert "2 repeated, 1 with" in text
     assert "62 of 68 " in text
-    assert "dropped: mine.jsonl:61, answer 'many'" in text
-    assert "dropped: mine.jsonl:62, no answer" in text
-    assert "dropped: 3 more" in text
+    assert "invalid: mine.jsonl:61, answer 'many'" in text
+    assert "invalid: mine.jsonl:62, no answer" in text
+    assert "invalid: 3 more" in text
     assert "skip_invalid: true" in Path("experiments.yaml").read_text()
     [cell, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
     assert check_dataset(cell.probe.dataset).startswith("61 ")

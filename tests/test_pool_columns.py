@@ -8,15 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
+from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from remedies import refused
+from remedies import place, problems, refused
 
+from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.optional.exchange.exports import LAYOUTS, exported_table
 from orchestrator.planning.pool_columns import pool_columns, with_pool_columns
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.selection.subsets import SubsetRequest, select
+from orchestrator.storage.schema import DIFFICULTY
 from tasks import Prompt, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile
@@ -169,3 +173,48 @@ def test_columns_of_a_policy_have_a_hash_that_follows_their_values(tmp_path: Pat
     (first, same), (second, again) = hashes
     assert first != second and same == again
     assert np.unique([len(each) for each in (first, second, same)]).tolist() == [16]
+
+
+PER_ROW = ("prompt_id", "tier", "source", "file", "line", "level", "row_score", "list")
+COLUMNS = dict.fromkeys([*DIFFICULTY.names, *Prompt.__slots__, *PER_ROW, "topic", "none", ""])
+
+
+@pytest.mark.parametrize(
+    ("policy", "option", "value", "plans"),
+    [
+        ("hard", "within", "equal", {*PER_ROW, "pass_rate"}),
+        ("random", "exclude", "x", {*PER_ROW, "pass_rate"}),
+        ("full", "where", "1", {"level", "row_score", "pass_rate"}),
+        ("full", "where", "2", {"level", "line"}),
+        ("pools", "within", "equal", {*PER_ROW}),
+        ("dynamic", "within", "equal", {*PER_ROW}),
+    ],
+)
+def test_a_policy_by_any_column_plans_or_is_refused_with_its_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    policy: str,
+    option: str,
+    value: str,
+    plans: set[str],
+) -> None:
+    rows = numbered(40, topic=lambda i: "ab"[i % 2], level=lambda i: i % 3, score=lambda i: i % 2)
+    file = write_rows(tmp_path / "a.jsonl", [{**row, "list": [1]} for row in rows])
+    options = {"path": str(file), "source": "topic", "keep": ["level", "score", "list"]}
+    entry = {"task": "file", "options": options}
+    grid = {"model": ["stub"], "dataset": ["mine"], "policy": ["by-column"]}
+    rules = {"by-column": {"policy": policy}}
+    small_plan(tmp_path, datasets={"mine": entry}, rules=rules, grid=grid)
+    experiment, planned = tmp_path / "experiments.yaml", set()
+    content = yaml.safe_load(experiment.read_text())
+    for column in COLUMNS:
+        content["policies"]["by-column"]["options"] = {option: {column: value}}
+        experiment.write_text(yaml.safe_dump(content))
+        code = main(["plan", str(experiment), "-e", "small"])
+        message = capsys.readouterr().err.removeprefix("decile: ")
+        if code == 0:
+            planned.add(column)
+        else:
+            assert (code, problems(message)) == (2, []), (column, message)
+            assert message.startswith(place(experiment, "by-column:")), (column, message)
+    assert planned == plans

@@ -88,9 +88,9 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, reason in survey.invalid[:_ROWS]:
-        lines.append(_line("", f"dropped: {_name(place)}, {reason}"))
+        lines.append(_line("", f"invalid: {_name(place)}, {reason}"))
     if (rest := len(survey.invalid) - _ROWS) > 0:
-        lines.append(_line("", f"dropped: {rest:,} more"))
+        lines.append(_line("", f"invalid: {rest:,} more"))
     if survey.tier:
         lines.append(_line("tiers", f"{survey.tier!r:.40}"))
     if survey.source:
@@ -271,7 +271,7 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def write_problems(output: Path, plan: Plan) -> str:
-    """Write the flawed prompts of the plan's data set as JSON lines; what to do with them."""
+    """Write the flawed rows of the plan's data set as JSON lines; what to do with them."""
     rows = plan.pools[plan.name].flaw_rows()
     text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)

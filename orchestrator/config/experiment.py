@@ -43,6 +43,7 @@ from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
+from orchestrator.sampling.engine_args import unsupported_lora
 from orchestrator.storage.errors import shortened
 from policies import PolicyError
 from tasks import TaskError
@@ -461,6 +462,19 @@ class Experiment(Settings):
                     "engine_args",
                     "model",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _engine_applies_adapters(self) -> Self:
+        engine = self.evaluate.engine
+        if engine and (name := unsupported_lora(engine, self.lora)):
+            raise Problem(
+                "engine-without-lora-setting",
+                f"engine {engine} of evaluate does not apply it to adapters: leave evaluate.engine "
+                "out, and the trainer's own model evaluates",
+                "lora",
+                name,
+            )
         return self
 
     @model_validator(mode="after")

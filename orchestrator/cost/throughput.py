@@ -508,7 +508,7 @@ CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, n
 class MemoryFit:
     """The peak memory of a model's largest cell, and how many such cells fit a GPU.
 
-    asked: cells per GPU by `resources.gpus`; measured: number of finished cells with the same
+    requested: cells per GPU by `resources.gpus`; measured: number of finished cells with the same
     memory load that give the peak, 0 for an estimate, whose parts are `parts_gib`.
     """
 
@@ -518,16 +518,17 @@ class MemoryFit:
     gpu: str
     gpu_gib: float
     per_gpu: int
-    asked: int
+    requested: int
 
     def line(self, model: str) -> str:
         """As text."""
         source = f"measured: {counted(self.measured, 'finished cell')}"
         if self.per_gpu == 0:
             fits = f" and does not fit {self.gpu}: use a smaller batch or load_in_4bit"
-        elif self.per_gpu < self.asked:
+        elif self.per_gpu < self.requested:
             share = f"gpus: {1 / self.per_gpu:.2g}"
-            fits = f": {self.asked} at a time do not fit {self.gpu}, {self.per_gpu} do; use {share}"
+            most = f"{self.gpu}, {self.per_gpu} do"
+            fits = f": {self.requested} at a time do not fit {most}; use {share}"
         else:
             fits = f": {self.per_gpu} at a time fit {self.gpu}"
         peak = f"memory: a cell of {model} takes about {self.peak_gib:.0f} GiB"
@@ -570,6 +571,6 @@ def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[s
                 gpu=gpu.name,
                 gpu_gib=gpu.memory / GIB,
                 per_gpu=int(gpu.memory // (peak * GIB)),
-                asked=int(1 / cell.resources.gpus + 1e-9),
+                requested=int(1 / cell.resources.gpus + 1e-9),
             )
     return fits

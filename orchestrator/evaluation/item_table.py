@@ -7,17 +7,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.storage.schema import without_empty
 
 METADATA = b"decile.evaluation"  # in the schema's metadata, as JSON
 _OF_SAMPLES = ("outcome", "score", "extracted", "tokens", "finish", "completion")
+_OF_PROMPTS = ("question", "gold", "tier", "group")
+COLUMNS = ("prompt_id", "sample", "correct", *_OF_SAMPLES, *_OF_PROMPTS)  # others are of the data
 
 
 def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, Any]) -> pa.Table:
     """The samples (schema SAMPLES) with their questions, in the order of prompt_id and sample.
 
-    `correct` is null where marking failed. `about` is the metadata besides the settings.
+    `correct` is null where marking failed. After COLUMNS stand those of the user's data that travel
+    with the questions. `about` is the metadata besides the settings.
     """
     rows = pool.test.rows_of(samples["prompt_id"])
     prompts = pool.test.take(rows)
@@ -32,11 +36,9 @@ def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, 
         "gold": prompts.column("answer"),
         "tier": prompts.column("tier"),
         "group": pa.array(map(pool.groups.get, samples["prompt_id"].to_pylist()), pa.string()),
-        "source": prompts.column("source"),
-        "place": prompts.column("place"),
     }
     metadata = about | {"settings": item_settings(spec)}
-    table = without_empty(pa.table(columns))
+    table = with_pool_columns(without_empty(pa.table(columns)), prompts)
     return table.replace_schema_metadata({METADATA: json.dumps(metadata)})
 
 

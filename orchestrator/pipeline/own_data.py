@@ -355,7 +355,7 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
     }
     invalid = len(survey.invalid) + len(data.test_survey.invalid if data.test_survey else ())
     if invalid:
-        remarks["skip_invalid"] = f"drops {counted(invalid, 'row')} that cannot be used"
+        remarks["skip_invalid"] = f"{counted(invalid, 'row')} cannot be used as they stand"
     return remarks
 
 

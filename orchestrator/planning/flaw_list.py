@@ -1,30 +1,75 @@
-"""The flawed prompts of a pool as a file to correct, and the prompts that a corrected one gives.
+"""The flawed rows of a data set as a file to correct, and the prompts that a corrected one gives.
 
-A row is found again by its prompt_id, a hash of question and answer: a row of the data that has
-changed since is noticed, and one that has only moved is not.
+A prompt is found again by its prompt_id, a hash of question and answer, and a row that gives no
+prompt by its row_id, a hash of all its columns: a row of the data that has changed since is
+noticed, and one that has only moved is not.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.planning.flaws import Flaws
+from orchestrator.planning.flaws import Flaws, Pair, place_of
 from orchestrator.plugins.counts import counted
 from tasks import Prompt, Task, TaskError, make_prompt
 from tasks.prompt_table import PromptTable
+from tasks.question_file import QuestionFile
 from tasks.sources.files import parse_json, read_file
+from tasks.sources.row_corrections import InvalidRow, RowCorrections, RowEdit
 
 OTHERS = 5  # places of a group that a row names
 
 
-def flaw_rows(flaws: Flaws, test_questions: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def flaw_rows(
+    flaws: Flaws,
+    test_questions: Mapping[str, Sequence[str]],
+    conflicts: Sequence[Pair],
+    invalid: Mapping[str, InvalidRow],
+) -> list[dict[str, Any]]:
     """A row for each flawed prompt, in the order of the data; groups stand together.
 
     test_questions: by prompt_id, the places of test questions that are the same or nearly.
+    conflicts: the training prompts and test questions with another gold answer for each other;
+    those that are not in the pool stand after the others. invalid: the rows that give no prompt, by
+    row_id, which stand at the end.
     """
+    listed: dict[str, tuple[Prompt, list[str], list[str]]] = {}  # problems, places of others
+    for row, prompt, group in _grouped(flaws, test_questions):
+        kinds = {
+            "several gold answers": flaws.conflicting[row],
+            "duplicate": flaws.duplicated[row],
+            "test question": prompt.prompt_id in test_questions,
+        }
+        others = [other for other in group if other != place_of(prompt)]
+        others = [*others[:OTHERS], *test_questions.get(prompt.prompt_id, [])]
+        problems = [kind for kind, applies in kinds.items() if applies]
+        listed[prompt.prompt_id] = prompt, problems, others
+    for prompt, question in conflicts:
+        for one, other, split in ((prompt, question, "test set"), (question, prompt, "training")):
+            _, problems, others = listed.setdefault(one.prompt_id, (one, [], []))
+            for texts, text in ((problems, f"other answer in {split}"), (others, place_of(other))):
+                texts += [text] if text not in texts else []
+    return [
+        {"place": place_of(prompt), "prompt_id": prompt.prompt_id}
+        | ({"row": parse_json(prompt.kept, place_of(prompt))} if prompt.kept else {})
+        | {"question": prompt.question, "answer": prompt.answer}
+        | {"problem": ", ".join(problems), "others": others, "keep": True}
+        for prompt, problems, others in listed.values()
+    ] + [
+        {"place": row.places[0], "row_id": row_id}
+        | {"question": row.question, "answer": row.answer, "problem": f"invalid: {row.problem}"}
+        | {"others": row.places[1 : OTHERS + 1], "keep": True}
+        for row_id, row in invalid.items()
+    ]
+
+
+def _grouped(
+    flaws: Flaws, test_questions: Mapping[str, Sequence[str]]
+) -> list[tuple[int, Prompt, list[str]]]:
+    """Row number, prompt, and the places of its group, of each flawed prompt of the pool."""
     prompts = flaws.prompts
     groups = np.minimum(flaws.first, np.where(flaws.conflicting, flaws.same, flaws.first))
     tested = prompts.rows_of(pa.array([*test_questions], pa.string()))
@@ -32,69 +77,88 @@ def flaw_rows(flaws: Flaws, test_questions: Mapping[str, Sequence[str]]) -> list
     flawed[tested] = True
     rows = np.flatnonzero(flawed)
     rows = rows[np.argsort(groups[rows], kind="stable")]
-    shown = prompts.take(rows)
+    shown = list(prompts.take(rows))
     members: dict[int, list[str]] = {}
     for group, prompt in zip(groups[rows].tolist(), shown, strict=True):
-        members.setdefault(group, []).append(prompt.place or prompt.prompt_id)
-    listed = []
-    for row, prompt in zip(rows.tolist(), shown, strict=True):
-        place = prompt.place or prompt.prompt_id
-        kinds = {
-            "several gold answers": flaws.conflicting[row],
-            "duplicate": flaws.duplicated[row],
-            "test question": prompt.prompt_id in test_questions,
-        }
-        others = [other for other in members[int(groups[row])] if other != place]
-        kept = {"row": parse_json(prompt.kept, place)} if prompt.kept else {}
-        listed.append(
-            {"place": place, "prompt_id": prompt.prompt_id, **kept}
-            | {"question": prompt.question, "answer": prompt.answer}
-            | {"problem": ", ".join(kind for kind, applies in kinds.items() if applies)}
-            | {"others": [*others[:OTHERS], *test_questions.get(prompt.prompt_id, [])]}
-            | {"keep": True}
-        )
-    return listed
+        members.setdefault(group, []).append(place_of(prompt))
+    of_row = [members[group] for group in groups[rows].tolist()]
+    return [*zip(rows.tolist(), shown, of_row, strict=True)]
+
+
+class Corrections(NamedTuple):
+    """A corrected list: what it says of prompts, by prompt_id, and of invalid rows, by row_id."""
+
+    file: str
+    prompts: dict[str, RowEdit]
+    rows: dict[str, RowEdit]
+
+    @classmethod
+    def of(cls, file: str) -> "Corrections":
+        """Those of a file; "" has none. Raises TaskError with the file's line."""
+        corrections = cls(file, {}, {})
+        if not file:
+            return corrections
+        try:
+            read = read_file(file, ("question", "answer", "keep"))
+        except TaskError as error:
+            raise TaskError(f"corrections: {error}") from error
+        for place, row in zip(read.places, read.rows, strict=True):
+            kind = "row_id" if "row_id" in row else "prompt_id"
+            for name in (kind, "question", "answer"):
+                if not isinstance(value := row.get(name), str):
+                    raise TaskError(f"{place}: {name} is {value!r:.80}: write a text")
+            if not isinstance(row["keep"], bool):
+                raise TaskError(f"{place}: keep is {row['keep']!r:.80}: write true or false")
+            edits = corrections.rows if kind == "row_id" else corrections.prompts
+            if row[kind] in edits:
+                raise TaskError(f"{place}: repeats a {kind}: remove one of the two rows")
+            listed = str(row.get("place", row[kind]))
+            edits[row[kind]] = RowEdit(place, listed, row["question"], row["answer"], row["keep"])
+        return corrections
+
+
+def correct_rows(task: Task, edits: Mapping[str, RowEdit]) -> list[RowCorrections]:
+    """Let a task, or the parts of a mix, correct the rows that they would skip as they read."""
+    given = []
+    for each in task.mixed_tasks or [task]:
+        if isinstance(each, QuestionFile) and each.skip_invalid:
+            each.corrections = RowCorrections(edits)
+            given.append(each.corrections)
+    return given
 
 
 def corrected(
-    train: PromptTable, test: PromptTable, task: Task, file: str
+    train: PromptTable,
+    test: PromptTable,
+    task: Task,
+    corrections: Corrections,
+    invalid: Mapping[str, InvalidRow],
 ) -> tuple[PromptTable, PromptTable, str]:
     """Both splits with the corrections of a file, and a note that counts them.
 
-    Raises TaskError with the file's line.
+    invalid: the rows that gave no prompt before they were corrected, by row_id. Raises TaskError
+    with the file's line.
     """
-    try:
-        read = read_file(file, ("prompt_id", "question", "answer", "keep"))
-    except TaskError as error:
-        raise TaskError(f"corrections: {error}") from error
-    edits: dict[str, tuple[str, dict[str, Any]]] = {}
-    for place, row in zip(read.places, read.rows, strict=True):
-        for name in ("prompt_id", "question", "answer"):
-            if not isinstance(row[name], str):
-                raise TaskError(f"{place}: {name} is {row[name]!r:.80}: write a text")
-        if not isinstance(row["keep"], bool):
-            raise TaskError(f"{place}: keep is {row['keep']!r:.80}: write true or false")
-        if row["prompt_id"] in edits:
-            raise TaskError(f"{place}: repeats a prompt_id: remove one of the two rows")
-        edits[row["prompt_id"]] = place, row
-    known = {**train.with_ids(edits), **test.with_ids(edits)}
-    for prompt_id, (place, row) in edits.items():
-        if prompt_id not in known:
+    edits = corrections.prompts
+    known: Mapping[str, Any] = {**train.with_ids(edits), **test.with_ids(edits), **invalid}
+    for own_id, edit in {**edits, **corrections.rows}.items():
+        if own_id not in known:
             raise TaskError(
-                f"{place}: {row.get('place', prompt_id)} is not in the data as it was listed, "
+                f"{edit.place}: {edit.listed} is not in the data as it was listed, "
                 "which has changed: write the list again (decile init --problems FILE)"
             )
     changed: dict[str, Prompt | None] = {}
-    for prompt_id, (place, row) in edits.items():
+    for prompt_id, edit in edits.items():
         prompt = known[prompt_id]
-        if not row["keep"]:
+        if not edit.keep:
             changed[prompt_id] = None
-        elif (row["question"], row["answer"]) != (prompt.question, prompt.answer):
-            changed[prompt_id] = _edited(prompt, row["question"], row["answer"], task, place)
-    left_out = sum(each is None for each in changed.values())
-    note = f"{counted(len(changed) - left_out, 'prompt')} corrected and {left_out:,} left out by"
-    train, test = _with(train, changed), _with(test, changed)
-    return train.without_questions(test), test, f"{note} {file}"
+        elif (edit.question, edit.answer) != (prompt.question, prompt.answer):
+            changed[prompt_id] = _edited(prompt, edit.question, edit.answer, task, edit.place)
+    left_out = sum(not edit.keep for edit in {**edits, **corrections.rows}.values())
+    count = sum(prompt is not None for prompt in changed.values())
+    count += sum(invalid[row_id].is_changed_by(edit) for row_id, edit in corrections.rows.items())
+    note = f"{counted(count, 'row')} corrected and {left_out:,} left out by {corrections.file}"
+    return _with(train, changed), _with(test, changed), note
 
 
 def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) -> Prompt:

@@ -3,11 +3,11 @@
 A question is the same as another one up to spaces and case. Duplicates are the same questions, and
 nearly the same ones (`near_duplicates`) with the same gold answer: a long question of a template
 with one other number is another question. A conflict is a question with several gold answers, as
-the task's marker compares them.
+the task's marker compares them, in the training pool or there and in the test set.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,13 @@ from orchestrator.planning.overlap import Overlap
 from orchestrator.planning.prompt_texts import most_bytes, prompt_texts
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource, token_counts
-from tasks import Answer, Task, TaskError, is_shipped
+from orchestrator.storage.errors import shortened
+from tasks import Answer, Prompt, Task, TaskError, is_shipped
 from tasks.prompt_table import Bools, Ints, PromptTable, labelled
 from tasks.sources.hub import NotCached
 
 NAMED = 3  # places in a note
+Pair = tuple[Prompt, Prompt]
 _SPACES = r"[\s\p{Z}]+"
 
 
@@ -82,9 +84,14 @@ class Flaws(NamedTuple):
 def places(prompts: PromptTable, rows: Bools) -> str:
     """Where the first of these rows stand, by file and line, or else by id, and how many more."""
     shown = np.flatnonzero(rows)[:NAMED]
-    names = [prompt.place or prompt.prompt_id for prompt in prompts.take(shown)]
+    names = [place_of(prompt) for prompt in prompts.take(shown)]
     more = int(rows.sum()) - len(names)
     return ", ".join(names) + (f" and {more:,} more" if more else "")
+
+
+def place_of(prompt: Prompt) -> str:
+    """How messages name a prompt: by file and line, or else by id."""
+    return prompt.place or prompt.prompt_id
 
 
 def _first_rows(values: pa.ChunkedArray) -> Ints:
@@ -101,44 +108,88 @@ def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> 
     none = Flaws(prompts, alone, alone, np.zeros(len(prompts), dtype=bool))
     if task.environment is not None or not len(prompts):  # episodes may be of different rows
         return none
-    questions = prompts.column("question")
-    spelled = pc.utf8_trim_whitespace(
-        pc.replace_substring_regex(pc.utf8_lower(questions), pattern=_SPACES, replacement=" ")
-    )
-    same = _first_rows(spelled)
+    same = _first_rows(_spelled(prompts))
     flaws = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
     if not duplicates:
         return flaws
     golds = _first_rows(prompts.column("answer"))
-    near = near_groups(questions, np.where(labelled(prompts, task), golds, alone))
+    golds = np.where(labelled(prompts, task), golds, alone)
+    near = near_groups(prompts.column("question"), golds)
     return flaws._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
 
 
-def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
-    """The prompts whose question has gold answers that are not equal to each other.
+def _spelled(prompts: PromptTable) -> pa.ChunkedArray:
+    """The questions in lower case, with single spaces."""
+    lower = pc.utf8_lower(prompts.column("question"))
+    single = pc.replace_substring_regex(lower, pattern=_SPACES, replacement=" ")
+    return pc.utf8_trim_whitespace(single)
 
-    Those of a user's own marker, which may expect more than an answer, are compared as texts.
-    """
+
+def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
+    """The prompts whose question has gold answers that are not equal to each other."""
     answers = _first_rows(prompts.column("answer"))
     smallest, largest = answers.copy(), answers.copy()
     np.minimum.at(smallest, same, answers)
     np.maximum.at(largest, same, answers)
     different = np.flatnonzero((smallest[same] != largest[same]) & labelled(prompts, task))
-    marked = task.with_marking("lenient")
-    own = getattr(task, "function", None) is not None or not is_shipped(task)
-    groups: dict[int, dict[str, Any]] = {}
+    groups: dict[int, dict[str, Prompt]] = {}
     for row, prompt in zip(different.tolist(), prompts.take(different), strict=True):
         groups.setdefault(int(same[row]), {}).setdefault(prompt.answer, prompt)
     pairs = []
     for group, by_answer in groups.items():
         one, *others = (by_answer[answer] for answer in sorted(by_answer))
-        completion = None if own else marked.solution(one)
-        pairs += [(group, Answer.to(other, completion or "")) for other in others]
-    unequal = {group for group, answer in pairs if own or not answer.completion}
-    if not own:
-        marks = marked.mark_all([answer for _, answer in pairs])
-        unequal |= {g for (g, _), m in zip(pairs, marks, strict=True) if m.outcome != "correct"}
-    return np.isin(same, np.array(sorted(unequal), dtype=np.int64))
+        pairs += [(group, (one, other)) for other in others]
+    unequal = _unequal([pair for _, pair in pairs], task)
+    conflicts = {group for (group, _), differ in zip(pairs, unequal, strict=True) if differ}
+    return np.isin(same, np.array(sorted(conflicts), dtype=np.int64))
+
+
+def _unequal(pairs: Sequence[Pair], task: Task) -> list[bool]:
+    """For each pair of prompts of one question, whether the marker tells their gold answers apart.
+
+    Those of a user's own marker, which may expect more than an answer, are compared as texts.
+    """
+    if getattr(task, "function", None) is not None or not is_shipped(task):
+        return [one.answer != other.answer for one, other in pairs]
+    marked = task.with_marking("lenient")
+    answers = [Answer.to(other, marked.solution(one) or "") for one, other in pairs]
+    return [mark.outcome != "correct" for mark in marked.mark_all(answers)]
+
+
+def conflicts_with_test(train: PromptTable, test: PromptTable, task: Task) -> list[Pair]:
+    """Every training prompt with each test question that is the same, but for its gold answer."""
+    if task.environment is not None or not len(train) or not len(test):
+        return []
+    texts, test_texts = _spelled(train), _spelled(test)
+    known = pc.is_in(texts, value_set=test_texts.unique())
+    texts, shared = texts.filter(known), train.filter(known.to_numpy())
+    tested: dict[str, list[Prompt]] = {}
+    known = pc.is_in(test_texts, value_set=texts.unique())
+    for text, prompt in zip(test_texts.filter(known), test.filter(known.to_numpy()), strict=True):
+        tested.setdefault(text.as_py(), []).append(prompt)
+    pairs = [
+        (prompt, question)
+        for text, prompt in zip(texts.to_pylist(), shared, strict=True)
+        for question in tested[text]
+        if question.answer != prompt.answer
+    ]
+    return [pair for pair, unequal in zip(pairs, _unequal(pairs, task), strict=True) if unequal]
+
+
+def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bool) -> str:
+    """A line on these pairs, of `total` training prompts, some of which are in the pool or none."""
+    prompts = counted(len({prompt.prompt_id for prompt, _ in pairs}), "training prompt")
+    shown = [
+        " and ".join(f"{place_of(each)} ({shortened(each.answer, 40)})" for each in pair)
+        for pair in pairs[:NAMED]
+    ]
+    more = f" and {len(pairs) - NAMED:,} more" if len(pairs) > NAMED else ""
+    remedy = "write drop_overlap: true to leave these prompts out of training"
+    return (
+        f"conflicts with test questions: {prompts} of {total:,} have another gold answer there: "
+        f"{'; '.join(shown)}{more}; correct the wrong answers"
+        + (f", or {remedy}" if droppable else ": these prompts are left out of training")
+    )
 
 
 class Cleaning(NamedTuple):

@@ -10,9 +10,12 @@ from orchestrator.storage.schema import DIFFICULTY, SAMPLES, SUBSET
 from tasks.prompt_table import PromptTable
 
 OF_PLACE = ("source", "file", "line")
-TEXTS = ("question", "answer", "prompt", "completion", "messages", "info", "group")
+TEXTS = ("question", "answer", "prompt", "messages", "info", "group")
+OF_EVALUATIONS = ("correct", "gold")
 # Names that kept columns do not have in a table: those of Decile's own columns.
-TAKEN = frozenset((*SAMPLES.names, *DIFFICULTY.names, *SUBSET.names, *OF_PLACE, *TEXTS))
+TAKEN = frozenset(
+    (*SAMPLES.names, *DIFFICULTY.names, *SUBSET.names, *OF_PLACE, *TEXTS, *OF_EVALUATIONS)
+)
 _PLACE = r"^(?P<file>.*)(?::| row )(?P<line>[0-9]+)$"
 
 

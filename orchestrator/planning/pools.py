@@ -14,8 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.planning.flaw_list import corrected, flaw_rows
-from orchestrator.planning.flaws import Cleaning, Flaws, cleaned, find_flaws, overlap_line
+from orchestrator.planning.flaw_list import Corrections, correct_rows, corrected, flaw_rows
+from orchestrator.planning.flaws import (
+    Cleaning,
+    Flaws,
+    Pair,
+    cleaned,
+    conflicts_with_test,
+    conflicts_with_test_line,
+    find_flaws,
+    overlap_line,
+)
 from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
@@ -87,6 +96,8 @@ class Pool:
     dropped_prompts: int = 0  # training prompts left out for being test questions, or almost
     mislabeled: frozenset[str] = frozenset()  # ids of training prompts whose answer was replaced
     unlabelled_test: PromptTable = field(default_factory=PromptTable)  # not evaluated
+    # The training prompts before any were left out, also for being test questions.
+    whole: PromptTable = field(default_factory=PromptTable)
 
     @cached_property
     def labelled(self) -> npt.NDArray[np.bool_]:
@@ -111,11 +122,22 @@ class Pool:
         """The duplicates and conflicts that are left in the training pool."""
         return find_flaws(self.train, self.task)
 
+    @cached_property
+    def conflicts_with_test(self) -> list[Pair]:
+        """Each training prompt with the test questions that have another gold answer for it."""
+        answered = self.whole.filter(labelled(self.whole, self.task))
+        return conflicts_with_test(answered, self.test, self.task)
+
     @property
     def flaw_lines(self) -> list[str]:
         """A line for each kind of flaw, of prompts that come from rows of the user's files."""
-        own = pc.any(pc.not_equal(self.train.column("place"), "")).as_py()
-        return self.flaws.lines() if own else []
+        if not pc.any(pc.not_equal(self.whole.column("place"), "")).as_py():
+            return []
+        pairs = self.conflicts_with_test
+        ids = pa.array([prompt.prompt_id for prompt, _ in pairs], pa.string())
+        in_pool = bool((self.train.rows_of(ids) >= 0).any())
+        line = conflicts_with_test_line(pairs, len(self.whole), droppable=in_pool)
+        return [*self.flaws.lines(), *([line] if pairs else [])]
 
     @property
     def overlap_lines(self) -> list[str]:
@@ -129,8 +151,19 @@ class Pool:
         """The flawed prompts, test questions among them, as rows of a file to correct."""
         overlaps = self.overlap(self)
         tests = self.test.with_ids([each.evaluation_id for each in overlaps])
-        own = {each.train_id: tests[each.evaluation_id].place for each in overlaps}
-        return flaw_rows(self.flaws, {i: [place] for i, place in own.items()})
+        places = {each.train_id: [tests[each.evaluation_id].place] for each in overlaps}
+        task, edits = self.dataset.build(), Corrections.of(self.dataset.corrections).rows
+        read = correct_rows(task, edits)
+        if read:  # both splits
+            load_prompts(task, "train")
+            load_prompts(task, "test")
+        invalid = {
+            row_id: row
+            for each in read
+            for row_id, row in each.invalid.items()
+            if not (edit := edits.get(row_id)) or (edit.keep and not row.is_changed_by(edit))
+        }
+        return flaw_rows(self.flaws, places, self.conflicts_with_test, invalid)
 
     def tiers(self, split: Split) -> dict[str, str]:
         """prompt_id -> tier."""
@@ -197,11 +230,17 @@ def _content_hash(prompts: PromptTable, task: Task) -> str:
 
 def load_pool(dataset: Dataset) -> Pool:
     """Build the task, load both splits and drop overlapping training prompts if configured."""
-    task = dataset.build()
+    task, corrections = dataset.build(), Corrections.of(dataset.corrections)
+    of_rows = correct_rows(task, corrections.rows) if corrections.rows else []
     train, test = load_prompts(task, "train"), load_prompts(task, "test")
+    whole = train
+    if isinstance(task, ReadTask) and is_shipped(task):
+        whole = PromptTable([*train.batches, *task.left_out.batches])
     notes, dropped = list(task.notes), task.dropped_prompts
     if dataset.corrections:
-        train, test, note = corrected(train, test, task, dataset.corrections)
+        invalid = {row_id: row for each in of_rows for row_id, row in each.invalid.items()}
+        whole, test, note = corrected(whole, test, task, corrections, invalid)
+        train = whole.without_questions(test)
         notes.append(note)
     if dataset.labels:
         train, test, labels_notes = _with_labels(train, test, task, dataset.labels)
@@ -226,7 +265,16 @@ def load_pool(dataset: Dataset) -> Pool:
                 dropped += len(overlaps)
     train, left_out = cleaned(train, task, dataset.cleaning)
     notes += left_out
-    pool = Pool(dataset, task, train, test, tuple(notes), dropped, unlabelled_test=unlabelled_test)
+    pool = Pool(
+        dataset,
+        task,
+        train,
+        test,
+        tuple(notes),
+        dropped,
+        unlabelled_test=unlabelled_test,
+        whole=whole,
+    )
     noisy = _with_wrong_golds(pool, dataset.label_noise, dataset.label_noise_seed)
     return _without_listed(noisy) if dataset.without else noisy
 

@@ -156,6 +156,7 @@ class ReadTask(Task):
         super().__init__(marking=marking, prompt=prompt)
         self.path, self.revision, self.partial = path, revision, partial
         self._origins: dict[str, str] = {}
+        self._left_out: dict[str, PromptTable] = {}
 
     @abstractmethod
     def read(self) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
@@ -170,6 +171,14 @@ class ReadTask(Task):
     def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":
         """The prompts of a split, in the order of the files."""
         return self._pools[split == "test"]
+
+    @property
+    def left_out(self) -> "PromptTable":
+        """The training prompts that `prompt_table` lacks because they are in the test set."""
+        from tasks.prompt_table import PromptTable
+
+        _ = self._pools
+        return PromptTable(batch for table in self._left_out.values() for batch in table.batches)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -194,13 +203,16 @@ class ReadTask(Task):
         self._note_repeats(len(train) - len(distinct), "train")
         # Questions, not ids: another gold answer does not make another question.
         if self.by_question:
-            kept = distinct.without_questions(tested)
+            shared = distinct.shares_question(tested)
         else:
-            kept = distinct.filter(tested.rows_of(distinct.column("prompt_id")) < 0)
-        if dropped := len(distinct) - len(kept):
-            self.dropped_prompts = dropped
-            self.note(f"train: {counted(dropped, 'prompt')} dropped that are in the test set")
-        return kept, tested
+            shared = tested.rows_of(distinct.column("prompt_id")) >= 0
+        if not shared.any():
+            return distinct, tested
+        self._left_out[""] = distinct.filter(shared)
+        self.dropped_prompts = len(self._left_out[""])
+        dropped = counted(self.dropped_prompts, "prompt")
+        self.note(f"train: {dropped} dropped that are in the test set")
+        return distinct.filter(~shared), tested
 
     def rows(self, split: str, source: Source) -> list[Row]:
         """The rows of a split; its origin and notes are recorded."""

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from decimal import Decimal
 from glob import glob, has_magic
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
 from orchestrator.evaluation.item_table import item_metadata, item_settings
 from orchestrator.evaluation.metrics import by_update, main
 from orchestrator.optional.exchange.columns import QUESTIONS
@@ -112,6 +113,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
     try:
         if isinstance(source, pa.Table):
             rows = [PlacedRow(f"row {n}", row) for n, row in enumerate(source.to_pylist(), 1)]
+            rows = _known(rows, source.schema, columns)
             return _with_settings(_table(Path("table"), rows, "", columns), source.schema)
         if os.path.isdir(source):  # False, too, where the name is too long
             return _cell(source)
@@ -133,17 +135,27 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
             raise UserError(f"{source} is a run of rLLM: write its items as JSONL")
         for place, row in rows:
             check_columns(place, row, [])
+        schema = pq.read_schema(regular(source)) if source.suffix == ".parquet" else pa.schema([])
+        rows = _known(rows, schema, columns)
         names = set().union(*(row for _, row in rows))
         if {"doc", "resps", "target"} <= names:
             return _lm_eval(source, rows, digest, columns)
         if {"input", "output", "score"} <= names and names & {"step", "gts"}:
             return _verl(source, rows, digest, columns)
-        table = _table(source, rows, digest, columns)
-        if source.suffix != ".parquet":
-            return table
-        return _with_settings(table, pq.read_schema(regular(source)))
+        return _with_settings(_table(source, rows, digest, columns), schema)
     except TaskError as error:
         raise UserError(str(error)) from error
+
+
+def _known(rows: list[PlacedRow], schema: pa.Schema, columns: ItemColumns) -> list[PlacedRow]:
+    """The rows; of a file of `decile evaluate` its own columns and those that an option names.
+
+    Its others are those of the user's data, whose names may mean anything.
+    """
+    if not item_metadata(schema):
+        return rows
+    known = {*EVALUATED, *astuple(columns)}
+    return [PlacedRow(p, {name: row[name] for name in row if name in known}) for p, row in rows]
 
 
 def _with_settings(file: ResultFile, schema: pa.Schema) -> ResultFile:
