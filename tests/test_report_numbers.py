@@ -100,8 +100,15 @@ def test_groups_are_split_by_tier(rows: list[Row]) -> None:
     line = next(line for line in table.body if line[2] == "hard")
     mean = np.mean([r.tier_shares[line[1]].live for r in rows if r.cell.policy == "hard"])
     assert float(line[3]) == pytest.approx(100 * mean, abs=0.06)
-    untiered = [dataclasses.replace(r, tier_shares={"": r.shares[1]}) for r in rows]
-    assert not tables.groups_by_tier(families(untiered)).body
+    for only in ("", "all"):
+        same = [dataclasses.replace(r, tier_shares={only: r.shares[1]}) for r in rows]
+        assert not tables.groups_by_tier(families(same)).body
+
+
+def test_a_tier_of_all_questions_has_no_line(rows: list[Row]) -> None:
+    kinds = [{**r.kinds, "tier": dict.fromkeys(r.kinds["tier"], "all")} for r in rows]
+    same = [dataclasses.replace(r, kinds=own) for r, own in zip(rows, kinds, strict=True)]
+    assert not tables.tiers(families(same)).body and tables.bands(families(same)).body
 
 
 def test_truncated_groups_are_drawn_separately(rows: list[Row]) -> None:

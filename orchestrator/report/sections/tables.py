@@ -364,7 +364,8 @@ def _table(families: Sequence[Family], title: str, kind: Kind, caption: str) -> 
     policies = policies_of(families)
     body = []
     for family in families:
-        for name in names_of(family.rows, kind):
+        names = names_of(family.rows, kind)
+        for name in names if len(names) > 1 else ():  # one name is that of all questions
             changes = {p: change_in(rows, kind, name) for p, rows in family.by_policy().items()}
             if first := next((c for c in changes.values() if c), None):
                 base = (str(first.questions), f"{100 * first.base:.1f}")
@@ -552,10 +553,11 @@ def groups(families: Sequence[Family]) -> Table:
 
 
 def groups_by_tier(families: Sequence[Family]) -> Table:
-    """The same split for each tier of the training prompts; empty where they have none."""
+    """The same split for each tier of the training prompts; empty where they have one at most."""
     body = []
     for family in families:
-        for tier in training_tiers(family.rows):
+        names = training_tiers(family.rows)
+        for tier in names if len(names) > 1 else ():
             for policy, rows in family.by_policy().items():
                 shares = [row.tier_shares[tier] for row in rows if tier in row.tier_shares]
                 if shares:
