@@ -37,6 +37,8 @@ from tasks.sources.files import (
     plain_answer,
     read_file,
     read_texts,
+    value_text,
+    whole,
 )
 from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.row_corrections import RowCorrections
@@ -334,11 +336,8 @@ class QuestionFile(ReadTask):
 
     def group_of(self, row: Row) -> str:
         """The value in the column of groups, "" where there is none."""
-        try:
-            value = column_value(row, self.group) if self.group else None
-        except KeyError:  # of training rows, or of a question that is related to no other
-            return ""
-        return "" if value is None else str(value).strip()
+        # training rows, and questions that are related to no other, may lack the column
+        return value_text(cell(row, self.group)) if self.group else ""
 
     @property
     def _columns(self) -> list[str]:
@@ -510,7 +509,7 @@ class QuestionFile(ReadTask):
         dropped.update(texts.dropped)
         dropped[INSTRUCTIONS] += question != texts.question
         dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
-        tier = str(column_value(row, self.tier)) if self.tier else "all"
+        tier = str(whole(column_value(row, self.tier))) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None
         return make_prompt(
             self.name,

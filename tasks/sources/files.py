@@ -267,6 +267,7 @@ def _plain(value: Any, column: str) -> str:
     """A text or a number as text; "" for null and NaN."""
     if value is None or value != value:
         return ""
+    value = whole(value)
     if isinstance(value, str | int):
         return str(value)
     if isinstance(value, float | Decimal):  # str would write 1e+16 and 0E-7
@@ -278,6 +279,16 @@ def _plain(value: Any, column: str) -> str:
         f"column {column!r} holds {kind}: write a text or a list of messages "
         f'({{"role": …, "content": …}}), or name a value inside it{inside}'
     )
+
+
+def whole(value: Any) -> Any:
+    """The value, a float such as 1.0 as an integer: a column with a null holds integers so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def value_text(value: Any) -> str:
+    """A value as text without spaces around it; "" for null and NaN."""
+    return "" if value is None or value != value else str(whole(value)).strip()
 
 
 def json_text(value: Any) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tasks.base import TaskError
-from tasks.sources.files import cell, json_text
+from tasks.sources.files import cell, json_text, value_text
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class KeptColumns:
 
     def source_of(self, row: Mapping[str, Any]) -> str:
         """The source of a row, "" where it has none."""
-        value = cell(row, self.source) if self.source else None
-        return "" if value is None else str(value).strip()
+        return value_text(cell(row, self.source)) if self.source else ""
 
     def text_of(self, row: Mapping[str, Any], place: str) -> str:
         """The kept columns as JSON text, "" where there are none.
