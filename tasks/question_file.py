@@ -37,6 +37,7 @@ from tasks.sources.files import (
     plain_answer,
     read_file,
     read_texts,
+    row_text,
     value_text,
     whole,
 )
@@ -547,10 +548,7 @@ class QuestionFile(ReadTask):
         }
         if not columns:  # of a row; others may have those that the function needs
             return "{}" if self.function and self.function.needed_columns(self._columns) else ""
-        try:
-            return json_text(columns)
-        except TypeError as error:
-            raise TaskError(f"{place}: {error}: name the others in columns: […]") from error
+        return row_text(columns, place, "name the others in columns: […]")
 
     def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
         """Raise TaskError for a column that no row has, of `columns` or needed by the function."""

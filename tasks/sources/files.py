@@ -296,10 +296,23 @@ def json_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_as_text)
 
 
+def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
+    """Columns of a row as JSON text. Raises TaskError, with the remedy, for a value without one."""
+    try:
+        return json_text(columns)
+    except TypeError:
+        for name, value in columns.items():
+            try:
+                json_text(value)
+            except TypeError as error:
+                raise TaskError(f"{place}: column {name!r:.80} {error}: {remedy}") from error
+        raise
+
+
 def _as_text(value: Any) -> str:
     if isinstance(value, date | time | timedelta | Decimal | UUID):
         return str(value)
-    raise TypeError(f"a column holds {type(value).__name__}, which JSON does not have")
+    raise TypeError(f"holds {type(value).__name__}, which JSON does not have")
 
 
 Row = dict[str, Any]
