@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,10 +52,9 @@ PRIME_RL = pa.schema(
 )
 
 
-# Columns to which TRL's GRPOTrainer gives a meaning; it passes all others to rewards.
-TRL_READS = ("image", "images")
-TRL_PASSES = ("prompts", "completions", "completion_ids", "environments")
-TRL_PASSES += ("trainer_state", "log_extra", "log_metric")
+# Columns to which TRL's GRPOTrainer gives a meaning, or of which it passes its own to rewards.
+_OF_TRL = "image images prompts completions completion_ids environments"
+_OF_TRL += " trainer_state log_extra log_metric"
 
 
 class Layout(NamedTuple):
@@ -75,7 +74,7 @@ class Layout(NamedTuple):
 
 LAYOUTS: Mapping[str, Layout] = {
     "jsonl": Layout(JSONL, (".jsonl",)),
-    "trl": Layout(TRL, (".jsonl", ".parquet"), (*TRL_READS, *TRL_PASSES)),
+    "trl": Layout(TRL, (".jsonl", ".parquet"), tuple(_OF_TRL.split())),
     "verl": Layout(VERL, (".parquet",)),
     "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet")),
     "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet")),
