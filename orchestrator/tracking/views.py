@@ -39,7 +39,7 @@ from tasks import Prompt
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
 NAME_LIMIT = 250
 SAMPLES = 20
-VERSION = 2  # of what is written; runs of version 1 may have been written by two drivers
+VERSION = 3  # of what is written; runs of version 1 may have been written by two drivers
 _SECRET = re.compile(
     r"(^|\.)((hub|hf|access|auth|api)_)?token$|(password|passwd|secret|api_?key|credentials?)$",
     re.I,
