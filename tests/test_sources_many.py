@@ -304,6 +304,27 @@ def test_a_column_may_have_values_of_several_types_and_any_name(tmp_path: Path) 
         assert tables[0]["7"].to_pylist() == [7] * 8
 
 
+def test_a_probe_takes_any_number_of_prompts(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for count, test, options, left in (
+        (1, None, {}, 1),
+        (15, None, {}, 15),
+        (30, sums(1, 90), {}, 30),
+        (60, None, {"test_share": 0.9}, 6),
+        (60, None, {}, 48),  # a part is held out
+    ):
+        plan = planned_probe(sums(count), "tiny", test, options, store)
+        [spec] = plan.probes
+        assert len(plan.pool(spec).train) == pytest.approx(left, abs=5 * (count == 60))
+        assert all(0 < cell.size <= count for cell in plan.cells)
+    with refused("are too few"):
+        planned_probe(sums(15), "tiny", None, {}, store, "evaluate")
+    for setting in ({"temperature": -1}, {"duplicates": "last"}, {"max_prompt_tokens": 1}):
+        with refused(f"{tmp_path}/data/rows-") as caught:
+            planned_probe(sums(30), "tiny", None, setting, store)
+        assert "experiments." not in str(caught.value) and "datasets." not in str(caught.value)
+
+
 def test_the_index_of_a_frame_is_a_column_of_its_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame(sums(4)).assign(id=[*"abcd"], part=[1, 1, 2, 2])
     for data, columns in (

@@ -25,12 +25,12 @@ from tasks import TaskError
 from tasks.reward_functions import reward_function
 
 
-def check_pool(pool: Pool, *, training: bool) -> None:
-    """Raise Problem for a pool without test questions, or without prompts where it has to train."""
+def check_pool(pool: Pool, *, training: bool, tested: bool) -> None:
+    """Raise Problem for a pool without the training prompts or test questions that it needs."""
     with below("datasets", pool.dataset.name):
         if training and not pool.train:
             raise Problem("no-training-prompts", _why_empty(pool))
-        if not pool.test:
+        if tested and not pool.test:
             message = "its test set is empty, so accuracy cannot be measured: add test questions"
             raise Problem("no-test-questions", message)
 

@@ -101,7 +101,7 @@ class FileSurvey:
     contexts: Sequence[str]
     inputs: int
     repeated: int
-    contradicted: int  # questions with several answers
+    contradicted: int  # questions with several answers that can be used
     invalid: Sequence[tuple[str, str]]
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
@@ -154,7 +154,7 @@ def survey_rows(
     correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
     used = (question, answer)
     most = min(MAX_SOURCES, len(read.rows) // 4)
-    repeated, contradicted = _repeats([question_text for question_text, _ in pairs], finals)
+    repeated, contradicted = _repeats([question_text for question_text, _ in pairs], golds)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
     return FileSurvey(
         rows=len(pairs),
@@ -184,11 +184,14 @@ def survey_rows(
     )
 
 
-def _repeats(questions: Sequence[str], answers: Sequence[str]) -> tuple[int, int]:
-    """How many questions repeat another one, and how many have several answers."""
+def _repeats(questions: Sequence[str], answers: Sequence[str | None]) -> tuple[int, int]:
+    """How many questions repeat another one, and how many have several answers.
+
+    None: a row without an answer that can be used.
+    """
     different: dict[str, set[str]] = {}
     for question, answer in zip(questions, answers, strict=True):
-        different.setdefault(question, set()).add(answer)
+        different.setdefault(question, set()).update([] if answer is None else [answer])
     different.pop("", None)
     repeated = sum(map(bool, questions)) - len(different)
     return repeated, sum(len(several) > 1 for several in different.values())
