@@ -68,8 +68,7 @@ def select_file(
     if rows is not None and pc.any(rated["short"]).as_py():
         _check_certain(paths[0], rows, rated, request)
     chosen, why = select(rated, request)
-    size = 1 if rule.build().whole else why["size"]
-    if warning := few_signals_of(rated, size):
+    if warning := few_signals_of(rated, why["size"]):
         why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
