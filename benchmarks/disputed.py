@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.difficulty.agreement import agreement
+from orchestrator.difficulty.answers import votes_of
+from orchestrator.difficulty.disputed import disputed_golds
 from orchestrator.difficulty.table import difficulty
 
 PROMPTS = 1000
@@ -61,7 +62,8 @@ def main() -> None:
                         "extracted": np.char.add("x", given.astype(str)).ravel(),
                     }
                 )
-                agreed = agreement(drawn, difficulty(drawn.select(["prompt_id", "outcome"])))
+                table = difficulty(drawn.select(["prompt_id", "outcome"]))
+                agreed = disputed_golds(votes_of(drawn, table), table)
                 hits = (agreed.disputed & bad).sum()
                 recall = (agreed.suspected & bad).sum() / max(1, bad.sum())
                 precision = hits / max(1, agreed.on_other)

@@ -7,6 +7,9 @@ length and of four times that length: a linear reader takes four times as long.
 
 Baseline of the number marker as a task of the user's own, in child processes: the same task in this
 process.
+
+Agreement: the CPU time of comparing ten answers to each prompt with each other, and that of marking
+them. Pass rates are distributed as Beta(.3, .6); wrong answers are of twelve kinds.
 """
 
 import random
@@ -16,12 +19,17 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import pyarrow as pa
+
 from benchmarks.command_line import benchmark_parser
+from orchestrator.difficulty.answers import votes_of
+from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.isolation import mark_answers
 from tasks.base import Answer, MarkLimits
 from tasks.gsm8k import Gsm8k
 from tasks.marking.equivalence import mark_expressions
 from tasks.marking.marks import mark_number
+from tasks.question_file import QuestionFile
 
 _PLAIN = re.compile(r"\\boxed\{(.*?)\}")
 TEXT = "she sells 12 eggs each day and then gives 3 of the rest away so 9 are left"
@@ -40,6 +48,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--expressions", type=int, default=20_000, help="pairs to compare (default 20000)"
+    )
+    parser.add_argument(
+        "--prompts", type=int, default=5_000, help="prompts whose answers are compared (5000)"
     )
     parser.add_argument("--children", type=int, default=2, help="child processes (default 2)")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of runs (default 3)")
@@ -73,6 +84,8 @@ def main() -> None:
         partial(mark_expressions, given, "lenient"),
         arguments.repeats,
     )
+    for marker in ("letter", "number", "expression"):
+        print_agreement(marker, arguments.prompts)
     for piece in DEGENERATE:
         print(
             f"{piece!r:<24} time of 4 × the length ÷ time: {growth(piece, arguments.repeats):.1f}"
@@ -120,6 +133,43 @@ def expressions(count: int) -> list[tuple[str, str]]:
         )
         pairs.append((gold, same if i % 2 else other))
     return pairs
+
+
+def print_agreement(marker: str, prompts: int) -> None:
+    """Print the CPU times of marking ten answers to each prompt, and of comparing them."""
+    task, rng = QuestionFile(marker=marker), random.Random(0)
+    texts, pairs, given = completions(prompts), expressions(5 * prompts), list[Answer]()
+    for number in range(prompts):
+        gold = right = "(A)" if marker == "letter" else str(number)
+        wrong = ["(B)", "(C)", "(D)", "(E)"]
+        if marker == "number":
+            wrong = [str(rng.randrange(10**6)) for _ in range(12)]
+        elif marker == "expression":
+            (gold, right), *others = pairs[5 * number : 5 * number + 5]
+            wrong = [text for pair in others for text in pair] + [f"{right}+{n}" for n in range(4)]
+        rate, text = rng.betavariate(0.3, 0.6), texts[number].rpartition("\\boxed")[0]
+        for _ in range(10):
+            answer = rng.choice([gold, right] if rng.random() < rate else wrong)
+            given.append(Answer(rf"{text}\boxed{{{answer}}}", gold))
+    began = time.process_time()
+    marks = task.mark_all(given)
+    marked = time.process_time()
+    samples = pa.table(
+        {
+            "prompt_id": [f"{row // 10:09}" for row in range(len(given))],
+            "outcome": [mark.outcome for mark in marks],
+            "extracted": [mark.extracted for mark in marks],
+        }
+    )
+    table = difficulty(samples.select(["prompt_id", "outcome"]))
+    compared = time.process_time()
+    votes = votes_of(samples, table, task)
+    ended = time.process_time()
+    each = len(votes.row) / prompts
+    print(
+        f"agreement, {marker:<13} {each:.1f} answers to each of {prompts:,} prompts: marking "
+        f"{marked - began:.2f} s, comparing {ended - compared:.2f} s of CPU"
+    )
 
 
 def plain_numbers(texts: Sequence[str]) -> Callable[[], object]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.config.catalog import load_config
-from orchestrator.difficulty.agreement import LEAST, SHARE, agreement
+from orchestrator.difficulty.answers import votes_of
+from orchestrator.difficulty.disputed import LEAST, SHARE, disputed_golds
 from orchestrator.difficulty.table import difficulty
 from orchestrator.planning.plan import make_plan
 from orchestrator.probing.probe_folder import ProbeFolder
@@ -44,8 +45,12 @@ def main() -> None:
         for k in sorted({k for k in KS if LEAST <= k <= most} | {most}):
             first = samples.filter([index < k for index in samples["sample"].to_pylist()])
             table = difficulty(first.select(["prompt_id", "outcome"]))
+            votes = votes_of(first, table, pool.task)
             for share in SHARES:
-                agreed, ids = agreement(first, table, share=share), table["prompt_id"].to_pylist()
+                agreed, ids = (
+                    disputed_golds(votes, table, share=share),
+                    table["prompt_id"].to_pylist(),
+                )
                 doubted = {ids[row] for row in agreed.disputed.nonzero()[0]}
                 hits = len(doubted & planted)
                 values = (

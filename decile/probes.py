@@ -1,6 +1,6 @@
 """The probe of a pool: how hard each prompt is for a model, and the subsets of policies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
 from orchestrator.config.corrections import one_of
+from orchestrator.config.entries import difficulty_option
 from orchestrator.optional.exchange.card import export_selected
 from orchestrator.optional.exchange.exports import exported_table
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
@@ -17,6 +18,7 @@ from orchestrator.report.content import Figure
 from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
 from orchestrator.report.render import section_html, terminal_pool
 from orchestrator.report.sections.pool import pool_figures, pool_sections, subset_section
+from orchestrator.selection.labelling import check_label_file, prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.subsets import reason
 from tasks import Prompt, Task
@@ -88,14 +90,16 @@ class Probe:
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.
 
-        difficulty: prompts by correct completions; outcomes: shares of outcomes in the pool and in
-        the subsets of the grid.
+        difficulty: prompts by correct completions; agreement: by those with the most frequent
+        answer, where answers are read; outcomes: shares of outcomes in the pool and in the subsets
+        of the grid.
         """
         subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
         k = self.spec.settings.samples
         row = pool_figures(self.stored.title, self.table, k, subsets)
-        figures = dict(zip(("difficulty", "outcomes"), row.figures, strict=True))
-        return chosen_figure(figures, figure).draw()
+        names = ["difficulty", "agreement", "outcomes"]
+        names = names if len(row.figures) == len(names) else [names[0], names[-1]]
+        return chosen_figure(dict(zip(names, row.figures, strict=True)), figure).draw()
 
     @as_user_error()
     def select(
@@ -104,16 +108,45 @@ class Probe:
         budget: float | None = None,
         *,
         seed: int | None = None,
+        difficulty: "Probe | str | Path | Mapping[str, str] | None" = None,
         **options: Any,
     ) -> "Subset":
         """The prompts that a policy chooses: the subset of a cell with these settings.
 
-        budget: a share of the prompts (0.1) or a count (80); seed: breaks ties. None: as in the
-        experiment. options: those of the policy. Raises UserError where the policy is unknown,
+        budget: a share of the prompts (0.1) or a count (80); seed: breaks ties; difficulty: what
+        the policy ranks by, "gold", "agreement", another probe of these prompts, such as that of
+        another model, a file of difficulty or scores by prompt_id, or as in the file. None: as in
+        the experiment. options: those of the policy. Raises UserError where the policy is unknown,
         chooses prompts during training (see `decile.trl`), or cannot fill the subset.
         """
-        cell = self.stored.cell(policy, budget, seed, options)
-        return Subset(self, cell, self.stored.select(cell))
+        other = difficulty.stored if isinstance(difficulty, Probe) else None
+        given: Any = difficulty
+        if isinstance(difficulty, str | Path):
+            given = difficulty_option(str(difficulty))
+        cell = self.stored.cell(policy, budget, seed, options, other or given)
+        return Subset(self, cell, self.stored.select(cell, other))
+
+    @as_user_error()
+    def to_label(
+        self,
+        file: str | Path,
+        policy: str = "least_agreed",
+        budget: float | None = None,
+        *,
+        seed: int | None = None,
+        **options: Any,
+    ) -> int:
+        """Write the prompts without a gold answer that a policy chooses for annotators.
+
+        file: JSONL or CSV, with an empty `answer` to be filled in; the data set's setting `labels`
+        reads it back. budget, seed, options: as of `select`. Returns the number of prompts. Raises
+        UserError where the file exists, where no prompt lacks a gold answer, and for a policy that
+        ranks by gold answers.
+        """
+        check_label_file(Path(file))
+        rows = prompts_to_label(self.stored, self.stored.cell(policy, budget, seed, options))
+        write_to_label(Path(file), rows)
+        return len(rows)
 
     def to_pandas(self) -> "pd.DataFrame":
         """The difficulty table."""

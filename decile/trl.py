@@ -27,9 +27,9 @@ from cluster.terminal import echo
 from decile.errors import as_user_error
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
+from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted
-from orchestrator.selection.candidates import check_choices, probed_history
-from orchestrator.selection.from_file import rated_table
+from orchestrator.selection.candidates import probed_history
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import Unsound, open_table, read_parquet, sequence_hash, table_bytes
@@ -306,7 +306,7 @@ class PromptSelector(TrainerCallback):
                     f"policy {name!r} discards groups, which needs rollouts of text alone: leave "
                     f"out {used}, or write a policy that discards none, such as 'predicted'"
                 )
-        check_choices(self._online, self._history(1), prompts)
+        self._online.build_online().check(self._history(1), prompts)
 
     def _history(self, updates: int) -> History:
         return probed_history(

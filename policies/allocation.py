@@ -5,8 +5,9 @@ An allocation is called until an update has handed out all of its completions. O
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -46,12 +47,18 @@ class Groups(NamedTuple):
     """Completions that are not handed out yet."""
     size: int
     """`grpo.num_generations`: completions per prompt, on average."""
+    update: int = 1
+    """The update, counted from 1."""
+    updates: int = 1
+    """All updates of the cell."""
+    columns: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
+    """Columns of the user's data as texts, those that the allocation reads."""
 
 
 Allocation = Callable[[Groups], npt.ArrayLike]  # -> further completions of each prompt [P]
 
 
-def groups_of(history: History, rows: Rows, left: int) -> Groups:
+def groups_of(history: History, rows: Rows, left: int, update: int) -> Groups:
     """The groups of an update of these rows before anything is drawn for it."""
     count = len(history.prompt_ids)
     right = history.successes[rows].astype(np.float64)
@@ -61,7 +68,17 @@ def groups_of(history: History, rows: Rows, left: int) -> Groups:
         total += np.bincount(row, marked, count)[rows]
     none = np.zeros(len(rows), np.int64)
     last = history.pass_rate[rows].astype(np.float64)
-    return Groups((1 + right) / (2 + total), last, none, none, left, history.group_size)
+    return Groups(
+        rate=(1 + right) / (2 + total),
+        last=last,
+        drawn=none,
+        correct=none,
+        left=left,
+        size=history.group_size,
+        update=update,
+        updates=history.updates,
+        columns={name: values[rows] for name, values in history.columns.items()},
+    )
 
 
 def checked_more(values: np.ndarray, name: str, groups: Groups) -> Rows:
@@ -104,6 +121,21 @@ def _evenly(count: int, total: int) -> Rows:
     return total // count + (np.arange(count) < total % count)
 
 
+def proportional(weights: Floats, total: int, floor: int) -> Rows:
+    """`total` in proportion to the weights [P], which are above 0, at least `floor` for each.
+
+    Whole numbers come from the largest remainders.
+    """
+    exact, above = np.full(len(weights), float(floor)), np.ones(len(weights), dtype=bool)
+    while above.any():  # those that would fall below the floor get it, and the others the rest
+        rest = total - floor * int((~above).sum())
+        exact[above] = rest * weights[above] / weights[above].sum()
+        if not (low := above & (exact < floor - 1e-9)).any():
+            break
+        exact[low], above[low] = floor, False
+    return np.array(largest_remainder(exact, total))
+
+
 def _check_least(name: str, option: str, value: Any, groups: Groups) -> None:
     if value > groups.size:
         raise PolicyError(
@@ -128,8 +160,7 @@ class Sqrt(SizeRule):
     """Completions in proportion to √(p·(1 − p)), at least `floor` per prompt.
 
     p is the expected pass rate, from the probe and all earlier groups. This is Neyman's allocation:
-    it makes the variance of the sum of the prompts' mean rewards smallest. Whole numbers come from
-    the largest remainders.
+    it makes the variance of the sum of the prompts' mean rewards smallest.
     """
 
     name: ClassVar[str] = "sqrt"
@@ -142,15 +173,7 @@ class Sqrt(SizeRule):
     def __call__(self, groups: Groups) -> Rows:
         """All completions at once."""
         _check_least(self.name, "floor", self.floor, groups)
-        weights = np.sqrt(groups.rate * (1 - groups.rate))
-        exact, above = np.full(len(weights), float(self.floor)), np.ones(len(weights), dtype=bool)
-        while above.any():  # those that would fall below the floor get it, and the others the rest
-            rest = groups.left - self.floor * int((~above).sum())
-            exact[above] = rest * weights[above] / weights[above].sum()
-            if not (low := above & (exact < self.floor - 1e-9)).any():
-                break
-            exact[low], above[low] = self.floor, False
-        return np.array(largest_remainder(exact, groups.left))
+        return proportional(np.sqrt(groups.rate * (1 - groups.rate)), groups.left, self.floor)
 
 
 @dataclass(kw_only=True)

@@ -67,6 +67,10 @@ class PolicyError(ValueError):
     """The policy does not exist, has invalid options or cannot fill the subset."""
 
 
+class MalformedError(PolicyError):
+    """What a policy of the user's own returned is malformed, whatever the pass rates."""
+
+
 class Ties(NamedTuple):
     """Prompts whose score equals that of the last selected one: in the pool, and in the subset."""
 
@@ -132,17 +136,25 @@ class ByColumns(ABC):
     def check_values(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column, or a value of one, that a pool does not have."""
 
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
+        """Strata that are short of prompts for this subset, by rank, of rows that are `free`."""
+        return []
+
 
 class Restricted(SubsetPolicy, ByColumns):
     """Selects with another policy from parts of the table (`policies.strata`)."""
 
     @abstractmethod
-    def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
-        """The ties at all cutoffs, and which of the chosen rows were chosen at random."""
+    def label_count(self, golds: int) -> int | None:
+        """The gold answers that it is shown of a pool with so many; None: without a limit."""
 
     @abstractmethod
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
-        """The parts that are short of prompts for a subset of this size."""
+    def check_labels(self, prompts: pa.Table, size: int) -> None:
+        """Raise PolicyError where these gold answers do not suffice for a subset of that size."""
+
+    @abstractmethod
+    def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
+        """The ties at all cutoffs, and which of the chosen rows were chosen at random."""
 
 
 class ScorePolicy(SubsetPolicy):
@@ -246,6 +258,15 @@ class ScorePolicy(SubsetPolicy):
         return np.asarray(values)
 
 
+# The columns of a difficulty table that depend on gold answers, which are hidden from a policy that
+# reads none.
+OF_GOLDS = frozenset(
+    (
+        *("successes", "pass_rate", "wrong", "low", "high", "scorable", "first", "posterior"),
+        *("learnability", "suspected", "score", "score_sd", "labelled", "unlabelled"),
+    )
+)
+
 MEANING = {
     "tier": "the task's own difficulty label",
     "pass_rate": "the share of correct samples, 0 to 1",
@@ -253,6 +274,9 @@ MEANING = {
     "learnability": "the expected share of groups whose rewards differ, 0 to 1",
     "score": "the mean score of a prompt's samples, 0 to 1",
     "suspected": "whether the gold answer is probably wrong",
+    "agreement": "the share of samples with the most frequent answer, 0 to 1",
+    "entropy": "the entropy of the samples' answers",
+    "tokens": "the mean number of generated tokens",
     **dict.fromkeys(("wrong", "unparsed", "truncated"), "the number of samples with that outcome"),
 }
 
@@ -274,6 +298,13 @@ def numbers(difficulty: pa.Table, name: str, policy: str) -> Floats:
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise PolicyError(f"{policy} needs numbers in the column {name}, which has type {kind}")
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=float)
+
+
+def labelled(prompts: pa.Table) -> Bools:
+    """One boolean per row: whether it has a gold answer. Without a column that says so, it has."""
+    if "labelled" not in prompts.column_names:
+        return np.ones(prompts.num_rows, dtype=bool)
+    return np.asarray(prompts["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def is_one_of(difficulty: pa.Table, name: str, texts: list[str], policy: str) -> Bools:
@@ -310,10 +341,10 @@ def check_positive(policy: str, option: str, value: Any) -> None:
         raise PolicyError(f"{policy}: {option} is {value!r}: write a number above 0")
 
 
-def check_band(policy: str, low: Any, high: Any) -> None:
-    """PolicyError unless both are pass rates and `low` is at most `high`."""
-    check_share(policy, "low", low, "a pass rate")
-    check_share(policy, "high", high, "a pass rate")
+def check_band(policy: str, low: Any, high: Any, meaning: str = "a pass rate") -> None:
+    """PolicyError unless both are shares and `low` is at most `high`."""
+    check_share(policy, "low", low, meaning)
+    check_share(policy, "high", high, meaning)
     if low > high:
         raise PolicyError(f"{policy}: low {low} is above high {high}: swap them")
 
@@ -349,9 +380,14 @@ class Requiring:
         self.exclude = sorted(set(names)) or None  # a canonical form has one hash
 
     @property
-    def reads_answers(self) -> bool:
-        """Whether rows are left out by their samples' answers: the column `suspected`."""
+    def excludes_suspected(self) -> bool:
+        """Whether it leaves out suspected prompts."""
         return "suspected" in (self.exclude or [])
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it uses the samples' answers, as the column `suspected` does."""
+        return self.excludes_suspected
 
     @property
     def restrictions(self) -> str:
@@ -371,7 +407,7 @@ class Requiring:
             rows &= wrong >= unparsed + truncated
         if "unsolved" in (self.exclude or []):
             rows &= numbers(difficulty, "pass_rate", policy) > 0
-        if self.reads_answers:
+        if self.excludes_suspected:
             suspected = column(difficulty, "suspected", policy)
             if not pa.types.is_boolean(suspected.type):
                 raise PolicyError(

@@ -10,11 +10,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.user_code import user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
+    OF_GOLDS,
     Bools,
     ByColumns,
     End,
@@ -28,7 +30,14 @@ from policies.base import (
     checked_rows,
     kept_advice,
 )
-from policies.online import MAX_DRAWS, History, OnlinePolicy, checked_ids, checked_keep
+from policies.online import (
+    MAX_DRAWS,
+    History,
+    OnlinePolicy,
+    checked_ids,
+    checked_keep,
+    unknown_id,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,16 @@ class Built:
     def needs(self) -> Needs:
         """What of the probe it uses; `all` if it does not declare it."""
         return cast(Needs, self.declared("needs", "all"))
+
+    @property
+    def reads_golds(self) -> bool:
+        """Whether its choice depends on gold answers, such as by pass rates; not if it says so."""
+        return bool(self.declared("reads_golds", self.needs != "nothing"))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what it reads changes where a second probe is simulated."""
+        return bool(self.declared("simulated", True))
 
     @property
     def reads_columns(self) -> list[str]:
@@ -101,18 +120,40 @@ class BuiltPolicy(Built):
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it uses the column `suspected`, for which the samples' answers are read."""
+        """Whether it uses columns for which the samples' answers are read, such as `suspected`."""
         return bool(self.declared("reads_answers", False))
+
+    @property
+    def excludes_suspected(self) -> bool:
+        """Whether it leaves out suspected prompts; so does a user's own that reads answers."""
+        return bool(self.declared("excludes_suspected", self.reads_answers))
 
     @property
     def reads_questions(self) -> bool:
         """Whether it uses the column `question`, the prompts' texts."""
         return bool(self.declared("reads_questions", False))
 
+    def shown(self, difficulty: pa.Table) -> pa.Table:
+        """The table as the rule gets it: without gold answers, if it does not read them."""
+        if self.reads_golds:
+            return difficulty
+        table = difficulty.drop_columns([n for n in difficulty.column_names if n in OF_GOLDS])
+        return table.replace_schema_metadata(None)
+
+    def label_count(self, golds: int) -> int | None:
+        """The gold answers that its option `labels` shows it, of a pool with so many, or None."""
+        return self.rule.label_count(golds) if isinstance(self.rule, Restricted) else None
+
+    def check_labels(self, prompts: pa.Table, size: int) -> None:
+        """Raise PolicyError where its option `labels` does not suffice for a subset of a pool."""
+        if isinstance(self.rule, Restricted):
+            self.rule.check_labels(prompts, size)
+
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
         """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
+        table = self.shown(difficulty)
         with self.errors():
-            rows = self.rule(difficulty, size, rng)
+            rows = self.rule(table, size, rng)
             if self.whole:
                 size = np.size(rows)
             return checked_rows(rows, self.name, size, difficulty.num_rows)
@@ -122,8 +163,9 @@ class BuiltPolicy(Built):
         eligible = self.declared("eligible", None)
         if eligible is None:
             return np.ones(difficulty.num_rows, dtype=bool)
+        table = self.shown(difficulty)
         with self.errors():
-            return np.asarray(eligible(difficulty))
+            return np.asarray(eligible(table))
 
     def capacity(self, difficulty: pa.Table) -> int:
         """The number of eligible rows."""
@@ -131,20 +173,21 @@ class BuiltPolicy(Built):
 
     def capacity_text(self, difficulty: pa.Table) -> str:
         """The number in words: `band has 3 of 40 prompts with a pass rate from …`."""
-        holds = self.scored.holds(difficulty) if self.scored else "that it may select"
+        holds = self.scored.holds(self.shown(difficulty)) if self.scored else "that it may select"
         return (
             f"{self.name} has {self.capacity(difficulty)} of "
             f"{counted(difficulty.num_rows, 'prompt')} {holds}"
         )
 
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
-        """What is to be said about a subset of this size: strata that are short of prompts."""
-        return self.rule.notes(difficulty, size) if isinstance(self.rule, Restricted) else []
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
+        """Strata that are short of prompts for this subset, by rank, of rows that are `free`."""
+        rule, table = self.rule, self.shown(difficulty)
+        return rule.notes(table, chosen, free) if isinstance(rule, ByColumns) else []
 
     def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
         """The ties at the cutoff, and which of the chosen rows were chosen at random."""
         if isinstance(self.rule, Restricted):
-            return self.rule.tied(difficulty, chosen)
+            return self.rule.tied(self.shown(difficulty), chosen)
         ties = self.ties(difficulty, chosen)
         if ties is None:
             return None, np.full(len(chosen), self.at_random)
@@ -156,8 +199,9 @@ class BuiltPolicy(Built):
         ties = self.declared("ties", None)
         if ties is None:
             return None
+        table = self.shown(difficulty)
         with self.errors():
-            return cast(Ties | None, ties(difficulty, chosen))
+            return cast(Ties | None, ties(table, chosen))
 
 
 class BuiltOnlinePolicy(Built):
@@ -178,6 +222,11 @@ class BuiltOnlinePolicy(Built):
         """How many times the prompts that an update lacks are drawn at once."""
         return int(self.declared("at_once", 1)) if self.discards else 1
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of its gates and strata, for the update that it chose for last; none without any."""
+        return self.declared("metrics", {}) if isinstance(self.rule, ByColumns) else {}
+
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None
     ) -> pa.Array:
@@ -189,6 +238,19 @@ class BuiltOnlinePolicy(Built):
         with self.errors():
             chosen = self.rule.next(update, history)
         return checked_ids(chosen, self.name, size)
+
+    def check(self, history: History, size: int) -> None:
+        """Let it choose the `size` first prompts, and judge a group of each pass rate.
+
+        Raises PolicyError where it cannot.
+        """
+        ids = self.next_ids(history, update=1, size=size)
+        unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
+        if len(unknown):
+            raise PolicyError(unknown_id(self.name, str(unknown[0]), len(history.prompt_ids)))
+        if self.discards:
+            correct = np.arange(history.group_size + 1)
+            self.keep(correct, np.full(len(correct), history.group_size))
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
         """Which groups it keeps, by their correct and their marked completions, each [groups]."""

@@ -1,11 +1,13 @@
 """Shares of an update by a column, and gates that prompts have to pass, for any online policy.
 
-A gate says before each update which prompts may be chosen. It keeps no state: all that it may know
-is in the history, which a resumed cell rebuilds from its record.
+A gate says before each update which prompts may be chosen. All that it may know is in the history,
+which a resumed cell rebuilds from its record: a state is built from `history.drawn`, and never
+stored.
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -17,13 +19,23 @@ import pyarrow.compute as pc
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.shares import largest_remainder
 from orchestrator.plugins.user_code import describe
-from policies.base import Bools, ByColumns, Needs, PolicyError, Rows, check_band, check_count
+from policies.base import (
+    Bools,
+    ByColumns,
+    MalformedError,
+    Needs,
+    PolicyError,
+    Rows,
+    check_band,
+    check_count,
+)
 from policies.built import Built, BuiltOnlinePolicy
 from policies.online import History, OnlinePolicy, some
 from policies.strata import check_known, column_shares, column_texts, filled, rows_by_value
 
 SCHEDULES = ("linear", "cosine")
 FORM = "write a number, {from: 0.8, to: 0.2, schedule: cosine}, or a list of numbers"
+MEASURED = 50  # strata whose shares are logged, at most: a column of ids has as many as prompts
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,11 @@ class Schedule:
         return first + (last - first) * progress
 
 
+def schedules_of(written: Mapping[str, Any], what: str) -> dict[str, Schedule]:
+    """Schedules by value of a column. PolicyError, which begins with `what`, for another form."""
+    return {value: Schedule.of(each, f"{what} {value}") for value, each in written.items()}
+
+
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
 
@@ -69,6 +86,7 @@ def _is_number(value: Any) -> bool:
 class Stratum(NamedTuple):
     """Rows of a history, the policy that chooses among them, and their share of an update."""
 
+    name: str
     rows: Rows
     policy: BuiltOnlinePolicy
     weight: "float | Schedule"
@@ -88,6 +106,10 @@ class Gate(ABC):
     @abstractmethod
     def passes(self, update: int, history: History) -> Bools:
         """One boolean per prompt of the history [N]."""
+
+    def metrics(self, update: int, history: History) -> Mapping[str, float]:
+        """Numbers to log with an update, by name, besides the share of prompts that pass."""
+        return {}
 
 
 @dataclass(kw_only=True)
@@ -184,11 +206,17 @@ class BuiltGate(Built):
         with self.errors():
             opened = np.asarray(self.rule.passes(update, history))
         if opened.shape != (len(history.prompt_ids),) or opened.dtype != np.bool_:
-            raise PolicyError(
+            raise MalformedError(
                 f"gate {self.name!r} returned {opened.dtype} of shape {opened.shape}: return one "
                 "boolean per prompt of history.prompt_ids"
             )
         return opened
+
+    def metrics(self, update: int, history: History) -> dict[str, float]:
+        """What it logs with an update. Raises PolicyError where the gate fails."""
+        own = self.declared("metrics", None)
+        with self.errors():
+            return {str(k): float(v) for k, v in own(update, history).items()} if own else {}
 
 
 GATES = Registry(
@@ -226,6 +254,9 @@ class Composed(OnlinePolicy, ByColumns):
         self._inner = build()
         self._strata: list[Stratum] = []
         self._last: list[tuple[BuiltOnlinePolicy, int]] = []  # how many groups each has chosen
+        # Of the update: shares of open prompts, and how many of the prompts chosen are what.
+        self._open: dict[str, float] = {}
+        self._size, self._chosen = 0, Counter[str]()
         self.easier = self._inner.change_towards("easy")
         self.harder = self._inner.change_towards("hard")
 
@@ -234,6 +265,11 @@ class Composed(OnlinePolicy, ByColumns):
         """All of the probe, unless neither the policy nor a gate uses it."""
         needs = {self._inner.needs, *(gate.needs for gate in self._gates)}
         return "nothing" if needs == {"nothing"} else "all"
+
+    @property
+    def reads_golds(self) -> bool:
+        """Whether the policy or a gate does."""
+        return any(part.reads_golds for part in (self._inner, *self._gates))
 
     @property
     def reads_columns(self) -> list[str]:
@@ -250,15 +286,25 @@ class Composed(OnlinePolicy, ByColumns):
             if not isinstance(shares, str):
                 check_known(shares, [*by_value], column, what)
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the update that was chosen for last, in one choice or in several, by name.
+
+        gate/NAME/open and gates/open: the shares of the prompts that each gate, and all of them,
+        let pass before the first choice; stratum/VALUE/share and gates/taken_closed: the shares of
+        the prompts chosen that are of a stratum, and closed.
+        """
+        return self._open | {name: n / self._size for name, n in self._chosen.items()}
+
     def next(self, update: int, history: History) -> pa.Array:
         """Prompts of each stratum by its policy, in the order of the strata."""
         fresh = history.fresh(update)
-        opened = fresh.copy()
-        for gate in self._gates:
-            opened &= gate.passes(update, history)
+        passed = [gate.passes(update, history) for gate in self._gates]
+        opened = np.logical_and.reduce([np.ones_like(fresh), *passed])
+        free = fresh & opened
         strata = self._strata = self._strata or self._strata_of(history)
         shares = np.array([stratum.share(update, history.updates) for stratum in strata])
-        eligible = [int(opened[stratum.rows].sum()) for stratum in strata]
+        eligible = [int(free[stratum.rows].sum()) for stratum in strata]
         counts = filled(shares, eligible, history.size)
         exact = np.array(counts) / max(1, sum(counts)) * history.missing
         missing = largest_remainder(exact, history.missing) if any(counts) else counts
@@ -267,7 +313,7 @@ class Composed(OnlinePolicy, ByColumns):
             if count:
                 rows, policy = stratum.rows, stratum.policy
                 if self._gates:
-                    rows, policy = rows[opened[rows]], self._build()
+                    rows, policy = rows[free[rows]], self._build()
                 part = history.part(rows, number)
                 ids = policy.next_ids(part, update, count, missing[number])
                 chosen.append(rows[pc.index_in(ids, value_set=part.prompt_ids).to_numpy()])
@@ -276,12 +322,40 @@ class Composed(OnlinePolicy, ByColumns):
         closed = np.setdiff1d(np.flatnonzero(fresh), taken, assume_unique=True)
         others = some(closed, history.size - len(taken), history.rng)
         self._last.append((self._inner, len(others)))
-        return history.ids(np.concatenate([taken, others]))
+        rows = np.concatenate([taken, others])
+        if fresh.all():  # the first choice for this update
+            self._open = self._openness(update, history, passed, opened)
+            self._size, self._chosen = 0, Counter()
+        self._size += len(rows)
+        self._chosen.update(self._counts(rows, opened))
+        return history.ids(rows)
+
+    def _openness(
+        self, update: int, history: History, passed: Sequence[Bools], opened: Bools
+    ) -> dict[str, float]:
+        """The shares of prompts that each gate, and all of them, let pass; what gates log."""
+        metrics = {"gates/open": float(opened.mean())} if self._gates else {}
+        names = [gate.name for gate in self._gates]
+        for number, (gate, own) in enumerate(zip(self._gates, passed, strict=True), 1):
+            name = gate.name if names.count(gate.name) == 1 else f"{gate.name}_{number}"
+            of_gate = gate.metrics(update, history) | {"open": float(own.mean())}
+            metrics |= {f"gate/{name}/{key}": value for key, value in of_gate.items()}
+        return metrics
+
+    def _counts(self, rows: Rows, opened: Bools) -> dict[str, int]:
+        """How many of the rows are closed, and of each stratum."""
+        counts = {"gates/taken_closed": int((~opened[rows]).sum())} if self._gates else {}
+        if self._within and len(self._strata) <= MEASURED:
+            chosen = np.zeros_like(opened)
+            chosen[rows] = True
+            for stratum in self._strata:
+                counts[f"stratum/{stratum.name}/share"] = int(chosen[stratum.rows].sum())
+        return counts
 
     def _strata_of(self, history: History) -> list[Stratum]:
         everything = np.arange(len(history.prompt_ids))
         if not self._within:
-            return [Stratum(everything, self._build(), 1.0)]
+            return [Stratum("", everything, self._build(), 1.0)]
         [(column, shares)] = self._within.items()
         texts, what = pa.array(history.columns[column]), f"{self._inner.name}: within"
         strata = []
@@ -289,7 +363,7 @@ class Composed(OnlinePolicy, ByColumns):
             weight: float | Schedule = 1.0 if shares == "equal" else float(len(rows))
             if not isinstance(shares, str):
                 weight = shares.get(name, 0.0)
-            strata.append(Stratum(rows, self._build(), weight))
+            strata.append(Stratum(name, rows, self._build(), weight))
         return strata
 
 
@@ -335,8 +409,7 @@ def composed(
         options["within"] = {column: written}
         shares[column] = written
         if not isinstance(written, str):
-            what = f"{name}: within {column}: the share of"
-            schedules = {n: Schedule.of(share, f"{what} {n}") for n, share in written.items()}
+            schedules = schedules_of(written, f"{name}: within {column}: the share of")
             if min(v for schedule in schedules.values() for v in schedule.values) < 0:
                 raise PolicyError(f"{name}: within {column}: a share is below 0: {FORM}")
             shares[column] = schedules

@@ -73,8 +73,24 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it, or one of its parts, leaves out suspected prompts."""
+        """Whether it, or one of its parts, does."""
         return super().reads_answers or any(part.policy.reads_answers for part in self.parts)
+
+    @property
+    def excludes_suspected(self) -> bool:
+        """Whether it, or one of its parts, leaves out suspected prompts."""
+        parts = (part.policy.excludes_suspected for part in self.parts)
+        return super().excludes_suspected or any(parts)
+
+    @property
+    def reads_golds(self) -> bool:
+        """Whether one of its parts, `require` or `exclude` does."""
+        return bool(self.restrictions) or any(part.policy.reads_golds for part in self.parts)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all of its parts are."""
+        return all(part.policy.simulated for part in self.parts)
 
     @property
     def reads_questions(self) -> bool:
@@ -102,13 +118,26 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         """Rows per part: largest remainder method, ties in the order written."""
         return largest_remainder([part.share * size for part in self.parts], size)
 
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
+        """Those of the parts, each for its own rows and what the parts before it have left."""
+        left, notes, start = self._left(difficulty, free), list[str](), 0
+        for part, count in zip(self.parts, self.counts(len(chosen)), strict=True):
+            own = chosen[start : start + count]
+            notes += [f"{part.name}: {note}" for note in part.policy.notes(difficulty, own, left)]
+            left[own] = False
+            start += count
+        return notes
+
+    def _left(self, difficulty: pa.Table, free: Bools | None) -> Bools:
+        """Free rows that meet the requirement."""
+        required = self.required(difficulty, self.name)
+        return required if free is None else required & free
+
     def pick(
         self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
         """Free rows that meet the requirement, those of the first part first."""
-        left = self.required(difficulty, self.name)
-        if free is not None:
-            left &= free
+        left = self._left(difficulty, free)
         chosen: list[np.ndarray] = []
         for part, count in zip(self.parts, self.counts(size), strict=True):
             if count:
@@ -123,7 +152,7 @@ def _pick(
     """The part's rows, selected from the remaining ones."""
     try:
         if isinstance(part.policy.rule, SubsetPolicy):
-            return part.policy.rule.pick(difficulty, count, rng, left)
+            return part.policy.rule.pick(part.policy.shown(difficulty), count, rng, left)
         rows = np.flatnonzero(left)  # for a custom function without scores
         if len(rows) < count:
             raise PolicyError(
@@ -160,6 +189,8 @@ def _parts(given: Any) -> list[MixturePart]:
         own = {option: value for option, value in options.items() if option != "share"}
         try:
             policy = BuiltPolicy(name, get_policy(name, **own))
+            if policy.label_count(1) is not None:
+                raise PolicyError(f"labels of {name}: write them beside shares, for all parts")
         except PolicyError as error:
             raise PolicyError(f"mixture: {error}") from error
         settled = settled_options(policy.rule, own)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.plugins.counts import counted
-from policies.base import Bools, Floats, Needs, Options, PolicyError, Rows
+from policies.base import Bools, Floats, MalformedError, Needs, Options, PolicyError, Rows
 
 Counts = npt.NDArray[np.int32]
 
@@ -256,14 +256,14 @@ def checked_ids(chosen: Any, policy: str, size: int) -> pa.Array:
     """The prompt_ids that a policy returned. PolicyError unless they are `size` distinct texts."""
     how = f"return {size} distinct prompt_ids, such as history.ids(rows)"
     if isinstance(chosen, set | frozenset):
-        raise PolicyError(
+        raise MalformedError(
             f"policy {policy!r} returned a set, whose order is another one in every process: {how}"
         )
     try:
         values = chosen if isinstance(chosen, pa.Array | pa.ChunkedArray) else pa.array([*chosen])
         ids = pa.array(values.cast(pa.string()).to_pylist(), pa.string())
     except (TypeError, ValueError, pa.ArrowException) as error:
-        raise PolicyError(
+        raise MalformedError(
             f"policy {policy!r} returned {type(chosen).__name__} instead of prompt_ids: {how}"
         ) from error
     distinct = len(ids.unique())
@@ -274,11 +274,19 @@ def checked_ids(chosen: Any, policy: str, size: int) -> pa.Array:
     return ids
 
 
+def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:
+    """The message for a prompt_id that is none of the candidates'."""
+    return (
+        f"policy {policy!r} returned the prompt_id {prompt_id!r:.80}, which is none of the "
+        f"{candidates:,} that it may choose from: return some of history.prompt_ids"
+    )
+
+
 def checked_keep(kept: Any, policy: str, groups: int) -> Bools:
     """What `keep` returned. PolicyError unless it is one boolean per group."""
     values = np.asarray(kept)
     if values.shape != (groups,) or values.dtype != np.bool_:
-        raise PolicyError(
+        raise MalformedError(
             f"policy {policy!r}: keep returned {values.dtype} of shape {values.shape} for "
             f"{counted(groups, 'group')}: return a NumPy array with one boolean per group"
         )

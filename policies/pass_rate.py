@@ -47,8 +47,8 @@ class ByRate(BuiltIn):
             raise PolicyError(f"{self.title}: by is {self.by!r}: write pass_rate or score")
         self.by = "score" if self.by == "score" else None  # a canonical form has one hash
         super().__post_init__()
-        if self.by:  # adaptive probes count correct samples alone
-            self.needs = "all"
+        if self.by:  # adaptive probes, and simulated ones, count correct samples alone
+            self.needs, self.simulated = "all", False
 
     def rates(self, difficulty: pa.Table) -> Floats:
         """The pass rate or the mean score of each row, nan without scorable samples."""

@@ -44,6 +44,11 @@ BUILTIN = {
     "learnable": "policies.pass_rate:Learnable",
     "band": "policies.pass_rate:Band",
     "tiers": "policies.uniform:Tiers",
+    "least_agreed": "policies.agreement:LeastAgreed",
+    "most_agreed": "policies.agreement:MostAgreed",
+    "agreement_band": "policies.agreement:AgreementBand",
+    "uncertain": "policies.agreement:Uncertain",
+    "longest": "policies.agreement:Longest",
     "mixture": "policies.mixture:Mixture",
     "dynamic": "policies.discarding:Dynamic",
     "balanced": "policies.discarding:Balanced",
@@ -67,6 +72,7 @@ ALLOCATIONS = Registry(
         "knapsack": "policies.allocation:Knapsack",
         "until_correct": "policies.allocation:UntilCorrect",
         "pods": "policies.allocation:Pods",
+        "by_column": "policies.by_column:ByColumn",
     },
     "package.module:attribute",
     PolicyError,
@@ -184,7 +190,9 @@ def _build(name: str, options: Options, registry: Registry = POLICIES) -> Any:
                 raise  # a bug of ours, with its traceback
             raise PolicyError(f"{kind} {name!r} cannot be built: {describe(error)}") from error
     elif options:
-        policy = partial(policy, **options)
+        bound = partial(policy, **options)
+        bound.__dict__.update(getattr(policy, "__dict__", {}))  # what it declares, such as needs
+        return bound
     return policy
 
 

@@ -1,4 +1,4 @@
-"""Strata of any static policy, and rows to leave out, by columns of the user's data."""
+"""Strata of any static policy, rows to leave out, and how many gold answers it is shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import (
     EXCLUDED,
+    OF_GOLDS,
     Bools,
     Needs,
     PolicyError,
@@ -19,6 +20,7 @@ from policies.base import (
     Rows,
     Ties,
     kept_advice,
+    labelled,
 )
 from policies.built import BuiltPolicy
 
@@ -52,18 +54,27 @@ class Stratified(Restricted):
     `proportional` to the strata's rows, `equal`, or given by value. What a stratum is short of is
     made up for by the others, in proportion to their shares. The column `pass_rate` has the strata
     RATE_BANDS. where, without: {column: values} that a row must, or must not, have.
+
+    labels: a number of prompts, or a share of those with a gold answer. So many are drawn at random
+    from the rows that columns of the user's data leave, before any gold answer is read, and the
+    policy knows and selects from these alone. The draw comes from a child of the generator: it is
+    the same for all policies with one seed, and leaves their ties as they are without it.
     """
 
     policy: BuiltPolicy
     within: Mapping[str, str | Mapping[str, float]]
     where: Mapping[str, Sequence[str]]
     without: Mapping[str, Sequence[str]]
+    labels: int | float | None
     options: dict[str, Any]  # as settled, those of the policy included
 
     def __post_init__(self) -> None:
         policy = self.policy
+        self._drawn: Bools | None = None  # the rows whose labels the last choice has drawn
         self.name, self.whole = policy.name, policy.whole
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
+        self.simulated, self.excludes_suspected = policy.simulated, policy.excludes_suspected
+        self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
 
     @property
@@ -94,6 +105,12 @@ class Stratified(Restricted):
         self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
         """Rows of all strata in turn, so that the first ones have about the same shares."""
+        self._drawn = None
+        if self.labels is not None:
+            rows, count = self._labels_of(difficulty, size)
+            drawn = np.zeros(difficulty.num_rows, dtype=bool)
+            drawn[rng.spawn(1)[0].permutation(rows)[:count]] = True
+            self._drawn = drawn
         strata = self.strata(difficulty, size, free)
         if (have := sum(stratum.eligible for stratum in strata)) < size:
             raise PolicyError(
@@ -106,6 +123,33 @@ class Stratified(Restricted):
             chosen.append(stratum.rows[own])
             places.append((np.arange(stratum.chosen) + 0.5) / stratum.chosen)
         return np.concatenate(chosen)[np.argsort(np.concatenate(places), kind="stable")]
+
+    def label_count(self, golds: int) -> int | None:
+        """The gold answers that it is shown of a pool with so many; None: without a limit."""
+        return int(self.labels * golds + 1e-9) if isinstance(self.labels, float) else self.labels
+
+    def check_labels(self, prompts: pa.Table, size: int) -> None:
+        """Raise PolicyError unless a subset of that size fits into the labels, and these do."""
+        if self.labels is not None:
+            self._labels_of(prompts, size)
+
+    def _labels_of(self, prompts: pa.Table, size: int) -> tuple[Rows, int]:
+        """The rows of which labels are drawn, and how many. Raises PolicyError as above."""
+        golds = labelled(prompts)
+        rows = np.flatnonzero(golds & self._left(prompts, by_rates=False))
+        count = self.label_count(int(np.count_nonzero(golds))) or 0
+        what = f"{self.name}: labels: {self.labels} shows it {counted(count, 'gold answer')}"
+        if count < size:
+            raise PolicyError(
+                f"{what}, fewer than the {counted(size, 'prompt')} of the subset: write labels: "
+                f"{size} or more, or a smaller budget"
+            )
+        if count > len(rows):
+            raise PolicyError(
+                f"{what}, and only {counted(len(rows), 'prompt')} that it may select have one: "
+                f"write labels: {len(rows)} or less"
+            )
+        return rows, count
 
     def strata(self, difficulty: pa.Table, size: int, free: Bools | None = None) -> list[Stratum]:
         """The strata of the table with what a subset of `size` rows takes of each."""
@@ -159,14 +203,14 @@ class Stratified(Restricted):
         """The ties at the cutoffs of all strata."""
         return self.tied(difficulty, chosen)[0]
 
-    def notes(self, difficulty: pa.Table, size: int) -> list[str]:
+    def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
         """The strata that are short of prompts for their share of a subset."""
         return [
             f"{column} {stratum.name!r:.80}: {counted(stratum.chosen, 'prompt')} of the "
             f"{stratum.due:,} of its share, because no more may be selected; the others make up "
             "for it"
             for column in self.within
-            for stratum in self.strata(difficulty, size)
+            for stratum in self.strata(difficulty, len(chosen), free)
             if stratum.chosen < stratum.due
         ]
 
@@ -174,15 +218,20 @@ class Stratified(Restricted):
     def _restrictions(self) -> str:
         """The options as written, for messages."""
         named = zip(("within", "where", "exclude"), self._named, strict=True)
-        return " and ".join(
-            f"{option}: {', '.join(columns)}" for option, columns in named if columns
-        )
+        texts = [f"{option}: {', '.join(columns)}" for option, columns in named if columns]
+        return " and ".join([*texts, *([f"labels: {self.labels}"] if self.labels else [])])
 
-    def _left(self, difficulty: pa.Table) -> Bools:
-        """One boolean per row: whether `where` and `without` leave it."""
-        left = np.ones(difficulty.num_rows, dtype=bool)
+    def _left(self, difficulty: pa.Table, *, by_rates: bool = True) -> Bools:
+        """One boolean per row: whether labels, `where` and `without` leave it.
+
+        by_rates: also where these are about pass rates, which need gold answers.
+        """
+        left = np.ones(difficulty.num_rows, dtype=bool) if self._drawn is None else self._drawn
+        left = left.copy()
         for option, restrictions in (("where", self.where), ("exclude", self.without)):
             for column, values in restrictions.items():
+                if column == "pass_rate" and not by_rates:
+                    continue
                 text = column_texts(difficulty, column, f"{self.name}: {option}")
                 if option == "where":
                     check_known(values, pc.unique(text).to_pylist(), column, f"{self.name}: where")
@@ -284,7 +333,8 @@ def split_options(
     are the policy's, and values of columns are not.
     """
     inner = dict(options)
-    names = [name for name in ("within", "where") if name in options and name not in own]
+    named = ("within", "where", "labels")
+    names = [name for name in named if name in options and name not in own]
     outer: dict[str, Any] = {name: inner.pop(name) for name in names}
     excluded = options.get("exclude")
     listed = excluded if isinstance(excluded, list | tuple) else [excluded]
@@ -312,11 +362,29 @@ def stratified(
             if column in EXCLUDED:
                 raise PolicyError(f"{policy.name}: exclude: {part!r:.80}: write {column} alone")
             without[column] = sorted({*without.get(column, []), *values})
+    labels = outer.get("labels")
+    _check_label_option(policy, labels)
     options = dict(settled)
     if without:
         options["exclude"] = [*(settled.get("exclude") or []), without]
-    options |= {k: v for k, v in {"within": within, "where": where}.items() if v}
-    return Stratified(policy=policy, within=within, where=where, without=without, options=options)
+    options |= {k: v for k, v in (("within", within), ("where", where), ("labels", labels)) if v}
+    return Stratified(
+        policy=policy, within=within, where=where, without=without, labels=labels, options=options
+    )
+
+
+def _check_label_option(policy: BuiltPolicy, labels: Any) -> None:
+    """Raise PolicyError unless the option is a count or a share, and the policy has a size."""
+    if labels is None:
+        return
+    number = not isinstance(labels, bool) and isinstance(labels, int | float)
+    if not number or not 0 < labels <= (1 if isinstance(labels, float) else float("inf")):
+        raise PolicyError(
+            f"{policy.name}: labels is {labels!r:.80}: write a number of prompts, such as 160, or "
+            "a share of those with a gold answer, such as 0.2"
+        )
+    if policy.whole:
+        raise PolicyError(f"{policy.name} takes every prompt: leave labels out")
 
 
 def column_shares(policy: str, written: Any) -> tuple[str, Any]:
@@ -329,7 +397,7 @@ def column_shares(policy: str, written: Any) -> tuple[str, Any]:
         return str(column), shares
     if not isinstance(shares, Mapping) or not shares:
         raise PolicyError(f"{policy}: within {column} is {shares!r:.80}: {HOW}")
-    return str(column), {_text(name): share for name, share in shares.items()}
+    return str(column), {as_text(name): share for name, share in shares.items()}
 
 
 def _within(policy: str, written: Any) -> dict[str, Any]:
@@ -363,11 +431,11 @@ def _values(policy: str, option: str, written: Any) -> dict[str, list[str]]:
         values = value if isinstance(value, list | tuple) else [value]
         if not values or not all(isinstance(v, str | int | float) for v in values):
             raise PolicyError(f"{policy}: {option} {column} is {value!r:.80}: {form}")
-        columns[str(column)] = sorted({_text(v) for v in values})
+        columns[str(column)] = sorted({as_text(v) for v in values})
     return columns
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value as the text to which a column of its type is cast."""
     return str(pa.scalar(value).cast(pa.string()).as_py())
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tasks.marking.marks import Mark
+from tasks.marking.spelling import AnswerComparison, spelling_key
 
 # Instructions that other tools put into their questions, while a task adds its own. This is how
 # DAPO-Math-17k wraps each problem.
@@ -147,9 +148,10 @@ class Prompt:
     """One question of a pool.
 
     `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
-    else marking needs, as JSON text: part of the hash only where the task says so. `group`: test
-    questions of one group are related, and count as one in comparisons; "" for a group of its own.
+    `answer` is "" where there is no gold answer. `tier` is the task's own level of difficulty
+    (objects, steps, level), as text. `info` is what else marking needs, as JSON text: part of the
+    hash only where the task says so. `group`: test questions of one group are related, and count as
+    one in comparisons; "" for a group of its own.
     `source` is the data set or domain that a question comes from. `place` is its row in the user's
     file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the columns of that row which travel with it,
     as JSON text. The last three make no other prompt.
@@ -262,6 +264,10 @@ class Task(ABC):
     """For tasks of several turns: turns of the model in an episode, at most."""
     mixed_tasks: "Sequence[Task]" = ()
     """The tasks of a mix."""
+    optional_answers: bool = False
+    """Whether prompts may lack a gold answer and get one later: no id depends on it then."""
+    labelled_sources: Sequence[str] = ()
+    """Of a mix: the data sets whose answers are not optional."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Record how the task is built, so that a child process can build the same."""
@@ -363,6 +369,35 @@ class Task(ABC):
     def provenance(self) -> dict[str, str]:
         """The source of each split: `hub@revision` or `file sha256:…`; {} if generated."""
         return {}
+
+    def marker_of(self, prompt: Prompt) -> str:
+        """The marker as stored with a prompt's marks: with its gold answer, if that may change."""
+        if not self.optional_answers:
+            return self.marker_id
+        digest = hashlib.sha256(prompt.answer.encode()).hexdigest()[:8]
+        return f"{self.marker_id}#{digest if prompt.answer else 'unlabelled'}"
+
+    def own(self, prompt: Prompt) -> "tuple[Task, Prompt]":
+        """The task that marks a prompt, and the prompt as it has it; others for those of a mix."""
+        return self, prompt
+
+    @property
+    def comparison(self) -> AnswerComparison:
+        """How extracted answers are compared with each other, under the reading `self.marking`.
+
+        By default, as texts up to spelling, which is exact for numbers and letters: of these, a
+        marker extracts one text each.
+        """
+        return AnswerComparison(spelling_key)
+
+    def same_answer(self, one: str, two: str) -> bool:
+        """Whether two extracted answers are the same."""
+        key, same = self.comparison
+        return one == two or (key(one) == key(two) if same is None else same(one, two))
+
+    def task_of(self, source: str) -> "Task":
+        """The task that marks the prompts of a source: of a mix, that of the data set."""
+        return self
 
     def format_answer(self, answer: str) -> str:
         """A completion that consists of this answer alone."""

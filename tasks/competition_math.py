@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
 from tasks.base import Answer, Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
-from tasks.marking.equivalence import mark_expression, mark_expressions
+from tasks.marking.equivalence import expression_comparison, mark_expression, mark_expressions
 from tasks.marking.marks import Mark
 from tasks.marking.reading import last_box
+from tasks.marking.spelling import AnswerComparison
 from tasks.sources.files import Row
 from tasks.sources.hub import Repository
 from tasks.sources.source import ReadTask, Source, read_rows
@@ -151,6 +152,11 @@ class CompetitionMath(ReadTask):
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         return mark_expression(completion, answer, self.marking, truncated)
+
+    @property
+    def comparison(self) -> AnswerComparison:
+        """As expressions."""
+        return expression_comparison(self.marking)
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
         """All at once, in child processes that can be killed."""

@@ -72,6 +72,10 @@ class Mix(ReadTask):
             raise TaskError(f"parts is {named!r:.80}: name two data sets or more: {HOW}")
         self.parts_by_name = {name: _part(name, spec, marking) for name, spec in parts.items()}
         self.mixed_tasks = [part.task for part in self.parts_by_name.values()]
+        self.labelled_sources = [
+            name for name, part in self.parts_by_name.items() if not part.task.optional_answers
+        ]
+        self.optional_answers = len(self.labelled_sources) < len(parts)
         limits = (task.mark_limits for task in self.mixed_tasks)
         self.mark_limits = MarkLimits(*map(max, zip(*limits, strict=True)))
         shares = [p.share for p in self.parts_by_name.values() if p.share is not None]
@@ -172,6 +176,10 @@ class Mix(ReadTask):
         """The markers of all data sets."""
         markers = "; ".join(f"{n}: {p.task.marker_id}" for n, p in self.parts_by_name.items())
         return f"{self.name}/{self.marker_version} ({markers})"
+
+    def task_of(self, source: str) -> Task:
+        """Sources are the names of the data sets."""
+        return self.parts_by_name[source].task
 
     def solution(self, prompt: Prompt) -> str | None:
         """That of the data set that the prompt comes from."""

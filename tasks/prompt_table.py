@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.base import Prompt, TaskError
+from tasks.base import Prompt, Task, TaskError
 
 LEAST = 128 * 2**20  # bytes of a file; less than that stays in memory
 
@@ -239,6 +239,17 @@ class PromptTable(Sequence[Prompt]):
         back = np.empty(len(rows), dtype=np.int64)
         back[by_chunk] = np.arange(len(rows))
         return taken.take(pa.array(back))
+
+
+def labelled(prompts: PromptTable, task: Task) -> Bools:
+    """Whether each prompt [N] of a task has a gold answer, or needs none."""
+    if not task.optional_answers:
+        return np.ones(len(prompts), dtype=bool)
+    answered = pc.not_equal(prompts.column("answer"), "")
+    needless = pc.is_in(
+        prompts.column("source"), value_set=pa.array(task.labelled_sources, pa.string())
+    )
+    return np.asarray(pc.or_(answered, needless).to_numpy(), dtype=bool)
 
 
 def _batch(prompts: Sequence[Prompt]) -> pa.RecordBatch:

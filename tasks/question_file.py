@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
-from tasks.marking.equivalence import mark_expression, mark_expressions
+from tasks.marking.equivalence import expression_comparison, mark_expression
 from tasks.marking.marks import (
     Mark,
     Marker,
@@ -17,7 +17,8 @@ from tasks.marking.marks import (
     mark_number,
     read_gold,
 )
-from tasks.marking.text import mark_text
+from tasks.marking.spelling import AnswerComparison
+from tasks.marking.text import mark_text, text_comparison
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
@@ -42,6 +43,7 @@ from tasks.sources.files import (
     whole,
 )
 from tasks.sources.kept_columns import KeptColumns
+from tasks.sources.labels import with_labels
 from tasks.sources.row_corrections import RowCorrections
 from tasks.sources.source import ReadTask
 from tasks.sources.user_files import Files, named_files
@@ -60,6 +62,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "text": ("Seventeen owls", "New York"),
 }
 ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
+_OPTIONAL = ", or answers: optional where gold answers come later"
 
 
 @dataclass
@@ -101,7 +104,9 @@ class QuestionFile(ReadTask):
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
-    is an error.
+    is an error. With `answers: optional`, rows may lack an answer: what the model answers is read
+    and stored, and marked once a gold answer is there, in the file or in the data set's `labels`.
+    No id depends on the answers then.
 
     `marker` may also be a reward function as for TRL, `package.module:function`: an answer is
     correct if its score is at least `threshold`. Of the file's other columns, `columns` (by default
@@ -137,6 +142,7 @@ class QuestionFile(ReadTask):
         keep: Sequence[str] | Literal["all"] = (),
         marker: str = "number",
         skip_invalid: bool = False,
+        answers: Literal["required", "optional"] = "required",
         columns: Sequence[str] | None = None,
         threshold: float | None = None,
         mark_limits: Mapping[str, float] | None = None,
@@ -167,6 +173,14 @@ class QuestionFile(ReadTask):
         if not isinstance(skip_invalid, bool):
             raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
         self.skip_invalid = skip_invalid
+        if answers not in ("required", "optional"):
+            raise TaskError(f"invalid answers {answers!r:.80}: write required or optional")
+        self.optional_answers = answers == "optional"
+        if self.optional_answers and self.function is not None:
+            raise TaskError(
+                "answers: optional needs a marker that reads an answer: write "
+                f"{', '.join(get_args(Marker))}, or leave it out"
+            )
         self.corrections: RowCorrections | None = None  # of the rows that are skipped
         self._numbering = Numbering()  # of the files that are being read
 
@@ -192,6 +206,10 @@ class QuestionFile(ReadTask):
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         if self.function is not None:
             return self.function_marks([Answer(completion, answer, truncated)])[0]
+        if not answer:  # what an answer is does not depend on the gold one
+            mark = self.mark(completion, EXAMPLES[self.marker][0], truncated)
+            read = mark.outcome in ("correct", "wrong")
+            return Mark("unlabelled", mark.extracted, mark.rule) if read else mark
         if self.marker == "number":
             return mark_number(completion, answer, self.marking, truncated)
         if self.marker == "letter":
@@ -199,6 +217,15 @@ class QuestionFile(ReadTask):
         if self.marker == "expression":
             return mark_expression(completion, answer, self.marking, truncated)
         return mark_text(completion, answer, self.marking, truncated)
+
+    @property
+    def comparison(self) -> AnswerComparison:
+        """As the marker compares them; where it is a function, as texts."""
+        if self.marker == "expression":
+            return expression_comparison(self.marking)
+        if self.marker == "text":
+            return text_comparison(self.marking)
+        return super().comparison
 
     def mark_answer(self, answer: Answer) -> Mark:
         """With a function, the mark depends on the prompt, too."""
@@ -208,8 +235,6 @@ class QuestionFile(ReadTask):
         """All at once; functions in child processes that can be killed."""
         if self.function is not None:
             return self.function_marks(answers)
-        if self.marker == "expression":
-            return mark_expressions(answers, self.marking)
         return super().mark_all(answers)
 
     def function_marks(
@@ -268,9 +293,13 @@ class QuestionFile(ReadTask):
         named = self.files[split]
         if named is None:
             return PromptTable()
-        return self._read(
-            split, named_files(named, self.files["train"] if split == "test" else None)
-        )
+        files = named_files(named, self.files["train"] if split == "test" else None)
+        prompts = self._read(split, files)
+        if self.optional_answers:  # of which a question in several rows may have several
+            prompts, notes = with_labels(prompts, [], self)
+            for note in notes:
+                self.note(f"{split}: {note}")
+        return prompts
 
     def read_answer(self, text: str) -> str | None:
         """An answer in the marker's form, alone or at the end of a worked solution or a sentence.
@@ -342,7 +371,8 @@ class QuestionFile(ReadTask):
 
     @property
     def _columns(self) -> list[str]:
-        return [name for name in (self.question, self.answer, self.tier) if name]
+        answer = None if self.optional_answers else self.answer
+        return [name for name in (self.question, answer, self.tier) if name]
 
     def _read_columns(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts] | None":
         """The prompts of a file of plain texts; None for any other file."""
@@ -352,7 +382,7 @@ class QuestionFile(ReadTask):
 
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
             return None
-        if self.corrections is not None:  # of rows
+        if self.optional_answers or self.corrections is not None:  # null in some rows; of rows
             return None
         if self.function is not None or self.columns:  # of any values
             return None
@@ -464,10 +494,13 @@ class QuestionFile(ReadTask):
             return prompts
         answers = prompts.column("answer").to_pylist()
         marks = self.mark_all([Answer(self.format_answer(a), a) for a in answers])
-        return prompts.filter([mark.outcome == "correct" for mark in marks])
+        golds = zip(answers, marks, strict=True)
+        return prompts.filter([not a or mark.outcome == "correct" for a, mark in golds])
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
         value = cell(row, self.answer) if self.function and self.answer else None
+        unlabelled = self.optional_answers and _is_empty(cell(row, self.answer or ""))
+        column = None if unlabelled else self.answer
         try:
             if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function
                 texts = read_texts(row, self.question, self.question)
@@ -476,24 +509,26 @@ class QuestionFile(ReadTask):
                 texts = read_texts(
                     row,
                     self.question,
-                    self.answer or self.question,
+                    column or self.question,
                     choices=self._numbering if self.marker == "letter" else None,
                 )
-                texts = texts if self.answer else texts._replace(answer="")
+                texts = texts if column else texts._replace(answer="")
                 texts = texts._replace(answer=value) if isinstance(value, str) else texts
             if self.marker != "letter" and not self.function and (choices := choices_of(row)):
                 choices.check_asked(texts.question)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         answer = texts.answer.strip()
-        for column, text in ((self.question, texts.question.strip()), (self.answer, answer)):
-            if column and not text:
-                without = " or ends with ####, without an answer" if column == self.answer else ""
+        for name, text in ((self.question, texts.question.strip()), (column, answer)):
+            if name and not text:
+                without = " or ends with ####, without an answer" if name == self.answer else ""
+                optional = "" if name == self.question or self.function else _OPTIONAL
                 raise TaskError(
-                    f"{place}: column {column!r} is empty{without}: write its text, or "
-                    "skip_invalid: true to drop such rows"
+                    f"{place}: column {name!r} is empty{without}: write its text, or "
+                    f"skip_invalid: true to drop such rows{optional}"
                 )
-        question, gold = self.bare_question(texts.question), self.read_answer(answer)
+        question = self.bare_question(texts.question)
+        gold = "" if unlabelled else self.read_answer(answer)
         if gold is None and json_object_of(answer) is not None:
             raise TaskError(
                 f"{place}: the answer {answer!r:.80} is a JSON object without one field that is "
@@ -512,15 +547,16 @@ class QuestionFile(ReadTask):
         dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
         tier = str(whole(column_value(row, self.tier))) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None
-        return make_prompt(
+        prompt = make_prompt(
             self.name,
             question,
-            gold,
+            "" if self.optional_answers else gold,
             tier,
             info,
             info_in_id=in_id and bool(info),
             group=self.group_of(row),
         )
+        return replace(prompt, answer=gold)
 
     def question_of(self, row: Row) -> str:
         """The question of a row, as prompts have it; "" where there is none."""
@@ -560,6 +596,11 @@ class QuestionFile(ReadTask):
         if self.function is not None:
             passed = self.columns if self.columns is not None else known
             self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)
+
+
+def _is_empty(answer: Any) -> bool:
+    """Whether the cell of an answer holds none: null, blank, or NaN, as data frames write it."""
+    return answer is None or answer != answer or (isinstance(answer, str) and not answer.strip())
 
 
 def check_share(path: Files | None, share: float | None, others: Sequence[Files | None]) -> float:

@@ -97,6 +97,16 @@ class RewardFunction:
             )
 
     @property
+    def may_read_golds(self) -> bool:
+        """Whether it is given `answer`, or a column of the user's data, which may repeat it.
+
+        Not where its attribute `reads_golds` says that it reads none.
+        """
+        known = {"question", *_OF_ANSWERS, *OF_TRAINER}
+        given = self.accepted is None or not self.accepted <= known
+        return given and bool(getattr(self.function, "reads_golds", True))
+
+    @property
     def is_async(self) -> bool:
         """Whether it returns an awaitable."""
         either = (self.function, type(self.function).__call__)

@@ -25,10 +25,11 @@ def rates_table(rates: list[float | None]) -> pa.Table:
 
 def full_table(rows: list[dict[str, Any]]) -> pa.Table:
     """A difficulty table with every column that a built-in policy may need."""
-    kinds = {"pass_rate": pa.float64(), "learnability": pa.float64()}
+    of_floats = ("pass_rate", "learnability", "agreement", "entropy", "tokens")
+    kinds = dict.fromkeys(of_floats, pa.float64())
     kinds |= dict.fromkeys(("tier", "first"), pa.string())
     kinds |= dict.fromkeys(("wrong", "unparsed", "truncated"), pa.int32())
-    return pa.table({n: pa.array([r[n] for r in rows], kind) for n, kind in kinds.items()})
+    return pa.table({n: pa.array([r.get(n) for r in rows], kind) for n, kind in kinds.items()})
 
 
 def selected_rows(

@@ -155,10 +155,16 @@ def rated_pool(cell: Cell) -> pa.Table:
     return difficulty(pa.Table.from_pylist(rows), tiers, samples_per_prompt=4)
 
 
-def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: Any) -> Store:
+def trained_cell(
+    folder: Path,
+    cell: Cell,
+    stops: Sequence[int],
+    monkeypatch: Any,
+    reported: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> Store:
     """Run a cell of the embedded model to its end, from a new trial after each of `stops`.
 
-    Its subset is selected from `rated_pool`.
+    Its subset is selected from `rated_pool`; each report of a trial is passed on.
     """
     store = Store(str(folder / "runs"))
     pool = load_pool(cell.probe.dataset)
@@ -172,6 +178,7 @@ def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: An
     for stop in (*stops, 0):
 
         def report(values: dict[str, Any], stop: int = stop) -> None:
+            reported(values)
             if stop and values.get("update") == stop:
                 raise Killed
 

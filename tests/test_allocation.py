@@ -12,6 +12,9 @@ import pytest
 import sweeps
 import yaml
 from factories import marked_rollout, small_plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from remedies import refused
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
@@ -24,11 +27,14 @@ from orchestrator.evaluation.groups import (
 )
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.selection.candidates import history_of
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.schema import SUBSET
 from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import ledger as ledger_of
 from orchestrator.training.rollouts import with_rewards
 from policies import BuiltAllocation, Groups, History, PolicyError, get_allocation, groups_of
+from policies.gates import Schedule
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -156,6 +162,47 @@ def test_until_correct_draws_until_one_is_right(seed: int, first: int, most: int
     assert rounds <= 1 + most // first + 1
 
 
+WEIGHT = st.floats(0.01, 100) | st.sampled_from([1e-300, 1e308])
+
+
+@settings(max_examples=200)
+@given(
+    values=st.lists(st.sampled_from("abcd"), min_size=1, max_size=30),
+    weights=st.dictionaries(st.sampled_from("abc"), st.lists(WEIGHT, min_size=1), min_size=1),
+    size=st.integers(2, 16),
+    update=st.integers(1, 7),
+)
+def test_sizes_follow_the_weights_of_a_column(
+    values: list[str], weights: dict[str, list[float]], size: int, update: int
+) -> None:
+    """Exactly in sum, at least two each, and above that within one of the proportion."""
+    count = len(values)
+    known = {"column": np.array(values)}
+    groups = groups_with([0.5] * count, left=size * count)
+    groups = groups._replace(size=size, update=update, updates=7, columns=known)
+    rule = get_allocation("by_column", column="column", weights=weights)
+    sizes = BuiltAllocation("by_column", rule).more(groups)
+    assert sizes.sum() == size * count and sizes.min() >= 2
+    now = {value: Schedule.of(each, "").at(update, 7) for value, each in weights.items()}
+    weight = np.array([now.get(value, 1.0) for value in values])
+    # The factor under which max(2, factor · weight) uses up the budget, by halving its logarithm.
+    low, high = -1e3, 1e3
+    for _ in range(100):
+        factor = (low + high) / 2
+        exact = np.exp(np.clip(np.log(weight) + factor, np.log(2), 20))
+        low, high = (factor, high) if exact.sum() < size * count else (low, factor)
+    assert np.abs(sizes - exact).max() < 1 + 1e-6
+
+
+def test_weights_of_a_column_may_follow_the_updates() -> None:
+    source = np.array(["b", "a", "x", "2"])
+    weights = {"a": {"from": 1, "to": 3}, "b": [2, 1], 2: 1}
+    rule = BuiltAllocation("mine", get_allocation("by_column", column="s", weights=weights))
+    groups = groups_with([0.5] * 4, left=40)._replace(updates=3, columns={"s": source})
+    sizes = [rule.more(groups._replace(update=update)).tolist() for update in (1, 2, 3)]
+    assert sizes == [[16, 8, 8, 8], [13, 13, 7, 7], [7, 20, 7, 6]]
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("values", [2, 3, 9])
 def test_pods_keeps_the_most_varied_rewards(seed: int, values: int) -> None:
@@ -182,11 +229,11 @@ def test_estimates_are_those_of_the_probe_and_all_groups() -> None:
     history = History(ids, [4, 4, 0], [1, 4, 0], seed=0, updates=9, group_size=G)
     history.add(1, 0, 3, 8)
     history.add(2, 0, 5, 8)
-    groups = groups_of(history, np.array([2, 0, 1]), 24)
+    groups = groups_of(history, np.array([2, 0, 1]), 24, 3)
     assert groups.rate.tolist() == pytest.approx([0.5, (1 + 9) / (2 + 20), 5 / 6])
     assert groups.last[1:].tolist() == [5 / 8, 1] and np.isnan(groups.last[0])
     history.add_refresh(3, [2, 1], [2, 0], [4, 4])
-    groups = groups_of(history, np.array([2, 0, 1]), 24)
+    groups = groups_of(history, np.array([2, 0, 1]), 24, 3)
     assert groups.rate.tolist() == pytest.approx([3 / 6, (1 + 9) / (2 + 20), 5 / 10])
     assert groups.last.tolist() == [2 / 4, 5 / 8, 0]
 
@@ -258,6 +305,12 @@ def test_rollouts_of_pods_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("allocation", "changes", "message"),
     [
+        ({"by_column": {"column": "sorce", "weights": {"1": 2}}}, {}, "'sorce'"),
+        ({"by_column": {"column": "tier", "weights": {"zoo": 2}}}, {}, "'zoo'"),
+        ({"by_column": {"column": "tier", "weights": {"zoo": [1, 0]}}}, {}, "zoo is [1, 0]"),
+        ({"by_column": {"column": "tier", "weights": {}}}, {}, "'tier'"),
+        ({"by_column": {"column": 3, "weights": {"a": 2}}}, {}, "3"),
+        ({"by_column": {"column": "tier"}}, {}, "weights"),
         ("sqr", {}, "unknown allocation 'sqr': write one of sqrt, knapsack"),
         ("sqrt", {"resources": {"workers": 2}}, "{workers: 1}"),
         ("sqrt", {"rollouts": "trl"}, "leave out rollouts: trl"),
@@ -287,6 +340,31 @@ def test_settings_that_an_allocation_cannot_have(
     written = Path(place).read_text().splitlines()[int(line) - 1]
     names = [*allocation] if isinstance(allocation, dict) else [str(allocation)]
     assert any(name in written for name in ("allocation", *names))
+
+
+@pytest.mark.parametrize(("column", "value"), [("sorce", "5"), ("tier", "zoo")])
+def test_a_pool_without_the_column_or_the_value_has_a_code(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    rule = {"by_column": {"column": column, "weights": {value: 2}}}
+    named = repr(value) if column == "tier" else repr(column)
+    with refused(named, code="allocation-lacks-column") as caught:
+        loaded(tmp_path, ["sqrt", rule])
+    lines = (tmp_path / "experiments.yaml").read_text().splitlines()
+    assert "by_column" in lines[int(str(caught.value).split(":")[1]) - 1]
+
+
+def test_a_cell_follows_the_values_of_the_column_that_its_allocation_reads(tmp_path: Path) -> None:
+    pool = loaded(tmp_path, None).pools["few"].train
+    tier = pool[0].tier
+    rules = [{"by_column": {"column": "tier", "weights": {tier: each}}} for each in (1, 2, [2, 1])]
+    uniform, *cells = loaded(tmp_path, ["uniform", *rules]).cells
+    assert len({cell.cell_id for cell in cells}) == 3
+    assert {cell.columns_hash for cell in cells} != {""} and not uniform.columns_hash
+    assert Cell.model_validate(cells[2].model_dump(mode="json")).cell_id == cells[2].cell_id
+    rows = [{"prompt_id": p.prompt_id, "tier": p.tier} for p in pool.take(pool.order)]
+    history = history_of(cells[0], pa.Table.from_pylist(rows, schema=SUBSET))
+    assert history.columns["tier"].tolist() == [row["tier"] for row in rows]
 
 
 def fails(groups: Groups) -> Any:
@@ -319,7 +397,8 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
     ids = prompts.column("prompt_id").combine_chunks()
     known = [4] * len(answers)
     right = [i % 5 for i in range(len(answers))]
-    history = History(ids, known, right, seed=0, updates=9, group_size=4)
+    columns = {"source": np.array(["a", "b", "a", "b", "c"])[: len(answers)]}
+    history = History(ids, known, right, seed=0, updates=9, group_size=4, columns=columns)
     rest = (mark, partial(with_rewards, cell))
     return Chooser(
         *(cell.online, history, prompts, recorder, row_of, *rest), allocation=cell.allocation
@@ -359,11 +438,12 @@ def batches_of(chooser: Chooser, updates: range) -> list[Any]:
 
 
 @pytest.mark.parametrize("online", ["", "predicted", "curriculum"])
-@pytest.mark.parametrize("rule", ["sqrt", "knapsack", "until_correct", "pods"])
+@pytest.mark.parametrize("rule", ["sqrt", "knapsack", "until_correct", "pods", "by_column"])
 def test_a_generation_has_its_rows_and_a_rebuilt_chooser_continues(
     tmp_path: Path, rule: str, online: str
 ) -> None:
-    cell = cell_with(tmp_path, rule, online)
+    options = {"column": "source", "weights": {"a": {"from": 1, "to": 4}}}
+    cell = cell_with(tmp_path, rule, online, **(options if rule == "by_column" else {}))
     record = GroupRecorder(discarded=[] if cell.discards else None)
     first = chooser_of(cell, ANSWERS, record)
     for batch in batches_of(first, range(1, 4)):
@@ -382,6 +462,14 @@ def test_a_generation_has_its_rows_and_a_rebuilt_chooser_continues(
     second = chooser_of(cell, ANSWERS, again)
     assert batches_of(first, range(4, 7)) == batches_of(second, range(4, 7))
     assert (record.rows, record.discarded) == (again.rows, again.discarded)
+
+
+def test_weights_of_a_column_are_those_of_the_update(tmp_path: Path) -> None:
+    weights = {"a": {"from": 1, "to": 4}}
+    cell = cell_with(tmp_path, "by_column", column="source", weights=weights)
+    chooser = chooser_of(cell, ANSWERS, GroupRecorder())
+    sizes = [chooser.batch(u, 12, generate, rows_of(chooser, 0, 1, 2)).sizes for u in (1, 9)]
+    assert sizes == [[4, 4, 4], [5, 2, 5]]
 
 
 def test_rollouts_move_to_a_prompt_until_one_is_right(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.claims import (
     BASE_SIDE,
     COSTS,
+    OVER,
     Claim,
     ClaimError,
     Part,
@@ -304,7 +305,7 @@ def claims(draw: st.DrawFn) -> Claim:
         tuple(draw(st.one_of(st.just([]), SETTINGS))),
         draw(st.none() | st.builds(Part, st.sampled_from(["tier", "source"]), PARTS)),
         draw(st.one_of(st.none(), readings)),
-        draw(st.one_of(st.none(), st.sampled_from(COSTS))),
+        draw(st.one_of(st.none(), st.sampled_from(OVER))),
     )
 
 

@@ -28,7 +28,7 @@ VIEW = """experiment about storage cells cells_to_run probes updates_to_run roll
     collapse_seen datasets probe_seconds cost room sources packing memory dropped problem
     not_downloaded fetch_command notes changed"""
 CELL = """cell_id model dataset policy seed size updates prompts_per_update rollouts done trained
-    rollouts_at_most probe_seed name axes resumes_after same_as"""
+    rollouts_at_most labels labels_at_most probe_seed name axes resumes_after same_as"""
 PROBE = """probe_key model dataset split prompts samples missing_samples missing_at_most label
     shared_samples weak_signal"""
 

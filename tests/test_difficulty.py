@@ -90,7 +90,9 @@ def test_every_sample_is_counted_once_under_its_outcome(rows: list[tuple[str, st
         assert row["successes"] == mine.count("correct")
         for outcome in OUTCOMES[1:]:
             assert row[outcome] == mine.count(outcome)
-        judged = len(mine) - mine.count("error")
+        labelled = {"correct", "wrong"} & {*mine} or "unlabelled" not in mine
+        assert row["labelled"] == bool(labelled)
+        judged = len(mine) - mine.count("error") - mine.count("unlabelled") if labelled else 0
         assert row["pass_rate"] == (mine.count("correct") / judged if judged else None)
         bounds = wilson(np.array([mine.count("correct")]), np.array([judged]))
         assert [row["low"], row["high"]] == [bound.item() if judged else None for bound in bounds]
@@ -174,16 +176,19 @@ def test_the_outcome_histogram_counts_every_prompt_once(rows: list[tuple[str, st
 
 def test_the_outcome_histogram_divides_a_prompt_as_its_samples_are() -> None:
     histogram = outcome_histogram(difficulty(samples(MIXED)), 4)
-    assert histogram[1].tolist() == [0.25, 0.25, 0, 0.25, 0.25]  # 1 of 3, nearest to 1 of 4
-    assert histogram[0].tolist() == [0, 0, 0, 0.5, 0.5]
-    assert histogram[-1].tolist() == [0, 0, 0, 0, 1]
+    assert histogram[1].tolist() == [0.25, 0.25, 0, 0.25, 0.25, 0]  # 1 of 3, nearest to 1 of 4
+    assert histogram[0].tolist() == [0, 0, 0, 0.5, 0.5, 0]
+    assert histogram[-1].tolist() == [0, 0, 0, 0, 1, 0]
 
 
 def test_the_failure_histogram_names_every_outcome_and_sets_unknown_prompts_apart() -> None:
-    for outcomes, apart in ((MIXED, True), ({"a": ["correct", "wrong"]}, False)):
+    unlabelled = MIXED | {"e": ["unlabelled"]}
+    cases = ((MIXED, True), (unlabelled, True), ({"a": ["correct", "wrong"]}, False))
+    for outcomes, apart in cases:
         svg = svg_of(failure_histogram(difficulty(samples(outcomes)), 4))
         assert svg.startswith("<svg")
-        assert all(f"<!-- {name} -->" in svg for name in OUTCOMES)
+        assert all(f"<!-- {name} -->" in svg for name in OUTCOMES if name != "unlabelled")
+        assert ("<!-- unlabelled -->" in svg) == ("e" in outcomes)
         assert ("<!-- scorable -->" in svg) == apart
     for count, in_percent in ((MAX_BARS, False), (MAX_BARS + 1, True)):
         svg = svg_of(failure_histogram(difficulty(samples({"a": ["wrong"] * count})), count))
@@ -249,7 +254,8 @@ def test_the_summary_describes_the_subset() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
     summary = summarise(table, 40, built("hard"), 0, 4, repeats=2)
     assert summary.outcomes == {
-        **{"correct": 20, "wrong": 70, "unparsed": 0, "truncated": 70, "error": 0}
+        **{"correct": 20, "wrong": 70, "unparsed": 0, "truncated": 70, "error": 0},
+        "unlabelled": 0,
     }
     expected = table["posterior"].to_numpy()
     assert summary.pass_rate == pytest.approx(np.sort(expected)[:40].mean())

@@ -12,16 +12,13 @@ from scipy.special import expit, logit
 from scipy.stats import spearmanr
 from test_discarded import group
 
-from orchestrator.evaluation.drift import (
-    drift_of,
-    hardest_overlap,
-    rank_correlation,
-)
+from orchestrator.evaluation.drift import drift_of
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import terminal_report
 from orchestrator.report.sections.page import sweep_page
+from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 from orchestrator.storage.schema import GROUPS, SUBSET
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import cell_params, read_view, sweep_params, sweep_view

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from orchestrator.cli.plan_summary import _engine_notes
 from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan
-from orchestrator.sampling.engine_args import ENGINE_ARGS
+from orchestrator.sampling.engine_args import ENGINE_ARGS, VLLM_UNSUPPORTED_LORA
 from orchestrator.storage.errors import UserError
 
 # As vLLM declares them: the fields of EngineArgs, and the words that some accept.
@@ -39,6 +40,7 @@ CONFIGS = {
     "load": 'SafetensorsLoadStrategy: TypeAlias = Literal["lazy", "eager"]',
     "model": 'ModelDType = Literal["auto", "float32"]',
 }
+SERVED = {"engine_args": {"base_url": "http://127.0.0.1:9/v1"}}
 CACHED = (
     library_settings.declared,
     library_settings.accepted_words,
@@ -301,3 +303,25 @@ def test_no_setting_is_both_refused_and_listed_as_harmless() -> None:
     for spec in ENGINE_ARGS.values():
         assert not spec.reserved.keys() & (spec.harmless.keys() | spec.limits.keys())
         assert all(spec.reserved.values()) and all(spec.harmless.values())
+
+
+@pytest.mark.parametrize("engine", [{"engine": "vllm"}, {"engine": "server", **SERVED}])
+def test_an_engine_that_applies_adapters_otherwise_cannot_evaluate(
+    tmp_path: Path, engine: dict[str, Any]
+) -> None:
+    lora = {"r": 4, "bias": "none", "rank_pattern": {}}
+    small_plan(tmp_path, lora=lora, evaluate=engine)
+    lora |= {"rank_pattern": {"q_proj": 2}}
+    small_plan(tmp_path, lora=lora)
+    file = tmp_path / "experiments.yaml"
+    with pytest.raises(UserError) as caught:
+        small_plan(tmp_path, lora=lora, evaluate=engine)
+    assert caught.value.code == "engine-without-lora-setting"
+    assert str(caught.value).startswith(place(file, "rank_pattern:"))
+
+
+def test_every_variant_of_lora_is_known_to_be_unsupported_by_vllm() -> None:
+    from peft import LoraConfig
+
+    variants = {f.name for f in fields(LoraConfig) if f.metadata.get("is_lora_variant")}
+    assert "use_dora" in variants and variants <= {*VLLM_UNSUPPORTED_LORA}

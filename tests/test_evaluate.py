@@ -225,6 +225,16 @@ def test_trained_weights_are_part_of_the_key(plan: Plan, tmp_path: Path) -> None
     assert plan_evaluation(plan, checkpoint=full).spec.key == evaluation.spec.key
 
 
+def test_an_adapter_that_the_engine_scales_otherwise_is_refused(plan: Plan, tmp_path: Path) -> None:
+    file = experiments(tmp_path, storage="runs", evaluate={"engine": "vllm"})
+    plain = save_adapter(tmp_path / "plain", alpha_pattern={}, bias="none")
+    scaled = save_adapter(tmp_path / "scaled", alpha_pattern={"q_proj": 8})
+    assert plan_evaluation(plan_of(file), adapter=plain).weights == plain
+    with refused(str(scaled), "vllm", "alpha_pattern"):
+        plan_evaluation(plan_of(file), adapter=scaled)
+    assert plan_evaluation(plan, adapter=scaled).weights == scaled
+
+
 def spoil(folder: Path, how: str) -> Path:
     """An adapter or a checkpoint with one fault."""
     adapter, full = folder / "adapter", folder / "full"

@@ -20,9 +20,10 @@ from orchestrator.optional.exchange import (
     write_import,
 )
 from orchestrator.optional.exchange.columns import counted_successes
+from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted_label
 from orchestrator.selection.candidates import probed_history
-from orchestrator.selection.from_file import rated_table, select_file
+from orchestrator.selection.from_file import select_file
 from orchestrator.selection.subsets import SubsetRequest, policy_entry
 from orchestrator.selection.subsets import select as build_subset
 from orchestrator.storage.schema import DIFFICULTY

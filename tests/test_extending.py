@@ -13,7 +13,14 @@ from sweeps import decile_here
 from orchestrator.probing.checks import check_marker
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltAllocation, Groups, History, get_allocation, get_online_policy
+from policies import (
+    BuiltAllocation,
+    BuiltOnlinePolicy,
+    Groups,
+    History,
+    get_allocation,
+    get_online_policy,
+)
 from policies.online import checked_ids
 from tasks import Answer, get_task
 from tasks.reward_functions import reward_values
@@ -75,6 +82,23 @@ def test_the_example_of_an_online_policy_chooses(
     history.add(1, 0, 2, 4)
     history.start(2, 2)
     assert sorted(checked_ids(policy.next(2, history), "mine", 2).to_pylist()) == ["p0", "p3"]
+
+
+def test_the_example_of_a_gate_closes_prompts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    gates = [{"my_gates:Within": {"margin": 0.2, "weight": 0.5}}]
+    policy = BuiltOnlinePolicy("pools", get_online_policy("pools", gates=gates))
+    ids = pa.array([f"p{i}" for i in range(4)])
+    history = History(ids, [8] * 4, [0, 4, 6, 8], seed=0, updates=3, group_size=4)
+    assert {*policy.next_ids(history, 1, 2).to_pylist()} == {"p0", "p1"}
+    history.add(1, 1, 4, 4)
+    history.add(1, 0, 2, 4)
+    policy.next_ids(history, 2, 2)
+    mean = 0.5 * (0.5 * (0.5 + 2 / 4) + 4 / 4)  # of p0 before p1
+    assert policy.metrics["gate/my_gates:Within/mean"] == mean
+    assert policy.metrics["gate/my_gates:Within/open"] == 2 / 4  # those at 0.5 and 0.75
 
 
 def test_the_examples_probe(local_ray: Path, tmp_path: Path) -> None:

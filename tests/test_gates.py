@@ -1,6 +1,7 @@
 """Shares of an update by a column, and gates, of every online policy."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 from remedies import refused
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.selection.candidates import check_choices
 from policies import BuiltOnlinePolicy, PolicyError, get_online_policy, settled_options
-from policies.gates import Gaussian, Rates, Rest, Retire, Schedule
+from policies.gates import MEASURED, Gaussian, Rates, Rest, Retire, Schedule
 from policies.online import History, is_online
 from policies.registry import find_policy, policy_names
 
@@ -43,14 +43,19 @@ def built(name: str, **options: Any) -> BuiltOnlinePolicy:
 
 
 def chosen_rows(
-    policy: BuiltOnlinePolicy, known: History, update: int, size: int = 12
+    policy: BuiltOnlinePolicy,
+    known: History,
+    update: int,
+    size: int = 12,
+    right: Callable[[int], int] = lambda row: 3,
 ) -> list[int]:
-    """The rows of an update, of which every group is recorded with 3 of 8 correct."""
+    """The rows of an update, of which every group is recorded with `right` of 8 correct."""
     rows = [int(i[1:]) for i in policy.next_ids(known, update, size).to_pylist()]
     if policy.discards:
-        assert len(policy.keep(np.full(size, 3), np.full(size, GROUP))) == size
+        correct = np.array([right(row) for row in rows])
+        assert len(policy.keep(correct, np.full(size, GROUP))) == size
     for row in rows:
-        known.add(update, row, 3, GROUP)
+        known.add(update, row, right(row), GROUP)
     return rows
 
 
@@ -107,7 +112,7 @@ def test_shares_are_exact_while_every_stratum_has_enough_prompts(name: str) -> N
 @pytest.mark.parametrize("size", [4, 30])
 def test_a_composed_policy_passes_the_check_before_a_cell_trains(name: str, size: int) -> None:
     entry = PolicyEntry(policy=name, options={"within": "source", "gates": ["gaussian"]})
-    check_choices(entry, history(), size)
+    entry.build_online().check(history(), size)
 
 
 @pytest.mark.parametrize("name", ONLINE)
@@ -161,6 +166,24 @@ class OddRows:
         return np.arange(len(known.prompt_ids)) % 2 == 1
 
 
+class Fading:
+    """Closes prompts that are easier than a fading mean of all groups, in their order, by 0.1."""
+
+    def __init__(self, weight: float = 0.1) -> None:
+        self.weight, self.mean, self.groups = weight, 0.5, 0
+
+    def passes(self, update: int, known: History) -> Any:
+        updates, _, correct, marked = known.drawn
+        new = slice(self.groups, np.searchsorted(updates, update))  # of earlier updates
+        for rate in correct[new] / np.maximum(1, marked[new]):
+            self.mean += self.weight * (float(rate) - self.mean)
+        self.groups = new.stop
+        return ~(known.pass_rate > self.mean + 0.1)
+
+    def metrics(self, update: int, known: History) -> dict[str, float]:
+        return {"mean": self.mean, "open": 7}
+
+
 class NoGate:
     """A gate that returns something else."""
 
@@ -173,6 +196,78 @@ def test_a_gate_may_be_of_the_users_own() -> None:
     assert {row % 2 for row in rows} == {1}
     with refused("NoGate", by=PolicyError):
         chosen_rows(built("pools", gates=f"{__name__}:NoGate"), history(), 1)
+
+
+@pytest.mark.parametrize("within", [{}, {"within": "source"}])
+@pytest.mark.parametrize("name", ONLINE)
+def test_a_gate_may_keep_a_state_that_the_drawn_groups_give(
+    name: str, within: dict[str, Any]
+) -> None:
+    """A resumed cell adds the groups of an update in another order, all before its first choice."""
+    options = within | {"gates": [f"{__name__}:Fading"]}
+    whole, undisturbed = built(name, **options), history()
+    expected = []
+    for update in range(1, 7):
+        rows = chosen_rows(whole, undisturbed, update, right=lambda row: row % 8)
+        expected.append((rows, whole.metrics))
+    assert len({metrics["gate/test_gates:Fading/mean"] for _, metrics in expected}) == 6
+    again, resumed = built(name, **options), history()
+    for update, (rows, _) in enumerate(expected[:4], 1):
+        for row in reversed(rows):
+            resumed.add(update, row, row % 8, GROUP)
+    for update in (5, 6):
+        rows = chosen_rows(again, resumed, update, right=lambda row: row % 8)
+        assert (rows, again.metrics) == expected[update - 1]
+
+
+def test_metrics_are_of_all_choices_of_an_update() -> None:
+    gates = [{"rates": {"low": 0, "high": 0.5}}, {"rates": {"low": 0.5, "high": 1}}]
+    policy = built("dynamic", within={"source": {"a": 3, "b": 1}}, gates=gates)
+    assert policy.metrics == {}
+    known = history(successes=[0] * 20 + [4] * 20 + [8] * 20)
+    chosen_rows(policy, known, 1, size=8)
+    opened = {"gate/rates_1/open": 2 / 3, "gate/rates_2/open": 2 / 3, "gates/open": 1 / 3}
+    shares = {"stratum/a/share": 6 / 8, "stratum/b/share": 2 / 8, "stratum/c/share": 0}
+    assert policy.metrics == opened | shares | {"gates/taken_closed": 0}
+    closed = known.pass_rate != 0.5
+    rows = chosen_rows(policy, known, 1, size=20)  # 5 of a and b are open, 7 of c have no share
+    drawn = Counter(SOURCES[known.last_update == 1].tolist())
+    shares = {f"stratum/{source}/share": drawn[source] / 28 for source in "abc"}
+    taken_closed = int(closed[rows].sum())
+    assert 8 <= taken_closed <= 15 and drawn["c"] > 0
+    assert policy.metrics == opened | shares | {"gates/taken_closed": taken_closed / 28}
+    chosen_rows(policy, known, 2, size=4)
+    assert policy.metrics["gates/open"] < 1 / 3
+    assert policy.metrics["stratum/a/share"] + policy.metrics["stratum/b/share"] <= 1
+
+
+def test_many_strata_and_ungated_policies_have_no_metrics() -> None:
+    sources = [f"s{i}" for i in range(MEASURED + 1)]
+    for options, named in (
+        ({"within": "source"}, set[str]()),
+        ({"within": "source", "gates": "gaussian"}, {"gate", "gates"}),
+        ({}, set()),
+    ):
+        policy = built("pools", **options)
+        chosen_rows(policy, history(sources=sources), 1)
+        assert {name.partition("/")[0] for name in policy.metrics} == named
+
+
+class NoMetrics(OddRows):
+    """A gate whose metrics are none."""
+
+    def metrics(self, update: int, known: History) -> Any:
+        return {"mean": "high"}
+
+
+def test_metrics_of_a_gate_of_the_users_own_are_numbers() -> None:
+    policy = built("pools", gates=f"{__name__}:Fading")
+    chosen_rows(policy, history(), 1)
+    assert {"mean", "open", "taken_closed"} == {n.rpartition("/")[2] for n in policy.metrics}
+    assert policy.metrics[f"gate/{__name__}:Fading/mean"] == 0.5
+    assert policy.metrics[f"gate/{__name__}:Fading/open"] == policy.metrics["gates/open"] < 1
+    with pytest.raises(PolicyError, match="NoMetrics"):
+        chosen_rows(built("pools", gates=f"{__name__}:NoMetrics"), history(), 1)
 
 
 @pytest.mark.parametrize("name", ONLINE)

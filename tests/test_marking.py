@@ -213,6 +213,7 @@ def test_the_rule_names_the_reading_and_the_location() -> None:
 def test_an_error_has_no_reward() -> None:
     assert {o: Mark(o, None, "r").reward for o in OUTCOMES} == {
         **{"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "truncated": 0.0, "error": None},
+        "unlabelled": None,
     }
 
 

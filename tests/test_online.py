@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+import yaml
 from factories import marked_rollout, small_plan
 from grpo import (  # noqa: F401 (fixtures)
     GROUP,
@@ -23,6 +24,7 @@ from grpo import (  # noqa: F401 (fixtures)
     one_thread,
     trained_cell,
 )
+from mlflow import MlflowClient
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked, is_live
@@ -30,8 +32,11 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
+from orchestrator.storage.schema import LOG
+from orchestrator.tracking import Tracker
+from orchestrator.tracking.views import clean
 from orchestrator.training.online import Chooser, Rollout
-from orchestrator.training.record import CellRecord
+from orchestrator.training.record import CellRecord, logged_name
 from orchestrator.training.rollouts import with_rewards
 from orchestrator.training.trainer import build_trainer
 from orchestrator.training.workers import Workers
@@ -147,7 +152,11 @@ def test_groups_that_are_judged_together_are_drawn_at_once(tmp_path: Path, pool:
     assert {row["answer"] for row in batch.rows} == {LIVE}
 
 
-def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> None:
+@pytest.mark.parametrize("options", [{}, {"gates": ["test_gates:Fading"]}])
+def test_a_rebuilt_chooser_continues_as_the_first_would_have(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    dynamic = online_cell(tmp_path, "dynamic", {"max_draws": 3, **options})
     answers = ["correct", LIVE, "wrong", "error", f"error or {LIVE}", LIVE] * 2
     recorder = GroupRecorder(discarded=[])
     first = chooser_of(dynamic, answers, recorder)
@@ -157,7 +166,7 @@ def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> N
     second = chooser_of(dynamic, answers, again)
     for update in (4, 5, 6):
         batches = [each.batch(update, 2 * GROUP, generate) for each in (first, second)]
-        assert batches[0] == batches[1]
+        assert batches[0] == batches[1] and first.metrics == second.metrics
     assert (recorder.rows, recorder.discarded) == (again.rows, again.discarded)
 
 
@@ -374,6 +383,74 @@ def test_a_resumed_cell_learns_what_an_undisturbed_one_learns(
         assert not any(is_live(rewards) for rewards in lost["rewards"].to_pylist())
         drawn = [i for table in (groups, lost) for i in table["prompt_id"].to_pylist()]
         assert len(drawn) == len({*drawn}) > len(lost) > 0, "each once before any comes again"
+
+
+@pytest.mark.slow
+def test_mlflow_has_each_metric_of_gates_and_strata_once_per_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live, and from the store; the same where two of the updates are lost, and done again."""
+    import sweeps
+
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["mine"]}
+    options = {"within": "tier", "gates": [{"rest": {"updates": 1}}, "test_gates:Fading"]}
+    sizes = {"max_steps": 6, "max_completion_length": 24, "per_device_train_batch_size": 8}
+    runs = []
+    for stops in ((), (3, 5)):
+        folder = tmp_path / f"stops{len(stops)}"
+        folder.mkdir()
+        file = sweeps.experiments(folder, grid=grid, evaluate={"every": 0, "samples": 2})
+        content = yaml.safe_load(file.read_text())
+        content["policies"] = {"mine": {"policy": "dynamic", "options": options}}
+        content["experiments"][sweeps.NAME]["grpo"] |= sizes
+        file.write_text(yaml.safe_dump(content))
+        plan = sweeps.plan_of(file)
+        [cell], uri = plan.cells, f"sqlite:///{folder / 'runs' / 'mlflow.db'}"
+        tracker = Tracker(uri, store := sweeps.store_of(file), plan)
+        tracker.start(cell)
+
+        def live(values: dict[str, Any], cell: Cell = cell, tracker: Tracker = tracker) -> None:
+            tracker.live(cell, values["update"], values.get("metrics", {}))
+
+        trained_cell(folder, cell, stops, monkeypatch, live)
+        tracker.close(ok=True)
+        shown = choice_points(uri)
+        Tracker(uri, store, plan).sync(cell)
+        assert choice_points(uri) == shown
+        log = store.read_table(LOG, "cells", cell.cell_id, "log.parquet")
+        assert log is not None
+        stored = [
+            (clean(name), row["update"], row["value"])
+            for row in log.to_pylist()
+            if (name := logged_name(row)).startswith("train/")
+        ]
+        assert sorted(stored) == shown
+        runs.append(shown)
+    assert runs[0] == runs[1]
+    tiers = {*load_pool(cell.probe.dataset).train.column("tier").to_pylist()}
+    names = {"train/gates/open", "train/gates/taken_closed", "train/gate/rest/open"}
+    names |= {f"train/gate/test_gates_Fading/{name}" for name in ("open", "mean")}
+    names |= {f"train/stratum/{tier}/share" for tier in tiers}
+    assert Counter(name for name, *_ in shown) == dict.fromkeys(names, 6)
+    opened = [value for name, _, value in shown if name == "train/gate/rest/open"]
+    assert opened[0] == 1 > opened[1]
+
+
+def choice_points(uri: str) -> list[tuple[str, int, float]]:
+    """Every point that MLflow has of gates and strata, sorted."""
+    client = MlflowClient(uri)
+    [run] = [
+        run
+        for experiment in client.search_experiments()
+        for run in client.search_runs([experiment.experiment_id])
+        if "decile.cell_id" in run.data.tags
+    ]
+    return sorted(
+        (name, point.step, point.value)
+        for name in run.data.metrics
+        if name.startswith(("train/gate", "train/stratum"))
+        for point in client.get_metric_history(run.info.run_id, name)
+    )
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 import sweeps
 import yaml
+from remedies import refused
+from test_gates import ONLINE
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
@@ -89,10 +91,31 @@ class Unknown:
 
 
 class Raises:
-    """A policy with a mistake."""
+    """A policy, or a gate, with a mistake."""
 
     def next(self, update: int, history: Any) -> list[str]:
         return history.prompts  # type: ignore[no-any-return]
+
+    def passes(self, update: int, history: Any) -> Any:
+        return pass_rate > 0.5  # type: ignore[name-defined] # noqa: F821
+
+
+class Rare:
+    """A policy, or a gate, that fails where no pass rate is 0.9."""
+
+    def next(self, update: int, history: Any) -> Any:
+        [*history.pass_rate.round(2)].index(np.float32(0.9))
+        return history.prompt_ids[: history.size]
+
+    def passes(self, update: int, history: Any) -> Any:
+        return self.next(update, history) == history.prompt_ids
+
+
+class Rows:
+    """A gate that returns row numbers."""
+
+    def passes(self, update: int, history: Any) -> Any:
+        return np.flatnonzero(history.pass_rate > 0.5)
 
 
 class KeepsOne:
@@ -109,8 +132,7 @@ class KeepsOne:
     ("name", "message"),
     [
         ("Unknown", "'other0', .* 64"),
-        ("Raises", r"raised AttributeError: .*'prompts' \(.*test_online_config.py:\d+\)"),
-        ("KeepsOne", r"keep returned bool of shape \(1,\) for 5 groups"),
+        ("Rare", r"raised ValueError: .* \(.*test_online_config.py:\d+\)"),
     ],
 )
 def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, message: str) -> None:
@@ -122,6 +144,46 @@ def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, mes
     with pytest.raises(PolicyError, match=message):
         check_candidates(cell, subset)
     check_candidates(plan.cells[0], subset)  # a static policy has nothing to try
+
+
+@pytest.mark.parametrize(
+    ("policy", "named"),
+    [
+        ({"policy": f"{__name__}:Raises"}, "AttributeError"),
+        ({"policy": f"{__name__}:KeepsOne"}, "(1,)"),
+        ({"policy": "predicted", "options": {"gates": [f"{__name__}:Raises"]}}, "NameError"),
+        ({"policy": "dynamic", "options": {"gates": [f"{__name__}:Rows"]}}, "int64"),
+    ],
+)
+def test_a_plan_finds_a_policy_or_a_gate_whose_code_fails(
+    tmp_path: Path, policy: dict[str, Any], named: str
+) -> None:
+    with refused(named, code="policy-fails") as caught:
+        loaded(tmp_path, policy)
+    file = tmp_path / "experiments.yaml"
+    lines = file.read_text().splitlines()
+    line = int(str(caught.value).removeprefix(f"{file}:").split(":")[0])
+    assert lines[line - 1] == "  mine:" and "policies:" in lines[: line - 1]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"policy": f"{__name__}:Rare"},
+        {"policy": f"{__name__}:Unknown"},
+        {"policy": "pools", "options": {"gates": [f"{__name__}:Rare"]}},
+    ],
+)
+def test_a_plan_leaves_what_pass_rates_may_cause_to_the_probe(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    assert len(loaded(tmp_path, policy).cells) == 2
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_a_plan_can_try_every_online_policy(tmp_path: Path, name: str) -> None:
+    options = {"within": "tier", "gates": ["gaussian", {"rest": {"updates": 1}}]}
+    assert len(loaded(tmp_path, {"policy": name, "options": options}).cells) == 2
 
 
 def test_before_training_a_prompt_is_known_by_the_samples_that_could_be_scored(

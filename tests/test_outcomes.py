@@ -123,7 +123,9 @@ def test_the_longest_question_comes_last(longest: int) -> None:
 def samples_of(pool: Sequence[Prompt], codes: Any, marker: str) -> pa.Table:
     """The samples that these codes [prompts, K] stand for."""
     rows = [
-        sample_row(pool[p].prompt_id, int(s), tokens=5 + p, outcome=OUTCOMES[codes[p, s]])
+        sample_row(
+            pool[p].prompt_id, int(s), tokens=5 + 3 * int(p * s), outcome=OUTCOMES[codes[p, s]]
+        )
         | {"extracted": None, "marker": marker}
         for p, s in zip(*np.nonzero(codes != NONE), strict=True)
     ]
@@ -147,6 +149,7 @@ def test_codes_and_samples_give_the_same_difficulty(
         prompts.ids(prompts.order),
         pa.array([pool[row].tier for row in prompts.order], pa.string()),
         by_id,
+        tokens=np.where(by_id == NONE, -1, 5 + 3 * prompts.order[:, None] * np.arange(samples)),
         **options,
     )
     tiers = {prompt.prompt_id: prompt.tier for prompt in pool}

@@ -30,9 +30,11 @@ from policies.online import is_online
 OUTCOMES = ["correct", "wrong", "unparsed", "truncated", "error", None]
 OPTIONS: dict[str, dict[str, Any]] = {
     "band": {"low": 0.2, "high": 0.8},
+    "agreement_band": {"low": 0.2, "high": 0.8},
     "tiers": {"levels": "1-2"},
     "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
 }
+WITHOUT_GOLDS = ("least_agreed", "most_agreed", "agreement_band", "uncertain", "longest")
 STATIC = [name for name in policy_names() if not is_online(find_policy(name))]
 SCORED = [name for name in STATIC if name not in ("mixture", "diverse")]
 ROWS = st.lists(
@@ -42,6 +44,7 @@ ROWS = st.lists(
             "tier": st.sampled_from(["1", "2", "3", None]),
             "first": st.sampled_from(OUTCOMES),
             "learnability": st.sampled_from([0.0, 0.3, 0.9]),
+            **dict.fromkeys(("agreement", "entropy", "tokens"), st.sampled_from([0.0, 0.3, 0.9])),
             **dict.fromkeys(("wrong", "unparsed", "truncated"), st.integers(0, 3)),
         }
     ).map(lambda row: row | ({"learnability": None} if row["pass_rate"] is None else {})),
@@ -142,7 +145,7 @@ def test_each_policy_declares_the_samples_it_needs() -> None:
         **dict.fromkeys(("base_wrong", "base_right"), "first"),
         **dict.fromkeys(("hard", "easy", "band", "hardest_nonzero"), "pass_rate"),
         "middle": "pass_rates",
-        **dict.fromkeys(("learnable", "mixture"), "all"),
+        **dict.fromkeys(("learnable", "mixture", *WITHOUT_GOLDS), "all"),
     }
     assert {BuiltPolicy("", policy_of(name, require="parsed")).needs for name in STATIC} == {"all"}
     assert BuiltPolicy("", lambda table, size, rng: np.arange(size)).needs == "all"
@@ -199,7 +202,7 @@ def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
 def test_an_empty_or_too_large_subset_is_refused(size: int) -> None:
     for policy in set(STATIC) - {"full"}:
         with pytest.raises(PolicyError, match="between 1 and 2"):
-            selected([0.1, 0.2], policy, size)
+            policy_of(policy)(rates_table([0.1, 0.2]), size, np.random.default_rng(0))
 
 
 def test_a_custom_policy_is_imported_by_module_and_attribute(

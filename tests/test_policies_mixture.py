@@ -1,6 +1,7 @@
 """Shares of several policies in one subset."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from difficulty_tables import RATES, rates_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.selection.subsets import SubsetRequest, select
 from policies import PolicyError, get_policy, settled_options
 from policies.mixture import Mixture
 
@@ -115,6 +118,23 @@ def test_a_part_without_enough_rows_is_named() -> None:
     policy = mixture({"random": 0.5, "band": {"share": 0.5, "low": 0, "high": 0.2}})
     with pytest.raises(PolicyError, match=r"mixture: band has \d of 2 "):
         policy(rates_table([0.1, 0.9, 0.9, 0.9]), 4, np.random.default_rng(0))
+
+
+def test_a_mixture_names_the_strata_of_its_parts_that_earlier_parts_have_emptied() -> None:
+    table = rates_table([0.0] * 5 + [1.0] * 20)
+    table = table.append_column("source", [["a"] * 5 + ["b"] * 20])
+    stratified = {"share": 0.5, "within": {"source": "equal"}}
+    named = []
+    for shares in (
+        [{"hard": 0.5}, {"random": stratified}],
+        [{"random": stratified}, {"easy": 0.5}],
+    ):
+        entry = PolicyEntry(policy="mixture", options={"shares": shares})
+        _, why = select(table, SubsetRequest(entry, 8))
+        named.append(why.get("notes", []))
+    [note], none = named
+    assert "random" in note and "'a'" in note and re.findall(r"\d+", note) == ["1", "2"]
+    assert none == []
 
 
 def test_a_mixture_needs_no_samples_when_no_part_does() -> None:

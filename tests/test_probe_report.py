@@ -125,10 +125,10 @@ def test_what_the_pool_shows(tmp_path: Path) -> None:
     assert pool.complete and pool.drawn == pool.expected == 160
     assert [rows[i]["successes"] for i in pool.unsolved] == [0] * len(pool.unsolved) != []
     assert all(rows[i]["truncated"] == 4 - rows[i]["successes"] for i in pool.unfinished)
-    suspects = {s.prompt_id for s in pool.agreement.suspects}
+    suspects = {s.prompt_id for s in pool.disputed.suspects}
     outvoted = {r["prompt_id"] for r in rows if r["wrong"] == 4}
     assert suspects == outvoted == {row["prompt_id"] for row in rows if row["suspected"]} != set()
-    assert pool.agreement.by_mistake < 1 and 0.5 < pool.agreement.precision <= 1
+    assert pool.disputed.by_mistake < 1 and 0.5 < pool.disputed.precision <= 1
     outcomes = {name: [e.answer.outcome for e in es] for name, es in pool.examples.items() if es}
     assert outcomes.pop("agreed") == ["wrong"] * min(5, len(suspects))
     assert outcomes == {name: [name] * 3 for name in outcomes}
@@ -156,8 +156,8 @@ def test_examples_are_the_first_by_id_which_depends_on_nothing(tmp_path: Path) -
                 expected.append((prompt, first, extracted, (text, outcome, None)))
         assert pool.examples[outcome] == expected
     assert pool.examples["error"] == []
-    suspects = [s.prompt_id for s in pool.agreement.suspects]
-    assert {s.answer for s in pool.agreement.suspects} == {"(Z)"}
+    suspects = [s.prompt_id for s in pool.disputed.suspects]
+    assert {s.answer for s in pool.disputed.suspects} == {"(Z)"}
     agreed = [(e.prompt.prompt_id, e.sample, e.extracted) for e in pool.examples["agreed"]]
     assert agreed == [(i, 1, "(Z)") for i in suspects] != []
     assert pool.prompt(suspects[0]) == pool.examples["agreed"][0].prompt
@@ -230,7 +230,7 @@ def test_pools_with_a_single_outcome(tmp_path: Path, outcome: str) -> None:
     plan, store = probed(tmp_path, lambda prompt, i: {"outcome": outcome, "extracted": None})
     report = probe_report(plan, store, tmp_path / "p.html")
     (pool,) = report.pools
-    assert pool.agreement.suspects == []
+    assert pool.disputed.suspects == []
     assert page_html(report).count("</section>") == 4 - (outcome in ("correct", "error"))
     expected = 40 if outcome in ("unparsed", "truncated") else 0
     assert len(pool.unsolved) == expected
@@ -334,7 +334,7 @@ def test_hostile_texts_are_shown_as_text(tmp_path: Path, text: str) -> None:
     draw(plan, store, sample)
     report = probe_report(plan, store, tmp_path / "p.html")
     html, summary = page_html(report), terminal_probe(report)
-    assert len(report.pools[0].agreement.suspects) == 8
+    assert len(report.pools[0].disputed.suspects) == 8
     assert "<script" not in html and "</pre><b>" not in html
     assert len(html) < 400_000
     for page in (html, summary):

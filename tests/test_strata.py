@@ -50,7 +50,8 @@ def test_each_stratum_has_its_share_or_the_shortage_is_named(rows: Any, shares: 
     table = sourced([("a", 0.0), ("b", 0.5), ("c", 1.0), *rows])
     policy = build("hardest_nonzero", within={"source": shares})
     size = policy.capacity(table) // 2 + 1
-    selected = policy(table, size, np.random.default_rng(0)).tolist()
+    rows = policy(table, size, np.random.default_rng(0))
+    selected = rows.tolist()
     sizes = Counter(table["source"].to_pylist())
     weights = {
         "equal": dict.fromkeys("abc", 1 / 3),
@@ -59,7 +60,7 @@ def test_each_stratum_has_its_share_or_the_shortage_is_named(rows: Any, shares: 
     given_shares = weights[shares] if isinstance(shares, str) else shares
     counts = chosen_sources(table, selected)
     short = {name for name in "abc" if counts[name] < int(given_shares[name] * size)}
-    named = {name for note in policy.notes(table, size) for name in "abc" if f"'{name}'" in note}
+    named = {name for note in policy.notes(table, rows) for name in "abc" if f"'{name}'" in note}
     assert short <= named
     for name in named:  # all that may be selected is
         own = [i for i in range(table.num_rows) if table["source"][i].as_py() == name]
@@ -228,7 +229,8 @@ class Declares:
 
     needs = "nothing"
     whole = True
-    reads_answers = reads_questions = True
+    reads_answers = reads_questions = reads_golds = True
+    simulated = excludes_suspected = False
     reads_columns = ("mine",)
     easier, harder = "go up", "go down"
     columns = check = chat = None  # names of its own that nobody reads
@@ -272,7 +274,8 @@ def test_a_restricted_policy_passes_on_whatever_a_built_policy_reads() -> None:
         assert getattr(restricted.rule, name) == getattr(Declares, name), name
     for policy in (restricted, mixed):
         assert policy.reads_columns == ["mine", "source"]
-        assert policy.reads_answers and policy.reads_questions and policy.needs == "nothing"
+        assert policy.reads_answers and policy.reads_questions and policy.reads_golds
+        assert policy.needs == "nothing"
         with refused("mine", by=PolicyError):
             policy.check_columns(sourced([("a", None)]))
 

@@ -13,8 +13,6 @@ from cluster.terminal import echo
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from orchestrator.planning.cells import Cell
     from orchestrator.planning.plan import Plan
     from orchestrator.selection.plan_probe import PlanProbe
@@ -154,8 +152,11 @@ def select(arguments: argparse.Namespace) -> int:
     from orchestrator.selection.subsets import policy_entry, reason
     from orchestrator.storage.store import Store
 
+    if arguments.to_label is not None:
+        return _to_label(arguments)
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
-        probe, cell, subset = _selected(arguments)
+        probe, cell = _chosen_cell(arguments)
+        subset = probe.select(cell)
         store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
         if arguments.out is None:
             store.check_writable()
@@ -166,7 +167,8 @@ def select(arguments: argparse.Namespace) -> int:
     else:
         policy, file = policy_entry(arguments.policy, named_values(arguments.option)), arguments.out
         seed = arguments.seed or 0
-        why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out)
+        ranked_by = arguments.difficulty or "gold"
+        why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out, ranked_by)
     _print_result(why, f"{counted(why['size'], 'prompt')}: {file}", arguments.json)
     return 0
 
@@ -233,7 +235,9 @@ def export(arguments: argparse.Namespace) -> int:
     of_file = _reads_experiment(arguments, ("policy", *both), ("subset", "task", *both))
     export_layout(layout, out)  # before the probe or the texts are read
     if of_file:
-        summary = export_selected(*_selected(arguments), layout, out, card=arguments.card)
+        probe, cell = _chosen_cell(arguments)
+        subset = probe.select(cell)
+        summary = export_selected(probe, cell, subset, layout, out, card=arguments.card)
     else:
         task, texts = _task(arguments), arguments.texts
         prompts = prompts_of(texts) if texts else load_prompts(task, "train")
@@ -282,7 +286,9 @@ def compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_OF_EXPERIMENT = ("experiment", "policy", "budget", "seed", "model", "dataset", "storage")
+_OF_EXPERIMENT = (
+    *("experiment", "policy", "budget", "seed", "difficulty", "model", "dataset", "storage"),
+)
 _OF_FILES = ("probe", "subset", "task", "texts")
 
 
@@ -300,7 +306,7 @@ def _reads_experiment(
     needed = ("file", *of_experiment) if from_experiment else of_files
     others = set(_OF_FILES) if from_experiment else set(_OF_EXPERIMENT) - {"policy", "budget"}
     if not from_experiment and "probe" in of_files:
-        others -= {"seed"}
+        others -= {"seed", "difficulty"}
     elif not from_experiment:
         others |= {"policy", "budget"}
     options = {name: "FILE" if name == "file" else f"--{name}" for name in vars(arguments)}
@@ -317,8 +323,40 @@ def _reads_experiment(
     return from_experiment
 
 
-def _selected(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell, pa.Table]":
-    """The probe, the cell and the subset that the options of an experiment name."""
+def _to_label(arguments: argparse.Namespace) -> int:
+    """Write prompts, or test questions, without a gold answer for annotators."""
+    from orchestrator.plugins.counts import counted
+    from orchestrator.selection.labelling import (
+        check_label_file,
+        prompts_to_label,
+        test_questions_to_label,
+        write_to_label,
+    )
+    from orchestrator.storage.errors import UserError
+
+    file = arguments.to_label
+    if arguments.out is not None:
+        raise UserError("--out and --to-label write different files: remove one of them")
+    check_label_file(file)
+    needed = () if arguments.test else ("policy",)
+    _reads_experiment(arguments, needed, ("file", *needed))
+    if arguments.test:
+        plan, _ = _open(arguments)
+        names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
+        pools = [plan.pools[name] for name in names if name in plan.pools]
+        rows = [row for pool in pools for row in test_questions_to_label(pool)]
+    else:
+        rows = prompts_to_label(*_chosen_cell(arguments))
+    write_to_label(file, rows)
+    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: {file}"
+    summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows]}
+    _print_result(summary, f"{text} beside the data set's options", arguments.json)
+    return 0
+
+
+def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
+    """The probe and the cell that the options of an experiment name."""
+    from orchestrator.config.entries import difficulty_option
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe
     from orchestrator.storage.store import check_output
@@ -327,9 +365,10 @@ def _selected(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell, pa.Table
     if arguments.out is not None:
         check_output(arguments.out, inputs=plan.files)
     probe = PlanProbe(plan, store, choose_probe(plan, arguments.model, arguments.dataset))
-    options = named_values(arguments.option)
-    cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options)
-    return probe, cell, probe.select(cell)
+    options, word = named_values(arguments.option), arguments.difficulty
+    difficulty = None if word is None else difficulty_option(word)
+    cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options, difficulty)
+    return probe, cell
 
 
 def ls(arguments: argparse.Namespace) -> int:

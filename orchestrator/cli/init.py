@@ -80,8 +80,11 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
+    if survey.unlabelled:
+        lines.append(_line("", f"{counted(survey.unlabelled, 'row')} without an answer yet"))
     what = "rows with a question and an answer" if ":" in survey.marker else _MARKED
-    counts = f"{survey.valid:,} of {survey.rows:,} {what}"
+    labelled = survey.valid - (survey.unlabelled or 0)
+    counts = f"{labelled:,} of {survey.rows:,} {what}"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
@@ -157,11 +160,17 @@ def forecast_lines(file: Path, experiment: str, machine: Mapping[str, float]) ->
 def next_lines(file: Path, plan: Plan) -> list[str]:
     """The commands that follow."""
     name = f"{shlex.quote(str(file))} -e {shlex.quote(plan.name)}"
-    return [
+    lines = [
         "",
         f"Wrote {_name(str(file))}. Next:",
         f"  decile plan {name}   # what would run, and how long it takes",
         f"  decile probe {name}  # how hard each prompt is",
+    ]
+    if plan.lacking_golds:
+        chosen = "--policy least_agreed --to-label labels.csv"
+        return [*lines, f"  decile select {name} {chosen}  # which prompts to label"]
+    return [
+        *lines,
         f"  decile export {name} --policy hard --layout trl --out hard.jsonl",
         f"  decile run {name}    # train with every policy and compare",
     ]
@@ -297,8 +306,8 @@ def _relative_to(file: Path, settings: Mapping[str, Any], *names: str) -> dict[s
 def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers) -> FileSurvey:
     """The survey under the columns and the marker that are given, asked for or recognized."""
     question, answer, marker = arguments.question, arguments.answer, arguments.marker
-    if not answers.asks:
-        return train.survey(question, answer, marker)
+    if not answers.asks or arguments.answers == "optional":
+        return train.survey(question, answer, marker, optional=arguments.answers == "optional")
     columns = columns_of(train.read.rows)
 
     def column(name: str) -> str:

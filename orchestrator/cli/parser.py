@@ -207,12 +207,25 @@ def _add_init(subparsers: "Subparsers") -> None:
             f"--{column}", metavar="COLUMN", help=f"column of the {column}s (default: recognized)"
         )
     parser.add_argument(
+        "--answers",
+        choices=["required", "optional"],
+        default="required",
+        help="optional: rows may lack an answer, which comes later (default: required)",
+    )
+    parser.add_argument(
         "--marker",
         type=marker,
         metavar="MARKER",
         help="number, letter, expression, text or a function, package.module:function "
         "(default: what fits the answers)",
     )
+    _add_cleaning(parser)
+    _add_out(parser, "file to write (default: experiments.yaml)", default=Path("experiments.yaml"))
+    parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+
+
+def _add_cleaning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--problems",
         type=Path,
@@ -235,9 +248,6 @@ def _add_init(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--drop-overlap", action="store_true", help="leave out prompts that are test questions"
     )
-    _add_out(parser, "file to write (default: experiments.yaml)", default=Path("experiments.yaml"))
-    parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def _add_experiment_commands(subparsers: "Subparsers") -> None:
@@ -328,6 +338,15 @@ def _add_select(subparsers: "Subparsers") -> None:
     )
     _add_options(parser, "policy", "low=0.2")
     _add_out(parser, "Parquet file to write (of an experiment: default in its storage)")
+    parser.add_argument(
+        "--to-label",
+        type=Path,
+        metavar="FILE",
+        help="JSONL or CSV to write for annotators: the chosen prompts without a gold answer",
+    )
+    parser.add_argument(
+        "--test", action="store_true", help="with --to-label: the test questions without one"
+    )
     parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
 
 
@@ -346,6 +365,12 @@ def _add_probed(parser: Parser) -> None:
         "--seed",
         type=integer(0, 2**32 - 1),
         help="seed for breaking ties (default: the experiment's first; with --probe 0)",
+    )
+    parser.add_argument(
+        "--difficulty",
+        metavar="SOURCE",
+        help="what the policy ranks by: gold, agreement, model:NAME, or a file of difficulty or "
+        "scores by prompt_id (default: as in the experiment; with --probe gold)",
     )
     parser.add_argument("--model", help="which of the experiment's models")
     parser.add_argument("--dataset", help="which of the experiment's datasets")

@@ -1,5 +1,6 @@
 """What an experiment would run, from the plan and the store; runs nothing."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.resources import ResourceError
-from orchestrator.config.experiment import value_text
+from orchestrator.config.experiment import Axes, axes_text, value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.difficulty.remedies import pool_warning
@@ -18,7 +19,7 @@ from orchestrator.pipeline.long_prompts import crowded_prompts
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
-from orchestrator.planning.cells import Cell, axes_without, cells_of
+from orchestrator.planning.cells import Cell, axes_without, readers_of
 from orchestrator.planning.flaws import overlap_line
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
@@ -56,6 +57,9 @@ class CellSummary:
     prompts_per_update: int
     rollouts: int
     rollouts_at_most: int
+    labels: int | None
+    """Gold answers that it uses before its first update; None: those of the prompts it draws."""
+    labels_at_most: int
     done: bool
     trained: bool
     resumes_after: int
@@ -120,13 +124,16 @@ class DatasetSummary:
     overlap: Mapping[str, Sequence[Mapping[str, Any]]]
     resolution: str
     overlap_text: Sequence[str]
+    missing_gold_answers: str = ""
+    """Why no cell can be trained on it yet; empty where cells can be."""
 
     @property
     def lines(self) -> list[str]:
         """As text."""
         sizes = f"{counted(self.train, 'training prompt')}, {counted(self.test, 'test question')}"
         origin = "; ".join(f"{split}: {text}" for split, text in self.provenance.items())
-        details = [origin, *self.notes, *self.overlap_text, self.resolution]
+        lacking = self.missing_gold_answers and f"can only be probed: {self.missing_gold_answers}"
+        details = [origin, *self.notes, lacking, *self.overlap_text, self.resolution]
         return [f"{self.dataset}: {sizes}", *(f"  {line}" for line in details if line)]
 
 
@@ -161,6 +168,7 @@ class PlanSummary(Timetable):
         lines += [cell.line(column) for cell in self.cells]
         lines += ["", f"{counted(len(self.cells), 'cell')}, {self.cells_to_run} to run"]
         lines += _changed_lines(self.changed)
+        lines += _label_lines(self.cells)
         for probe in self.probes:
             samples = samples_text(
                 probe.samples,
@@ -216,6 +224,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
     updates = {cell_id: update for cell_id, update in last.items() if update}
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
     tasks = {name: pool.task for name, pool in plan.pools.items()}
+    models = [spec.model for cell in plan.cells for spec in cell.probes]
     return PlanSummary(
         **vars(timetable(run, untrained, site, chart_columns, updates)),
         experiment=plan.name,
@@ -233,13 +242,14 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
         datasets=[_dataset(plan, name) for name in plan.pools],
         not_downloaded=[
             {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
-            for each, names in repositories([c.probe.model for c in plan.cells], tasks).items()
+            for each, names in repositories(models, tasks).items()
             if cached_folder(each) is None
         ],
         fetch_command=fetch_command(plan.source, plan.name),
         detectable_points={
             name: round(minimum_detectable(*_test_size(plan, name), arms=_arms(plan)), 1)
-            for name in plan.pools
+            for name, pool in plan.pools.items()
+            if pool.test
         },
         collapse_seen=collapse_seen(len(plan.experiment.grid.seed)),
     )
@@ -277,11 +287,31 @@ def _cell(
         prompts_per_update=cell.prompts_per_update,
         rollouts=cell.rollouts,
         rollouts_at_most=cell.max_rollouts,
+        labels=cell.labels_before(cell.size),
+        labels_at_most=cell.most_labels,
         done=state is CellState.FINISHED,
         trained=state is CellState.TRAINED,
         resumes_after=updates.get(cell.cell_id, 0),
         same_as=same[cell.cell_id].name if cell.cell_id in same else None,
     )
+
+
+def _label_lines(cells: Sequence[CellSummary]) -> list[str]:
+    """The gold answers that each policy uses, a line per data set and values of axes."""
+    used: dict[tuple[str, str], dict[str, str]] = {}  # data set and its axes as JSON, by policy
+    for cell in cells:
+        amount = f"{'up to ' if cell.labels is None else ''}{cell.labels_at_most:,}"
+        policies = used.setdefault((cell.dataset, json.dumps(cell.axes)), {})
+        policies[cell.policy] = f"{cell.policy} {amount}"
+    places: dict[tuple[str, str], list[Axes]] = {}  # with the same labels of each policy
+    for (dataset, axes), policies in used.items():
+        places.setdefault((dataset, ", ".join(policies.values())), []).append(json.loads(axes))
+    lines = []
+    for (dataset, text), values in places.items():
+        several = sum(name == dataset for name, _ in places) > 1
+        same = {n: v for n, v in values[0].items() if several and all(e[n] == v for e in values)}
+        lines.append(f"labels of {', '.join(filter(None, [dataset, axes_text(same)]))}: {text}")
+    return lines
 
 
 def _engine_notes(plan: Plan) -> list[str]:
@@ -297,7 +327,12 @@ def _engine_notes(plan: Plan) -> list[str]:
 
 
 def _budget_notes(plan: Plan) -> list[str]:
-    """At equal rollouts: which cells are not compared, or above which share of discarded groups."""
+    """At equal rollouts: which cells are not compared, or above which share of discarded groups.
+
+    At equal labels: which policies have used unequal ones before their first update.
+    """
+    if plan.compare_at == "labels":
+        return _label_notes(plan)
     if plan.compare_at != "rollouts":
         return []
     notes, budgets = [], dict[tuple[str, ...], int]()
@@ -324,6 +359,26 @@ def _budget_notes(plan: Plan) -> list[str]:
                 f"warning: at equal rollouts, {cell.policy} is not compared if it discards "
                 f"{discards} before its first evaluation, after update {first} of {cell.updates}: "
                 f"evaluate.every: {max(1, first // 4)} would allow more"
+            )
+    return list(dict.fromkeys(notes))
+
+
+def _label_notes(plan: Plan) -> list[str]:
+    """Which policies use unequal numbers of labels, where these are to be equal."""
+    families: dict[tuple[str, ...], dict[int, list[str]]] = {}
+    for cell in plan.cells:
+        if (before := cell.labels_before(cell.size)) is not None:
+            by_labels = families.setdefault(axes_without(cell, "policy", "seed"), {})
+            policies = by_labels.setdefault(before, [])
+            if cell.policy not in policies:
+                policies.append(cell.policy)
+    notes = []
+    for by_labels in families.values():
+        if len(by_labels) > 1:
+            parts = [f"{' and '.join(n)} {labels:,}" for labels, n in sorted(by_labels.items())]
+            notes.append(
+                f"warning: not comparable at equal labels: {', '.join(parts)}: write the option "
+                "labels, with one number, for each of these policies"
             )
     return list(dict.fromkeys(notes))
 
@@ -366,7 +421,10 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         provenance=pool.task.provenance,
         notes=[*pool.notes, *(pool.flaw_lines if name in grid.dataset else [])],
         overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
-        resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan)),
+        resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan))
+        if pool.test
+        else "",
+        missing_gold_answers=plan.lacking_golds.get(name, ""),
         overlap_text=[
             overlap_line(
                 pool.train,
@@ -393,12 +451,13 @@ def _probes(run: Run) -> list[ProbeSummary]:
         prompts, pending = run.folder(spec).prompts, run.pending(spec)
         weak = ""
         if spec.split == "train" and (outcomes := run.folder(spec).outcomes()).complete:
-            correct, error = (np.sum(outcomes.codes == OUTCOMES.index(o), 1) for o in SCORED)
-            size = min(cell.size for cell in cells_of(run.plan.cells, spec))
-            by_outcome = np.bincount(outcomes.codes.ravel(), minlength=len(OUTCOMES))
+            codes = outcomes.codes[run.plan.pool(spec).labelled]
+            correct, error = (np.sum(codes == OUTCOMES.index(o), 1) for o in SCORED)
+            size = min(cell.size for cell in readers_of(run.plan.cells, spec))
+            by_outcome = np.bincount(codes.ravel(), minlength=len(OUTCOMES))
             weak = pool_warning(
                 successes=correct,
-                scorable=outcomes.codes.shape[1] - error,
+                scorable=codes.shape[1] - error,
                 size=size,
                 outcomes=dict(zip(OUTCOMES, by_outcome.tolist(), strict=True)),
                 limit=spec.settings.limit_text,

@@ -177,9 +177,16 @@ def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     for name, model in entries("models"):
         visit(model, ("models", name), "path", "gguf", "recorded")
     for name, dataset in entries("datasets"):
-        visit(dataset, ("datasets", name), "without", "corrections")
+        visit(dataset, ("datasets", name), "without", "corrections", "labels")
         if ":" not in str(dataset.get("task")):
             visit(dataset.get("options"), ("datasets", name, "options"), *PATH_OPTIONS)
+    for block in ("policies", "experiments"):
+        for name, entry in entries(block):
+            visit(entry.get("difficulty"), (block, name, "difficulty"), "file")
+            grid = entry.get("grid") if block == "experiments" else None
+            values = grid.get("difficulty") if isinstance(grid, dict) else None
+            for i, value in enumerate(values if isinstance(values, list) else ()):
+                visit(value, (block, name, "grid", "difficulty", i), "file")
     return notes
 
 

@@ -20,16 +20,17 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import inf
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from orchestrator.config.corrections import one_of
-from orchestrator.config.experiment import Axes, Experiment, value_text
+from orchestrator.config.experiment import Axes, Axis, Experiment, value_text
 from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
 
 METRICS = ("accuracy", "gain", "learnable")
-COSTS = ("updates", "rollouts", "tokens", "seconds")
+COSTS: tuple[Axis, ...] = get_args(Axis)
+OVER = tuple(cost for cost in COSTS if cost != "labels")  # most cells have all from the first on
 BASE = "base"  # a side: the base model
 EVERY = "*"
 CORRELATION = "r2"
@@ -43,7 +44,7 @@ BASE_SIDE: AxisValues = ((BASE, BASE),)
 
 _PLAIN = r"[\w.+:/@-]+"
 _NAME = rf"""(?:{_PLAIN}|"[^"]+"|'[^']+')"""
-_SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\])"
+_SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\]|\{{[^}}]*\}})"  # also a list, or a mapping
 _SETTINGS = rf"{_SETTING}(?:\s*,\s*{_SETTING})*"
 _SIGN = r"(?P<sign>[<>!]=|[<>=])"
 _NUMBER = r"(?:\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})"
@@ -59,7 +60,7 @@ _CLAUSE = re.compile(
     rf"|in\s+(?:every\s+(?P<every>tier|source)|(?P<kind>tier|source)\s+(?P<part>{_NAME}))"
     rf"|at\s+(?:update\s+(?P<update>\d{{1,12}})"
     rf"|(?P<amount>{_NUMBER})(?P<unit>[kM]?)\s+(?P<cost>{'|'.join(COSTS)}))"
-    rf"|over\s+(?P<over>{'|'.join(COSTS)})"
+    rf"|over\s+(?P<over>{'|'.join(OVER)})"
     rf"|(?P<metric>{_METRIC}))(?=\s|$)"
 )
 _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -75,9 +76,9 @@ class ClaimError(Problem):
 
 
 class Reading(NamedTuple):
-    """Where curves are read: after this much of a cost, one of COSTS."""
+    """Where curves are read: after this much of a cost."""
 
-    cost: str
+    cost: str  # of COSTS
     amount: float
 
 

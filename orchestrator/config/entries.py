@@ -3,15 +3,16 @@
 Every block forbids unknown keys. Error messages say what is wrong and what to write instead.
 """
 
+import operator
 import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from orchestrator.config.corrections import one_of
+from orchestrator.config.corrections import one_of, shown
 from orchestrator.config.problems import Problem
 from orchestrator.embedded import IN_WHEELS, NAMES
-from orchestrator.storage.errors import shortened
+from orchestrator.storage.errors import UserError, shortened
 from policies import (
     UNIFORM,
     BuiltAllocation,
@@ -159,6 +160,9 @@ class DatasetEntry(Settings):
     corrections: str = Field(default="", examples=["problems.jsonl"])
     """A corrected list of rows, as decile init --problems FILE writes it: rows are replaced, or
     left out with keep: false."""
+    labels: str | list[str] = Field(default="", examples=["labels.csv"])
+    """Files of gold answers for prompts that lack one (task file with answers: optional), with the
+    columns prompt_id and answer, as decile select --to-label FILE writes them."""
     without: str = Field(default="", examples=["probe-mine-1a2b3c4d.parquet"])
     """A Parquet file of training prompts to leave out, by prompt_id. Of a table that decile probe
     writes, the suspected ones: those of a better model, for instance."""
@@ -198,6 +202,57 @@ class DatasetEntry(Settings):
         return self
 
 
+_DIFFICULTY = "write gold, agreement, {model: NAME}, {model: NAME, by: agreement}, or {file: PATH}"
+
+
+class DifficultyEntry(Settings):
+    """Where the difficulty that a policy ranks by comes from, if not from its own model's golds.
+
+    Of a model of the file, the cell's own where `model` is None, or of a file.
+    """
+
+    model: str | None = None
+    by: Literal["gold", "agreement"] = "gold"
+    file: str | None = None
+
+    @classmethod
+    def of(cls, written: Any) -> "DifficultyEntry | None":
+        """What `difficulty` names; None for gold, the pass rates of the cell's own model."""
+        entry = {"by": written} if isinstance(written, str) else written
+        names = {*entry} if isinstance(entry, dict) else set()
+        known = names in ({"by"}, {"model"}, {"model", "by"}, {"file"})
+        if not known or (names == {"by"} and not isinstance(written, str)):
+            raise Problem("invalid-difficulty", f"difficulty is {shown(written)}: {_DIFFICULTY}")
+        for name, value in entry.items():
+            if not isinstance(value, str) or not value:
+                message = f"{name} is {shown(value)}: write a text"
+                raise Problem("invalid-difficulty", message, name)
+        if entry.get("by", "gold") not in ("gold", "agreement"):
+            message = f"{shown(entry['by'])}: {_DIFFICULTY}"
+            raise Problem("invalid-difficulty", message, *(["by"] if "model" in entry else []))
+        return None if written == "gold" else cls(**entry)
+
+
+def difficulty_option(text: str) -> "Difficulty":
+    """What a word of a command line says: gold, agreement, model:NAME, agreement:NAME or a file.
+
+    Raises UserError for an empty one.
+    """
+    kind, colon, model = text.partition(":")
+    if text in ("gold", "agreement"):
+        return text
+    if not text or (kind in ("model", "agreement") and colon and not model):
+        word = shortened(text)
+        raise UserError(f"difficulty {word}: write gold, agreement, model:NAME or a file")
+    if kind == "model":
+        return {"model": model}
+    return {"model": model, "by": kind} if kind == "agreement" else {"file": text}
+
+
+Difficulty = str | dict[str, str]  # as written: see DifficultyEntry
+DIFFICULTIES = ["agreement", {"model": "qwen3-4b"}, {"file": "scores.parquet"}]  # examples
+
+
 class PolicyEntry(Settings):
     """A policy with its options."""
 
@@ -205,6 +260,17 @@ class PolicyEntry(Settings):
     """A policy's name (decile ls policies), or package.module:attribute."""
     options: dict[str, Any] = Field(default_factory=dict, examples=[{"low": 0.2}])
     """The policy's own options, such as low: 0.2."""
+    difficulty: Difficulty | None = Field(
+        default=None, exclude_if=operator.not_, examples=DIFFICULTIES
+    )
+    """Where the difficulty that it ranks by comes from, in place of the experiment's."""
+
+    @field_validator("difficulty", mode="before")
+    @classmethod
+    def _known_difficulty(cls, difficulty: Any) -> Any:
+        if difficulty is not None:
+            DifficultyEntry.of(difficulty)
+        return difficulty
 
     @model_validator(mode="after")
     def _known_policy(self) -> Self:
@@ -225,7 +291,7 @@ class PolicyEntry(Settings):
         """What selects prompts before training, and what chooses among them during it, if any."""
         (static, of_static), online = policy_parts(self.policy, self.options)
         if online is None:
-            return self, None
+            return self.model_copy(update={"difficulty": None}), None
         chooses = PolicyEntry(policy=online[0], options=online[1])
         return PolicyEntry(policy=static, options=of_static), chooses
 

@@ -25,11 +25,15 @@ from pydantic import (
 from orchestrator.config import library_settings as settings
 from orchestrator.config.corrections import shown
 from orchestrator.config.entries import (
+    DIFFICULTIES,
     MAX_LISTED,
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_UPDATES,
     AllocationEntry,
+    Difficulty,
+    DifficultyEntry,
+    PolicyEntry,
     Seed,
     Settings,
 )
@@ -39,6 +43,7 @@ from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
+from orchestrator.sampling.engine_args import unsupported_lora
 from orchestrator.storage.errors import shortened
 from policies import PolicyError
 from tasks import TaskError
@@ -54,6 +59,7 @@ PLAIN = (
     "label_noise_seed",
     "reward",
     "allocation",
+    "difficulty",
 )
 CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
 REWARDS = ("score", *sorted(CONTROLS))
@@ -220,7 +226,7 @@ class Grid(Settings):
         return self.__pydantic_extra__ or {}
 
 
-Axis = Literal["updates", "rollouts", "tokens", "seconds"]
+Axis = Literal["updates", "rollouts", "tokens", "seconds", "labels"]
 _MAX_BUDGET = 1_000_000_000
 
 
@@ -282,7 +288,7 @@ class Experiment(Settings):
     the prompts of an update must divide them: each update then has every prompt several times."""
     compare_at: Axis = "updates"
     """What the report's comparison keeps equal between policies; with an online policy in the grid,
-    rollouts by default."""
+    rollouts by default. labels: gold answers that selection and training have used."""
     mask_dead_groups: bool = False
     """Exclude groups from the loss whose completions are all correct, or none: where the reward is
     not correctness, only correctness then decides which groups count."""
@@ -293,6 +299,11 @@ class Experiment(Settings):
     )
     """How the completions of an update are divided among its prompts: uniform
     (grpo.num_generations each), sqrt, knapsack, until_correct, pods or package.module:attribute."""
+    difficulty: Difficulty = Field(default="gold", examples=DIFFICULTIES)
+    """Where the difficulty that policies rank by comes from: gold (the pass rates of the cell's own
+    model), agreement (of its answers, without the golds), {model: NAME} (the probe of another model
+    of the file; with by: agreement, its agreement), or {file: PATH} (a difficulty table, or scores
+    by prompt_id)."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
@@ -417,6 +428,12 @@ class Experiment(Settings):
             raise Problem("invalid-allocation", str(error)) from error
         return allocation
 
+    @field_validator("difficulty", mode="before")
+    @classmethod
+    def _known_difficulty(cls, difficulty: Any) -> Any:
+        DifficultyEntry.of(difficulty)
+        return difficulty
+
     @field_validator("grpo", "lora")
     @classmethod
     def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
@@ -445,6 +462,19 @@ class Experiment(Settings):
                     "engine_args",
                     "model",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _engine_applies_adapters(self) -> Self:
+        engine = self.evaluate.engine
+        if engine and (name := unsupported_lora(engine, self.lora)):
+            raise Problem(
+                "engine-without-lora-setting",
+                f"engine {engine} of evaluate does not apply it to adapters: leave evaluate.engine "
+                "out, and the trainer's own model evaluates",
+                "lora",
+                name,
+            )
         return self
 
     @model_validator(mode="after")
@@ -536,6 +566,11 @@ class Experiment(Settings):
     def allocation_entry(self) -> AllocationEntry | None:
         """How the completions of an update are divided; None for groups of one size."""
         return AllocationEntry.of(self.allocation)
+
+    def difficulty_of(self, policy: PolicyEntry) -> DifficultyEntry | None:
+        """What a policy ranks by: as its entry says, or else the experiment; None for gold."""
+        own = policy.difficulty
+        return DifficultyEntry.of(self.difficulty if own is None else own)
 
     @property
     def reward_functions(self) -> list[str]:

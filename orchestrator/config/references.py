@@ -7,6 +7,7 @@ import numpy as np
 
 from orchestrator.config.claims import resolved_claim
 from orchestrator.config.corrections import one_of
+from orchestrator.config.entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.schema import Config
@@ -17,6 +18,9 @@ from tasks import TaskError
 
 def check_references(config: Config) -> None:
     """Raise the first Problem of any experiment."""
+    for name, policy in config.policies.items():
+        with below("policies", name, "difficulty"):
+            _check_difficulty_entry(config, policy)
     for name, experiment in config.experiments.items():
         with below("experiments", name):
             _check_names(config, experiment)
@@ -108,6 +112,54 @@ def _check_online_policy(config: Config, experiment: Experiment, policy: str) ->
         )
 
 
+def _check_difficulty_entry(config: Config, policy: PolicyEntry) -> None:
+    """A policy's own difficulty is that of a known model, and decides its prompts."""
+    if policy.difficulty is None:
+        return
+    _check_model(config, DifficultyEntry.of(policy.difficulty))
+    static, _ = policy.parts
+    if static.build().needs == "nothing":
+        message = f"{static.policy} selects prompts whatever their difficulty is: leave it out"
+        raise Problem("unused-difficulty", message)
+
+
+def _check_model(config: Config, difficulty: DifficultyEntry | None) -> None:
+    if difficulty and difficulty.model and difficulty.model not in config.models:
+        known = one_of([*config.models], difficulty.model)
+        message = f"unknown model {shortened(difficulty.model)}: write {known}"
+        raise Problem("unknown-model", message, "model")
+
+
+def _check_difficulty(config: Config, experiment: Experiment) -> None:
+    """The policies can rank by the difficulty that they are given."""
+    with below("difficulty"):
+        _check_model(config, DifficultyEntry.of(experiment.difficulty))
+    ranked: dict[str, DifficultyEntry | None] = {}  # by the policies that rank by it
+    for index, name in enumerate(experiment.grid.policy):
+        policy = config.policy(name)
+        needs = policy.parts[0].build().needs
+        if needs == "nothing":
+            continue
+        difficulty = ranked[name] = experiment.difficulty_of(policy)
+        if needs == "first" and difficulty and difficulty.by == "agreement":
+            message = (
+                f"policy {name!r} reads whether each prompt's first sample is correct, which "
+                "agreement does not say: write another policy, or difficulty: gold"
+            )
+            raise Problem("no-first-sample", message, "grid", "policy", index)
+        served = experiment.probe.engine_args.get("model")
+        models = {*experiment.grid.model, *filter(None, [difficulty and difficulty.model])}
+        if experiment.probe.engine == "server" and served and len(models) > 1:
+            message = (
+                f"{served!r:.80} is one model, and policy {name!r} ranks by another one: leave "
+                "model out (each is then served under its Hub id)"
+            )
+            raise Problem("one-served-model", message, "probe", "engine_args", "model")
+    if experiment.match_sizes and len({*map(repr, ranked.values())}) > 1:
+        message = f"{' and '.join(ranked)} rank by several difficulties: write one for all policies"
+        raise Problem("matched-difficulties", message, "match_sizes")
+
+
 @below("allocation")
 def _check_allocation(config: Config, experiment: Experiment) -> None:
     """The completions of an update can be divided under these settings."""
@@ -149,6 +201,8 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
         correct=no_counts,
         left=batch.completions * allocation.times,
         size=batch.group_size,
+        updates=batch.updates,
+        columns={name: np.full(len(rates), "") for name in allocation.reads_columns},
     )
     try:
         allocation.more(groups)
@@ -156,4 +210,10 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
         raise Problem("invalid-division", str(error)) from error
 
 
-VARIANT_CHECKS = (_check_test_sets, _check_quantization, _check_online_policies, _check_allocation)
+VARIANT_CHECKS = (
+    _check_test_sets,
+    _check_quantization,
+    _check_online_policies,
+    _check_allocation,
+    _check_difficulty,
+)

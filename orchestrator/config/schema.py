@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.problems import Problem
+from orchestrator.config.problems import Problem, below
 from orchestrator.storage.errors import shortened
 from policies import PolicyError, policy_parts
 from tasks import find_task
@@ -41,7 +41,10 @@ class Config(Settings):
         policies = content.get("policies") if isinstance(content, dict) else None
         if not isinstance(policies, dict):
             return content
-        written_out = {name: _written_out(entry, policies) for name, entry in policies.items()}
+        written_out = {}
+        for name, entry in policies.items():
+            with below("policies", name):
+                written_out[name] = _written_out(entry, policies)
         return {**content, "policies": written_out}
 
     @field_validator("models", "datasets", "policies", "experiments")
@@ -84,7 +87,10 @@ class Config(Settings):
 
 
 def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
-    """A mixture whose shares name no entry of `policies`; any other entry as it is."""
+    """A mixture whose shares name no entry of `policies`; any other entry as it is.
+
+    Raises Problem for a share that ranks by a difficulty of its own.
+    """
     options = entry.get("options") if isinstance(entry, dict) else None
     if not isinstance(options, dict) or entry.get("policy") != "mixture":
         return entry
@@ -98,6 +104,9 @@ def _written_out(entry: Any, policies: Mapping[str, Any]) -> Any:
             own = (
                 named.get("options", {}) if isinstance(named, dict) and "policy" in named else None
             )
+            if isinstance(named, dict) and "difficulty" in named:
+                message = f"the difficulty of {name} is not read in a mixture: write it beside it"
+                raise Problem("difficulty-of-a-part", message, "options", "shares")
             if isinstance(named, dict) and isinstance(own, dict):
                 settings = share if isinstance(share, dict) else {"share": share}
                 parts.append({named["policy"]: {**own, **settings}})

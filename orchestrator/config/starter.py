@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from orchestrator.plugins.counts import counted
 
 # learnable takes prompts that are never solved last: many of these have a wrong gold answer.
 POLICIES = ("hard", "learnable", "middle", "easy", "random")
+WITHOUT_GOLDS = ("least_agreed", "most_agreed", "random")  # where gold answers come later
 SEEDS = (0, 1, 2)
 GROUP = 8  # completions of a prompt in an update
 PROMPTS_PER_UPDATE = 8
@@ -30,6 +31,7 @@ _REMARKS = {
     "chat_template_kwargs": "true: with thinking; raise both token limits",
     "load_in_4bit": "to fit the GPU; needs pip install 'decile[4bit]'",
     "test_share": "held out as test questions, chosen by content",
+    "answers": "gold answers may come later: labels: FILE beside options",
     "prompt": "the questions say how to answer",
     "grid.policy": "more: decile ls policies",
     "seed": "one seed cannot decide between policies",
@@ -69,16 +71,21 @@ class Starter:
     cleaning: Mapping[str, Any] = field(default_factory=dict)  # settings of the data set
     remarks: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def policies(self) -> Sequence[str]:
+        """Those of the grid."""
+        return WITHOUT_GOLDS if self.options.get("answers") == "optional" else POLICIES
+
     def content(self) -> dict[str, Any]:
         """The file's content."""
         data = {"task": "file", "options": dict(self.options), "prompt": dict(self.prompt)}
         data |= self.cleaning
         experiment = {
-            "about": f"{len(POLICIES)} policies on {self.dataset}.",
+            "about": f"{len(self.policies)} policies on {self.dataset}.",
             "grid": {
                 "model": [self.model],
                 "dataset": [self.dataset],
-                "policy": [*POLICIES],
+                "policy": [*self.policies],
                 "seed": [*SEEDS],
             },
             "budget": self.budget,

@@ -223,7 +223,12 @@ class _Reprobes:
         self.scorable = np.maximum(samples - unscored, np.minimum(scorable, 1))
         self.error = np.rint(samples * error / np.maximum(n, 1)).astype(int)
         self.error = np.minimum(self.error, samples - self.scorable)
-        failures, out = scorable - right, n - scorable - error  # out: truncated and not scored
+        labelled = labelled_rows(table)
+        # Errors, and all others of a prompt without a gold answer.
+        self.unmarked = [self.error, np.where(labelled, 0, samples - self.error)]
+        unparsed, truncated = unparsed * labelled, truncated * labelled
+        failures = scorable - right
+        out = (n - scorable - error) * labelled  # truncated and not scored
         self.unparsed = _smoothed(unparsed, failures)
         self.truncated = _smoothed(truncated - out, failures - unparsed)
 
@@ -235,9 +240,9 @@ class _Reprobes:
         unparsed = rng.binomial(self.scorable - right, self.unparsed)
         truncated = rng.binomial(self.scorable - right - unparsed, self.truncated)
         wrong = self.scorable - right - unparsed - truncated
-        truncated += self.samples - self.scorable - self.error
+        truncated += self.samples - self.scorable - np.sum(self.unmarked, axis=0)
         by_outcome = dict(
-            zip(OUTCOMES, (right, wrong, unparsed, truncated, self.error), strict=True)
+            zip(OUTCOMES, (right, wrong, unparsed, truncated, *self.unmarked), strict=True)
         )
         # Sample 0 is any of the K: its outcome is drawn in proportion to the counts.
         ends = np.cumsum(list(by_outcome.values()), axis=0)
@@ -264,6 +269,13 @@ def _smoothed(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def counts(table: pa.Table, name: str) -> np.ndarray:
     """A column of counts, [prompts]."""
     return np.asarray(table[name].to_numpy(), dtype=np.int64)
+
+
+def labelled_rows(table: pa.Table) -> np.ndarray:
+    """[prompts]: whether each has a gold answer, or needs none; all where a table does not say."""
+    if "labelled" not in table.column_names:
+        return np.ones(table.num_rows, dtype=bool)
+    return np.asarray(table["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def in_subset_probability(

@@ -1,17 +1,24 @@
 """The difficulty tables of the probes of a plan."""
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty.agreement import agreement_of_rows, with_suspected
+from orchestrator.difficulty.answers import PoolSpellings, with_answers
+from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, with_suspected
+from orchestrator.difficulty.sources import by_agreement, with_ranks_of
 from orchestrator.difficulty.table import difficulty_of_codes
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, readers_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pool_columns import with_pool_columns
-from orchestrator.probing.outcomes import Outcomes
-from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
+from orchestrator.planning.score_file import read_scores
+from orchestrator.probing.outcomes import Answers, Outcomes
+from orchestrator.probing.probe_folder import ProbeFolder
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.identity import file_identity
 from orchestrator.storage.proof import canonical_hash
 
 
@@ -28,7 +35,7 @@ def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
 
 def difficulty_of(plan: Plan, spec: ProbeSpec, outcomes: Outcomes) -> pa.Table:
     """The difficulty table of a training probe, with a row for every prompt of the pool."""
-    group = cells_of(plan.cells, spec)[0].batch.group_size
+    group = readers_of(plan.cells, spec)[0].batch.group_size
     return CellTables(outcomes).with_group(spec, group)
 
 
@@ -36,56 +43,123 @@ class CellTables:
     """The difficulty tables of the cells that share a probe's samples, each computed once.
 
     Cells may differ in K, in how truncated samples count, and in the size of a group. The samples'
-    answers are read for the first cell whose policy needs them.
+    answers are read for the first cell whose policy needs them, unless they are given. `others`
+    gives the tables of another model's probe, by which a cell may rank its prompts.
     """
 
-    def __init__(self, outcomes: Outcomes, folder: ProbeFolder | None = None) -> None:
-        self._outcomes, self._folder = outcomes, folder
-        self._tables: dict[tuple[int, str, int, bool], pa.Table] = {}
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        folder: ProbeFolder | None = None,
+        answers: Answers | None = None,
+        others: "Callable[[ProbeSpec], CellTables] | None" = None,
+    ) -> None:
+        self._outcomes, self._folder, self._answers = outcomes, folder, answers
+        self._others = others
+        self._ranks: dict[str, pa.Table] = {}
+        self._tables: dict[tuple[int, str, int, bool], tuple[pa.Table, DisputedGolds | None]] = {}
 
     @cached_property
-    def _wrong(self) -> WrongAnswers:
+    def _spellings(self) -> PoolSpellings:
         assert self._folder is not None, "only subsets need answers"
-        return self._folder.with_wrong_answers()[1]
+        answers = self._answers or self._folder.with_answers()[1]
+        return PoolSpellings(answers, self._folder.task, self._outcomes.prompts)
 
-    def of(self, cell: Cell, *, answers: bool = False) -> pa.Table:
-        """The table of the cell's own first K samples of each prompt.
+    def of(self, cell: Cell, *, answers: bool = False, unlabelled: bool = False) -> pa.Table:
+        """The table that the cell's policy ranks by, of the first K samples of each prompt.
 
-        Its column `suspected` is filled with `answers`, and where the cell's subset depends on it.
-        A further column, `question`, is added where the subset depends on that.
+        Of prompts with a gold answer, which can be trained on; with `unlabelled`, of all. Its
+        columns of the samples' answers are filled with `answers`, and where the cell's subset
+        depends on them. A further column, `question`, is added where the subset depends on that.
+        Raises UserError for a file of difficulty that has changed, or another model's probe that is
+        not finished.
         """
         answers |= cell.rule.build().reads_answers
         answers |= any(rule.build().reads_answers for rule in cell.match)
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
+        if cell.difficulty:
+            ranks = self._ranks_of(cell, cell.difficulty, answers=answers)
+            table = with_ranks_of(table, ranks)
         if cell.rule.build().reads_questions:
             prompts = self._outcomes.prompts
             questions = prompts.take(prompts.order).column("question")  # a file, if they are large
             table = table.append_column("question", questions)
-        return table
+        return table if unlabelled else table.filter(table["labelled"])
+
+    def golds(
+        self, cell: Cell, *, answers: bool = False, unlabelled: bool = False
+    ) -> pa.Table | None:
+        """The table of its own model's pass rates, of the same prompts as that of `of`.
+
+        None if the cell's policy ranks by these.
+        """
+        if cell.difficulty is None:
+            return None
+        table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
+        return table if unlabelled else table.filter(table["labelled"])
+
+    def _ranks_of(self, cell: Cell, source: DifficultySource, *, answers: bool) -> pa.Table:
+        """The table of what a cell ranks by."""
+        group, settings = cell.batch.group_size, cell.probe.settings
+        key = [source.identity, settings.samples, settings.count_truncated, group, answers]
+        if (name := canonical_hash(key)) not in self._ranks:
+            if source.file:
+                if file_identity(Path(source.file)) != source.file_hash:
+                    raise UserError(f"{source.file} has changed: run the same command again")
+                self._ranks[name] = read_scores(source.file)
+            else:
+                tables, spec = self, source.probe or cell.probe
+                if source.probe:
+                    assert self._others is not None, "only subsets have other sources"
+                    tables = self._others(source.probe)
+                self._ranks[name] = tables.with_source(spec, group, source.by, answers=answers)
+        return self._ranks[name]
+
+    def with_source(
+        self, spec: ProbeSpec, group_size: int, by: str, *, answers: bool = False
+    ) -> pa.Table:
+        """As `with_group`, by golds or by agreement."""
+        table = self.with_group(spec, group_size, answers=answers or by == "agreement")
+        if by == "gold":
+            return table
+        return by_agreement(table, group_size)
 
     def with_group(self, spec: ProbeSpec, group_size: int, *, answers: bool = False) -> pa.Table:
         """The table of the first K samples of each prompt, K and the rest as in `spec`.
 
-        With `answers`, its column `suspected` is filled.
+        With `answers`, its columns of the samples' answers are filled.
         """
+        return self._computed(spec, group_size, answers)[0]
+
+    def disputed(self, spec: ProbeSpec, group_size: int) -> DisputedGolds:
+        """The gold answers that these samples dispute."""
+        disputed = self._computed(spec, group_size, True)[1]
+        assert disputed is not None, "answers were read"
+        return disputed
+
+    def _computed(
+        self, spec: ProbeSpec, group_size: int, answers: bool
+    ) -> tuple[pa.Table, DisputedGolds | None]:
         settings = spec.settings
         key = settings.samples, settings.count_truncated, group_size, answers
         if key not in self._tables:
-            prompts = self._outcomes.prompts
-            scores = self._outcomes.scores
+            outcomes, prompts = self._outcomes, self._outcomes.prompts
+            codes, first = outcomes.by_id[:, : settings.samples], np.s_[: settings.samples]
+            tokens, scores, labelled = outcomes.tokens, outcomes.scores, outcomes.labelled
             table = difficulty_of_codes(
                 prompts.ids(prompts.order),
                 prompts.column("tier").combine_chunks().take(pa.array(prompts.order)),
-                self._outcomes.by_id[:, : settings.samples],
-                scores=None if scores is None else scores[prompts.order, : settings.samples],
+                codes,
+                scores=None if scores is None else scores[prompts.order, first],
+                labelled=None if labelled is None else labelled[prompts.order],
+                tokens=None if tokens is None else tokens[prompts.order, first],
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )
-            table = with_pool_columns(table, prompts.take(prompts.order))
+            table, disputed = with_pool_columns(table, prompts.take(prompts.order)), None
             if answers:
-                first = self._wrong.sample < settings.samples
-                texts = self._wrong.answers.filter(pa.array(first))
-                agreed = agreement_of_rows(self._wrong.row[first], texts, table)
-                table = with_suspected(table, agreed)
-            self._tables[key] = table
+                votes = self._spellings.votes(codes)
+                disputed = disputed_golds(votes, table)
+                table = with_suspected(with_answers(table, votes), disputed)
+            self._tables[key] = table, disputed
         return self._tables[key]

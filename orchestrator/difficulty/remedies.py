@@ -26,7 +26,8 @@ def reading_remedies(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> lis
     remedies = {"error": "run decile doctor (the marker fails)", "unparsed": FORM}
     remedies["truncated"] = f"raise {limit}"
     unread = {name: outcomes.get(name, 0) for name in remedies}
-    failed = outcomes.get("wrong", 0) + sum(unread.values())
+    read = outcomes.get("wrong", 0) + outcomes.get("unlabelled", 0)
+    failed = read + sum(unread.values())
     if not failed or 2 * sum(unread.values()) < failed:
         return []
     return [remedies[name] for name, count in unread.items() if count >= NAMED * failed]

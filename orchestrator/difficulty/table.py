@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.agreement import agreement, with_suspected
+from orchestrator.difficulty.answers import votes_of, with_answers
+from orchestrator.difficulty.disputed import disputed_golds, with_suspected
 from orchestrator.difficulty.estimates import (
     counts,
     expected_overlap,
@@ -22,14 +23,17 @@ from orchestrator.difficulty.estimates import (
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import BuiltPolicy, Policy, PolicyError, Ties
-from tasks import OUTCOMES
+from tasks import OUTCOMES, Task
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
 BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
 UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
-UNSCORED = {"wrong": ("error",), "exclude": ("error", "truncated")}  # by count_truncated
+UNSCORED = {  # by count_truncated
+    "wrong": ("error", "unlabelled"),
+    "exclude": ("error", "unlabelled", "truncated"),
+}
 
 
 def difficulty(
@@ -39,16 +43,19 @@ def difficulty(
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
     samples_per_prompt: int | None = None,
+    task: Task | None = None,
 ) -> pa.Table:
     """One row per prompt, sorted by prompt_id: counts by outcome, pass rate, interval, estimates.
 
-    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, and
-    without `extracted`, the extracted answers, `suspected` is (see `agreement`). `tiers` maps
-    prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
-    and `error`, but not in `scorable` and the pass rate; so does a truncated sample with
-    count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) are based
-    on the prior fitted to this pool. `short` marks prompts with fewer than `samples_per_prompt`
-    samples. Raises ValueError on an unknown outcome.
+    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, without
+    `tokens`, `tokens` and `tokens_sd`, and without `extracted`, the extracted answers, `suspected`,
+    `agreement`, `answers` and `entropy`. Answers are compared as the marker of `task` does, as
+    texts without a task. `tiers` maps prompt_id to tier; all its prompts are in the table, sampled
+    or not. An error counts in `n` and `error`, but not in `scorable` and the pass rate; so does a
+    truncated sample with count_truncated="exclude". `posterior` and `learnability` (of groups of
+    `group_size`) are based on the prior fitted to this pool. A prompt whose samples were read, and
+    none marked, has no gold answer, and no pass rate. `short` marks prompts with fewer than
+    `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     # Prompts of `tiers` have a row without any sample, too.
@@ -71,16 +78,23 @@ def difficulty(
     sums = None
     if "score" in samples.column_names:
         scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
-        correct = pa.array((code == OUTCOMES.index("correct")).astype(float))
+        solved = pa.array((code == OUTCOMES.index("correct")).astype(float))
         # Without a score of its own, a sample's is its correctness.
-        values = pc.coalesce(samples["score"], correct).to_numpy()[scored]
+        values = pc.coalesce(samples["score"], solved).to_numpy()[scored]
         sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
+    lengths = None
+    if "tokens" in samples.column_names:
+        known = samples["tokens"].is_valid().to_numpy()
+        own, tokens = row[known], samples["tokens"].drop_null().to_numpy().astype(float)
+        lengths = np.array([np.bincount(own, tokens**p, len(ids)) for p in (0, 1, 2)])
+    k = samples_per_prompt or 0
     rated = _table(
-        ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0, sums
+        ids, tier, by_outcome, first, count_truncated, group_size, k, sums=sums, lengths=lengths
     )
-    if "extracted" in samples.column_names:
-        rated = with_suspected(rated, agreement(samples, rated))
-    return rated
+    if "extracted" not in samples.column_names:
+        return rated
+    votes = votes_of(samples, rated, task)
+    return with_suspected(with_answers(rated, votes), disputed_golds(votes, rated))
 
 
 def difficulty_of_codes(
@@ -89,13 +103,17 @@ def difficulty_of_codes(
     codes: np.ndarray,
     *,
     scores: np.ndarray | None = None,
+    labelled: np.ndarray | None = None,
+    tokens: np.ndarray | None = None,
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
 ) -> pa.Table:
     """The table of `difficulty` from outcomes as codes [prompts, K], for prompts sorted by id.
 
     A code is a position in OUTCOMES; any other value is a sample that is not drawn. `scores`:
-    [prompts, K], None where they are 1 for a correct sample and 0 for any other.
+    [prompts, K], None where they are 1 for a correct sample and 0 for any other. `labelled`:
+    [prompts], whether each has a gold answer, or needs none; None: as its samples tell. `tokens`:
+    [prompts, K], -1 where a sample is not drawn.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
     for code, by_prompt in enumerate(by_outcome):
@@ -106,7 +124,26 @@ def difficulty_of_codes(
         unscored = [OUTCOMES.index(name) for name in UNSCORED[count_truncated]]
         scored = (codes < len(OUTCOMES)) & ~np.isin(codes, unscored)
         sums = np.array([np.sum(scores**p, axis=1, where=scored) for p in (1, 2)])
-    return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1], sums)
+    lengths = None
+    if tokens is not None:
+        lengths = np.zeros((3, len(codes)))
+        for column in tokens.T:  # one sample of each prompt at a time: pools are large
+            drawn = column >= 0
+            for power, total in enumerate(lengths):
+                total += drawn * column.astype(float) ** power
+    k = codes.shape[1]
+    return _table(
+        ids,
+        tiers,
+        by_outcome,
+        first,
+        count_truncated,
+        group_size,
+        k,
+        labelled=labelled,
+        sums=sums,
+        lengths=lengths,
+    )
 
 
 def _table(
@@ -117,15 +154,24 @@ def _table(
     count_truncated: str,
     group_size: int,
     samples_per_prompt: int,
+    *,
+    labelled: np.ndarray | None = None,
     sums: np.ndarray | None = None,
+    lengths: np.ndarray | None = None,
 ) -> pa.Table:
     """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1.
 
     sums: [2, prompts], of the scores and of their squares; None where scores are correctness.
+    lengths: [3, prompts], the samples whose tokens are known, and the sums of these and of their
+    squares.
     """
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
     scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
+    if labelled is None:
+        marked = by_outcome["correct"] + by_outcome["wrong"]
+        labelled = (marked > 0) | (by_outcome["unlabelled"] == 0)
+    scorable = np.where(labelled, scorable, 0)
     # 0 and 1 are their own squares.
     total, squares = (by_outcome["correct"],) * 2 if sums is None else sums
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,13 +186,19 @@ def _table(
         "n": n,
         "successes": by_outcome["correct"],
         "scorable": scorable,
+        "labelled": labelled,
         "first": pa.array(OUTCOMES).take(pa.array(first, mask=first < 0)),
         "short": n < samples_per_prompt,
-        "suspected": pa.nulls(len(ids), pa.bool_()),
         "score": pa.array(mean, mask=scorable < 1),
         "score_sd": pa.array(np.sqrt(variance), mask=scorable < 2),
     }
-    return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
+    if lengths is not None and lengths[1].any():  # a recording may not know any
+        known, total, squares = lengths
+        variance = (known * squares - total**2) / np.maximum(known * (known - 1), 1)
+        columns["tokens"] = pa.array(total / np.maximum(known, 1), mask=known < 1)
+        columns["tokens_sd"] = pa.array(np.sqrt(variance), mask=known < 2)
+    null = pa.nulls(len(ids))
+    return pa.table({f.name: pa.array(columns.get(f.name, null)).cast(f.type) for f in DIFFICULTY})
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:
@@ -179,11 +231,12 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
     rate = table["pass_rate"].to_numpy()
     bin_of = np.where(np.isnan(rate), bins + 1, np.rint(np.nan_to_num(rate) * bins)).astype(int)
     columns = ("successes", *OUTCOMES[1:])
-    samples = np.maximum(sum(counts(table, column) for column in columns), 1)
-    histogram = np.empty((bins + 2, len(OUTCOMES)))
-    for outcome, column in enumerate(columns):  # one column of shares at a time: pools are large
+    known = [column for column in columns if column in table.column_names]
+    samples = np.maximum(sum(counts(table, column) for column in known), 1)
+    histogram = np.zeros((bins + 2, len(OUTCOMES)))
+    for column in known:  # one column of shares at a time: pools are large
         shares = counts(table, column) / samples
-        histogram[:, outcome] = np.bincount(bin_of, shares, minlength=bins + 2)
+        histogram[:, columns.index(column)] = np.bincount(bin_of, shares, minlength=bins + 2)
     return histogram
 
 
@@ -199,7 +252,9 @@ class Summary:
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
-    overlap: float  # expected share that a second probe would choose again, ties broken anew
+    # Expected share that a second probe would choose again, ties broken anew; None where no counts
+    # of samples are known, and where a second probe is not simulated.
+    overlap: float | None
 
 
 def summarise(
@@ -211,20 +266,26 @@ def summarise(
     *,
     repeats: int = 50,
     group_size: int = 8,
+    golds: pa.Table | None = None,
 ) -> Summary:
     """The summary of the `size` prompts that the policy selects from a difficulty table.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
     SIMULATED prompts. If this probe stopped early, give the table of
-    `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
+    `adaptive.complete_pass_rates`. Where the policy ranks by another difficulty, `golds` is the
+    same prompts' table of their own model, and describes the subset. Raises PolicyError if the
+    subset cannot be filled.
     """
     chosen = policy(table, size, np.random.default_rng(seed))
-    pool, members = _simulated(table, chosen, policy, seed)
-    simulated = size if pool is table else len(members)
-    again = in_subset_probability(
-        pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
-    )
-    subset = table.take(pa.array(chosen))
+    overlap = None
+    if policy.simulated and not table["n"].null_count:
+        pool, members = _simulated(table, chosen, policy, seed)
+        simulated = size if pool is table else len(members)
+        again = in_subset_probability(
+            pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
+        )
+        overlap = expected_overlap(again, members)
+    subset = (table if golds is None else golds).take(pa.array(chosen))
     return Summary(
         policy=policy.name,
         size=len(chosen),
@@ -235,7 +296,7 @@ def summarise(
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=policy.ties(table, chosen),
-        overlap=expected_overlap(again, members),
+        overlap=overlap,
     )
 
 
@@ -282,7 +343,9 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         if (s.ties and s.ties.chosen < s.ties.pool)
         else ""
     )
+    agreed = pc.mean(table["agreement"]).as_py()
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
+    overlap = "unknown" if s.overlap is None else f"{100 * s.overlap:.0f} %"
     return [
         f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
         f"{unknown}",
@@ -290,9 +353,10 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
         f"pass rates: below 1 % for about {100 * below:.0f} % of the prompts, above 99 % for "
         f"{100 * above:.0f} %; reliability {reliability(prior, k):.2f} at "
         f"{counted(k, 'sample')}{note}",
+        *([] if agreed is None else [f"agreement: {agreed:.2f} on average"]),
         f"subset of policy {s.policy}: {counted(s.size, 'prompt')}{ties}",
         f"  failures: {shares_text({name: s.outcomes[name] for name in FAILURES})}",
-        f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} %",
+        f"  expected overlap with the subset of a second probe: {overlap}",
         f"  expected share of live groups before training: {learnable}",
     ]
 

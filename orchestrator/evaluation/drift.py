@@ -11,14 +11,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import spearmanr
 
 from orchestrator.evaluation.groups import correctness, is_live
+from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 
-Rates = npt.NDArray[np.float64]
 # Updates between an estimate and a group: 0 (the same weights), 1 or 2, 3 to 5, and so on.
 AGES = (0, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -125,28 +123,3 @@ def drift_of(subset: pa.Table, drawn: pa.Table, refreshed: pa.Table | None = Non
         seen |= dict.fromkeys(rates, update)
     order = sorted(groups, key=lambda bound: (bound < 0, bound))
     return Drift(refreshes, {bound: (groups[bound], live[bound]) for bound in order})
-
-
-def rank_correlation(a: Rates, b: Rates) -> float:
-    """Spearman's: Pearson's correlation of the ranks, equal values sharing the mean of theirs.
-
-    nan for fewer than two values, and where all values of a side are equal.
-    """
-    rounded = a.round(12), b.round(12)
-    if min(map(np.ptp, rounded)) == 0:
-        return float("nan")
-    return float(spearmanr(*rounded).statistic)
-
-
-def hardest_overlap(a: Rates, b: Rates) -> float:
-    """The expected share of the tenth with the lowest rates that both sides have.
-
-    A tenth has one prompt at least. Ties at its end are broken at random, each side by itself.
-    """
-    size = max(1, round(len(a) / 10))
-    chances = []
-    for values in (a.round(12), b.round(12)):
-        cutoff = np.sort(values)[size - 1]
-        below, tied = values < cutoff, values == cutoff
-        chances.append(below + tied * (size - below.sum()) / tied.sum())
-    return float((chances[0] * chances[1]).sum() / size)

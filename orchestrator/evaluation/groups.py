@@ -256,7 +256,7 @@ class GroupRecorder:
     a policy that discards none. Where an update trains on a part of a group, the rest is among the
     discarded: its completions and tokens count, and it is no group of its own. `refreshed` holds
     the prompts that were probed again before an update, all counted in `refreshed_tally`; it is
-    None without refreshes.
+    None without refreshes. `drawn` are the ids of all prompts of these three.
     """
 
     def __init__(
@@ -268,6 +268,7 @@ class GroupRecorder:
         self.rows: list[GroupRow] = []
         self.tallies: dict[int, Tally] = {}
         self.seen: Counter[str] = Counter()
+        self.drawn: set[str] = set()
         self.sizes: Counter[int] = Counter()
         self._trained: set[tuple[int, str]] = set()  # update and prompt_id
         self.discarded: list[GroupRow] | None = None if discarded is None else []
@@ -290,6 +291,7 @@ class GroupRecorder:
     def _keep(self, row: GroupRow) -> None:
         self.rows.append(row)
         self.seen[row["prompt_id"]] += 1
+        self.drawn.add(row["prompt_id"])
         self.sizes[len(row["outcomes"])] += 1
         self._trained.add((row["update"], row["prompt_id"]))
         before = self.tallies.get(row["update"], Tally())
@@ -303,6 +305,7 @@ class GroupRecorder:
     def _discard(self, row: GroupRow) -> None:
         assert self.discarded is not None, "this policy discards no groups"
         self.discarded.append(row)
+        self.drawn.add(row["prompt_id"])
         self.tallies.setdefault(row["update"], Tally())
         before, own = self.discarded_tallies.get(row["update"], Tally()), tally(row)
         if (row["update"], row["prompt_id"]) in self._trained:  # no group of its own
@@ -317,6 +320,7 @@ class GroupRecorder:
     def _refresh(self, row: GroupRow) -> None:
         assert self.refreshed is not None, "this cell refreshes nothing"
         self.refreshed.append(row)
+        self.drawn.add(row["prompt_id"])
         self.refreshed_tally = total([self.refreshed_tally, tally(row)])
 
     def _count_live(self, update: int) -> None:

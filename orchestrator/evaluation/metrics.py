@@ -104,7 +104,7 @@ def evaluation_metrics(
     metrics = {f"eval/{name}": value for name, value in _set_metrics(own, pass_at).items()}
     metrics["eval/accuracy_other_reading"] = accuracy(own, "other_outcome")
     outcomes = own["outcome"].to_pylist()
-    for outcome in OUTCOMES:
+    for outcome in OUTCOMES[: OUTCOMES.index("unlabelled")]:  # test questions have gold answers
         metrics[f"eval/{outcome}"] = outcomes.count(outcome) / max(1, len(outcomes))
     if greedy.num_rows:
         metrics["eval/greedy_accuracy"] = accuracy(greedy)

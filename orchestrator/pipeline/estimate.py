@@ -80,7 +80,8 @@ def live_share(codes: Codes, group_size: int) -> float:
 
     Without any sample, every pass rate is as likely as any other.
     """
-    unrewarded = (codes == NONE) | (codes == OUTCOMES.index("error"))
+    unscored = [NONE, *map(OUTCOMES.index, ("error", "unlabelled"))]
+    unrewarded = np.isin(codes, unscored)
     right = np.count_nonzero(codes == OUTCOMES.index("correct"), axis=1)
     n = codes.shape[1] - np.count_nonzero(unrewarded, axis=1)
     return float(posterior_mean(live_chance(group_size), right, n, fit_prior(right, n)).mean())
@@ -184,9 +185,10 @@ class _Estimator:
         dataset and these settings cancel out.
         """
         speeds: dict[str, ModelSpeed] = {}
-        for model in {cell.probe.model.name: cell.probe.model for cell in self.plan.cells}.values():
+        specs = (*self.plan.probes, *(cell.probe for cell in self.plan.cells))
+        for model in {spec.model.name: spec.model for spec in specs}.values():
             cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
-            resources, size = cells[0].resources, _size_of(model)
+            resources, size = (cells or self.plan.cells)[0].resources, _size_of(model)
             pairs = [
                 (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
                 for cell in cells

@@ -27,7 +27,13 @@ from orchestrator.planning.load import check_models
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated
-from orchestrator.sampling.trained_weights import unused_settings, with_adapter, with_checkpoint
+from orchestrator.sampling.engine_args import unsupported_lora
+from orchestrator.sampling.trained_weights import (
+    adapter_settings,
+    unused_settings,
+    with_adapter,
+    with_checkpoint,
+)
 from orchestrator.stats.inference import Effect
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.lease import driver_lease
@@ -71,6 +77,12 @@ def plan_evaluation(
     weights = Path(adapter or checkpoint or "").expanduser()
     if adapter:
         source = with_adapter(source, weights)
+        engine = baseline.settings.engine
+        if setting := unsupported_lora(engine, adapter_settings(weights)):
+            raise UserError(
+                f"adapter {weights}: engine {engine} does not apply its {setting}: leave "
+                "evaluate.engine out"
+            )
     elif checkpoint:
         source = with_checkpoint(source, weights)
     else:

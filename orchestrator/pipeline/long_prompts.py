@@ -71,17 +71,20 @@ def _check_token_limits(run: Run) -> None:
         return
     models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
     contexts = {name: context_length(model) or inf for name, model in models.items()}
-    name = min(contexts, key=contexts.__getitem__)
+    sources = {spec.model.name: spec.model for spec in plan.probes} | models  # only probed, some
+    probed = {name: context_length(model) or inf for name, model in sources.items()}
     for axes, variant in plan.experiment.variants:
         limits = {"probe": variant.probe.max_completion_length}
         if plan.trains:
             limits["evaluate"] = variant.evaluate.max_completion_length or 0
             limits["grpo"] = variant.grpo_settings.max_completion_length
         for block, limit in limits.items():
-            if limit >= contexts[name]:
+            of_block = probed if block == "probe" else contexts
+            name = min(of_block, key=of_block.__getitem__)
+            if limit >= of_block[name]:
                 message = (
                     f"max_completion_length {limit:,} cannot be reached: the context of {name}, "
-                    f"prompt and completion, is {contexts[name]:,} tokens: "
+                    f"prompt and completion, is {of_block[name]:,} tokens: "
                     "write a smaller one"
                 )
                 path = ("experiments", plan.name, block, "max_completion_length")

@@ -113,6 +113,8 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         for block, values in blocks.items()
         for name, value in (values if isinstance(values, dict) else {"": values}).items()
     }
+    if cell.difficulty:
+        settings["difficulty"] = cell.difficulty.identity
     settings |= {
         f"policies.{cell.policy}": cell.rule.model_dump(),
         f"prompt of {dataset}": cell.probe.template,

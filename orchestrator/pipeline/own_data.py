@@ -178,7 +178,8 @@ class Data(NamedTuple):
                 f"--train and --test are the same file, {min(shared)}: leave out --test, so that a "
                 "part of the questions is held out, or write another file"
             )
-        held_out = test.survey(survey.question, survey.answer, survey.marker)
+        optional = survey.unlabelled is not None
+        held_out = test.survey(survey.question, survey.answer, survey.marker, optional=optional)
         return data._replace(test=test.files, test_survey=held_out)
 
     def options(self) -> dict[str, Any]:
@@ -194,6 +195,7 @@ class Data(NamedTuple):
         options |= {"source": survey.source} if survey.source in everywhere else {}
         options |= {"keep": [survey.id]} if survey.id in everywhere else {}
         options["marker"] = survey.marker
+        options |= {"answers": "optional"} if survey.unlabelled is not None else {}
         invalid = survey.invalid or (self.test_survey and self.test_survey.invalid)
         return {**options, **({"skip_invalid": True} if invalid else {}), **self.given}
 
@@ -334,7 +336,8 @@ def _split(data: Data, *, trains: bool) -> tuple[Data, int]:
         most = max(0.001, round(MAX_HELD_OUT / max(1, data.survey.valid), 3))
         data = data._replace(test_share=min(share, most))
         pool = load_pool(Dataset(data.name, "file", data.options(), "lenient", data.prompt()))
-        train, test, dropped = len(pool.train), len(pool.test), pool.dropped_prompts
+        train, dropped = len(pool.train), pool.dropped_prompts
+        test = len(pool.test) + len(pool.unlabelled_test)
         enough = train >= MIN_TRAIN and test >= MIN_TEST
         if enough or (train and not trains and (fixed or not share)):
             return data, train
@@ -373,11 +376,16 @@ class QuestionRows(NamedTuple):
         return title_of_files(self.files)
 
     def survey(
-        self, question: str | None, answer: str | None, marker: str | None = None
+        self,
+        question: str | None,
+        answer: str | None,
+        marker: str | None = None,
+        *,
+        optional: bool = False,
     ) -> FileSurvey:
         """The survey of the rows. Raises TaskError with the file's name."""
         try:
-            return survey_rows(self.read, question, answer, marker)
+            return survey_rows(self.read, question, answer, marker, optional=optional)
         except TaskError as error:
             raise TaskError(f"{self.title}: {error}") from error
 
@@ -452,7 +460,8 @@ def planned_probe(
     given = _by_block(settings, block)
     chosen = choose_model(str(model))
     train = read_questions(_files_of("data", data, store), "train")
-    survey = train.survey(*(given["options"].get(n) for n in ("question", "answer", "marker")))
+    named = (given["options"].get(name) for name in ("question", "answer", "marker"))
+    survey = train.survey(*named, optional=given["options"].get("answers") == "optional")
     held_out: QuestionRows | None
     if test is not None:
         held_out = read_questions(_files_of("test", test, store), "test")

@@ -12,7 +12,7 @@ from cluster.actors import run_in_worker
 from orchestrator.config.problems import Problem
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
-from orchestrator.difficulty.agreement import no_suspects
+from orchestrator.difficulty.disputed import no_suspects
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.remedies import pool_warning
@@ -21,7 +21,7 @@ from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.estimate import part_sizes, probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.run import Run, probe_id
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, readers_of, same_probe
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.checks import (
@@ -110,15 +110,23 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
     check_engines(run)
     check_markers(run)
     tables: list[tuple[ProbeSpec, CellTables]] = []
+
+    def other(spec: ProbeSpec) -> CellTables:
+        return next(of_probe for each, of_probe in tables if same_probe(spec, each))
+
     for specs in sampler_groups(plan):
         for spec, outcomes in _draw(run, specs):
             if spec.split == "train":
-                tables.append((spec, CellTables(outcomes, run.folder(spec))))
+                tables.append((spec, CellTables(outcomes, run.folder(spec), others=other)))
     failures = []
     for spec, of_probe in tables:
+        if lacking := plan.lacking_golds.get(spec.dataset.title):
+            run.progress.say(f"no subset of {spec.dataset.title}: {lacking}")
+            continue
         for cell in cells_of(plan.cells, spec):
             try:
-                check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
+                subset = store_subset(store, cell, of_probe.of(cell), of_probe.golds(cell))
+                check_candidates(cell, subset)
             except PolicyError as error:  # the other subsets are stored all the same
                 failures.append(error)
     if failures:
@@ -166,8 +174,10 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
     For an adaptive probe, how many samples it saved.
     """
     for spec, tables in probes:
-        cell = cells_of(run.plan.cells, spec)[0]
-        table, samples = tables.of(cell), cell.probe.settings.samples
+        cell = readers_of(run.plan.cells, spec)[0]
+        ranked, samples = tables.of(cell), cell.probe.settings.samples
+        golds = tables.golds(cell)
+        table = ranked if golds is None else golds
         if stopped := int(pc.sum(table["short"]).as_py() or 0):
             drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
             share = f"{drawn:,} of {counted(total, 'sample')} drawn ({drawn / total:.0%})"
@@ -177,13 +187,13 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
             continue
         group, size = cell.batch.group_size, subset_size(run.store, cell)
         policy = cell.rule.build()
-        summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
+        summary = summarise(ranked, size, policy, cell.seed, samples, group_size=group, golds=golds)
         yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(table, samples, summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
-        for name, own in {cell.policy: cell for cell in cells_of(run.plan.cells, spec)}.items():
-            if own.rule.build().reads_answers and (text := no_suspects(tables.of(own))):
+        for name, own in {cell.policy: cell for cell in readers_of(run.plan.cells, spec)}.items():
+            if own.rule.build().excludes_suspected and (text := no_suspects(tables.of(own))):
                 yield f"warning: {name}: {text}"
         remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
         yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)
@@ -227,8 +237,10 @@ class OtherSubsets:
             variants = self._plan.experiment.variants
             variant = next(variant for axes, variant in variants if axes == cell.swept)
             size = variant.subset_size(len(self._plan.pool(cell.probe).train))
-            table = self._tables[cell.cell_id].of(cell)
-            self._changes[key] = pass_rate_change(self._store, cell, policy, size, table)
+            tables = self._tables[cell.cell_id]
+            self._changes[key] = pass_rate_change(
+                self._store, cell, policy, size, tables.of(cell), tables.golds(cell)
+            )
         return self._changes[key]
 
 
@@ -242,5 +254,6 @@ def is_probed(run: Run, *, kept_only: bool = False) -> bool:
     kept = [spec for spec in plan.probes if not kept_only or store.sizes("probes", spec.key)]
     pending = any(run.pending(spec).samples for spec in kept)
     keys = {spec.key for spec in kept}
-    cells = [cell for cell in plan.cells if cell.probe.key in keys]
+    chosen = [cell for cell in plan.cells if cell.probe.dataset.title not in plan.lacking_golds]
+    cells = [cell for cell in chosen if cell.probe.key in keys]
     return not pending and all(read_subset(store, cell) is not None for cell in cells)

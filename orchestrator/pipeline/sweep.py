@@ -91,7 +91,8 @@ def _run_experiment(
     progress.count(plan, states)
     pairs = [*zip(plan.cells, states, strict=True)]
     unsettled = [cell for cell, state in pairs if state is not CellState.FINISHED]
-    check_models(plan.source, plan.name, [cell.probe.model for cell in unsettled])
+    models = [spec.model for spec in plan.probes if unsettled and run.pending(spec).samples]
+    check_models(plan.source, plan.name, [*(c.probe.model for c in unsettled), *models])
     for line in plan.source.warnings(plan.name) if unsettled else ():
         progress.say(line)
     manifest = write_manifest(plan, store)

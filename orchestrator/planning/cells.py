@@ -3,19 +3,21 @@
 import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.config.experiment import Axes, Refresh, Resources, value_text
+from orchestrator.config.experiment import REWARDS, Axes, Refresh, Resources, value_text
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.proof import canonical_hash
+from tasks.reward_functions import reward_function
 
 
 class Spec(BaseModel):
@@ -77,11 +79,70 @@ class ExtraEval(Spec):
         return [self.probe.key, self.probe.settings.samples, self.test_hash, *marker]
 
 
+class DifficultySource(Spec):
+    """What a cell's prompts are ranked by, if not by the pass rates of its own probe.
+
+    by: pass rates by the golds, or agreement. probe: that of another model; None: the cell's own.
+    file: a table or scores by prompt in place of a probe, with the hash of its content.
+    """
+
+    by: Literal["gold", "agreement"] = "gold"
+    probe: ProbeSpec | None = None
+    file: str = ""
+    file_hash: str = ""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the key of a subset hashes."""
+        if self.file:
+            return {"file": self.file_hash}
+        if self.probe is None:
+            return {"by": self.by}
+        settings = self.probe.settings
+        return {
+            "by": self.by,
+            "probe_key": self.probe.key,
+            "samples": settings.samples,
+            "marker": self.probe.marker,
+            "count_truncated": settings.count_truncated,
+        }
+
+    @property
+    def title(self) -> str:
+        """For people: `agreement`, `pass rate of qwen3-4b`, `agreement of qwen3-4b`, `scores.csv`.
+
+        What is true of the cell's own model is not named.
+        """
+        if self.file:
+            return Path(self.file).name
+        return source_title(self.by, self.probe.model.name if self.probe else "")
+
+    @property
+    def option(self) -> str:
+        """As a word of a command line: see `difficulty_option`."""
+        if self.file or self.probe is None:
+            return self.file or self.by
+        return f"{'model' if self.by == 'gold' else self.by}:{self.probe.model.name}"
+
+
+def own_source(by: Literal["gold", "agreement"]) -> DifficultySource | None:
+    """What a cell is ranked by whose difficulty is that of its own model."""
+    return None if by == "gold" else DifficultySource(by=by)
+
+
+def source_title(by: str, model: str = "") -> str:
+    """What prompts are ranked by: `pass rate`, or `agreement of MODEL`."""
+    name = "pass rate" if by == "gold" else by
+    return f"{name} of {model}" if model else name
+
+
 # The fields of a cell that are no part of its treatment: what is trained on, how it is measured,
 # where it runs, and what it is called. Every other field is one: `Cell.treatment`.
 NO_TREATMENT = frozenset(
     {
         *("probe", "policy", "rule", "seed", "size", "match", "train_hash", "columns_hash"),
+        "golds",
+        "difficulty",
         *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
         *("resources", "provenance", "swept"),
     }
@@ -100,12 +161,17 @@ class Cell(Spec):
     policy: str
     rule: PolicyEntry  # what selects the subset
     online: PolicyEntry | None = Field(default=None, exclude_if=operator.not_)  # chooses from it
+    # None: pass rates of its own probe, or its prompts are the same whatever they are ranked by.
+    difficulty: DifficultySource | None = Field(default=None, exclude_if=operator.not_)
     seed: int
     size: int
     match: list[PolicyEntry] = []
     train_hash: str
-    # The hash of the columns of the user's data that the rule reads; empty where it reads none.
+    # The hash of the columns of the user's data that its policies and its allocation read; empty
+    # where they read none.
     columns_hash: str = Field(default="", exclude_if=operator.not_)
+    # Prompts of the pool with a gold answer; 0 in cells that earlier versions have stored.
+    golds: int = 0
     test_hash: str
     mask_dead_groups: bool = False
     reward: dict[str, float] = Field(default={}, exclude_if=operator.not_)  # empty: the score
@@ -127,11 +193,18 @@ class Cell(Spec):
         """Leave out `rivals`, which stored cells may have: it never changed a result."""
         return {name: value for name, value in values.items() if name != "rivals"}
 
+    def changed(self, **changes: Any) -> "Cell":
+        """A copy with other values of some fields, and hashes of its own."""
+        return type(self).model_validate(
+            {name: getattr(self, name) for name in type(self).model_fields} | changes
+        )
+
     @property
     def subset_identity(self) -> dict[str, Any]:
         """What determines which prompts are selected."""
         columns = {"columns": self.columns_hash} if self.columns_hash else {}
-        return columns | {
+        source = {"difficulty": self.difficulty.identity} if self.difficulty else {}
+        return {**columns, **source} | {
             "probe_key": self.probe.key,
             "samples": self.probe.settings.samples,
             "marker": self.probe.marker,
@@ -144,6 +217,21 @@ class Cell(Spec):
             "count_truncated": self.probe.settings.count_truncated,
             "group_size": self.batch.group_size,
         }
+
+    @property
+    def ranked_by(self) -> str:
+        """What its prompts are ranked by, with the model: `pass rate of tiny`."""
+        source = self.difficulty
+        if source and (source.probe or source.file):
+            return source.title
+        return source_title(source.by if source else "gold", self.probe.model.name)
+
+    @property
+    def reads_golds(self) -> bool:
+        """Whether the choice of its prompts depends on gold answers of the pool."""
+        rule, source = self.rule.build(), self.difficulty
+        without = source is not None and (source.by == "agreement" or bool(source.file))
+        return rule.reads_golds and (rule.excludes_suspected or not without)
 
     @cached_property
     def subset_key(self) -> str:
@@ -192,6 +280,12 @@ class Cell(Spec):
     def cell_id(self) -> str:
         """Hash of the identity."""
         return canonical_hash(self.identity)
+
+    @property
+    def probes(self) -> list[ProbeSpec]:
+        """Every probe that it reads: of its pool, of what it is ranked by, and evaluations."""
+        ranks = [self.difficulty.probe] if self.difficulty and self.difficulty.probe else []
+        return [self.probe, *ranks, self.baseline, *(each.probe for each in self.extra_evals)]
 
     @property
     def why_trl_draws(self) -> str:
@@ -279,6 +373,48 @@ class Cell(Spec):
         draws = self.online.build_online().max_draws if self.online else 1
         return self.min_rollouts * draws + self.refresh_rollouts
 
+    def labels_before(self, size: int) -> int | None:
+        """Gold answers that it uses before its first update, with a subset of `size` prompts.
+
+        None: none, and then those of each prompt that it draws, groups that it discards and
+        refreshes included. That is an online policy that reads no pass rates of the probe, and
+        chooses from a subset whose choice has read no gold answer.
+        """
+        if any(rule.build().reads_golds for rule in self.match):
+            return self.golds
+        if (shown := self.rule.build().label_count(self.golds)) is not None:
+            return shown
+        if self.reads_golds:
+            return self.golds
+        if self.online is None:
+            return size if self.trains_on_golds else 0
+        return size if self.online.build_online().reads_golds else None
+
+    @property
+    def most_labels(self) -> int:
+        """Gold answers that it uses in all, at most."""
+        before = self.labels_before(self.size)
+        if before is not None:
+            return before
+        assert self.online is not None, "others know before their first update"
+        groups = self.rollouts // self.batch.group_size * self.online.build_online().max_draws
+        again = self.refresh_rollouts // self.refresh.samples if self.refresh else 0
+        return min(self.size, groups + again)
+
+    @property
+    def trains_on_golds(self) -> bool:
+        """Whether training uses the gold answers of its prompts, as far as can be known.
+
+        It does not where nothing that is rewarded needs a mark: the reward `random`, and functions
+        of the user's own that are given neither the answer nor columns of the data.
+        """
+        if self.mask_dead_groups or self.allocation or self.online or not self.reward:
+            return True
+        return any(
+            name != "random" if name in REWARDS else reward_function(name).may_read_golds
+            for name in self.reward
+        )
+
     @property
     def refresh_rollouts(self) -> int:
         """Completions that refreshes generate, if the subset has its full size."""
@@ -309,12 +445,33 @@ def block_of(cell: HasAxes) -> tuple[str, ...]:
 
 
 def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
-    """The cells whose subsets come from a probe; of an adaptive probe, those with its K."""
-    title = spec.dataset.title
-    own = [c for c in cells if c.probe.key == spec.key and c.probe.dataset.title == title]
-    if not spec.settings.adaptive:
-        return own
-    return [cell for cell in own if needed_samples(cell.probe) == needed_samples(spec)]
+    """The cells of whose model a probe is; of an adaptive probe, those with its K."""
+    return [cell for cell in cells if same_probe(cell.probe, spec)]
+
+
+def cells_ranked_by(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
+    """The cells of other models whose prompts are ranked by a probe."""
+    sources = ((cell, cell.difficulty.probe) for cell in cells if cell.difficulty)
+    return [cell for cell, probe in sources if probe and same_probe(probe, spec)]
+
+
+def readers_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
+    """The cells of a probe.
+
+    Of a model that no cell trains: those that rank by its probe, as if they were of that model.
+    """
+    return cells_of(cells, spec) or [
+        cell.changed(probe=source.probe, difficulty=own_source(source.by))
+        for cell in cells_ranked_by(cells, spec)
+        if (source := cell.difficulty)
+    ]
+
+
+def same_probe(one: ProbeSpec, other: ProbeSpec) -> bool:
+    """Whether two specifications are drawn as one probe; of an adaptive one, with the same K."""
+    if (one.key, one.dataset.title) != (other.key, other.dataset.title):
+        return False
+    return not other.settings.adaptive or needed_samples(one) == needed_samples(other)
 
 
 def needed_samples(spec: ProbeSpec) -> tuple[int, str]:

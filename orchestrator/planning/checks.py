@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from orchestrator.config.entries import PolicyEntry
@@ -18,11 +19,18 @@ from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
+from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
-from policies import PolicyError
+from orchestrator.storage.errors import UserError
+from policies import History, PolicyError
+from policies.base import MalformedError
+from policies.strata import column_texts
 from tasks import TaskError
 from tasks.reward_functions import reward_function
+
+TRIED = 1_000  # prompts among which an online policy chooses, to be tried
+OF_CODE = (AttributeError, ImportError, NameError, TypeError)  # errors that no pass rate causes
 
 
 def check_pool(pool: Pool, *, training: bool, tested: bool) -> None:
@@ -30,7 +38,7 @@ def check_pool(pool: Pool, *, training: bool, tested: bool) -> None:
     with below("datasets", pool.dataset.name):
         if training and not pool.train:
             raise Problem("no-training-prompts", _why_empty(pool))
-        if tested and not pool.test:
+        if tested and not pool.test and not pool.task.optional_answers:
             message = "its test set is empty, so accuracy cannot be measured: add test questions"
             raise Problem("no-test-questions", message)
 
@@ -51,18 +59,16 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
     # What a difficulty table has of the prompts before they are probed.
     table = pa.table({name: pool.train.column(name) for name in ("prompt_id", "tier")})
-    if any(entry.reads_columns for entry in resolved.policies.values()):
+    if pool.golds:
+        table = table.append_column("labelled", pa.array(pool.labelled))
+    allocations = [variant.allocation_entry for _, variant in experiment.variants]
+    read = [entry.reads_columns for entry in resolved.policies.values()]
+    if any(read + [entry.build().reads_columns for entry in allocations if entry]):
         table = with_pool_columns(table, pool.train)
-    for policy, entry in resolved.policies.items():
-        with below("policies", policy):
-            try:
-                static, online = entry.parts
-                static.build().check_columns(table)
-                if online:
-                    online.build_online().check_columns(table)
-            except PolicyError as error:
-                message = f"{error} (dataset {pool.dataset.name})"
-                raise Problem("policy-lacks-column", message) from error
+    for index, (policy, entry) in enumerate(resolved.policies.items()):
+        in_grid = ("experiments", name, "grid", "policy", index)  # of one without an entry
+        with below(*(in_grid if entry.policy == policy else ("policies", policy))):
+            _check_policy(entry, experiment.variants[0][1], table, pool.dataset.name)
     capacities = _known_capacities(resolved.policies, table)
     parts = [entry.parts for entry in resolved.policies.values()]
     chosen = any(online and not rule.build().whole for rule, online in parts)
@@ -71,8 +77,10 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
             _check_episodes(variant, resolved, pool)
         with below("experiments", name, axes=axes):
             _check_budget(variant, len(pool.train), chosen=chosen)
+            _check_labels(variant, resolved.policies, table)
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
+            _check_allocation(variant, table, pool.dataset.name)
 
 
 def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
@@ -116,6 +124,24 @@ def _check_budget(experiment: Experiment, total: int, *, chosen: bool) -> None:
     if problem := experiment.batch.problem(size, repeats=repeats):
         message = f"budget {experiment.budget} selects {problem}"
         raise Problem("budget-does-not-fill-updates", message, "budget")
+
+
+def _check_labels(
+    experiment: Experiment, policies: Mapping[str, PolicyEntry], table: pa.Table
+) -> None:
+    """The gold answers that policies are shown suffice for the budget."""
+    for name, entry in policies.items():
+        rule = entry.parts[0].build()
+        try:
+            rule.check_labels(table, experiment.subset_size(table.num_rows))
+        except PolicyError as error:
+            raise Problem("labels-do-not-fit", f"policy {name}: {error}", "budget") from error
+        if experiment.match_sizes and rule.label_count(table.num_rows) is not None:
+            message = (
+                f"match_sizes reads the gold answers of the whole pool, and policy {name} is shown "
+                "some of them by its option labels: leave one of the two out"
+            )
+            raise Problem("labels-with-match-sizes", message, "match_sizes")
 
 
 def _known_capacities(
@@ -163,6 +189,77 @@ def _check_rewards(experiment: Experiment, pool: Pool) -> None:
         except TaskError as error:
             message = f"{error}: name others in the dataset's option columns"
             raise Problem("reward-lacks-column", message, "reward") from error
+
+
+def _check_policy(
+    policy: PolicyEntry, experiment: Experiment, prompts: pa.Table, dataset: str
+) -> None:
+    """The prompts have the columns that a policy reads, and its code can choose among them."""
+    static, online = policy.parts
+    try:
+        static.build().check_columns(prompts)
+        if online:
+            online.build_online().check_columns(prompts)
+    except PolicyError as error:
+        raise Problem("policy-lacks-column", f"{error} (dataset {dataset})") from error
+    if online and experiment.batch.prompts_per_update <= prompts.num_rows:
+        _try_online(online, experiment, prompts)
+
+
+def _try_online(online: PolicyEntry, experiment: Experiment, prompts: pa.Table) -> None:
+    """An online policy and its gates can choose prompts, by pass rates that are made up here.
+
+    Only errors of their code and malformed results count. Any other may be due to these rates, or
+    to the prompts being the first of the pool, and is left to `selection.candidates`.
+    """
+    batch, policy = experiment.batch, online.build_online()
+    part = prompts.slice(0, max(TRIED, batch.prompts_per_update)).sort_by("prompt_id")
+    texts = {name: column_texts(part, name, policy.name) for name in policy.reads_columns}
+    history = History(
+        part["prompt_id"].combine_chunks(),
+        np.full(part.num_rows, 4),
+        np.arange(part.num_rows) % 5,
+        seed=0,
+        updates=batch.updates,
+        group_size=batch.group_size,
+        columns={name: each.to_numpy(zero_copy_only=False) for name, each in texts.items()},
+    )
+    try:
+        policy.check(history, batch.prompts_per_update)
+    except PolicyError as error:
+        of_code = isinstance(error.__cause__, OF_CODE)
+        if of_code or isinstance(error, MalformedError):
+            message = f"{error}: correct its code" if of_code else str(error)
+            raise Problem("policy-fails", message) from error
+
+
+def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> None:
+    """The prompts have the columns, and the values of them, that the allocation names."""
+    if rule := experiment.allocation_entry:
+        try:
+            rule.build().check_columns(table)
+        except PolicyError as error:
+            message = f"{error} (dataset {dataset})"
+            raise Problem("allocation-lacks-column", message, "allocation") from error
+
+
+def check_difficulty_files(
+    name: str, experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
+) -> None:
+    """Raise Problem for a file of difficulty that cannot be read, or has no prompt of a pool."""
+    checked = set()
+    for axes, variant in experiment.variants:
+        for policy, entry in resolved.policies.items():
+            difficulty = variant.difficulty_of(entry)
+            if difficulty is None or difficulty.file is None or difficulty.file in checked:
+                continue
+            checked.add(difficulty.file)
+            place = ("policies", policy) if entry.difficulty else ("experiments", name)
+            with below(*place, "difficulty", "file", axes={} if entry.difficulty else axes):
+                try:
+                    read_scores(difficulty.file, *(pools[d].train for d in resolved.datasets))
+                except (UserError, TaskError, OSError) as error:
+                    raise Problem("invalid-difficulty-file", str(error)) from error
 
 
 def check_recordings(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> None:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from orchestrator.planning.flaws import Flaws, Pair, place_of
 from orchestrator.plugins.counts import counted
 from tasks import Prompt, Task, TaskError, make_prompt
-from tasks.mix import Mix
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile
 from tasks.sources.files import parse_json, read_file
@@ -164,9 +163,9 @@ def corrected(
 
 def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) -> Prompt:
     """The prompt with another question and answer, and the id that they have in the data."""
-    owner, own = task.own(prompt) if isinstance(task, Mix) else (task, prompt)
+    owner, own = task.own(prompt)
     answer = text if text == prompt.answer else owner.read_answer(text.strip())
-    if not answer or not question.strip():
+    if not (answer or owner.optional_answers) or not question.strip():
         what = "question" if answer else "answer"
         raise TaskError(
             f"{place}: the {what} cannot be used: write one of the form of the data, or keep: false"
@@ -182,11 +181,12 @@ def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) ->
             f"{place}: the marker gets more of this row than question and answer: correct it in "
             "the data, and remove it here"
         )
-    prompt_id = _id(owner, question.strip(), answer, own.info, recipes[0])
-    return replace(prompt, prompt_id=prompt_id, question=question.strip(), answer=answer)
+    prompt_id = _id(owner, question.strip(), answer or "", own.info, recipes[0])
+    return replace(prompt, prompt_id=prompt_id, question=question.strip(), answer=answer or "")
 
 
 def _id(task: Task, question: str, answer: str, info: str, in_id: bool) -> str:
+    answer = "" if task.optional_answers else answer
     return make_prompt(task.name, question, answer, "", info, info_in_id=in_id).prompt_id
 
 

@@ -20,7 +20,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource, token_counts
 from orchestrator.storage.errors import shortened
 from tasks import Answer, Prompt, Task, TaskError, is_shipped
-from tasks.prompt_table import Bools, Ints, PromptTable
+from tasks.prompt_table import Bools, Ints, PromptTable, labelled
 from tasks.sources.hub import NotCached
 
 NAMED = 3  # places in a note
@@ -112,7 +112,9 @@ def find_flaws(prompts: PromptTable, task: Task, *, duplicates: bool = True) -> 
     flaws = none._replace(same=same, conflicting=_conflicting(prompts, task, same))
     if not duplicates:
         return flaws
-    near = near_groups(prompts.column("question"), _first_rows(prompts.column("answer")))
+    golds = _first_rows(prompts.column("answer"))
+    golds = np.where(labelled(prompts, task), golds, alone)
+    near = near_groups(prompts.column("question"), golds)
     return flaws._replace(first=joined(len(prompts), [(alone, same), (alone, near)]))
 
 
@@ -129,7 +131,7 @@ def _conflicting(prompts: PromptTable, task: Task, same: Ints) -> Bools:
     smallest, largest = answers.copy(), answers.copy()
     np.minimum.at(smallest, same, answers)
     np.maximum.at(largest, same, answers)
-    different = np.flatnonzero(smallest[same] != largest[same])
+    different = np.flatnonzero((smallest[same] != largest[same]) & labelled(prompts, task))
     groups: dict[int, dict[str, Prompt]] = {}
     for row, prompt in zip(different.tolist(), prompts.take(different), strict=True):
         groups.setdefault(int(same[row]), {}).setdefault(prompt.answer, prompt)

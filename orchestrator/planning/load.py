@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem
-from orchestrator.planning.checks import check_pool, check_recordings, check_subsets
+from orchestrator.planning.checks import (
+    check_difficulty_files,
+    check_pool,
+    check_recordings,
+    check_subsets,
+)
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.model import ModelSource
@@ -80,4 +85,5 @@ def load_pools(
         if trains and dataset_name in resolved.datasets:
             check_subsets(name, experiment, resolved, pool)
     check_recordings(experiment, resolved, pools)
+    check_difficulty_files(name, experiment, resolved, pools)
     return pools

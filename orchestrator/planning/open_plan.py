@@ -29,9 +29,11 @@ def open_plan(
 
 
 def check_trainable(plan: Plan) -> None:
-    """Raise UserError where a model of the plan is a recording, which cannot be trained."""
+    """Raise UserError where a model is a recording, or a data set lacks gold answers."""
     for model in {cell.probe.model.name for cell in plan.cells if cell.probe.model.recorded}:
         raise UserError(
             f"model {model} is recorded, so it cannot be trained: "
             "run decile probe instead, or remove it from the grid"
         )
+    for title, reason in plan.lacking_golds.items():
+        raise UserError(f"dataset {title} can only be probed: {reason}", "missing-gold-answers")

@@ -6,8 +6,9 @@ looked up among the cells. Nothing runs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.catalog import PATH_OPTIONS, LoadedConfig
@@ -20,16 +21,25 @@ from orchestrator.config.claims import (
     resolved_claim,
 )
 from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.experiment import Axes, Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem, below
-from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, cells_of, needed_samples
+from orchestrator.planning.cells import (
+    Cell,
+    DifficultySource,
+    ExtraEval,
+    ProbeSpec,
+    needed_samples,
+    own_source,
+    readers_of,
+)
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
 from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.identity import file_identity
 from tasks import TaskError
 from tasks.sources.user_files import matching
 
@@ -82,10 +92,21 @@ def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) 
                 )
             if claim.part.name not in (EVERY, *names):
                 return f"{test_set} has no {claim.part}: write {one_of(names, '')}"
-    if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
+    if claim.at is None or claim.at.cost not in ("rollouts", "tokens", "labels"):
         return ""
     cost, amount = claim.at
     for cell in cells:
+        if cost == "labels":
+            before = cell.labels_before(cell.size)
+            least = cell.prompts_per_update if before is None else before
+            if amount < least:
+                return (
+                    f"{cell.name} uses {least:,} labels by its first update: write at least "
+                    f"{least:,}, or let its policy see fewer by the option labels"
+                )
+            if amount > cell.most_labels:
+                return f"{cell.name} uses at most {cell.most_labels:,} labels: write no more"
+            continue
         most = cell.max_rollouts
         if cost == "tokens":
             most *= cell.grpo_settings.max_completion_length
@@ -130,25 +151,25 @@ def _cells(
     specs: Specs,
 ) -> list[Cell]:
     """The cells of one combination of the settings that are axes."""
-    grid, evaluate = experiment.grid, experiment.evaluate
+    grid, evaluate, models = experiment.grid, experiment.evaluate, resolved.models
     parts = {name: entry.parts for name, entry in resolved.policies.items()}
-    match = []
-    if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
-        match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
+    bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
+    match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
     takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
-    matched = {column for rule in match for column in rule.reads_columns}
-    read = {n: sorted({*e.reads_columns, *matched}) for n, e in resolved.policies.items()}
+    difficulty = _difficulties(experiment, resolved)
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
-        model, pool = resolved.models[model_name], pools[dataset]
+        model, pool = models[model_name], pools[dataset]
         settings = experiment.probe.model_copy(update={"seed": probe_seed})
         trained = pools[_trained_on(pool.dataset, experiment).title]
         probe = _probe_spec(model, trained, "train", settings, specs)
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
         total = len(pool.train)
-        columns = {policy: trained.columns_hash(names) for policy, names in read.items()}
+        columns = _columns_hashes(trained, experiment, resolved, match)
+        source = partial(difficulty_source, probe=probe, pool=trained, models=models, specs=specs)
+        sources = {policy: source(entry) for policy, entry in difficulty.items()}
         cells += [
             Cell(
                 probe=probe,
@@ -158,10 +179,12 @@ def _cells(
                 policy=policy,
                 rule=parts[policy][0],
                 online=parts[policy][1],
+                difficulty=sources[policy],
                 match=match,
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),
                 train_hash=trained.train_hash,
+                golds=trained.golds,
                 columns_hash=columns[policy],
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),
@@ -180,6 +203,51 @@ def _cells(
             for seed, policy in product(grid.seed, grid.policy)
         ]
     return cells
+
+
+def _columns_hashes(
+    pool: Pool, experiment: Experiment, resolved: Resolved, match: Sequence[PolicyEntry]
+) -> dict[str, str]:
+    """Policy -> the hash of the columns of the user's data that decide what its cell trains on."""
+    allocation = experiment.allocation_entry
+    of_all = {column for rule in match for column in rule.reads_columns}
+    of_all |= {*(allocation.build().reads_columns if allocation else [])}
+    read = {n: sorted({*e.reads_columns, *of_all}) for n, e in resolved.policies.items()}
+    return {policy: pool.columns_hash(names) for policy, names in read.items()}
+
+
+def _difficulties(experiment: Experiment, resolved: Resolved) -> dict[str, DifficultyEntry | None]:
+    """What each policy ranks by; None where its prompts do not depend on it.
+
+    With match_sizes, those of every policy depend on the capacities of those that rank, which have
+    one difficulty in common.
+    """
+    ranked = {
+        name: experiment.difficulty_of(entry)
+        for name, entry in resolved.policies.items()
+        if entry.parts[0].build().needs != "nothing"
+    }
+    common = next(iter(ranked.values()), None) if experiment.match_sizes else None
+    return dict.fromkeys(resolved.policies, common) | ranked
+
+
+def difficulty_source(
+    entry: DifficultyEntry | None,
+    probe: ProbeSpec,
+    pool: Pool,
+    models: Mapping[str, ModelSource],
+    specs: Specs,
+) -> DifficultySource | None:
+    """What the prompts of a pool are ranked by in a cell with this probe; None for its golds."""
+    if entry is None:
+        return None
+    if entry.file:
+        file = str(Path(entry.file).expanduser())
+        return DifficultySource(file=file, file_hash=file_identity(Path(file)))
+    if entry.model in (None, probe.model.name):
+        return own_source(entry.by)
+    other = _probe_spec(models[entry.model], pool, "train", probe.settings, specs)
+    return DifficultySource(by=entry.by, probe=other)
 
 
 def _extra_evals(
@@ -244,14 +312,16 @@ class Plan:
 
     @property
     def files(self) -> list[str]:
-        """The experiments file, and the files that its data sets are read from."""
+        """The experiments file, and the files that its data sets and difficulties are read from."""
         files = [str(self.source.file)]
+        ranked = [cell.difficulty for cell in self.cells if cell.difficulty]
+        files += dict.fromkeys(source.file for source in ranked if source.file)
         for entry in self.source.config.datasets.values():
-            named = {"without": entry.without, "corrections": entry.corrections}
+            named = {name: getattr(entry, name) for name in ("without", "corrections", "labels")}
             for name, value in (entry.options | named).items():
                 texts = value if isinstance(value, list) else [value]
                 for text in (each for each in texts if isinstance(each, str) and each):
-                    files += matching(text) if name in PATH_OPTIONS else [text]
+                    files += matching(text) if name in (*PATH_OPTIONS, "labels") else [text]
         return files
 
     @property
@@ -275,23 +345,44 @@ class Plan:
         """
         if self.only:
             return [self.only]
-        specs = (
-            spec
-            for cell in self.cells
-            for spec in (cell.probe, cell.baseline, *(e.probe for e in cell.extra_evals))
-        )
+        specs = (spec for cell in self.cells for spec in cell.probes)
         largest: dict[tuple[Any, ...], ProbeSpec] = {}
         for spec in {id(spec): spec for spec in specs}.values():  # cells share the objects
             if spec.model.recorded and spec.split == "test":
                 continue  # nothing is trained on a recording, so nothing is evaluated
             if spec.split == "test" and not self.trains:
                 continue
+            if spec.split == "test" and not self.pool(spec).test:
+                continue  # without a gold answer
             key: tuple[Any, ...] = (spec.key, spec.dataset.title, spec.split)
             if spec.split == "train" and spec.settings.adaptive:
                 key += needed_samples(spec)
             if key not in largest or spec.settings.samples > largest[key].settings.samples:
                 largest[key] = spec
         return list(largest.values())
+
+    @cached_property
+    def lacking_golds(self) -> dict[str, str]:
+        """Title of a data set -> why its cells cannot be trained yet: gold answers are missing.
+
+        Its pool can be probed, and prompts of it chosen for annotators.
+        """
+        lacking: dict[str, str] = {}
+        for cell in self.cells:
+            pool, title = self.pool(cell.probe), cell.probe.dataset.title
+            if not pool.task.optional_answers or title in lacking:
+                continue
+            labelled, needed = int(pool.labelled.sum()), cell.size
+            needed = 1 if cell.rule.build().whole else needed
+            if labelled < needed or not pool.test:
+                lacking[title] = (
+                    f"{labelled:,} of {counted(len(pool.train), 'training prompt')} and "
+                    f"{len(pool.test):,} of its "
+                    f"{counted(len(pool.test) + len(pool.unlabelled_test), 'test question')} have "
+                    f"a gold answer, and a cell needs {needed:,} and 1: write them in the data, or "
+                    "in the files of labels (decile select --to-label FILE lists prompts)"
+                )
+        return lacking
 
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""
@@ -387,10 +478,15 @@ def training_probes(plan: Plan) -> list[ProbeSpec]:
 
 
 def pool_title(plan: Plan, spec: ProbeSpec) -> str:
-    """Model and dataset of a probe, its seed if it is not 0, and its settings that are axes."""
-    cells = cells_of(plan.cells, spec)
-    swept = {axis: value for axis, value in cells[0].swept.items() if axis.startswith("probe.")}
+    """Model and dataset of a probe, and what else distinguishes it."""
+    return f"{spec.model.name} on {data_title(plan, spec)}"
+
+
+def data_title(plan: Plan, spec: ProbeSpec) -> str:
+    """The dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+    cells = readers_of(plan.cells, spec)
+    first = cells[0].swept if cells else {}
+    swept = {axis: value for axis, value in first.items() if axis.startswith("probe.")}
     same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
     seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
-    name = f"{spec.model.name} on {spec.dataset.title}"
-    return ", ".join(filter(None, [name, seed, axes_text(same)]))
+    return ", ".join(filter(None, [spec.dataset.title, seed, axes_text(same)]))

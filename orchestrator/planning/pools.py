@@ -28,11 +28,13 @@ from orchestrator.planning.flaws import (
 from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
 from tasks.environments import environment_of
-from tasks.prompt_table import ROWS, PromptTable
+from tasks.prompt_table import ROWS, PromptTable, labelled
+from tasks.sources.labels import read_labels, with_labels
 from tasks.sources.source import ReadTask
 
 Split = Literal["train", "test"]
@@ -47,7 +49,8 @@ class Dataset:
     `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
     which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
     questions in the test set, or in those of `apart_from`; `cleaning` leaves out others.
-    `corrections` is a corrected list of flawed prompts. `label_noise` replaces that share of the
+    `corrections` is a corrected list of flawed prompts, and `labels` are files of gold answers for
+    prompts that lack one. `label_noise` replaces that share of the
     training pool's gold answers by wrong ones: see `with_label_noise`. `without` is a table of
     prompts that are left out.
     """
@@ -65,6 +68,7 @@ class Dataset:
     without: str = ""
     cleaning: Cleaning = Cleaning()
     corrections: str = ""
+    labels: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -91,8 +95,14 @@ class Pool:
     notes: tuple[str, ...] = ()  # what was excluded from the source, and why
     dropped_prompts: int = 0  # training prompts left out for being test questions, or almost
     mislabeled: frozenset[str] = frozenset()  # ids of training prompts whose answer was replaced
+    unlabelled_test: PromptTable = field(default_factory=PromptTable)  # not evaluated
     # The training prompts before any were left out, also for being test questions.
     whole: PromptTable = field(default_factory=PromptTable)
+
+    @cached_property
+    def labelled(self) -> npt.NDArray[np.bool_]:
+        """Whether each training prompt [N] has a gold answer, or needs none."""
+        return labelled(self.train, self.task)
 
     def prompts(self, split: Split) -> PromptTable:
         """The prompts of one split."""
@@ -115,7 +125,8 @@ class Pool:
     @cached_property
     def conflicts_with_test(self) -> list[Pair]:
         """Each training prompt with the test questions that have another gold answer for it."""
-        return conflicts_with_test(self.whole, self.test, self.task)
+        answered = self.whole.filter(labelled(self.whole, self.task))
+        return conflicts_with_test(answered, self.test, self.task)
 
     @property
     def flaw_lines(self) -> list[str]:
@@ -178,10 +189,15 @@ class Pool:
         ids, sources = (self.test.column(name).to_pylist() for name in ("prompt_id", "source"))
         return {i: source for i, source in zip(ids, sources, strict=True) if source}
 
+    @property
+    def golds(self) -> int:
+        """The number of training prompts with a gold answer."""
+        return int(np.count_nonzero(self.labelled))
+
     @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""
-        return sequence_hash(_sorted_ids(self.train))
+        return _content_hash(self.train, self.task)
 
     def columns_hash(self, names: Sequence[str]) -> str:
         """Content hash of columns of the user's data in the training pool; empty for none."""
@@ -196,13 +212,20 @@ class Pool:
     @cached_property
     def test_hash(self) -> str:
         """Content hash of the test set, independent of order."""
-        return sequence_hash(_sorted_ids(self.test))
+        return _content_hash(self.test, self.task)
 
 
-def _sorted_ids(prompts: PromptTable) -> Iterator[list[str]]:
-    """The ids in their order, many at a time."""
-    for start in range(0, len(prompts), ROWS):
-        yield prompts.ids(prompts.order[start : start + ROWS]).to_pylist()
+def _content_hash(prompts: PromptTable, task: Task) -> str:
+    """Content hash of prompts: of their ids, and of gold answers on which no id depends."""
+
+    def contents() -> Iterator[list[str]]:  # in the order of the ids, many at a time
+        for start in range(0, len(prompts), ROWS):
+            rows = prompts.order[start : start + ROWS]
+            yield prompts.ids(rows).to_pylist()
+            if task.optional_answers:
+                yield prompts.take(rows).column("answer").to_pylist()
+
+    return sequence_hash(contents())
 
 
 def load_pool(dataset: Dataset) -> Pool:
@@ -219,6 +242,18 @@ def load_pool(dataset: Dataset) -> Pool:
         whole, test, note = corrected(whole, test, task, corrections, invalid)
         train = whole.without_questions(test)
         notes.append(note)
+    if dataset.labels:
+        train, test, labels_notes = _with_labels(train, test, task, dataset.labels)
+        notes += labels_notes
+    known = int(np.count_nonzero(labelled(train, task)))
+    if 0 < known < len(train):
+        count = f"{known:,} of {counted(len(train), 'training prompt')}"
+        notes.append(f"train: {count} have a gold answer: subsets are chosen from these")
+    evaluated = labelled(test, task)
+    unlabelled_test, test = test.filter(~evaluated), test.filter(evaluated)
+    if unlabelled_test:
+        total = counted(len(evaluated), "test question")
+        notes.append(f"test: {len(unlabelled_test):,} of {total} left out: no gold answer")
     if dataset.drop_overlap:
         others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
         tests = {"test": test, **others}
@@ -230,9 +265,37 @@ def load_pool(dataset: Dataset) -> Pool:
                 dropped += len(overlaps)
     train, left_out = cleaned(train, task, dataset.cleaning)
     notes += left_out
-    pool = Pool(dataset, task, train, test, tuple(notes), dropped, whole=whole)
+    pool = Pool(
+        dataset,
+        task,
+        train,
+        test,
+        tuple(notes),
+        dropped,
+        unlabelled_test=unlabelled_test,
+        whole=whole,
+    )
     noisy = _with_wrong_golds(pool, dataset.label_noise, dataset.label_noise_seed)
     return _without_listed(noisy) if dataset.without else noisy
+
+
+def _with_labels(
+    train: PromptTable, test: PromptTable, task: Task, files: Sequence[str]
+) -> tuple[PromptTable, PromptTable, list[str]]:
+    """Both splits with the gold answers of files, and notes on them. Raises TaskError."""
+    if not task.optional_answers:
+        raise TaskError("labels: its prompts have gold answers: write answers: optional, or none")
+    try:
+        labels = read_labels([*files])
+    except TaskError as error:
+        raise TaskError(f"labels: {error}") from error
+    names, ids = ", ".join(files), {label.prompt_id for label in labels}
+    unknown = len(ids) - len(train.with_ids(ids)) - len(test.with_ids(ids))
+    if ids and unknown == len(ids):
+        raise TaskError(f"labels: {names} has no prompt_id of this data set: write its own file")
+    notes = [f"{counted(unknown, 'label')} of other prompts in {names}"] if unknown else []
+    (train, own), (test, of_test) = (with_labels(each, labels, task) for each in (train, test))
+    return train, test, [*notes, *own, *of_test]
 
 
 def _without_listed(pool: Pool) -> Pool:
@@ -284,6 +347,8 @@ def _with_wrong_golds(pool: Pool, share: float, seed: int) -> Pool:
     if not share:
         return pool
     train, task = pool.train, pool.task
+    if task.optional_answers:
+        raise TaskError("label_noise replaces gold answers: leave answers: optional out")
     draws = _draws(train, seed)
     rows = np.argsort(draws, kind="stable")[: round(share * len(train))]
     golds = sorted(pc.unique(train.column("answer")).to_pylist())

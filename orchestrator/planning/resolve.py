@@ -26,19 +26,21 @@ class Resolved:
 
     datasets: Mapping[str, Dataset]  # of the grid
     test_sets: Mapping[str, Dataset]  # used for out-of-distribution evaluation only
-    models: Mapping[str, ModelSource]
+    models: Mapping[str, ModelSource]  # of the grid, and those whose probes policies rank by
     policies: Mapping[str, PolicyEntry]
 
 
 def resolve(config: Config, experiment: Experiment) -> Resolved:
     """Look up every name. Raises Problem at a model that cannot be found."""
-    grid = experiment.grid
+    grid, policies = experiment.grid, {p: config.policy(p) for p in experiment.grid.policy}
+    ranked = (v.settings.difficulty_of(p) for v in experiment.variants for p in policies.values())
+    models = dict.fromkeys([*grid.model, *(d.model for d in ranked if d and d.model)])
     others = [name for name in experiment.ood_sets if name not in grid.dataset]
     return Resolved(
         datasets={d: _dataset(config, experiment, d, training=True) for d in grid.dataset},
         test_sets={d: _dataset(config, experiment, d, training=False) for d in others},
-        models={m: model_source(config, m) for m in grid.model},
-        policies={p: config.policy(p) for p in grid.policy},
+        models={m: model_source(config, m) for m in models},
+        policies=policies,
     )
 
 
@@ -74,6 +76,9 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         without=entry.without if training else "",
         cleaning=_cleaning(config, experiment, entry) if training else Cleaning(),
         corrections=entry.corrections,
+        labels=tuple([entry.labels] if isinstance(entry.labels, str) else entry.labels)
+        if entry.labels
+        else (),
     )
 
 

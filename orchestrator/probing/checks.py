@@ -17,7 +17,7 @@ from orchestrator.sampling import find_sampler
 from orchestrator.sampling.base import SamplingError
 from tasks import Answer, Mark, Prompt, Task, TaskError, is_shipped, task_errors
 from tasks.environments import Session, environment_of, environments_of, row_of, tool_schemas
-from tasks.prompt_table import PromptTable
+from tasks.prompt_table import PromptTable, labelled
 from tasks.question_file import QuestionFile
 
 BATCH = 50_000  # golds that are marked at once
@@ -135,7 +135,10 @@ def check_dataset(dataset: Dataset) -> str:
     """Check a dataset's marker on every answer of both splits. Raises MarkerFails."""
     pool = load_pool(dataset)
     prompts = PromptTable([*pool.test.batches, *pool.train.batches])
-    return check_marker(pool.task, prompts)
+    if with_golds := prompts.filter(labelled(prompts, pool.task)):
+        return check_marker(pool.task, with_golds)
+    tasks = pool.task.mixed_tasks or [pool.task]  # without a gold answer: on examples
+    return "; ".join(check_marker(task, task.check_prompts()) for task in tasks)
 
 
 def _check_outcomes(answers: Sequence[Answer], marks: Sequence[Mark], outcome: str) -> None:

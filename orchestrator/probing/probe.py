@@ -24,7 +24,7 @@ import pyarrow as pa
 from cluster.actors import RESTARTS, map_over_actors, worker_options
 from cluster.part_progress import PartReporter, following
 from cluster.resources import probe_share
-from orchestrator.planning.cells import ProbeSpec, cells_of
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, cells_ranked_by, same_probe
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from orchestrator.probing.episodes import SampleRequest
@@ -34,6 +34,7 @@ from orchestrator.probing.samples import MarkingError, ProbeError, draw, mark_sa
 from orchestrator.sampling.base import Completion, Interrupted, Listener, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
+from policies.base import Needs
 from tasks import OUTCOMES, Prompt, Task, TaskError
 
 Ints = npt.NDArray[np.int64]
@@ -476,17 +477,30 @@ class PendingSamples:
         return isinstance(self.work, Frontier)
 
 
+def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
+    """What of a probe decides the subset of a cell that reads it."""
+    rule, source = cell.rule.build(), cell.difficulty
+    ranks: ProbeSpec | None = cell.probe
+    if source is not None:
+        ranks = None if source.file else source.probe or cell.probe
+    if ranks is None or not same_probe(ranks, spec):  # its gold answers may still be suspected
+        return "all" if rule.reads_answers and same_probe(cell.probe, spec) else "nothing"
+    by_agreement = source is not None and source.by == "agreement"
+    return "all" if cell.match or (by_agreement and rule.needs != "nothing") else rule.needs
+
+
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
     """The policies of a probe's cells that need every sample, so that it cannot stop early."""
-    cells, names = cells_of(plan.cells, spec), set[str]()
-    matched = any(cell.match for cell in cells)
-    for cell in cells:
-        needs = {cell.rule.build().needs}
+    names = {
+        cell.policy for cell in cells_ranked_by(plan.cells, spec) if _needs(cell, spec) == "all"
+    }
+    for cell in cells_of(plan.cells, spec):
+        needs = {_needs(cell, spec)}
         if cell.online:
             needs.add(cell.online.build_online().needs)
         if cell.allocation:
             needs.add(cell.allocation.build().needs)
-        if matched or "all" in needs:
+        if "all" in needs:
             names.add(cell.policy)
     return sorted(names)
 
@@ -495,10 +509,12 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     """The subsets that an adaptive probe serves, or None for a probe that draws every sample."""
     if not spec.settings.adaptive or spec.split == "test" or needing_all(plan, spec):
         return None
+    if not plan.pool(spec).labelled.all():  # who chooses what to label needs every sample
+        return None
     targets: dict[str, Target] = {}
-    for cell in cells_of(plan.cells, spec):
+    for cell in (*cells_of(plan.cells, spec), *cells_ranked_by(plan.cells, spec)):
         policy = cell.rule.build()
-        if policy.needs == "nothing":
+        if _needs(cell, spec) == "nothing":
             continue
         assert policy.scored, "a policy that needs some of the samples has scores"
         targets[cell.subset_key] = Target(policy.scored, cell.size, cell.seed)

@@ -14,6 +14,7 @@ training prompts only.
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, Self, get_args
 
 import numpy as np
@@ -25,13 +26,22 @@ import pyarrow.parquet as pq
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
 from orchestrator.plugins.counts import counted
-from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
-from orchestrator.probing.samples import marks_are_current, update_marks
+from orchestrator.probing.outcomes import (
+    NONE,
+    Answers,
+    Codes,
+    MissingSamples,
+    Outcomes,
+    Scores,
+    encoded,
+    has_answer,
+)
+from orchestrator.probing.samples import update_marks
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
-from tasks.prompt_table import PromptTable
+from tasks.prompt_table import PromptTable, labelled
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -41,6 +51,7 @@ log = logging.getLogger(__name__)
 PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
 SPLIT = b"decile.split"  # in a part's metadata: train or test
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
+CODES = 10_000_000  # of answers that are changed at once
 PAIR = ("prompt_id", "sample")  # identifies a row
 COUNTED = (*PAIR, "outcome", "score")  # what difficulty is computed from
 KNOWN = (*COUNTED, "tokens")  # what a ProbeFolder keeps of a sample
@@ -157,14 +168,6 @@ class PoolRows(NamedTuple):
     samples: pa.Table
 
 
-class WrongAnswers(NamedTuple):
-    """The wrong answers of a probe: row of the difficulty table, sample, and extracted answer."""
-
-    row: Ints
-    sample: Ints
-    answers: pa.ChunkedArray
-
-
 class ProbeFolder:
     """The stored samples of some prompts in one split of a probe.
 
@@ -204,7 +207,7 @@ class ProbeFolder:
         """Keep what a part says about these prompts."""
         self._names.add(part.name)
         if (rows := self._own(part)) is not None:
-            self._stale |= not marks_are_current(rows.samples, self.task)
+            self._stale |= not self._current(rows)
             self.add(rows)
 
     def _own(self, part: Part) -> PoolRows | None:
@@ -247,35 +250,54 @@ class ProbeFolder:
             for rows in self.rows(KNOWN):
                 current.add(rows)
             self.codes, self.scores, self._stale = current.codes, current.scores, False
-        outcomes = Outcomes(self.prompts, self.codes, self.scores)
+        outcomes = Outcomes(self.prompts, self.codes, self.scores, self._labelled, self.tokens)
         if not partial:
             self._check_complete(outcomes.drawn)
         return outcomes
 
-    def with_wrong_answers(self) -> tuple[Outcomes, WrongAnswers]:
-        """The outcomes by the task's current marker, and the wrong answers; reads each part once.
-
-        Rows of a difficulty table are in the order of the prompts' ids.
-        """
+    def with_answers(self) -> tuple[Outcomes, Answers]:
+        """The outcomes by the task's current marker, and the answers; reads each part once."""
         folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
-        # [prompts]: the row of the difficulty table, which is sorted by id.
+        # [prompts]: the row of each prompt in the order of their ids.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
-        rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
+        codes, known = np.full(folder.codes.shape, -1, dtype=np.int32), 0
+        texts = [pa.array([], pa.string())]  # the distinct ones of each part
         for part in folder.rows((*KNOWN, "extracted")):
-            new = folder.add(part)
-            wrong = pc.and_(
-                pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
-            )
-            kept = new & wrong.to_numpy()  # a sample stored twice counts once
+            kept = folder.add(part) & has_answer(part.samples)  # a sample stored twice counts once
             samples = part.samples.filter(pa.array(kept))
-            places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
-            rows.append(np.stack(places, axis=1).astype(np.int32))
-            answers += samples["extracted"].chunks
-        row, sample = np.concatenate(rows).T
-        return Outcomes(self.prompts, folder.codes, folder.scores), WrongAnswers(
-            row, sample, pa.chunked_array(answers, pa.string())
+            own, distinct = encoded(samples["extracted"])
+            places = rank[part.prompts[kept]], samples["sample"].to_numpy()
+            codes[places] = own + np.int32(known)
+            texts.append(distinct)
+            known += len(distinct)
+        of_part, distinct = encoded(pa.chunked_array(texts))
+        of_code = np.append(of_part, np.int32(-1))  # -1 is the last one
+        for of_prompts in np.array_split(codes, 1 + codes.size // CODES):
+            of_prompts[:] = of_code[of_prompts]
+        outcomes = Outcomes(
+            self.prompts, folder.codes, folder.scores, self._labelled, folder.tokens
         )
+        return outcomes, Answers(codes, distinct)
+
+    @cached_property
+    def _markers(self) -> pa.Array:
+        """The marker of each prompt's marks; one for all where gold answers do not change."""
+        if not self.task.optional_answers:
+            return pa.array([self.task.marker_id])
+        return pa.array(map(self.task.marker_of, self.prompts), pa.string())
+
+    @property
+    def _labelled(self) -> Bools | None:
+        return labelled(self.prompts, self.task) if self.task.optional_answers else None
+
+    def _current(self, rows: PoolRows) -> bool:
+        """Whether all marks are those of the task's current marker, and of the gold answers."""
+        markers = self._markers
+        if len(markers) == 1:
+            return set(rows.samples["marker"].unique().to_pylist()) <= {*markers.to_pylist()}
+        expected = markers.take(pa.array(rows.prompts))
+        return bool(pc.all(pc.equal(rows.samples["marker"], expected)).as_py() is not False)
 
     def _check_complete(self, drawn: int) -> None:
         needed = len(self.prompts) * self.spec.settings.samples
@@ -293,7 +315,7 @@ class ProbeFolder:
         read = list(dict.fromkeys((*columns, "marker")))
         for part in parts(self.store, self.spec.key, read):
             rows = self._own(part)
-            if rows is not None and not marks_are_current(rows.samples, self.task):
+            if rows is not None and not self._current(rows):
                 rows = self._own(read_part(self.store, self.spec.key, part.name))
                 assert rows is not None, "the split of a part does not change"
                 rows = rows._replace(samples=self._marked(part.name, rows))
@@ -310,7 +332,10 @@ class ProbeFolder:
         cached = self.store.read_table(MARKED, *cache)
         if cached is not None and cached.select(PAIR).equals(samples.select(PAIR)):
             marks = {f.name: cached[f.name] for f in MARKED}
-            return pa.table({n: marks.get(n, samples[n]) for n in SAMPLES.names}, schema=SAMPLES)
+            columns = {name: marks.get(name, samples[name]) for name in SAMPLES.names}
+            samples = pa.table(columns, schema=SAMPLES)
+            if self._current(rows._replace(samples=samples)):
+                return samples
         prompts = {p.prompt_id: p for p in self.prompts.take(np.unique(rows.prompts))}
         samples = update_marks(samples, self.task, prompts, self.spec.dataset.max_marking_errors)
         self.store.write_table(samples.select(MARKED.names), *cache)

@@ -106,7 +106,7 @@ def mark_samples(
             "tokens": completion.tokens,
             "finish": completion.finish,
             **mark.columns(),
-            "marker": task.marker_id,
+            "marker": task.marker_of(prompt),
             "episode": completion.episode and episode_row(completion.episode),
         }
         for (prompt, index), completion, mark in zip(pairs, completions, marks, strict=True)
@@ -176,11 +176,6 @@ def _without_marker(task: Task, completion: Completion) -> Mark | None:
     return reward_mark(task, episode.reward, completion.finish == "length")
 
 
-def marks_are_current(samples: pa.Table, task: Task) -> bool:
-    """Whether all marks are those of the task's current marker."""
-    return set(samples["marker"].unique().to_pylist()) <= {task.marker_id}
-
-
 def update_marks(
     samples: pa.Table, task: Task, prompts: Mapping[str, Prompt], max_errors: float = 1.0
 ) -> pa.Table:
@@ -188,9 +183,8 @@ def update_marks(
 
     `prompts` are by prompt_id. Raises MarkingError as `mark_completions` does.
     """
-    marker = task.marker_id
     rows = samples.to_pylist()
-    stale = [row for row in rows if row["marker"] != marker]
+    stale = [row for row in rows if row["marker"] != task.marker_of(prompts[row["prompt_id"]])]
     completions = [
         Completion(
             text=row["completion"],
@@ -202,6 +196,6 @@ def update_marks(
     ]
     own = [prompts[row["prompt_id"]] for row in stale]
     marks = mark_completions(task, completions, own, max_errors)
-    for row, mark in zip(stale, marks, strict=True):
-        row |= {**mark.columns(), "marker": marker}
+    for row, prompt, mark in zip(stale, own, marks, strict=True):
+        row |= {**mark.columns(), "marker": task.marker_of(prompt)}
     return pa.Table.from_pylist(rows, schema=SAMPLES)

@@ -10,7 +10,16 @@ import pyarrow as pa
 
 from orchestrator.planning.plan import Plan, parts_of, training_probes
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
-from orchestrator.report.compare import Control, Family, control_arms, families, read_spreads
+from orchestrator.report.compare import (
+    Control,
+    DifficultyArms,
+    Family,
+    control_arms,
+    difficulty_arms,
+    families,
+    read_spreads,
+)
+from orchestrator.report.difficulty_sources import SourceMatrix, source_matrices
 from orchestrator.report.probe_analysis import (
     PoolAnalysis,
     PoolOutcomes,
@@ -22,7 +31,7 @@ from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-FORM = 11  # increase to have the views of finished sweeps rendered again
+FORM = 12  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,10 @@ class SweepAnalysis:
     """The rows of a sweep's finished cells and their comparisons.
 
     controls: in a grid over `reward`, what the score is worth beyond rewards without it. dropped:
-    what a cap left out, in a sentence. pools: of the training probes, until a cell is finished;
-    then outcomes: the same pools beside the subsets of the cells. digest: of all inputs, so that a
-    view knows whether it is current.
+    what a cap left out, in a sentence. sources: what prompts may be ranked by, compared;
+    difficulty: the cells that differ in that alone. pools: of the training probes, until a cell is
+    finished; then outcomes: the same pools beside the subsets of the cells. digest: of all inputs,
+    so that a view knows whether it is current.
     """
 
     plan: Plan
@@ -43,6 +53,8 @@ class SweepAnalysis:
     dropped: str
     pools: tuple[PoolAnalysis, ...]
     outcomes: tuple[PoolOutcomes, ...]
+    sources: tuple[SourceMatrix, ...]
+    difficulty: tuple[DifficultyArms, ...]
     digest: str
 
     @property
@@ -98,12 +110,14 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         dropped_summary(manifest.get("dropped"), manifest.get("cells", ())),
         tuple(pools),
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),
+        sources=tuple(source_matrices(plan, store)),
+        difficulty=tuple(difficulty_arms(compared)),
         digest=canonical_hash(inputs),
     )
 
 
 # Of a cell's ledger.
-_COSTS = ("prompts", "rollouts", "updates", "generated_tokens", "seconds", "gpu_seconds")
+_COSTS = ("prompts", "labels", "rollouts", "updates", "generated_tokens", "seconds", "gpu_seconds")
 _COMPARED = {
     "family": pa.string(),
     "measure": pa.string(),

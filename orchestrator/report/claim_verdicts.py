@@ -24,7 +24,14 @@ from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.plan import has_values
 from orchestrator.plugins.counts import counted
-from orchestrator.report.compare import Family, Spreads, reading_points, settings_key
+from orchestrator.report.compare import (
+    Family,
+    Spreads,
+    comparable,
+    points_of,
+    settings_key,
+    unequal_labels,
+)
 from orchestrator.report.published import published_text
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, rising
 from orchestrator.stats.claim_tests import (
@@ -49,13 +56,14 @@ class NotMeasured(Exception):
 class ClaimReading(NamedTuple):
     """How one block of cells is read.
 
-    claim: with one tier, if it has any. points: cell_id -> where the experiment compares it. limit:
-    the end of the cost over which accuracy is averaged. questions: those of the claim's tier; None
-    for all.
+    claim: with one tier, if it has any. points: cell_id -> where the experiment compares it, of
+    cells that it does not compare with each other in several `sets`. limit: the end of the cost
+    over which accuracy is averaged. questions: those of the claim's tier; None for all.
     """
 
     claim: Claim
     points: Mapping[str, Point]
+    sets: Sequence[Sequence[Row]]
     limit: float
     questions: frozenset[str] | None
 
@@ -136,6 +144,8 @@ def _update(reading: ClaimReading, row: Row) -> int:
     if not claim.at:
         own = claim.metric != "learnable" and test_set_of(claim, row) == OWN
         update = reading.points[row.cell.cell_id].update if own else row.cell.updates
+        if own and len(reading.sets) > 1:
+            raise NotMeasured(unequal_labels(reading.sets, reading.points))
         if not update:
             raise NotMeasured(
                 f"{row.cell.name} has no evaluation within the common budget: set a smaller "
@@ -320,8 +330,11 @@ def _judge(
     limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
     families = [*{id(family): family for family in block.families}.values()]
     rows = [row for family in families for row in family.rows]
-    points = reading_points(rows, families[0].compare_at)
-    reading = ClaimReading(claim, points, limit, questions)
+    sets = comparable(rows, families[0].compare_at)
+    points = points_of(sets, families[0].compare_at)
+    compared = {row.cell.cell_id for row in block.rows}
+    sides = [[row for row in each if row.cell.cell_id in compared] for each in sets]
+    reading = ClaimReading(claim, points, [*filter(None, sides)], limit, questions)
     try:
         verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
     except NotMeasured as error:

@@ -244,8 +244,9 @@ class Family:
     """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
 
     All other axes are equal, too; swept: the settings among them, dotted name -> value.
-    points: cell_id -> where its accuracy is read; accuracy, learnable: every pair of
-    policies, in points; mismatches: axes on which their budgets differ; matches: when each policy
+    points: cell_id -> where its accuracy is read; sets: rows that are read within one budget
+    (`comparable`); accuracy, learnable: every pair of policies, in points, for accuracy those of
+    one set; mismatches: axes on which their budgets differ; matches: when each policy
     is as good as training on the whole pool.
     """
 
@@ -255,6 +256,7 @@ class Family:
     rows: tuple[Row, ...]
     compare_at: Axis
     points: Mapping[str, Point]
+    sets: Sequence[Sequence[Row]]
     accuracy: Sequence[Comparison]
     learnable: Sequence[Comparison]
     mismatches: Sequence[BudgetMismatch]
@@ -274,7 +276,7 @@ class Family:
 
     def by_policy(self) -> dict[str, list[Row]]:
         """Policy -> its rows by seed, policies in the order of the grid."""
-        return _by_policy(self.rows)
+        return rows_by_policy(self.rows)
 
     @property
     def copies(self) -> dict[str, str]:
@@ -288,10 +290,12 @@ class Family:
         Bonferroni's correction covers all cells of the family.
         """
         level = LEVEL / len(self.rows)
-        return _by_policy([row for row in self.rows if row.gain.mean < 0 and row.gain.p < level])
+        below = [row for row in self.rows if row.gain.mean < 0 and row.gain.p < level]
+        return rows_by_policy(below)
 
 
-def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def rows_by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Policy -> its rows by seed, policies in the order of the rows."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.cell.policy, []).append(row)
@@ -302,7 +306,7 @@ def _copies(rows: Sequence[Row]) -> dict[str, str]:
     policies = {row.cell.cell_id: row.cell.policy for row in rows}
     originals = {
         policy: {policies.get(row.result.same_as or "") for row in own}
-        for policy, own in _by_policy(rows).items()
+        for policy, own in rows_by_policy(rows).items()
     }
     return {
         policy: original
@@ -335,8 +339,9 @@ def families(
 
 
 def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
-    cell = rows[0].cell
-    points = reading_points(rows, compare_at)
+    cell, sets = rows[0].cell, comparable(rows, compare_at)
+    points = points_of(sets, compare_at)
+    set_of = {row.cell.policy: number for number, own in enumerate(sets) for row in own}
     uncompared = {*unread_policies(rows, points), *_copies(rows)}
     scores: dict[str, dict[int, Run]] = {}
     learnable: dict[str, dict[int, float]] = {}
@@ -356,10 +361,17 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
         rows=tuple(rows),
         compare_at=compare_at,
         points=points,
-        accuracy=compare_policies(scores, spreads.accuracy, groups=rows[0].groups.get(OWN, {})),
+        sets=sets,
+        accuracy=[
+            pair
+            for pair in compare_policies(
+                scores, spreads.accuracy, groups=rows[0].groups.get(OWN, {})
+            )
+            if set_of[pair.a] == set_of[pair.b]
+        ],
         learnable=compare_learnable(learnable, live_shares, spreads.learnable),
         mismatches=budget_mismatches(rows, compare_at),
-        matches=steps_to_match_whole_pool(_by_policy(rows)),
+        matches=steps_to_match_whole_pool(rows_by_policy(rows)),
     )
 
 
@@ -374,6 +386,47 @@ def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[str, Point]:
         }
     budget = min(float(row.costs[compare_at][-1]) for row in rows)
     return {row.cell.cell_id: last_within(row.curve, row.costs[compare_at], budget) for row in rows}
+
+
+def comparable(rows: Sequence[Row], compare_at: Axis) -> list[list[Row]]:
+    """The rows in sets that are read within one budget each: one set, but at equal labels.
+
+    A policy of which a cell has used more labels by its first evaluation than another one in all
+    has no point within that budget. Such policies are compared with each other alone.
+    """
+    sets, left = [], [*rows]
+    while left:
+        points, unread = reading_points(left, compare_at), set[tuple[str, ...]]()
+        if compare_at == "labels":
+            beyond = (row.cell for row in left if not points[row.cell.cell_id].update)
+            unread = {axes_without(cell, "seed") for cell in beyond}
+        within = [row for row in left if axes_without(row.cell, "seed") not in unread]
+        sets.append(within or left)
+        left = [row for row in left if within and axes_without(row.cell, "seed") in unread]
+    return sets
+
+
+def points_of(sets: Sequence[Sequence[Row]], compare_at: Axis) -> dict[str, Point]:
+    """cell_id -> where it is read, within the budget of its set."""
+    return {i: point for own in sets for i, point in reading_points(own, compare_at).items()}
+
+
+def unequal_labels(sets: Sequence[Sequence[Row]], points: Mapping[str, Point]) -> str:
+    """What the cells of several sets have used where they are read, most first."""
+    swept = {axes_text(row.cell.swept) for own in sets for row in own}
+    parts = []
+    for own in reversed(sets):
+        names = dict.fromkeys(
+            ", ".join([row.cell.policy, *([axes_text(row.cell.swept)] if len(swept) > 1 else [])])
+            for row in own
+        )
+        costs = {round(points[row.cell.cell_id].cost) for row in own}
+        amount = " to ".join(f"{cost:,}" for cost in sorted({min(costs), max(costs)}))
+        parts.append((" and ".join(names), "has" if len(names) == 1 else "have", amount))
+    (names_of_most, verb, most), *others = parts
+    rest = (f"{names} {amount}" for names, _, amount in others)
+    text = ", ".join([f"{names_of_most} {verb} used {most} labels", *rest])
+    return f"not comparable at equal labels: {text}"
 
 
 def unread_policies(rows: Sequence[Row], points: Mapping[str, Point]) -> list[str]:
@@ -413,8 +466,9 @@ class Control:
     """A policy trained on the score and on a reward that says nothing about the answer.
 
     `data`: model, dataset and other axes. `gain`: of the control over the base model, in points;
-    `comparison`: the score minus the control, both read within the common budget; None where a
-    first evaluation exceeds it. `policies`: the largest difference between policies with the score,
+    `comparison`: the score minus the control, both read within the common budget, but after
+    training where that is labels, of which a control may use none; None where a first evaluation
+    exceeds it. `policies`: the largest difference between policies with the score,
     in points; None for a single policy.
     """
 
@@ -452,10 +506,69 @@ def control_arms(families: Sequence[Family]) -> list[Control]:
     return arms
 
 
+@dataclass(frozen=True)
+class DifficultyArms:
+    """The cells of a policy that differ only in what it ranks by.
+
+    `data`: model, dataset and other axes. rows: what it ranks by -> its cells by seed; points:
+    cell_id -> where its accuracy is read. comparisons: what else it ranks by -> that and the first,
+    both read within the common budget; without those that are the base model there.
+    """
+
+    data: str
+    policy: str
+    rows: Mapping[str, Sequence[Row]]
+    points: Mapping[str, Point]
+    comparisons: Mapping[str, Comparison]
+
+
+def difficulty_arms(families: Sequence[Family]) -> list[DifficultyArms]:
+    """Every policy of which cells differ in their difficulty alone, as an axis or as its own."""
+    groups: dict[tuple[str, ...], tuple[Family, list[Row]]] = {}
+    for family in families:
+        for row in family.rows:
+            cell = row.cell
+            if cell.rule.build().needs != "nothing":
+                rules = (rule.model_dump_json() for rule in (cell.rule, cell.online) if rule)
+                key = (*axes_without(cell, "policy", "seed", "difficulty"), *rules)
+                groups.setdefault(key, (family, []))[1].append(row)
+    return [
+        _difficulty_arms(family, rows)
+        for family, rows in groups.values()
+        if len({row.cell.ranked_by for row in rows}) > 1
+    ]
+
+
+def _difficulty_arms(family: Family, rows: Sequence[Row]) -> DifficultyArms:
+    points = reading_points(rows, family.compare_at)
+    arms: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        arms.setdefault(row.cell.ranked_by, {})[row.cell.seed] = row
+    first, *others = arms
+    runs = {
+        arm: {seed: row.run(points[row.cell.cell_id].update) for seed, row in of_arm.items()}
+        for arm, of_arm in arms.items()
+        if all(points[row.cell.cell_id].update for row in of_arm.values())
+    }
+    groups = rows[0].groups.get(OWN, {})
+    swept = {axis: value for axis, value in family.swept.items() if axis != "difficulty"}
+    return DifficultyArms(
+        replace(family, swept=swept).title,
+        rows[0].cell.policy,
+        {arm: [of_arm[seed] for seed in sorted(of_arm)] for arm, of_arm in arms.items()},
+        points,
+        {
+            arm: compare_policies({first: runs[first], arm: runs[arm]}, groups=groups)[0]
+            for arm in others
+            if first in runs and arm in runs
+        },
+    )
+
+
 def _control(family: Family, other: Family, policy: str, policies: float | None) -> Control:
     """A policy of the family with the score, and of the other one with a control."""
     rows = [*family.rows, *other.rows]
-    points = reading_points(rows, family.compare_at)
+    points = reading_points(rows, "updates" if family.compare_at == "labels" else family.compare_at)
     own = [row for row in rows if row.cell.policy == policy]
     name = value_text(other.swept["reward"])
     scores: dict[str, dict[int, Run]] = {"score": {}, name: {}}

@@ -21,26 +21,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.experiment import axes_text
-from orchestrator.difficulty.agreement import (
-    Agreement,
+from orchestrator.difficulty.disputed import (
+    DisputedGolds,
     SuspectGold,
-    agreement_of_rows,
     no_suspects,
-    with_suspected,
 )
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
+from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.outcomes import Outcomes
+from orchestrator.probing.outcomes import Answers, Outcomes
 from orchestrator.probing.probe import targets_of
-from orchestrator.probing.probe_folder import KNOWN, ProbeFolder, WrongAnswers
+from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText
+from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError
@@ -55,7 +55,7 @@ AGREED = "agreed"  # the key of completions that agree against the gold answer
 SIMULATED_PROMPTS = 200_000  # of all second probes together
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 # Settings outside of the block probe that decide which prompts are selected.
-_OF_SUBSETS = ("budget", "match_sizes", "grpo.num_generations")
+_OF_SUBSETS = ("budget", "difficulty", "match_sizes", "grpo.num_generations")
 
 
 def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
@@ -63,7 +63,7 @@ def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
 
     The name is the policy's, with those axes that change the subset.
     """
-    cells, first = cells_of(plan.cells, spec), dict[str, Cell]()
+    cells, first = readers_of(plan.cells, spec), dict[str, Cell]()
     axes = [a for a in cells[0].swept if a in _OF_SUBSETS or a.startswith("probe.")]
     varying = [a for a in axes if any(cell.swept[a] != cells[0].swept[a] for cell in cells)]
     for cell in cells:
@@ -143,7 +143,7 @@ class PoolAnalysis:
     group_size: int
     reliability: float | None  # None where the data do not determine it
     policies: tuple[PolicyOutlook, ...]
-    agreement: Agreement
+    disputed: DisputedGolds
     unsolved: np.ndarray
     unfinished: np.ndarray
     prompts: PromptTable
@@ -179,18 +179,18 @@ def analyse_pool(
     """
     pool = plan.pool(spec)
     folder = ProbeFolder(store, spec, pool.train, pool.task)
-    outcomes, wrong = folder.with_wrong_answers()
+    outcomes, answers = folder.with_answers()
     if not outcomes.drawn:
         return None
-    group_size = cells_of(plan.cells, spec)[0].batch.group_size
-    tables = CellTables(outcomes, folder)
-    table = tables.with_group(spec, group_size)
+    group_size = readers_of(plan.cells, spec)[0].batch.group_size
+    tables = CellTables(
+        outcomes, folder, answers, lambda other: PlanProbe(plan, store, other).tables
+    )
+    table = tables.with_group(spec, group_size, answers=True)
     complete = outcomes.complete
-    agreed = agreement_of_rows(wrong.row, wrong.answers, table)
-    table = with_suspected(table, agreed)
+    disputed = tables.disputed(spec, group_size)
     turns = _turns(folder, table) if pool.task.environment is not None else {}
-    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects, by_band=bool(turns))
-    del wrong  # of a large pool, it takes a quarter of the table's memory
+    pairs = _chosen_examples(outcomes, table, answers, disputed.suspects, by_band=bool(turns))
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
         title=pool_title(plan, spec),
@@ -201,9 +201,9 @@ def analyse_pool(
         group_size=group_size,
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
         policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
-        agreement=agreed,
+        disputed=disputed,
         unsolved=_rows(table, some="scorable", none=("successes",)),
-        unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
+        unfinished=_rows(table, some="truncated", none=("wrong", "unparsed", "unlabelled")),
         prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
         turns=turns,
@@ -249,9 +249,15 @@ def _policies(
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
             continue
-        table = tables.of(cell, answers=True)
+        unlabelled = not cell.reads_golds
         try:
-            subset, _ = select(table, request_of(cell))
+            table = tables.of(cell, answers=True, unlabelled=unlabelled)
+            golds = tables.golds(cell, answers=True, unlabelled=unlabelled)
+            if not table.num_rows:
+                note = "ranks prompts by their gold answers, of which the pool has none"
+                outlooks.append(PolicyOutlook(policy, None, "", note))
+                continue
+            subset, _ = select(table, request_of(cell), golds)
             size = subset.num_rows
             summary = summarise(
                 table,
@@ -262,16 +268,20 @@ def _policies(
                 # A large pool averages over more prompts.
                 repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
                 group_size=cell.batch.group_size,
+                golds=golds,
             )
-        except PolicyError as error:
+        except (PolicyError, UserError) as error:  # of another model's probe that is not finished
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
-        command, notes = "", cell.rule.build().notes(table, size)
-        if cell.rule.build().reads_answers:
+        rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
+        command, notes = "", cell.rule.build().notes(table, rows)
+        if cell.rule.build().excludes_suspected:
             notes.append(no_suspects(table))
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")
-        elif table_file and needed_samples(cell.probe) == needed_samples(spec):
+        if cell.difficulty:
+            notes.append(f"ranked by {cell.difficulty.title}")
+        elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
         note, sources = "; ".join(filter(None, notes)), Counter[str]()
         if "source" in subset.column_names:
@@ -298,7 +308,7 @@ def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
 def _chosen_examples(
     outcomes: Outcomes,
     table: pa.Table,
-    wrong: WrongAnswers,
+    answers: Answers,
     suspects: Sequence[SuspectGold],
     *,
     by_band: bool,
@@ -321,9 +331,10 @@ def _chosen_examples(
         pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
     pairs[AGREED] = []
     for suspect in suspects[:SUSPECTS_READ]:
-        at = np.flatnonzero(wrong.row == pc.index(table["prompt_id"], suspect.prompt_id).as_py())
-        same = pc.equal(wrong.answers.take(pa.array(at)), suspect.answer).to_numpy()
-        pairs[AGREED].append((suspect.prompt_id, int(wrong.sample[at[same]].min())))
+        row = pc.index(table["prompt_id"], suspect.prompt_id).as_py()
+        same = answers.codes[row] == pc.index(answers.texts, suspect.answer).as_py()
+        wrong = codes[row] == OUTCOMES.index("wrong")
+        pairs[AGREED].append((suspect.prompt_id, int(np.argmax(same & wrong))))
     return pairs
 
 

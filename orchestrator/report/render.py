@@ -29,6 +29,7 @@ from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import table_text, wrapped
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.sections import items, tables
+from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
@@ -36,7 +37,7 @@ from orchestrator.report.sections.pool import (
     SUSPECTS,
     ProbeReport,
     advice,
-    agreement_text,
+    disputed_text,
     facts,
     part_table,
     policy_table,
@@ -149,6 +150,7 @@ def terminal_report(
     results = as_text(tables.results(analysis.rows), width)
     parts = [results, verdict_text(analysis, width)]
     drift = drift_section(analysis.families)
+    parts += _source_texts(difficulty_section(analysis.sources, analysis.difficulty), width)
     for table in (*(drift.tables if drift else ()), tables.turns(analysis.families)):
         if table.body:
             parts.append(f"{table.title}\n{as_text(table, width)}")
@@ -158,6 +160,13 @@ def terminal_report(
         shown = [f"{table.title}\n{as_text(table, width)}" for table in paper.tables]
         parts += [paper.title, *(shown or [wrapped(block.text, width) for block in blocks])]
     return "\n\n".join(parts)
+
+
+def _source_texts(section: Section | None, width: int | None) -> list[str]:
+    """The tables of the sources of difficulty, and why some are left out."""
+    notes = [b for b in section.blocks if isinstance(b, Paragraph)] if section else []
+    tables = [f"{t.title}\n{as_text(t, width)}" for t in section.tables] if section else []
+    return [*tables, *(wrapped(note.text, width) for note in notes)]
 
 
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
@@ -223,7 +232,8 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
     """The report in short. Lines fit `width` columns, but for commands, which stay whole."""
     if not report.pools:
         return "no sample is stored yet"
-    return "\n\n".join(terminal_pool(pool, width) for pool in report.pools)
+    pools = [terminal_pool(pool, width) for pool in report.pools]
+    return "\n\n".join([*pools, *_source_texts(difficulty_section(report.sources), width)])
 
 
 def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
@@ -249,14 +259,12 @@ def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
     if unlisted := unlisted_suspects(pool):
         parts.append(wrapped(unlisted, width))
     parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-    if pool.agreement.credible:
-        lines = [f"suspected wrong gold answers: {pool.agreement.on_other:,}"]
+    if pool.disputed.credible:
+        lines = [f"suspected wrong gold answers: {pool.disputed.on_other:,}"]
         for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
             shown = (f"  {one_line(question, 72)}", f"    {about}")
             lines += [wrapped(line, width) for line in shown]
-        lines += [
-            wrapped(f"  {text}", width) for text in (SUSPECTS, agreement_text(pool.agreement))
-        ]
+        lines += [wrapped(f"  {text}", width) for text in (SUSPECTS, disputed_text(pool.disputed))]
         parts.append("\n".join(lines))
     if text := advice(pool):
         parts.append(wrapped(text, width))

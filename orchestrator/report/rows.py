@@ -24,6 +24,7 @@ from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
+from orchestrator.training.record import with_labels
 
 SHOWN_QUESTIONS = 4
 SHOWN_TIERS = 5  # of which a question is shown, where completions are episodes
@@ -89,6 +90,11 @@ class Row:
     def run(self, update: int) -> Run:
         """The same as a run to compare, with the questions and samples that have no score."""
         return Run.of_counts(self.counts[OWN][update], self.samples(OWN))
+
+    @property
+    def labels(self) -> int:
+        """Gold answers that selection and training have used."""
+        return int(self.costs["labels"][-1])
 
     def samples(self, test_set: str) -> int:
         """Samples per question of a test set, those with an error included."""
@@ -159,11 +165,13 @@ def _read_row(
     if finished is None:
         return None
     result, tables = finished
+    result = with_labels(cell, result, tables)
     groups, evaluations, log = (tables[name] for name in TABLES)
     lost, again = tables.get(DISCARDED), tables.get(REFRESHED)
     drawn = groups if lost is None else pa.concat_tables([groups, lost])
     paid = drawn if again is None else pa.concat_tables([drawn, again])
     subset = read_subset(store, cell)
+    seconds, labels = result.ledger.seconds, cell.labels_before(result.size)
     counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
     steps = by_update(evaluations)
     for update, table in steps.items():
@@ -190,9 +198,7 @@ def _read_row(
         held_out=(held_out(base), held_out(final)),
         shares=group_shares(groups, lost),
         tier_shares=group_shares(groups, by="tier"),
-        costs={
-            axis: cost_curve(axis, cell.updates, paid, log, result.ledger.seconds) for axis in AXES
-        },
+        costs={axis: cost_curve(axis, cell.updates, paid, log, seconds, labels) for axis in AXES},
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,
         answers=before_and_after(evaluations, len(of_tiers) or SHOWN_QUESTIONS, of_tiers or None),

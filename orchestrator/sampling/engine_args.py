@@ -160,6 +160,15 @@ VLLM_HARMLESS = {
     for name in names.split()
 }
 
+# Of PEFT's settings of an adapter, vLLM applies r, lora_alpha, use_rslora and target_modules. Where
+# some layers have a scale of their own it answers otherwise, and at most of the others it stops.
+VLLM_UNSUPPORTED_LORA = (
+    *("rank_pattern", "alpha_pattern", "layer_replication", "target_parameters"),
+    *("bias", "lora_bias", "modules_to_save", "trainable_token_indices"),
+    *("use_dora", "use_qalora", "use_bdlora", "arrow_config", "kasa_config"),
+    *("velora_config", "monteclora_config", "alora_invocation_tokens"),
+)
+
 
 @dataclass(frozen=True)
 class EngineArgs:
@@ -170,7 +179,8 @@ class EngineArgs:
     title of the class that declares them. With `any_name`, other names are passed on too. `limits`
     maps names to the ends of their range, `reserved` to what to write instead, and `harmless` to
     the reason why another value leaves every completion as it is. `most_on_cpus` bounds the engines
-    on a cluster without GPUs. `check` says what is wrong with a value of the right type.
+    on a cluster without GPUs. `check` says what is wrong with a value of the right type. Adapters
+    with a setting of `unsupported_lora` are not the trained ones there.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -182,6 +192,7 @@ class EngineArgs:
     harmless: Mapping[str, str] = field(default_factory=dict)
     most_on_cpus: int | None = None
     check: Callable[[str, Any], str | None] = lambda name, value: None
+    unsupported_lora: tuple[str, ...] = ()
 
 
 ENGINE_ARGS: Mapping[str, EngineArgs] = {
@@ -201,6 +212,7 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
         reserved=VLLM_RESERVED,
         harmless=VLLM_HARMLESS,
         most_on_cpus=1,  # one engine uses all cores of its machine
+        unsupported_lora=VLLM_UNSUPPORTED_LORA,
     ),
     "server": EngineArgs(
         arguments=SERVER_ARGUMENTS,
@@ -209,6 +221,7 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
         reserved=SERVER_RESERVED,
         harmless=SERVER_HARMLESS,
         check=check_server_arg,
+        unsupported_lora=VLLM_UNSUPPORTED_LORA,
     ),
 }
 
@@ -216,6 +229,12 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
 def most_on_cpus(engine: str) -> int | None:
     """How many engines a cluster without GPUs runs at most; None without a bound."""
     return ENGINE_ARGS[engine].most_on_cpus if engine in ENGINE_ARGS else None
+
+
+def unsupported_lora(engine: str, lora: Mapping[str, Any]) -> str:
+    """The first of PEFT's settings that the engine does not apply; empty without one."""
+    names = ENGINE_ARGS[engine].unsupported_lora if engine in ENGINE_ARGS else ()
+    return next((n for n in names if lora.get(n) not in (None, False, "none", [], {})), "")
 
 
 def changing_args(engine: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,9 +148,14 @@ def _linked(checkpoint: Path, base: Path) -> Path:
     return folder
 
 
+def adapter_settings(folder: Path) -> dict[str, Any]:
+    """An adapter's configuration, by PEFT's names."""
+    return _json(folder / ADAPTER_CONFIG)
+
+
 def adapter_rank(folder: Path) -> int:
     """The largest rank of an adapter's layers."""
-    settings = _json(folder / ADAPTER_CONFIG)
+    settings = adapter_settings(folder)
     ranks = [settings["r"], *(settings.get("rank_pattern") or {}).values()]
     return max(map(int, ranks))
 

@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
-from policies import History, PolicyError
+from policies import History
 from policies.strata import column_texts
 
 
@@ -19,7 +18,10 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
         seed=cell.seed,
         updates=cell.updates,
         group_size=cell.batch.group_size,
-        columns=cell.online.build_online().reads_columns if cell.online else (),
+        columns=[
+            *(cell.online.build_online().reads_columns if cell.online else []),
+            *(cell.allocation.build().reads_columns if cell.allocation else []),
+        ],
     )
 
 
@@ -28,8 +30,8 @@ def probed_history(
 ) -> History:
     """What is known before training: the probe's counts of a subset, a row per prompt.
 
-    columns: those of the user's data that the policy reads. Raises PolicyError for one that the
-    subset lacks.
+    columns: those of the user's data that are read during training. Raises PolicyError for one that
+    the subset lacks.
     """
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
     unknown, drawn = np.isnan(rates), pc.fill_null(subset["n"], 0).to_numpy()
@@ -54,30 +56,7 @@ def probed_history(
 
 
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
-    """As `check_choices`, of a cell's online policy if it has one."""
+    """Try the online policy of a cell that has one. Raises PolicyError where it fails."""
     if cell.online is not None:
         history = history_of(cell, subset.sort_by("prompt_id"))
-        check_choices(cell.online, history, cell.prompts_per_update)
-
-
-def check_choices(online: PolicyEntry, history: History, size: int) -> None:
-    """Let a policy choose the `size` first prompts, and judge a group of each pass rate.
-
-    Raises PolicyError where it cannot.
-    """
-    policy = online.build_online()
-    ids = policy.next_ids(history, update=1, size=size)
-    unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
-    if len(unknown):
-        raise PolicyError(unknown_id(policy.name, str(unknown[0]), len(history.prompt_ids)))
-    if policy.discards:
-        correct = np.arange(history.group_size + 1)
-        policy.keep(correct, np.full(len(correct), history.group_size))
-
-
-def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:
-    """The message for a prompt_id that is none of the candidates'."""
-    return (
-        f"policy {policy!r} returned the prompt_id {prompt_id!r:.80}, which is none of the "
-        f"{candidates:,} that it may choose from: return some of history.prompt_ids"
-    )
+        cell.online.build_online().check(history, cell.prompts_per_update)

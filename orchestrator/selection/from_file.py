@@ -8,15 +8,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
+from orchestrator.config.entries import (
+    MAX_SAMPLES,
+    DifficultyEntry,
+    PolicyEntry,
+    difficulty_option,
+)
+from orchestrator.difficulty.estimates import labelled_rows
 from orchestrator.difficulty.remedies import few_signals_of
+from orchestrator.difficulty.sources import (
+    OF_AGREEMENT,
+    by_agreement,
+    with_ranks_of,
+)
 from orchestrator.difficulty.table import difficulty
+from orchestrator.planning.score_file import rated_table, read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
 from orchestrator.selection.stored import subset_reasons
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
-from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
@@ -29,16 +41,27 @@ _OWN_TABLE = (
 
 
 def select_file(
-    probes: Sequence[str | Path], rule: PolicyEntry, budget: str, seed: int, out: str | Path
+    probes: Sequence[str | Path],
+    rule: PolicyEntry,
+    budget: str,
+    seed: int,
+    out: str | Path,
+    ranked_by: str = "gold",
 ) -> dict[str, Any]:
     """Select from probes of one key (folders or Parquet of samples), or from a difficulty table.
 
     Of a probe that holds both splits, only the training prompts are read. Its samples must be those
-    of exactly one pool, under one marker. Writes the subset to `out` and returns the reason for it.
-    Raises UserError or PolicyError.
+    of exactly one pool, under one marker. `ranked_by`: gold, agreement, or a file of difficulty by
+    prompt. Writes the subset to `out` and returns its reason. Raises UserError or PolicyError.
     """
     out, paths = Path(out), [*map(Path, probes)]
-    check_output(out, inputs=paths)
+    source = DifficultyEntry.of(difficulty_option(ranked_by))
+    if source and source.model:
+        raise UserError(
+            f"--difficulty {ranked_by}: models are those of FILE -e NAME: write the difficulty "
+            "table of that model's probe"
+        )
+    check_output(out, inputs=[*paths, *([source.file] if source and source.file else [])])
     files = [(probe, table) for probe in paths for table in _tables(probe)]
     key = _common_key(files)
     tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
@@ -65,14 +88,46 @@ def select_file(
         samples = int(pc.max(rows["sample"]).as_py()) + 1
         rated = difficulty(rows, samples_per_prompt=samples)
     request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
-    if rows is not None and pc.any(rated["short"]).as_py():
-        _check_certain(paths[0], rows, rated, request)
-    chosen, why = select(rated, request)
-    if warning := few_signals_of(rated, why["size"]):
+    rated = rated.filter(pa.array(labelled_rows(rated)))
+    if not rated.num_rows:
+        raise UserError(
+            f"{paths[0]}: none of its prompts has a gold answer: write decile select FILE -e NAME "
+            "--to-label FILE to have some labelled",
+            "missing-gold-answers",
+        )
+    ranked = rated
+    if source:
+        ranked, request = _ranked(paths[0], rated, source, request)
+    if rows is not None and request.samples and pc.any(ranked["short"]).as_py():
+        _check_certain(paths[0], rows, ranked, request)
+    chosen, why = select(ranked, request, rated if source else None)
+    size = 1 if rule.build().whole else why["size"]
+    if warning := few_signals_of(rated, size):
         why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
+
+
+def _ranked(
+    probe: Path,
+    rated: pa.Table,
+    source: DifficultyEntry,
+    request: SubsetRequest,
+) -> tuple[pa.Table, SubsetRequest]:
+    """The table by another difficulty, and the request for a subset of it. Raises UserError."""
+    if source.file:
+        table, name = with_ranks_of(rated, read_scores(source.file)), Path(source.file).name
+        if table["pass_rate"].null_count == table.num_rows:
+            raise UserError(f"{source.file}: has a pass rate for no prompt of {probe}: write some")
+        return table, request._replace(samples=None, difficulty=name)
+    known = [n for n in rated.column_names if rated[n].null_count < rated.num_rows]
+    if missing := [name for name in OF_AGREEMENT if name not in known]:
+        raise UserError(
+            f"{probe}: agreement needs the column {missing[0]}: write a probe's folder, samples "
+            "with the column extracted, or a table that decile probe writes"
+        )
+    return by_agreement(rated), request._replace(difficulty="agreement")
 
 
 def _tables(probe: Path) -> Iterator[pa.Table]:
@@ -218,29 +273,6 @@ def _store_of(probe: Path) -> Store:
     return Store(str(folder.parent.parent))
 
 
-def rated_table(probe: Path | str, table: pa.Table) -> pa.Table:
-    """A difficulty table, with a tier for every row. Raises UserError for invalid pass rates."""
-    kind = table["pass_rate"].type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
-    rates = table["pass_rate"]
-    valid = pc.and_kleene(pc.greater_equal(rates, 0), pc.less_equal(rates, 1))  # null stays null
-    if wrong := table.filter(pc.invert(valid)).select(["prompt_id", "pass_rate"]).to_pylist():
-        rate, prompt_id = wrong[0]["pass_rate"], wrong[0]["prompt_id"]
-        raise UserError(
-            f"{probe}: pass_rate of prompt {shortened(prompt_id)} is {rate}: "
-            "write a number from 0 to 1"
-        )
-    counts = table.group_by("prompt_id").aggregate([([], "count_all")])
-    if repeated := counts.filter(pc.greater(counts["count_all"], 1))["prompt_id"].to_pylist():
-        raise UserError(
-            f"{probe}: prompt {shortened(repeated[0])} has several rows: write one row per prompt"
-        )
-    if "tier" not in table.column_names:
-        table = table.append_column("tier", pa.array([""] * table.num_rows, pa.string()))
-    return table
-
-
 def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
     """The samples of a probe, each once. Raises UserError where their columns are not valid."""
     if not {*PAIR, "outcome"} <= set(table.column_names):
@@ -259,8 +291,9 @@ def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
         number = least if least < 0 else most
         raise UserError(f"{probe}: sample {number}: write integers from 0 to {MAX_SAMPLES - 1:,}")
     columns = [name for name in COUNTED[len(PAIR) :] if name in table.column_names]
-    if "extracted" in table.column_names and pa.types.is_string(table["extracted"].type):
-        columns.append("extracted")
+    for name, is_kind in (("extracted", pa.types.is_string), ("tokens", pa.types.is_integer)):
+        if name in table.column_names and is_kind(table[name].type):
+            columns.append(name)
     grouped = table.group_by(list(PAIR)).aggregate([(name, "min") for name in columns])
     return grouped.rename_columns([*PAIR, *columns])
 
@@ -270,7 +303,7 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
     policy, samples = request.rule.build(), request.samples or 0
     ids = rated["prompt_id"].to_pylist()
     undecided = len(ids)
-    if policy.needs != "all" and policy.scored:
+    if policy.needs != "all" and policy.scored and not request.difficulty:
         outcomes: dict[str, dict[int, str]] = {}
         for row in rows.to_pylist():
             outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]

@@ -9,9 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.config.corrections import one_of
+from orchestrator.config.entries import Difficulty, DifficultyEntry, PolicyEntry
+from orchestrator.config.problems import Problem
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
-from orchestrator.planning.plan import Plan, pool_title, training_probes
+from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, cells_of, readers_of
+from orchestrator.planning.plan import Plan, difficulty_source, pool_title, training_probes
+from orchestrator.planning.resolve import model_source
+from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import pending_samples, targets_of
@@ -29,7 +34,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
 
     Raises UserError, which lists the plan's probes, unless exactly one matches.
     """
-    probes = training_probes(plan)
+    probes = [spec for spec in training_probes(plan) if cells_of(plan.cells, spec)]
     matching = [
         spec
         for spec in probes
@@ -85,6 +90,9 @@ class PlanProbe:
             if self.store.uri != Store(self.plan.source.config.storage).uri:
                 command += ["--storage", self.store.uri]
             remedy = f"run: {shlex.join(command)}"
+            if not readers_of(self.plan.cells, self.spec):
+                source = f"{{model: {self.spec.model.name}}}"
+                remedy = f"write difficulty: {source} for a policy of its grid, then {remedy}"
             if not self.plan.source.file.exists():  # a plan of decile.probe is of no file
                 remedy = "run decile.probe again"
             expected = len(outcomes.prompts) * self.spec.settings.samples
@@ -98,7 +106,11 @@ class PlanProbe:
     @cached_property
     def tables(self) -> CellTables:
         """The difficulty tables of the probe's cells."""
-        return CellTables(self.outcomes, self.folder)
+        return CellTables(self.outcomes, self.folder, others=self._tables_of)
+
+    def _tables_of(self, spec: ProbeSpec) -> CellTables:
+        """Those of another model's probe. Raises UserError while samples are missing."""
+        return PlanProbe(self.plan, self.store, spec).tables
 
     def cell(
         self,
@@ -106,13 +118,14 @@ class PlanProbe:
         budget: float | str | None = None,
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
+        difficulty: "Difficulty | PlanProbe | None" = None,
     ) -> Cell:
         """The cell that would train on a subset: one of the plan, or one like them.
 
         `policy`: a name of the file or a known policy. `budget`: a share (0.1) or count (80) of the
-        prompts, and `seed`: those of the experiment if None. Of several values of another axis,
-        such as the budget, the first counts. Raises UserError, and PolicyError, also for a policy
-        that chooses prompts during training.
+        prompts, `seed` and `difficulty` (as in the file, or another probe): those of the experiment
+        if None. Of several values of another axis, such as the budget, the first counts. Raises
+        UserError, and PolicyError, also for a policy that chooses prompts during training.
         """
         if not isinstance(policy, str):
             raise UserError(f"policy {shortened(policy)}: write a policy's name")
@@ -133,11 +146,12 @@ class PlanProbe:
                 f"subset, such as hard{of}; in your own trainer, use decile.trl.PromptSelector"
             )
         total = len(self.plan.pool(self.spec).train)
+        variants = self.plan.experiment.variants
+        variant = next(v for axes, v in variants if axes == first.swept)
         if rule.build().whole:
             size = total
         elif budget is None:
-            variants = self.plan.experiment.variants
-            size = next(v for axes, v in variants if axes == first.swept).subset_size(total)
+            size = variant.subset_size(total)
         else:
             size = size_of(str(budget), total, "budget")
         if not 0 < size <= total:
@@ -145,16 +159,66 @@ class PlanProbe:
                 f"budget {budget} selects {counted(size, 'prompt')} from a pool of {total:,}: "
                 f"write a share up to 1.0 or a count up to {total}"
             )
-        changes = {"policy": policy, "rule": rule, "online": None, "size": size}
-        changes["seed"] = self.plan.experiment.grid.seed[0] if seed is None else seed
-        return Cell.model_validate({n: getattr(first, n) for n in Cell.model_fields} | changes)
+        seed = self.plan.experiment.grid.seed[0] if seed is None else seed
+        source = self._source(difficulty, variant.difficulty_of(entry), rule, first.probe)
+        return first.changed(
+            policy=policy, rule=rule, online=None, size=size, seed=seed, difficulty=source
+        )
 
-    def select(self, cell: Cell) -> pa.Table:
+    def _source(
+        self,
+        given: "Difficulty | PlanProbe | None",
+        own: DifficultyEntry | None,
+        rule: PolicyEntry,
+        probe: ProbeSpec,
+    ) -> DifficultySource | None:
+        """What a policy ranks by, in a cell with this probe: what is given, or its own.
+
+        Raises UserError where it cannot be found, and where the policy does not rank.
+        """
+        if rule.build().needs == "nothing":
+            if given is None:
+                return None
+            raise UserError(
+                f"policy {rule.policy!r} selects prompts whatever their difficulty is: leave "
+                "difficulty out"
+            )
+        if isinstance(given, PlanProbe):
+            return DifficultySource(probe=given.spec)
+        config, pool, models = self.plan.source.config, self.plan.pool(self.spec), {}
+        try:
+            entry = own if given is None else DifficultyEntry.of(given)
+        except Problem as problem:
+            raise UserError(str(problem), problem.code) from problem
+        if entry and entry.file:
+            try:
+                read_scores(entry.file, pool.train)
+            except OSError as error:
+                raise UserError(f"{entry.file} cannot be read: {error.strerror}") from error
+        if entry and entry.model:
+            if entry.model not in config.models:
+                unknown, known = shortened(entry.model), one_of([*config.models], entry.model)
+                raise UserError(f"difficulty: unknown model {unknown}: write {known}")
+            with self.plan.source.located():
+                models[entry.model] = model_source(config, entry.model)
+        return difficulty_source(entry, probe, pool, models, {})
+
+    def select(self, cell: Cell, other: "PlanProbe | None" = None) -> pa.Table:
         """The cell's subset (schema SUBSET), with its identity and the reason for it.
 
-        Raises PolicyError where it cannot be filled, and UserError where samples are missing.
+        other: the probe that it ranks by, if that is none of the plan's. Raises PolicyError where
+        it cannot be filled, and UserError where samples are missing.
         """
-        table = self.tables.of(cell)
+        tables = self.tables
+        if other is not None:
+            tables = CellTables(self.outcomes, self.folder, others=lambda _: other.tables)
+            shared = self.folder.prompts.rows_of(other.folder.prompts.column("prompt_id")) >= 0
+            if not shared.any():
+                raise UserError(
+                    f"the probe of {other.title} has no prompt of {self.title}: write a probe of "
+                    "the same prompts"
+                )
+        table = tables.of(cell)
         in_grid = {own.subset_key for own in cells_of(self.plan.cells, self.spec)}
         if pc.any(table["short"]).as_py() and cell.subset_key not in in_grid:
             raise UserError(
@@ -162,4 +226,4 @@ class PlanProbe:
                 f"of the grid are certain: probe with adaptive: false, or with a grid that has "
                 f"policy {cell.policy}, this budget and seed {cell.seed}"
             )
-        return select_for(cell, table)
+        return select_for(cell, table, tables.golds(cell))

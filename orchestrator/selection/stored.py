@@ -16,8 +16,10 @@ from orchestrator.storage.store import Store
 from policies import PolicyError
 
 
-def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
-    """The cell's subset: read from the store, or selected now and written.
+def store_subset(
+    store: Store, cell: Cell, difficulty: pa.Table, golds: pa.Table | None = None
+) -> pa.Table:
+    """The cell's subset: read from the store, or selected now and written. See `select_for`.
 
     A file that fails verification is set aside. Raises PolicyError where the subset cannot be
     filled, or is too small for the cell's updates.
@@ -29,7 +31,7 @@ def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
     if store.exists(*file):
         store.set_aside(*file)
     try:
-        table = select_for(cell, difficulty)
+        table = select_for(cell, difficulty, golds)
     except PolicyError as error:
         raise PolicyError(f"cell {cell.name}: {error}") from error
     _check_size(cell, table.num_rows, difficulty)
@@ -37,9 +39,12 @@ def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
     return table
 
 
-def select_for(cell: Cell, difficulty: pa.Table) -> pa.Table:
-    """The cell's subset with its identity and the reason for it. Raises PolicyError."""
-    table, why = select(difficulty, request_of(cell))
+def select_for(cell: Cell, difficulty: pa.Table, golds: pa.Table | None = None) -> pa.Table:
+    """The cell's subset with its identity and the reason for it. Raises PolicyError.
+
+    `difficulty`: what the policy ranks by; golds: its own pass rates, if that is another table.
+    """
+    table, why = select(difficulty, request_of(cell), golds)
     return with_reason(table, {**cell.subset_identity, **why})
 
 
@@ -56,10 +61,15 @@ def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
 
 def request_of(cell: Cell) -> SubsetRequest:
     """The subset that a cell trains on."""
-    probe = cell.probe.settings
-    return SubsetRequest(
+    source = cell.difficulty
+    probe = (source and source.probe or cell.probe).settings
+    request = SubsetRequest(
         cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated
     )
+    if source is None:
+        return request
+    samples = None if source.file else probe.samples
+    return request._replace(samples=samples, difficulty=source.title)
 
 
 def subset_size(store: Store, cell: Cell) -> int:
@@ -76,18 +86,24 @@ def mean_pass_rate(store: Store, cell: Cell) -> float:
 
 
 def pass_rate_change(
-    store: Store, cell: Cell, policy: str, size: int, difficulty: pa.Table
+    store: Store,
+    cell: Cell,
+    policy: str,
+    size: int,
+    difficulty: pa.Table,
+    golds: pa.Table | None = None,
 ) -> float:
     """The mean pass rate of the prompts that a policy would choose, minus that of the cell's.
 
-    `policy` takes no options; it chooses `size` prompts with the cell's seed. 0 where rollouts of
+    `policy` takes no options; it chooses `size` prompts with the cell's seed, from the tables of
+    `select_for`. 0 where rollouts of
     its prompts would not disagree more often (mean of p(1 - p) of the pass rates), where it cannot
     choose, and where no pass rate is known.
     """
     stored = read_subset(store, cell)
     request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size)
     try:
-        other, _ = select(difficulty, request)
+        other, _ = select(difficulty, request, golds)
     except PolicyError:
         return 0.0
     if stored is None:

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.difficulty.agreement import no_suspects
+from orchestrator.difficulty.disputed import no_suspects
 from orchestrator.difficulty.remedies import unread_answers
 from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.pool_columns import pool_column_names
@@ -23,7 +24,7 @@ class SubsetRequest(NamedTuple):
 
     `samples` is K, where prompts that were decided early may have fewer. With `match`, the subset
     is no larger than the smallest capacity of those policies, but for those that take the whole
-    pool.
+    pool. `difficulty` names what the table's rates are, if not pass rates of the prompts' model.
     """
 
     rule: PolicyEntry
@@ -32,6 +33,7 @@ class SubsetRequest(NamedTuple):
     match: Sequence[PolicyEntry] = ()
     samples: int | None = None
     count_truncated: str = "wrong"
+    difficulty: str = ""
 
 
 def policy_entry(name: str, options: dict[str, Any]) -> PolicyEntry:
@@ -40,8 +42,13 @@ def policy_entry(name: str, options: dict[str, Any]) -> PolicyEntry:
     return PolicyEntry(policy=name, options=options)
 
 
-def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict[str, Any]]:
+def select(
+    difficulty: pa.Table, request: SubsetRequest, golds: pa.Table | None = None
+) -> tuple[pa.Table, dict[str, Any]]:
     """The chosen rows by rank (schema SUBSET), and the reason: policy, size, seed, ties.
+
+    Counts and pass rates of the subset are those of `golds`, the same prompts' table of their own
+    model, where the policy ranks by another difficulty.
 
     `ties` is {"pool": prompts whose score equals the last chosen one's, "chosen": those of them
     that were chosen}; None for a policy without scores. `notes`, if there are any, say why the
@@ -67,13 +74,24 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
         "asked": request.size,
         "ties": ties._asdict() if ties else None,
     }
-    notes = policy.notes(difficulty, len(chosen))
-    notes += [no_suspects(difficulty)] if policy.reads_answers else []
-    if unread := unread_answers(outcome_counts(difficulty.take(pa.array(chosen)))):
+    if request.difficulty:
+        why["ranked_by"] = request.difficulty
+    notes = policy.notes(difficulty, chosen)
+    notes += [no_suspects(difficulty)] if policy.excludes_suspected else []
+    rows = difficulty.take(pa.array(chosen))
+    own = rows if golds is None else same_prompts(golds, rows)
+    if unread := unread_answers(outcome_counts(own)):
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
-    return _subset_table(difficulty, chosen, tied), why
+    texts = _rate_texts(rows, request.difficulty) if request.difficulty else _count_texts(rows)
+    return _subset_table(own, tied, texts), why
+
+
+def same_prompts(table: pa.Table, rows: pa.Table) -> pa.Table:
+    """The rows of a table that are of the same prompts, in the same order."""
+    ids = table["prompt_id"].combine_chunks()
+    return table.take(pc.index_in(rows["prompt_id"].combine_chunks(), value_set=ids))
 
 
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:
@@ -89,20 +107,20 @@ def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, 
     return min(capacities, default=None)
 
 
-def _subset_table(difficulty: pa.Table, chosen: np.ndarray, tied: np.ndarray) -> pa.Table:
+def _subset_table(rows: pa.Table, tied: np.ndarray, texts: list[str]) -> pa.Table:
     """The chosen prompts with the reason for each; `tied`: which were chosen at random."""
-    rows = difficulty.take(pa.array(chosen))
-    counts = (
-        rows[name].to_pylist() if name in rows.column_names else [None] * len(chosen)
-        for name in ("n", "successes", "short")
-    )
-    why = [_why(*each) for each in zip(tied.tolist(), *counts, strict=True)]
-    columns = {f.name: pa.nulls(len(chosen), f.type) for f in SUBSET}
+    columns = {f.name: pa.nulls(rows.num_rows, f.type) for f in SUBSET}
     columns |= {name: rows[name] for name in SUBSET.names if name in rows.column_names}
     columns |= {
-        "rank": pa.array(range(len(chosen)), pa.int32()),
+        "rank": pa.array(range(rows.num_rows), pa.int32()),
         "tied": pa.array(tied, pa.bool_()),
-        "why": pa.array(why, pa.string()),
+        "why": pa.array(
+            [
+                f"chosen {'at random among ties' if chance else 'by its score'}{text}"
+                for chance, text in zip(tied.tolist(), texts, strict=True)
+            ],
+            pa.string(),
+        ),
     }
     table = pa.table({name: columns[name] for name in SUBSET.names}).cast(SUBSET)
     for name in pool_column_names(rows):
@@ -110,13 +128,27 @@ def _subset_table(difficulty: pa.Table, chosen: np.ndarray, tied: np.ndarray) ->
     return table
 
 
-def _why(tied: bool, n: int | None, successes: int | None, short: bool | None) -> str:
-    """The reason for one prompt, for people."""
-    reason = "chosen at random among ties" if tied else "chosen by its score"
-    if n is None or successes is None:
-        return reason
-    early = ", decided before all samples were drawn" if short else ""
-    return f"{reason}; {successes} of {counted(n, 'sample')} correct{early}"
+def _count_texts(rows: pa.Table) -> list[str]:
+    """What the samples of each row say, as the end of a sentence; empty where it is not known."""
+    counts = (
+        rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows
+        for name in ("n", "successes", "short")
+    )
+    return [
+        ""
+        if n is None or successes is None
+        else f"; {successes} of {counted(n, 'sample')} correct"
+        f"{', decided before all samples were drawn' if short else ''}"
+        for n, successes, short in zip(*counts, strict=True)
+    ]
+
+
+def _rate_texts(rows: pa.Table, difficulty: str) -> list[str]:
+    """The rate of each row by another difficulty, of that name, as the end of a sentence."""
+    return [
+        f"; {difficulty} {'unknown' if rate is None else f'{rate:.3g}'}"
+        for rate in rows["pass_rate"].to_pylist()
+    ]
 
 
 def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:

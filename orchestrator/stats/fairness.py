@@ -55,15 +55,26 @@ def difference(values: Collection[float]) -> float:
 
 
 def cost_curve(
-    axis: Axis, updates: int, groups: pa.Table, log: pa.Table, seconds: float
+    axis: Axis,
+    updates: int,
+    groups: pa.Table,
+    log: pa.Table,
+    seconds: float,
+    labels: int | None = None,
 ) -> np.ndarray:
     """Cumulative cost of a cell after each update: [updates + 1], rising, 0 for the base model.
 
     rollouts and (generated) tokens are accumulated from `groups`, which must contain those that
     were drawn and discarded, and prompts that were probed again before an update; seconds from the
     trainer's `step_time` in the log, scaled to the ledger's `seconds`, or in proportion to updates
-    where the log has none.
+    where the log has none. labels: those used before the first update, which no update adds to;
+    None: the distinct prompts of `groups`.
     """
+    if axis == "labels" and labels is not None:
+        return np.concatenate([[0.0], np.full(updates, float(labels))])
+    if axis == "labels":
+        first = groups.group_by("prompt_id").aggregate([("update", "min")])["update_min"]
+        return _cumulative(first.to_pylist(), [1.0] * len(first), updates)
     if axis == "updates":
         return np.arange(updates + 1, dtype=float)
     if axis == "seconds":

@@ -23,13 +23,15 @@ SAMPLES = pa.schema(
         "completion": pa.string(),
         "tokens": pa.int32(),
         "finish": pa.string(),  # stop | length | error
-        "outcome": pa.string(),  # correct | wrong | unparsed | truncated | error
+        # correct | wrong | unparsed | truncated | error, or unlabelled: read, without a gold answer
+        "outcome": pa.string(),
         "extracted": pa.string(),  # the extracted answer, null if there is none
         "rule": pa.string(),  # the marking rule that determined the outcome
         "other_outcome": pa.string(),  # under the marking that rewards do not use
         "other_rule": pa.string(),
         "marker": pa.string(),  # task, marker version and marking
-        "score": pa.float64(),  # from 0 to 1, null for an error; 1 or 0 unless the marker says more
+        # From 0 to 1, null for an error and without a gold; 1 or 0 unless the marker says more.
+        "score": pa.float64(),
         "episode": EPISODE,
     }
 )
@@ -38,21 +40,24 @@ SAMPLES = pa.schema(
 _DRAWN = ("completion", "tokens", "finish", "episode")
 MARKED = pa.schema([f for f in SAMPLES if f.name not in _DRAWN])
 
-# One row per prompt of a pool. pass_rate and what depends on it are null without scorable samples.
+# One row per prompt of a pool. pass_rate and what depends on it are null without scorable samples,
+# of which a prompt without a gold answer has none.
 DIFFICULTY = pa.schema(
     {
         "prompt_id": pa.string(),
         "tier": pa.string(),
-        "n": pa.int32(),  # all samples: successes + wrong + unparsed + truncated + error
+        "n": pa.int32(),  # successes + wrong + unparsed + truncated + error + unlabelled
         "successes": pa.int32(),
         "pass_rate": pa.float64(),  # successes over scorable
         "wrong": pa.int32(),
         "unparsed": pa.int32(),
         "truncated": pa.int32(),
         "error": pa.int32(),
+        "unlabelled": pa.int32(),  # samples whose answer was read, of a prompt without a gold one
         "low": pa.float64(),  # Wilson 95 % interval of pass_rate
         "high": pa.float64(),
         "scorable": pa.int32(),  # n without errors (and without truncated, if excluded)
+        "labelled": pa.bool_(),  # whether it has a gold answer, or needs none
         "first": pa.string(),  # outcome of sample 0; null if there is none
         "posterior": pa.float64(),  # posterior mean of the pass rate, under the pool's prior
         "learnability": pa.float64(),  # expected probability that a group of G completions is live
@@ -60,6 +65,12 @@ DIFFICULTY = pa.schema(
         "suspected": pa.bool_(),  # its gold is probably wrong; null where answers are not read
         "score": pa.float64(),  # mean score of the scorable samples
         "score_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
+        # Of the samples' answers, whatever the gold answer is; null where answers are not read.
+        "agreement": pa.float64(),  # samples with the most frequent answer over those without error
+        "answers": pa.int32(),  # distinct ones
+        "entropy": pa.float64(),  # of the samples' answers, in nats; null without any
+        "tokens": pa.float64(),  # mean of the samples
+        "tokens_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
     }
 )
 
@@ -121,7 +132,8 @@ EVALUATIONS = pa.schema(
     ]
 )
 
-# What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
+# What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …), or
+# begin with gate, gates or stratum: of an online policy's choices for the update.
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
 # Columns that are only written where they hold anything.

@@ -24,8 +24,10 @@ from orchestrator.planning.result import Result
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.compare import Family, whole_pool_policy
 from orchestrator.report.content import Table
+from orchestrator.report.difficulty_sources import SourceMatrix
 from orchestrator.report.render import page_html, render, verdict_text
 from orchestrator.report.rows import Row, before_and_after
+from orchestrator.report.sections.difficulty_sources import correlation_text, shared_text
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
 from orchestrator.selection.stored import read_subset
@@ -33,6 +35,7 @@ from orchestrator.stats.comparison import Comparison
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
+from orchestrator.training.record import logged_name, with_labels
 from policies import UNIFORM
 from tasks import Prompt
 
@@ -99,6 +102,7 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "evaluate": {**baseline, "every": cell.evaluate_every},
             **cell.treatment_settings,
         }
+        | ({"ranked_by": cell.ranked_by} if cell.difficulty else {})
         | ({"of": cell.rule.policy} if cell.online else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
@@ -137,7 +141,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings["rollouts"]
     if not settings.get("label_noise", True):  # added later
         del settings["label_noise"], settings["label_noise_seed"]
-    for name, default in {"reward": "score", "allocation": UNIFORM}.items():
+    for name, default in {"reward": "score", "allocation": UNIFORM, "difficulty": "gold"}.items():
         if settings.get(name) == default:
             del settings[name]
     if not settings["refresh"].get("every", True):
@@ -172,7 +176,7 @@ def curves(
         metrics = evaluation_metrics(evaluation, steps.get(0), pass_at)
         points.setdefault(update, {}).update(metrics)
     for row in log.to_pylist():
-        points.setdefault(row["update"], {})[f"trl/{row['name']}"] = row["value"]
+        points.setdefault(row["update"], {})[logged_name(row)] = row["value"]
     return points
 
 
@@ -202,7 +206,8 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     if finished is None:
         place = store.path(folder.place)
         raise StoreError(f"a file of {place} is missing or fails verification: rerun to repair it")
-    result, tables = finished
+    stored, tables = finished
+    result = with_labels(cell, stored, tables)
     groups, evaluations, log = (tables[name] for name in TABLES)
     points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
     again, known = tables.get(REFRESHED), read_subset(store, cell)
@@ -233,7 +238,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     subset = ("subsets", f"{cell.subset_key}.parquet")
     if store.exists(*subset):
         files["subset.parquet"] = store.read_bytes(*subset)
-    return CellView(points, files, view_digest(result), started, end)
+    return CellView(points, files, view_digest(stored), started, end)
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
@@ -283,6 +288,7 @@ def sweep_view(analysis: SweepAnalysis) -> SweepView:
             name = _name(family)
             metrics |= {clean(f"best/{key}/{name}"): value for key, value in numbers.items()}
             tags[clean(f"decile.best/{name}")] = f"{policy}: {verdict}"
+    tags |= source_tags(analysis.sources)
     markdown = description([*map(family_verdict, analysis.families)])
     results = [flat_row(row) for row in analysis.rows]
     page = sweep_page(analysis)
@@ -296,6 +302,18 @@ def sweep_view(analysis: SweepAnalysis) -> SweepView:
     }
     files = {name: text.encode() for name, text in texts.items()}
     return SweepView(files, metrics, tags, markdown, analysis.digest)
+
+
+def source_tags(matrices: Sequence[SourceMatrix]) -> dict[str, str]:
+    """Each pair of sources of difficulty: rank correlation, and shared share of hardest tenths."""
+    return {
+        clean(f"decile.difficulty/{matrix.title}/{matrix.sources[i]} and {matrix.sources[j]}"): (
+            f"rank correlation {correlation_text(pair.correlation, pair.correlation_interval)}, "
+            f"hardest tenth shared {shared_text(pair.shared, pair.shared_interval)}"
+        )
+        for matrix in matrices
+        for (i, j), pair in matrix.pairs.items()
+    }
 
 
 def means(family: Family) -> dict[str, float]:

@@ -16,10 +16,10 @@ from accelerate.utils import gather_object
 
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
-from orchestrator.selection.candidates import unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError, groups_of
+from policies.online import unknown_id
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
@@ -88,6 +88,11 @@ class Chooser:
         self.policy = self.online.build_online() if self.online else None
         self._known = [0, 0, 0]  # rows of the record that the history has
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the policy's last choices, on the worker that decides; see `policies.gates`."""
+        return self.policy.metrics if self.policy else {}
+
     def batch(
         self, update: int, rows: int, generate: Generate, loaded: Sequence[TrainingRow] = ()
     ) -> Generation:
@@ -131,7 +136,7 @@ class Chooser:
         allocation, g = entry.build(), self.history.group_size
         total = len(prompts) * g * allocation.times
         rows = self.prompts.rows_of(prompts.column("prompt_id"))
-        groups = groups_of(self.history, rows, total)
+        groups = groups_of(self.history, rows, total, update)
         drawn: list[list[Drawn]] = [[] for _ in prompts]
         while groups.left:
             more = allocation.more(groups)

@@ -14,6 +14,7 @@ import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Self, TypedDict
 
 import pyarrow as pa
@@ -48,13 +49,20 @@ from orchestrator.training.cell_folder import (
     write_tables,
 )
 
+OF_CHOICES = ("gate", "stratum")  # how names of the log begin that are not TRL's own
+
 
 class LogRow(TypedDict):
-    """A number that TRL logged after an update (schema LOG)."""
+    """A number that TRL logged after an update (schema LOG), its own or of a policy's choices."""
 
     update: int
     name: str
     value: float
+
+
+def logged_name(row: LogRow) -> str:
+    """The name in MLflow: train/… for what a policy has chosen, trl/… for TRL's own."""
+    return f"{'train' if row['name'].startswith(OF_CHOICES) else 'trl'}/{row['name']}"
 
 
 def ledger(
@@ -72,6 +80,10 @@ def ledger(
     them whose correctness does not;
     kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
+
+    labels: gold answers that selection and training have used, each once: all of the pool where the
+    choice of the subset reads them, or as many as the policy's option `labels` shows it; else those
+    of the subset, which are bought with it, or of the prompts drawn so far (`Cell.labels_before`).
 
     smallest_group, largest_group: where an allocation divides an update's rollouts, the sizes of
     groups that were trained on.
@@ -92,8 +104,10 @@ def ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
+    labels = cell.labels_before(size)
     return {
         "prompts": len(groups.seen),
+        "labels": len(groups.drawn) if labels is None else labels,
         "epochs": groups.seen.total() / size,
         "rollouts": counts.rollouts + lost.rollouts + again.rollouts,
         "prompt_tokens": all_tokens - generated,
@@ -234,6 +248,15 @@ def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
     return GroupRecorder(tables["groups"].to_pylist(), *lists)
 
 
+def with_labels(cell: Cell, result: Result, tables: Mapping[str, pa.Table]) -> Result:
+    """A finished cell's result, with the labels in its ledger that earlier versions left out."""
+    if result.ledger.get("labels") is not None:
+        return result
+    before = cell.labels_before(result.size)
+    labels = len(recorded_groups(tables).drawn) if before is None else before
+    return result.model_copy(update={"ledger": result.ledger.model_copy(update={"labels": labels})})
+
+
 @dataclass
 class CellRecord:
     """Everything that a trial measures."""
@@ -263,6 +286,11 @@ class CellRecord:
     def add_evaluation(self, evaluation: pa.Table) -> None:
         """Append one evaluation (schema EVALUATIONS)."""
         self.evaluations = pa.concat_tables([self.evaluations, evaluation])
+
+    def choice_metrics(self, update: int) -> dict[str, float]:
+        """Metrics of the gates and strata of the last update, by their names in MLflow."""
+        rows = takewhile(lambda row: row["update"] == update, reversed(self.log))
+        return {logged_name(r): r["value"] for r in rows if r["name"].startswith(OF_CHOICES)}
 
     def has_evaluation(self, update: int) -> bool:
         """Whether the model after `update` updates was evaluated."""

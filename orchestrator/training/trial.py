@@ -324,7 +324,7 @@ class Trial:
             listeners = self.activity.listeners("evaluation")
             self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update, listeners))
             self.record.evaluation_seconds += time.monotonic() - started
-        metrics = self.record.groups.metrics(update)
+        metrics = self.record.groups.metrics(update) | self.record.choice_metrics(update)
         if self.record.has_evaluation(update):
             evaluations = by_update(self.record.evaluations)
             metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)

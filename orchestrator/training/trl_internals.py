@@ -100,6 +100,8 @@ class ChoosingTrainer(GRPOTrainer):
             inputs, self.rollouts, kept, self.sizes = self.chooser.batch(
                 self.state.global_step + 1, len(inputs), self.drawn_now, inputs
             )
+            for name, value in self.chooser.metrics.items():
+                self._metrics["train"][name].append(value)
         self._number(inputs)
         output: Inputs = super()._generate_and_score_completions(inputs)
         if self.sizes:

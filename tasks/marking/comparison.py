@@ -7,6 +7,7 @@ and how a collection is written; order counts in tuples, not in sets and lists.
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tasks.marking.latex import SCALARS, Node, TooLarge, Unreadable, clean, read
@@ -19,13 +20,16 @@ _INFINITY = Node("constant", ("infinity",))
 _MINUS_INFINITY = Node("negate", (_INFINITY,))
 
 
+_read = lru_cache(1_000)(read)  # a prompt's answers, and its gold, are compared several times
+
+
 def same(gold: str, answer: str) -> bool | None:
     """Whether two LaTeX texts are equal answers; None if `answer` cannot be read, but `gold` can.
 
     A gold that cannot be read equals no other text. Raises TooLarge.
     """
     try:
-        expected = read(gold)
+        expected = _read(gold)
     except Unreadable:
         return False
     if _is_text(gold) or _is_text(answer):
@@ -33,7 +37,7 @@ def same(gold: str, answer: str) -> bool | None:
         if one == two:
             return True
     try:
-        if alike(expected, read(answer)):
+        if alike(expected, _read(answer)):
             return True
         if expected.kind in (*_COLLECTIONS, "tuple", "relation"):  # 18,150 may be two numbers
             return alike(expected, read(answer, grouped=False))

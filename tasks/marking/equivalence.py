@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tasks.base import Answer
 from tasks.marking.comparison import same
-from tasks.marking.latex import TooLarge
+from tasks.marking.latex import Node, TooLarge, read
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark, one_option
 from tasks.marking.numbers import strip_markup
 from tasks.marking.reading import (
@@ -21,9 +21,17 @@ from tasks.marking.reading import (
     last_box,
     last_filled_box,
 )
-from tasks.marking.spelling import MAX_LENGTH, same_text, split_answer, units_agree
+from tasks.marking.spelling import (
+    MAX_LENGTH,
+    AnswerComparison,
+    same_text,
+    split_answer,
+    units_agree,
+)
 from tasks.marking.units import MODIFIERS
+from tasks.marking.values import first_digits
 
+LONGEST = 200  # characters of an answer that is compared with other answers by its value
 _DELIMITER = re.compile(r"(?<!\\)\$")
 _INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
 _CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
@@ -47,6 +55,12 @@ def mark_expression(completion: str, answer: str, marking: str, truncated: bool)
     if extracted is None:
         return no_answer_mark(truncated)
     text, place = extracted
+    mark = _compared(text, place, answer)
+    return mark or no_answer_mark(truncated)._replace(rule=f"lenient:{place}-unreadable")
+
+
+def _compared(text: str, place: str, answer: str) -> Mark | None:
+    """The mark of an extracted answer; None if it cannot be read."""
     one, two = split_answer(text), split_answer(answer)
     if ("%" in text) == ("%" in answer) and same_text(one, two):
         return answer_mark(True, text, f"lenient:{place}-text")
@@ -62,8 +76,55 @@ def mark_expression(completion: str, answer: str, marking: str, truncated: bool)
     except Exception as error:  # noqa: BLE001 a fault of the reader concerns this answer alone
         return Mark("error", text, f"lenient:{place}-{type(error).__name__}")
     if equal is None:
-        return no_answer_mark(truncated)._replace(rule=f"lenient:{place}-unreadable")
+        return None
     return answer_mark(equal and units_agree(one, two), text, f"lenient:{place}-value")
+
+
+def expression_comparison(marking: str) -> AnswerComparison:
+    """How answers are compared. The work for each, and for a pair, is bounded."""
+    if marking == "strict":
+        return AnswerComparison(
+            lambda answer: split_answer(answer).value,
+            lambda one, two: same_text(split_answer(two), split_answer(one)),
+        )
+    return AnswerComparison(_value_key, _same_answer)
+
+
+def _same_answer(one: str, two: str) -> bool:
+    """Whether `two` is correct where `one` is the gold."""
+    mark = _compared(two, "", one)
+    return mark is not None and mark.outcome == "correct"
+
+
+def _value_key(text: str) -> str:
+    """The first digits of a number, or of several in any order; empty for other answers.
+
+    A long answer is only the same as one of the same spelling: comparing it may take seconds.
+    """
+    if len(text) > MAX_LENGTH:
+        return text
+    parts = split_answer(text)
+    if len(text) > LONGEST:
+        return parts.value
+    if _OPTION.fullmatch(text.strip()):  # (B) is b
+        return ""
+    try:
+        digits = [first_digits(item) for item in _items(read(parts.latex))]
+    except TooLarge:
+        return parts.value
+    except Exception:  # noqa: BLE001 as above; Unreadable and Undefined among them
+        return ""
+    several = "," in text and len(digits) == 1  # 18,150 may be two numbers
+    return "" if several or "%" in text or not all(digits) else " ".join(sorted(digits))
+
+
+def _items(node: Node) -> Sequence[Node]:
+    """The parts that are compared one by one."""
+    if node.kind == "matrix":
+        return [item for row in node.args for item in row]
+    if node.kind == "tuple":
+        return list(node.args[2])
+    return node.args if node.kind in ("list", "set") else [node]
 
 
 def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:

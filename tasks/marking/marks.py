@@ -5,7 +5,7 @@ teacher would, outside of thinking blocks. Both see the completion alone.
 """
 
 import re
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, get_args
 
 from tasks.marking.numbers import (
     find_number,
@@ -74,8 +74,8 @@ def one_option(span: str) -> str | None:
     return None
 
 
-Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error"]
-OUTCOMES: tuple[Outcome, ...] = ("correct", "wrong", "unparsed", "truncated", "error")
+Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error", "unlabelled"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 _STRICT_LETTER = re.compile(r"\(?([A-Z])\)?")
 
@@ -91,7 +91,8 @@ class Mark(_Mark):
     """One mark: the outcome, the extracted answer (None without one), the rule, and the score.
 
     The score is from 0 to 1: 1.0 for a correct answer and 0.0 for any other unless the marker gives
-    another one, and None where marking failed (`error`).
+    another one, and None where marking failed (`error`) or an answer was read and there is no gold
+    answer (`unlabelled`).
     """
 
     __slots__ = ()
@@ -99,7 +100,7 @@ class Mark(_Mark):
     def __new__(
         cls, outcome: Outcome, extracted: str | None, rule: str, score: float | None = None
     ) -> Self:
-        if outcome == "error":
+        if outcome in ("error", "unlabelled"):
             score = None
         elif score is None:
             score = 1.0 if outcome == "correct" else 0.0

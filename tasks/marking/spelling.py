@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tasks.marking.units import split_unit
 
 MAX_LENGTH = 2_000  # characters; a longer text is not compared
+_PLAIN = re.compile(r"[\w.()-]*")  # numbers, letters and words have one spelling
 
 _SPELLING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r",\s*\\!\s*"), ","),  # MATH's 10,\!080
@@ -41,6 +42,17 @@ _LABEL = re.compile(r"([a-zA-Z])\s*=(?!.*=)")
 _WRAPPED = re.compile(r"^\\text\{(\d[^{}]*)\}$")  # \text{5 cm}
 
 
+class AnswerComparison(NamedTuple):
+    """How a marker tells whether two extracted answers are the same.
+
+    key: answers with different keys are not, unless one of the keys is empty; same: whether two
+    others are, the first one as the gold. Without it, answers with equal keys are the same.
+    """
+
+    key: Callable[[str], str]
+    same: Callable[[str, str], bool] | None = None
+
+
 class AnswerParts(NamedTuple):
     """An answer: its label (the x of x = 5), normalized value and unit; each may be ""."""
 
@@ -57,6 +69,12 @@ def normalize_latex(latex: str) -> str:
     for pattern, replacement in _SPELLING:
         latex = pattern.sub(replacement, latex)
     return latex
+
+
+def spelling_key(answer: str) -> str:
+    """What answers share that differ in case or LaTeX's spelling only."""
+    plain = len(answer) > MAX_LENGTH or _PLAIN.fullmatch(answer)
+    return (answer.strip() if plain else normalize_latex(answer)).casefold()
 
 
 def split_answer(latex: str) -> AnswerParts:

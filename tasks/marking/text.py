@@ -12,6 +12,7 @@ from tasks.marking.reading import (
     last_filled_box,
     last_hash_line,
 )
+from tasks.marking.spelling import AnswerComparison
 
 _WRAPPED = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mbox|emph)\s*\{([^{}]*)\}"
@@ -40,10 +41,16 @@ def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Ma
         box, place = line, "hash"
     if not box:
         return no_answer_mark(truncated)
-    return answer_mark(_normalize(box) == _normalize(answer), box, f"lenient:{place}-text")
+    correct = normalize_text(box) == normalize_text(answer)
+    return answer_mark(correct, box, f"lenient:{place}-text")
 
 
-def _normalize(text: str) -> str:
+def text_comparison(marking: str) -> AnswerComparison:
+    """How answers are compared."""
+    return AnswerComparison(str.strip if marking == "strict" else normalize_text)
+
+
+def normalize_text(text: str) -> str:
     """The text without LaTeX's escapes, wrappers and spaces, quotation marks and case."""
     text = unicodedata.normalize("NFC", text).translate(_QUOTES)
     while (inner := _WRAPPED.sub(r"\1", text)) != text:

@@ -15,7 +15,7 @@ from typing import Any
 from mpmath import MPContext
 from mpmath.libmp import ComplexResult
 
-from tasks.marking.latex import TRIGONOMETRIC, Node, TooLarge, Unreadable
+from tasks.marking.latex import SCALARS, TRIGONOMETRIC, Node, TooLarge, Unreadable
 
 MAX_BITS = 200_000  # of an exact number
 MAX_WORK = 4_000_000  # bits of all exact numbers together, and of functions' values
@@ -84,6 +84,33 @@ def order(node: Node) -> Fraction:
     if _is_complex(value) or not _context().isfinite(value):
         raise Unreadable("it is not among the real numbers")
     return Fraction(int(value.real * 2**512), 2**512)
+
+
+def first_digits(node: Node) -> str:
+    """The first digits of a scalar at the first point at which scalars are compared.
+
+    Scalars with other digits are not equal; "" where that is not certain. Raises Undefined,
+    Unreadable and TooLarge.
+    """
+    many_digits = node.kind == "number" and (node.args[0] * 10**5).denominator > 1
+    if node.kind not in SCALARS - {"percent", "based"} or many_digits or signs(node):
+        return ""
+    if any(n.args[0] == "log" for n in applications(node)):  # of two bases
+        return ""
+    value = Evaluation(MIN_PRECISION, 0, "e").of(node)
+    if not isinstance(value, Fraction):
+        value = values(node, node, 0, "e")[0]
+        if _is_complex(value) and not any(n == Node("constant", ("i",)) for n in _nodes(node)):
+            return ""
+    try:
+        digits = [
+            float(part) if abs(part) > abs(value) * 2.0**-100 else 0.0
+            for part in (value.real, value.imag)
+        ]
+    except OverflowError:
+        return ""
+    exact = all(not part or 1e-300 < abs(part) < math.inf for part in digits)
+    return " ".join(f"{part:.5e}" for part in digits) if exact else ""
 
 
 def ratio(one: Node, two: Node) -> Fraction | int | None:

@@ -80,7 +80,8 @@ class FileSurvey:
 
     `forms` counts the answers by form, `worked` those at the end of a worked solution. `invalid`
     are rows without a question, or without an answer that the marker marks correct (a function is
-    not called): their place and the reason. `contexts` are columns of texts that questions may be
+    not called): their place and the reason. `unlabelled` are rows without an answer where answers
+    are optional, None where they are not. `contexts` are columns of texts that questions may be
     about, and that are not asked; `inputs` are rows whose instruction goes on in `input`.
     Questions count without a known tool's instructions.
     """
@@ -103,6 +104,7 @@ class FileSurvey:
     repeated: int
     contradicted: int  # questions with several answers that can be used
     invalid: Sequence[tuple[str, str]]
+    unlabelled: int | None
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
 
@@ -124,34 +126,38 @@ class FileSurvey:
 
 
 def survey_rows(
-    read: Rows, question: str | None = None, answer: str | None = None, marker: str | None = None
+    read: Rows,
+    question: str | None = None,
+    answer: str | None = None,
+    marker: str | None = None,
+    *,
+    optional: bool = False,
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
-    Raises TaskError if the columns are not in the file or cannot be recognized.
+    optional: rows may lack an answer, and the file a column of them. Raises TaskError if the
+    columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
-    question, answer = choose_columns(columns, question, answer)
+    question, answer = choose_columns(columns, question, answer, optional=optional)
     choices = marker in (None, "letter") and _has_choices(read)
     marker = "letter" if choices else marker
     letters = marker == "letter"
     numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
     unasked = ":" not in (marker or "")  # a function may read the choices itself
-    texts = [_read(row, question, answer, numbering, unasked=unasked) for row in read.rows]
+    texts = [
+        _read(row, question, answer, numbering, unasked=unasked, optional=optional)
+        for row in read.rows
+    ]
     task = QuestionFile()
     pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
     finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
-    if (
-        marker is None and (marker := choose_marker(forms)) == "letter"
-    ):  # of which some have choices
-        return survey_rows(read, question, answer, marker)
-    marked = QuestionFile(marker=marker)
+    recognized = marker or choose_marker(forms, optional=optional)
+    if marker is None and recognized == "letter":  # of which some have choices
+        return survey_rows(read, question, answer, recognized, optional=optional)
+    marked = QuestionFile(marker=recognized, answers="optional" if optional else "required")
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
-    # As the whole answer of a completion.
-    wholes = [Answer(marked.format_answer(gold), gold) for gold in golds if gold]
-    marks = [] if marked.function else marked.mark_all(wholes)
-    correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
     used = (question, answer)
     most = min(MAX_SOURCES, len(read.rows) // 4)
     repeated, contradicted = _repeats([question_text for question_text, _ in pairs], golds)
@@ -164,7 +170,7 @@ def survey_rows(
         tier=_few_values(columns, read.rows, TIERS, MAX_TIERS, used),
         source=_few_values(columns, read.rows, SOURCES, most, used),
         id=_id(columns, read.rows, used),
-        marker=marker,
+        marker=recognized,
         forms=dict(forms.most_common()),
         worked=len(solutions),
         instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
@@ -174,14 +180,31 @@ def survey_rows(
         inputs=sum(bool(input_text(row, question, answer)) for row in read.rows),
         repeated=repeated,
         contradicted=contradicted,
-        invalid=[
-            (place, _reason(*row))
-            for place, row, gold in zip(read.places, texts, golds, strict=True)
-            if not (gold and next(correct))
-        ],
+        invalid=_unusable(read.places, texts, golds, marked),
+        unlabelled=sum(bool(row[0] and not row[1]) for row in texts) if optional else None,
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
+
+
+def _unusable(
+    places: Sequence[str],
+    texts: Sequence[tuple[str, str, str]],
+    golds: Sequence[str | None],
+    task: QuestionFile,
+) -> list[tuple[str, str]]:
+    """Place and reason of the rows that cannot be used, by what `_read` gives of them."""
+    # As the whole answer of a completion.
+    wholes = [Answer(task.format_answer(gold), gold) for gold in golds if gold]
+    marks = [] if task.function else task.mark_all(wholes)
+    correct = repeat(True) if task.function else (mark.outcome == "correct" for mark in marks)
+    unusable = []
+    for place, row, gold in zip(places, texts, golds, strict=True):
+        question, answer, _ = row
+        unlabelled = task.optional_answers and question and not answer
+        if not (gold and next(correct)) and not unlabelled:
+            unusable.append((place, _reason(*row)))
+    return unusable
 
 
 def _repeats(questions: Sequence[str], answers: Sequence[str | None]) -> tuple[int, int]:
@@ -233,14 +256,23 @@ def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
 
 
 def _read(
-    row: Row, question: str, answer: str, choices: Numbering | None = None, *, unasked: bool = False
+    row: Row,
+    question: str,
+    answer: str,
+    choices: Numbering | None = None,
+    *,
+    unasked: bool = False,
+    optional: bool = False,
 ) -> tuple[str, str, str]:
     """A row's question and answer as `task: file` reads them.
 
     "" and the reason where it refuses them; unasked: also for choices that are not asked.
+    optional: a row without an answer is not refused.
     """
+    unlabelled = optional and not _answer(row, answer)
     try:
-        texts = read_texts(row, question, answer, choices=choices)
+        texts = read_texts(row, question, question if unlabelled else answer, choices=choices)
+        texts = texts._replace(answer="") if unlabelled else texts
         if unasked and choices is None and (own := choices_of(row)):
             own.check_asked(texts.question)
     except KeyError as error:
@@ -300,13 +332,22 @@ def _has_choices(read: Rows) -> bool:
 
 
 def choose_columns(
-    columns: Mapping[str, Column], question: str | None, answer: str | None
+    columns: Mapping[str, Column],
+    question: str | None,
+    answer: str | None,
+    *,
+    optional: bool = False,
 ) -> tuple[str, str]:
     """The columns of questions and answers: those named, or those recognized.
 
     Recognized are common names, or the only two columns with text. Raises TaskError otherwise.
+    Where answers are optional, that of the answers may be absent or empty.
     """
     check_column(columns, question)
+    if optional:
+        question = question or _known(QUESTIONS, columns, answer) or next(iter(columns))
+        names = {name: column for name, column in columns.items() if name.lower() in ANSWERS}
+        return question, answer or next(iter(names.keys() - {question}), "answer")
     check_column(columns, answer)
     question_columns = {
         name: column for name, column in columns.items() if column.questions and column.words
@@ -318,15 +359,17 @@ def choose_columns(
         question = max(question_columns, key=lambda name: question_columns[name].length)
     if question is None and answer is not None and len(question_columns.keys() - {answer}) == 1:
         [question] = question_columns.keys() - {answer}
-    if answer is None and question is not None and len(answer_columns.keys() - {question}) == 1:
-        [answer] = answer_columns.keys() - {question}
+    others = [n for n in answer_columns if n != question and n.lower() not in IDS]
+    if answer is None and question is not None and len(others) == 1:
+        [answer] = others
     if answer is None and question in answer_columns and columns[question].chats:
         answer = question  # the reply in the same messages
     if question is None or answer is None:
         missing = "questions" if question is None else "answers"
         raise TaskError(
             f"no column is recognized as that of the {missing}: name them with --question COLUMN "
-            f"and --answer COLUMN; the file has {_listed(columns)}"
+            "and --answer COLUMN, or write --answers optional where answers come later; the file "
+            f"has {_listed(columns)}"
         )
     if question == answer and not columns[question].chats:
         raise TaskError(f"questions and answers are both {question!r:.60}: name two columns")
@@ -404,14 +447,19 @@ def answer_form(answer: str) -> str:
     return "free text" if len(answer.split()) > 1 else "single words"
 
 
-def choose_marker(forms: Mapping[str, int]) -> Marker:
-    """The marker that fits answers of these forms.
+def choose_marker(forms: Mapping[str, int], *, optional: bool = False) -> Marker:
+    """The marker that fits answers of these forms. TaskError where answers are optional and absent.
 
     A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
     used. Expressions and text accept any answer; where half of them are mathematical, text would
     compare those letter by letter. What is no answer decides nothing.
     """
     total = sum(forms.values()) - sum(forms.get(form, 0) for form in _NONE)
+    if not total and optional:
+        raise TaskError(
+            "without any answer, the marker cannot be recognized: write --marker number, letter, "
+            "expression or text"
+        )
     if not total:
         return "text"
     numbers = sum(forms.get(form, 0) for form in ("integers", "decimals", "fractions"))

@@ -49,11 +49,17 @@ def ray_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def without_engine(ray_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What the trainer's own model answers after the same training; `random` needs no probe."""
+def trained(ray_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same training, evaluated by the trainer's own model; `random` needs no probe."""
     file = sweep(tmp_path_factory.mktemp("own") / "sweep", probe={"samples": 2}, evaluate={})
     finish(file, ray_folder)
-    return answers(file, greedy=True)
+    return file
+
+
+@pytest.fixture(scope="module")
+def without_engine(trained: Path) -> Answers:
+    """What that model answers, before and after training."""
+    return answers(trained, greedy=True)
 
 
 def sweep(folder: Path, probe: dict[str, Any], evaluate: dict[str, Any]) -> Path:
@@ -81,11 +87,13 @@ def sweep(folder: Path, probe: dict[str, Any], evaluate: dict[str, Any]) -> Path
     return file
 
 
-def start(file: Path, ray_folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(
+    file: Path, ray_folder: Path, *arguments: str, verb: str = "run"
+) -> subprocess.Popen[str]:
     """Start the sweep of a file in the main environment."""
     variables = {"RAY_TMPDIR": str(ray_folder), "SERVER_KEY": KEY}
     return subprocess.Popen(
-        [MAIN, "-m", "orchestrator", "run", str(file), "-e", NAME, *arguments],
+        [MAIN, "-m", "orchestrator", verb, str(file), "-e", NAME, *arguments],
         cwd=file.parent,
         env=environment(**variables),
         stdout=subprocess.PIPE,
@@ -94,9 +102,9 @@ def start(file: Path, ray_folder: Path, *arguments: str) -> subprocess.Popen[str
     )
 
 
-def finish(file: Path, ray_folder: Path) -> str:
+def finish(file: Path, ray_folder: Path, *arguments: str, verb: str = "run") -> str:
     """Run the sweep of a file to its end; returns what it printed."""
-    process = start(file, ray_folder)
+    process = start(file, ray_folder, *arguments, verb=verb)
     text = process.communicate(timeout=800)[0]
     assert process.returncode == 0, text
     return " ".join(text.split())
@@ -160,3 +168,27 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
     assert trained != {key[1:]: value for key, value in of_engine.items() if key[0] == 0}
     other = sweep(tmp_path / "other", probe=engine, evaluate={})
     assert plan_of(other).cells[0].probe.key == plan_of(file).cells[0].probe.key
+
+
+def test_decile_evaluate_draws_an_adapter_with_an_engine_as_the_trainer_s_own_model(
+    engine: dict[str, Any],
+    ray_folder: Path,
+    trained: Path,
+    without_engine: Answers,
+    tmp_path: Path,
+) -> None:
+    [cell] = plan_of(trained).cells
+    adapter = store_of(trained).path("cells", cell.cell_id, "adapter")
+    greedy = {"samples": 1, "temperature": 0.0} | engine
+    file = sweep(tmp_path / "engine", probe={"samples": 2}, evaluate=greedy)
+    options = ("--adapter", adapter, "--out", str(tmp_path / "after.parquet"))
+    assert "16 samples stored" in finish(file, ray_folder, *options, verb="evaluate")
+    drawn = {
+        (row["prompt_id"], row["sample"]): (row["completion"], row["tokens"], row["finish"])
+        for row in pq.read_table(tmp_path / "after.parquet").to_pylist()
+    }
+    own = {
+        update: {key[1:]: answer for key, answer in without_engine.items() if key[0] == update}
+        for update in (0, 6)
+    }
+    assert drawn == own[6] != own[0]

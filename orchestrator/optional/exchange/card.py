@@ -1,6 +1,7 @@
 """Exports from a plan's probe, and the data set card: which model chose the prompts, and how."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +34,8 @@ def export_selected(
 ) -> dict[str, Any]:
     """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
     check_output(out, inputs=probe.plan.files)
-    pool, pool_table = probe.plan.pool(probe.spec), probe.tables.of(cell)
+    pool, pool_table = probe.plan.pool(probe.spec), probe.tables.golds(cell)
+    pool_table = probe.tables.of(cell) if pool_table is None else pool_table
     provenance = {"data": pool.task.provenance, "probe": probe.spec.identity}
     write = _command if probe.plan.trains else _python
     command = write(probe, cell, layout, Path(out).name)
@@ -114,6 +116,8 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     options = why.get("options")
     chosen = f"{why.get('policy')}{f' with {options}' if options else ''}"
     facts.append(f"policy: {chosen}; {counted(origin['rows'], 'prompt')}, seed {why.get('seed')}")
+    if ranked_by := why.get("ranked_by"):
+        facts.append(f"ranked by: {ranked_by}, in place of the model's own pass rates")
     if ties := why.get("ties"):
         facts.append(
             f"ties: {ties['chosen']:,} of the {counted(ties['pool'], 'prompt')} whose score equals "
@@ -130,6 +134,7 @@ def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     if cell.policy not in source.config.policies:
         for option, value in cell.rule.options.items():
             arguments += ["--option", f"{option}={json.dumps(value)}"]
+    arguments += ["--difficulty", cell.difficulty.option] if cell.difficulty else []
     arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.title]
     return shlex.join([*arguments, "--layout", layout, "--out", name, "--card"])
 
@@ -146,5 +151,8 @@ def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     settings = "".join(f", {name}={value!r}" for name, value in {**own, **texts}.items())
     call = f"decile.probe({data!r}, {model!r}{settings})"
     chosen = "".join(f", {name}={value!r}" for name, value in cell.rule.options.items())
+    if source := cell.difficulty:
+        other = re.sub(r"\W", "_", f"probe_of_{source.probe.model.name}") if source.probe else ""
+        chosen += f", difficulty={other or repr(source.option)}"
     select = f".select({cell.policy!r}, {cell.size}, seed={cell.seed}{chosen})"
     return f"{call}{select}.export({layout!r}, {name!r})"

@@ -219,7 +219,8 @@ def uneven_difficulty(samples: pa.Table, matcher: PromptMatcher, notes: Notes) -
         f"prompts have {fewest} to {most} samples: kept as a difficulty table, without texts "
         "of completions"
     )
-    return difficulty(samples, {name: prompt.tier for name, prompt in matcher.prompts.items()})
+    tiers = {name: prompt.tier for name, prompt in matcher.prompts.items()}
+    return difficulty(samples, tiers, task=matcher.task)
 
 
 def _sample_numbers(records: Sequence[CompletionRecord], prompts: Sequence[Prompt]) -> list[int]:

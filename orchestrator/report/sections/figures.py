@@ -1,5 +1,6 @@
 """The report's figures: accuracy, gain, tiers, groups and training by update."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ import pyarrow as pa
 from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.plugins.counts import counted
+from orchestrator.report.compare import rows_by_policy
 from orchestrator.report.content import shown_figure
-from orchestrator.report.rows import Row, learnable_gain_means, learnable_gain_points
-from orchestrator.stats.inference import r_squared
+from orchestrator.report.rows import OWN, Row, learnable_gain_means, learnable_gain_points
+from orchestrator.stats.inference import available, group_codes, mean_effect, r_squared
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:
@@ -127,6 +129,52 @@ def accuracy_curves(rows: Sequence[Row], styles: Styles) -> "Figure":
     return figure
 
 
+def accuracy_over_labels(groups: Mapping[str, Sequence[Row]], styles: Styles) -> "Figure":
+    """Final accuracy over the gold answers used, a mark with a 95 % interval per policy and group.
+
+    `groups`: a title -> the rows of one family, such as those of one budget. Each policy has its
+    colour, and each of several groups its marker. The intervals cover questions, and seeds from two
+    on. Marks of equal labels stand side by side.
+    """
+    figure, axes = new_axes(*SMALL)
+    used = [row.labels for rows in groups.values() for row in rows]
+    wide = 0 < 10 * min(used) < max(used)  # more than a decade
+    marks: Counter[float] = Counter()  # by labels
+    markers = {policy: marker for policy, (_, marker) in styles.items()}
+    if len(groups) > 1:
+        markers = dict.fromkeys(styles, "o")
+    for number, rows in enumerate(groups.values()):
+        for policy, own in rows_by_policy(rows).items():
+            final = available([row.scores(row.cell.updates) for row in own])
+            if not final.items:
+                continue
+            codes = group_codes(final.items, own[0].groups.get(OWN, {}))
+            level = mean_effect(final.values, codes)
+            mean, low, high = (100 * min(1.0, max(0.0, value)) for value in level[:3])
+            labels = float(np.mean([row.labels for row in own]))
+            apart = 0.015 * marks[labels] * (4 * labels if wide else max(used) - min(used))
+            marks[labels] += 1
+            axes.errorbar(
+                labels + apart,
+                mean,
+                [[mean - low], [high - mean]],
+                color=styles[policy][0],
+                fmt=MARKERS[number % len(MARKERS)] if len(groups) > 1 else markers[policy],
+                ms=6,
+                capsize=3,
+            )
+    for policy in dict.fromkeys(row.cell.policy for rows in groups.values() for row in rows):
+        axes.plot([], [], markers[policy], color=styles[policy][0], label=policy)
+    for number, name in enumerate(groups if len(groups) > 1 else []):
+        axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
+    if wide:
+        axes.set_xscale("log")
+    axes.set_xlabel("labels")
+    axes.set_ylabel("test accuracy, %")
+    legend_above(axes, 4 if len(groups) == 1 else 3)
+    return figure
+
+
 def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) -> "Figure":
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
@@ -190,6 +238,8 @@ def failure_histogram(table: pa.Table, samples: int) -> "Figure":
     positions = [*range(bins + 1), bins + 2][: len(shown)]
     below = np.zeros(len(shown))
     for colour, outcome, part in zip(COLOURS, OUTCOMES, np.transpose(shown), strict=False):
+        if outcome == "unlabelled" and not np.any(part):
+            continue
         axes.bar(positions, part, 0.9, below, color=colour, label=outcome)
         below += part
     ticks = list(range(0, bins + 1, -(-bins // 11)))  # at most a dozen
@@ -204,6 +254,21 @@ def failure_histogram(table: pa.Table, samples: int) -> "Figure":
     return figure
 
 
+def agreement_histogram(table: pa.Table, samples: int) -> "Figure":
+    """Prompts of the pool by their samples, out of K, that give the most frequent answer."""
+    figure, axes = new_axes(*SMALL)
+    bins = samples if samples <= MAX_BARS else 20
+    agreement = table["agreement"].drop_null().to_numpy()
+    prompts = np.bincount(np.rint(agreement * bins).astype(int), minlength=bins + 1)
+    axes.bar(range(bins + 1), prompts, 0.9, color=COLOURS[0])
+    ticks = list(range(0, bins + 1, -(-bins // 11)))
+    axes.set_xticks(ticks, [str(t if bins == samples else 100 * t // bins) for t in ticks])
+    whole = f"completions of {samples} with the most frequent answer"
+    axes.set_xlabel(whole if bins == samples else "agreement in %")
+    axes.set_ylabel("prompts")
+    return figure
+
+
 def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> "Figure":
     """Share of each outcome among samples, one bar per group (the pool, each subset).
 
@@ -212,7 +277,9 @@ def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> "Figure":
     figure, axes = new_axes(SMALL[0], 1.0 + 0.45 * len(outcomes))
     left = np.zeros(len(outcomes))
     for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
-        shares = [100 * o[outcome] / max(1, sum(o.values())) for o in outcomes.values()]
+        shares = [100 * o.get(outcome, 0) / max(1, sum(o.values())) for o in outcomes.values()]
+        if outcome == "unlabelled" and not any(shares):
+            continue
         axes.barh(
             [label(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
         )

@@ -27,10 +27,12 @@ from orchestrator.report.content import (
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
 from orchestrator.report.sections.completions import card
+from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
     accuracy_curves,
+    accuracy_over_labels,
     group_areas,
     learnable_against_gain,
     policy_styles,
@@ -98,6 +100,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
             *filter(None, content),
             *pool_sections(analysis.pools),
             *map(pool_section, analysis.outcomes),
+            *filter(None, [difficulty_section(analysis.sources, analysis.difficulty)]),
             reproduce(plan, rows),
         ),
         analysis.last_result,
@@ -138,10 +141,30 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
         (
             *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
-            FigureRow(tuple(curves)),
+            FigureRow((*curves, *over_labels(families, styles))),
             *(table for table in (tables.steps(families),) if table.body),
         ),
     )
+
+
+def over_labels(families: Sequence[Family], styles: Styles) -> list[Figure]:
+    """What accuracy cost in labels, of each model and data set whose cells have used unequal ones.
+
+    Every family of them has its marks, such as each budget.
+    """
+    by_data: dict[str, dict[str, Sequence[Row]]] = {}
+    for family in families:
+        by_data.setdefault(f"{family.model} on {family.dataset}", {})[family.title] = family.rows
+    return [
+        Figure(
+            f"Test accuracy over labels, {title}: after training, mean over seeds with its 95 % "
+            "interval. Labels: gold answers that selection and training have used; marks of equal "
+            "ones stand side by side",
+            partial(accuracy_over_labels, groups, styles),
+        )
+        for title, groups in by_data.items()
+        if len({row.labels for rows in groups.values() for row in rows}) > 1
+    ]
 
 
 def learnable(families: Sequence[Family], styles: Styles) -> Section:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.agreement import Agreement
-from orchestrator.difficulty.estimates import counts
+from orchestrator.difficulty.disputed import DisputedGolds
+from orchestrator.difficulty.estimates import counts, labelled_rows
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
@@ -33,6 +33,7 @@ from orchestrator.report.content import (
     Table,
     one_line,
 )
+from orchestrator.report.difficulty_sources import SourceMatrix, source_matrices
 from orchestrator.report.probe_analysis import (
     AGREED,
     Example,
@@ -42,7 +43,13 @@ from orchestrator.report.probe_analysis import (
 )
 from orchestrator.report.rows import rising
 from orchestrator.report.sections.completions import card, origin_text
-from orchestrator.report.sections.figures import failure_histogram, outcome_bars
+from orchestrator.report.sections.difficulty_sources import difficulty_section
+from orchestrator.report.sections.figures import (
+    agreement_histogram,
+    failure_histogram,
+    outcome_bars,
+)
+from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
@@ -63,7 +70,7 @@ POLICIES = (
     "of the last chosen one. Suspected: prompts whose samples agree on another answer than the "
     "gold one, in a pool where most such gold answers are expected to be wrong. Retest overlap: "
     "the expected share of the subset that is also in the subset of a second probe of the same "
-    "size."
+    "size; – where second probes are not simulated."
 )
 SUSPECTS = (
     "At least two thirds of the completions with an answer (no fewer than three) agree on another "
@@ -89,9 +96,13 @@ TURNS = (
 
 @dataclass(frozen=True)
 class ProbeReport(Page):
-    """The page of an experiment's probes; pools: those of training pools with stored samples."""
+    """The page of an experiment's probes; pools: those of training pools with stored samples.
+
+    sources: what their prompts may be ranked by, compared.
+    """
 
     pools: tuple[PoolAnalysis, ...] = ()
+    sources: tuple[SourceMatrix, ...] = ()
 
 
 def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeReport:
@@ -108,9 +119,11 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     drawn = f"{counted(sum(pool.drawn for pool in pools), 'sample')} of training prompts"
     status = f"{drawn} in {len(pools)} of {counted(len(specs), 'probe')}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
-    sections = tuple(pool_sections(pools)) or (empty,)
+    sources = tuple(source_matrices(plan, store)) if pools else ()
+    compared = filter(None, [difficulty_section(sources)])
+    sections = (*pool_sections(pools), *compared) or (empty,)
     about, file = plan.experiment.about, plan.source.file
-    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools)
+    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools, sources=sources)
 
 
 def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
@@ -161,7 +174,10 @@ def pool_section(pool: PoolOutcomes) -> Section:
 def pool_figures(
     title: str, table: pa.Table, samples: int, subsets: Mapping[str, Mapping[str, int]]
 ) -> FigureRow:
-    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
+    """The pool by correct completions, and its outcomes beside those of `subsets` (by name).
+
+    Between them the pool by agreement, where answers were read.
+    """
     histogram = Figure(
         f"Prompts of the pool by correct completions, {title}: "
         f"{counted(table.num_rows, 'prompt')}, by "
@@ -172,7 +188,14 @@ def pool_figures(
         f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
         partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
     )
-    return FigureRow((histogram, outcomes))
+    if not table["agreement"].null_count < table.num_rows:
+        return FigureRow((histogram, outcomes))
+    agreement = Figure(
+        f"Prompts of the pool by agreement, {title}: completions that give the most frequent "
+        "answer, whatever the gold answer is",
+        partial(agreement_histogram, table, samples),
+    )
+    return FigureRow((histogram, agreement, outcomes))
 
 
 def turn_table(pool: PoolAnalysis) -> Table:
@@ -215,10 +238,17 @@ def facts(pool: PoolAnalysis) -> list[str]:
     scorable = counts(table, "scorable")
     solved = counts(table, "successes")
     always = int(np.count_nonzero((solved == scorable) & (scorable > 0)))
-    lines.append(
-        f"never solved: {_count(len(pool.unsolved), table)}; always solved: {_count(always, table)}"
-    )
-    if unknown := int(np.count_nonzero((scorable == 0) & (counts(table, "n") > 0))):
+    labelled = labelled_rows(table)
+    if not labelled.all():
+        lines.append(f"with a gold answer: {_count(int(np.count_nonzero(labelled)), table)}")
+    if labelled.any():
+        lines.append(
+            f"never solved: {_count(len(pool.unsolved), table)}; "
+            f"always solved: {_count(always, table)}"
+        )
+    lines += agreement_lines(table) if pool.complete else []
+    unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
+    if unknown := int(np.count_nonzero(unmarked)):
         lines.append(f"no sample could be marked: {_count(unknown, table)}")
     if len(pool.unfinished):
         never = len(np.intersect1d(pool.unfinished, pool.unsolved))
@@ -243,6 +273,29 @@ def facts(pool: PoolAnalysis) -> list[str]:
         )
     if pool.complete and (warning := fit_warning(table)):
         lines.append(warning)
+    return lines
+
+
+def agreement_lines(table: pa.Table) -> list[str]:
+    """How far the completions of a prompt agree, and what that says of pass rates."""
+    known = table.filter(table["agreement"].is_valid())
+    if not known.num_rows:
+        return []
+    agreement = known["agreement"].to_numpy()
+    lines = [
+        "agreement, the share of completions with the most frequent answer: "
+        f"{agreement.mean():.2f} on average, 1 for "
+        f"{_count(int(np.count_nonzero(agreement == 1)), table)}"
+    ]
+    rated = known.filter(known["pass_rate"].is_valid())
+    agreement, rates = (rated[name].to_numpy() for name in ("agreement", "pass_rate"))
+    if len(rates) > 1 and not isnan(rank := rank_correlation(agreement, rates)):
+        shared, again = hardest_overlap(rates, agreement), hardest_overlap(rates, rates)
+        lines.append(
+            f"rank correlation of agreement and pass rate: {rank:.2f}; {100 * shared:.0f} % of the "
+            f"hardest tenth are in the least agreed tenth, and {100 * again:.0f} % in the hardest "
+            "tenth with other random ties"
+        )
     return lines
 
 
@@ -312,6 +365,8 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
         return Table("", (), [])
     source = pc.fill_null(pool.table["source"], "")
     sizes = Counter(source.to_pylist())
+    whole = outcome_counts(pool.table)
+    occurring = [o for o in OUTCOMES if o != "unlabelled" or whole[o]]
     policies = {p.policy: p.sources for p in pool.policies if p.summary}
     body = []
     for name, count in sizes.most_common(most):
@@ -323,7 +378,7 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
             (
                 one_line(name, 40) or "none",
                 f"{count:,}",
-                *(f"{100 * outcomes[outcome] / total:.1f}" for outcome in OUTCOMES),
+                *(f"{100 * outcomes[outcome] / total:.1f}" for outcome in occurring),
                 NONE if suspected is None else f"{suspected:,}",
                 *(f"{taken.get(name, 0):,}" for taken in policies.values()),
             )
@@ -332,7 +387,7 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
     shown = f" The {most} largest of {len(sizes):,} sources." if smaller else ""
     return Table(
         "Outcomes and subsets by source",
-        ("source", "prompts", *(f"{o} %" for o in OUTCOMES), "suspected", *policies),
+        ("source", "prompts", *(f"{o} %" for o in occurring), "suspected", *policies),
         body,
         f"Outcomes of all completions; under each policy, the prompts that it takes.{shown}",
     )
@@ -351,7 +406,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 f"{s.unsolved:,}",
                 NONE if s.suspected is None else f"{s.suspected:,}",
                 ties_text(*s.ties) if s.ties else NONE,
-                f"{100 * s.overlap:.0f} %",
+                NONE if s.overlap is None else f"{100 * s.overlap:.0f} %",
             )
         )
     return Table(
@@ -367,7 +422,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
 
 def unlisted_suspects(pool: PoolAnalysis) -> str:
     """Why no prompt is suspected although completions dispute gold answers; else empty."""
-    doubt = pool.agreement.doubt
+    doubt = pool.disputed.doubt
     return doubt and f"No gold answer is suspected: {doubt}."
 
 
@@ -418,7 +473,7 @@ def _title(prompts: int, what: str, shown: str) -> str:
     return f"{counted(prompts, 'prompt')} {what}" + (f"; {shown}" if prompts > LISTED else "")
 
 
-def agreement_text(agreed: Agreement) -> str:
+def disputed_text(agreed: DisputedGolds) -> str:
     """How many of the suspected golds are expected to be wrong."""
     return (
         "Completions agree to that degree on "
@@ -432,7 +487,7 @@ def agreement_text(agreed: Agreement) -> str:
 def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
     """Question, and its gold and agreed answers with its place, of the most unanimous suspects."""
     lines = []
-    for suspect in pool.agreement.suspects[:most]:
+    for suspect in pool.disputed.suspects[:most]:
         prompt = pool.prompt(suspect.prompt_id)
         about = (
             f"gold answer {one_line(prompt.answer, 40)}, {suspect.votes} of "
@@ -444,16 +499,16 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
-    if not pool.agreement.credible:
+    if not pool.disputed.credible:
         return []
-    title = _title(pool.agreement.on_other, "suspected", f"the {LISTED} most unanimous")
+    title = _title(pool.disputed.on_other, "suspected", f"the {LISTED} most unanimous")
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
         for question, about in suspect_lines(pool, LISTED)
     )
     return [
         Paragraph(SUSPECTS),
-        Paragraph(agreement_text(pool.agreement), "note"),
+        Paragraph(disputed_text(pool.disputed), "note"),
         PromptList(title, items, folded=False),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]

@@ -16,7 +16,7 @@ from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.evaluation.turns import total
 from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import ClaimResult
-from orchestrator.report.compare import Family, StepsToMatch
+from orchestrator.report.compare import Family, StepsToMatch, rows_by_policy
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, QuestionCounts, Row, rising, training_tiers
 from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
@@ -132,9 +132,9 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
     read = [family for family in families if family.compare_at != "updates"]
     policies = policies_of(read)
     body = []
-    for family in read:
+    for family, own in [(each, rows) for each in read for rows in each.sets]:
         entries = {}
-        for policy, rows in family.by_policy().items():
+        for policy, rows in rows_by_policy(own).items():
             updates = [family.points[row.cell.cell_id].update for row in rows]
             counts = [row.counts[OWN] for row in rows]
             sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
@@ -144,15 +144,19 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
             elif change := paired_change(sides, correct_share, rows[0].groups.get(OWN, {})):
                 level = f"{100 * change.final:.1f} after {span} updates"
                 entries[policy] = f"{level} ({effect_text(change.effect)})"
-        body.append((family.title, *(entries.get(policy, NONE) for policy in policies)))
+        title = family.title
+        if family.compare_at == "labels":
+            title += f", {max(family.points[row.cell.cell_id].cost for row in own):,.0f} labels"
+        body.append((title, *(entries.get(policy, NONE) for policy in policies)))
     axis = read[0].compare_at if read else ""
+    every = "each of these cells" if axis == "labels" else "every cell"
     return Table(
         f"Accuracy at equal {axis}",
         ("model and data", *policies),
         body,
         "In %, mean over seeds; in parentheses the difference to the base model in points with its "
         f"95 % interval. Each cell is read at its last evaluation within the number of {axis} that "
-        "every cell reached; a policy is not compared if a first evaluation exceeds it.",
+        f"{every} reached; a policy is not compared if a first evaluation exceeds it.",
     )
 
 
@@ -393,6 +397,7 @@ def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
 
 LEDGER = {  # column headings
     "prompts": "prompts",
+    "labels": "labels",
     "epochs": "epochs",
     "rollouts": "rollouts",
     "discarded_rollouts": "discarded rollouts",
@@ -446,6 +451,9 @@ def results(rows: Sequence[Row]) -> Table:
             " Learnable % is the share of live groups among those trained on; of drawn: among all "
             "that were drawn. Rollouts and tokens include the discarded ones."
         )
+    if len({row.labels for row in rows}) > 1:
+        columns["labels"] = [f"{row.labels:,}" for row in rows]
+        caption += " Labels: gold answers that selection and training have used."
     columns["updates"] = [str(row.result.updates) for row in rows]
     columns["generated tokens"] = [f"{each.generated_tokens:,}" for each in ledgers]
     columns["seconds"] = [f"{each.seconds:.0f}" for each in ledgers]
@@ -470,7 +478,8 @@ def ledgers(rows: Sequence[Row]) -> Table:
         "Ledger",
         ("cell", *(LEDGER[name] for name in shown)),
         body,
-        "What each cell consumed. live, all correct and all wrong count groups; truncated tokens "
+        "What each cell consumed. Labels: gold answers that selection and training have used. "
+        "live, all correct and all wrong count groups; truncated tokens "
         "are those of answers cut off by the token limit. Where rewards are not correctness, "
         "rewards differ counts the groups with advantages, and phantom those of them whose "
         "correctness does not differ. Rollouts and tokens include those that were drawn and "

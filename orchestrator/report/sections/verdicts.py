@@ -10,6 +10,7 @@ from orchestrator.report.compare import (
     Family,
     StepsToMatch,
     budget_mismatches,
+    unequal_labels,
     unread_policies,
     whole_pool_policy,
 )
@@ -105,6 +106,8 @@ def family_verdict(family: Family) -> FamilyVerdict:
             single += f"; claims compare the values of {axis}, such as {axis}=A > {axis}=B"
     elif len(by_policy) == len(family.copies) + 1:
         single = "all policies chose the same prompts"
+    elif len(family.sets) > 1:
+        single = "no two policies have an evaluation at equal labels"
     below_base = []
     for policy, below in family.collapsed.items():
         rows, worst = by_policy[policy], min(below, key=lambda row: row.gain.mean)
@@ -153,7 +156,8 @@ def _read_at(family: Family) -> str:
     updates = sorted({point.update for point in family.points.values() if point.update} or {0})
     if family.compare_at == "updates":
         return f"final accuracy, after {' or '.join(map(str, updates))} updates"
-    budget = max(point.cost for point in family.points.values())
+    budgets = [max(family.points[row.cell.cell_id].cost for row in own) for own in family.sets]
+    budget = " or ".join(f"{each:,.0f}" for each in budgets)
     span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
     kinds = {
         "discarded": any(row.cell.online for row in family.rows),
@@ -163,12 +167,14 @@ def _read_at(family: Family) -> str:
     drawn = f", {included} ones included" if included and family.compare_at == "rollouts" else ""
     return (
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
-        f"common budget (at most {budget:,.0f}), after {span} updates"
+        f"common budget (at most {budget}), after {span} updates"
     )
 
 
 def _caveats(family: Family) -> list[str]:
     caveats = [mismatch_text(mismatch) for mismatch in family.mismatches]
+    if len(family.sets) > 1:
+        caveats.append(unequal_labels(family.sets, family.points))
     if unread := unread_policies(family.rows, family.points):
         caveats.append(
             "not compared, because a first evaluation exceeds the common budget: "

@@ -1,4 +1,4 @@
-"""Prompts on whose answer the completions agree, whatever the gold answer is. Pure.
+"""Gold answers that the completions dispute: they agree on another answer. Pure.
 
 Where most completions with an answer agree on another one than the gold answer, they dispute it.
 Completions without an answer say nothing, so they do not count. A mistake that the model often
@@ -11,7 +11,6 @@ Dirichlet distribution; the number of options, and how equal their chances are, 
 What is measured: `python -m benchmarks.suspects`.
 """
 
-import re
 from math import nan, sqrt
 from typing import NamedTuple
 
@@ -21,9 +20,9 @@ import pyarrow.compute as pc
 from scipy.special import gammaln
 from scipy.stats import betabinom
 
+from orchestrator.difficulty.answers import Votes
 from orchestrator.difficulty.estimates import counts, fit_weights
 from orchestrator.plugins.counts import counted
-from tasks.marking.spelling import normalize_latex
 
 SHARE = 2 / 3  # of a prompt's completions with an answer that must agree
 LEAST = 3  # completions that must agree, however few were drawn
@@ -41,8 +40,6 @@ OPTIONS, CONCENTRATION = (
 )
 ROWS = 1_000_000  # prompts that are compared at once
 DOUBT = b"doubt"  # the key in a difficulty table's metadata
-_PLAIN = re.compile(r"[\w.()-]*")  # numbers, letters and words have one spelling
-_ASCII = r"\A[A-Za-z0-9_.()-]*\z"  # the same, of which Arrow changes the case
 
 
 class SuspectGold(NamedTuple):
@@ -54,7 +51,7 @@ class SuspectGold(NamedTuple):
     n: int
 
 
-class Agreement(NamedTuple):
+class DisputedGolds(NamedTuple):
     """Prompts with an agreed answer: how many agree on the gold one, how many on another.
 
     disputed: whether each row of the difficulty table is one of the latter. by_mistake: how many
@@ -110,24 +107,11 @@ class Agreement(NamedTuple):
         return self.disputed & self.credible
 
 
-def agreement(samples: pa.Table, table: pa.Table, *, share: float = SHARE) -> Agreement:
+def disputed_golds(votes: Votes, table: pa.Table, *, share: float = SHARE) -> DisputedGolds:
     """The agreed answers of a pool: given by at least a `share` of completions with an answer.
 
-    `samples` has the columns prompt_id, outcome and extracted; `table` is their difficulty table.
-    Answers that differ only in spelling (`\\dfrac12`, `\\frac{1}{2}`) are the same.
+    `votes` are those of the samples from which the difficulty table was made.
     """
-    wrong = samples.filter(
-        pc.and_(pc.equal(samples["outcome"], "wrong"), pc.is_valid(samples["extracted"]))
-    )
-    ids = table["prompt_id"].combine_chunks()
-    row = pc.index_in(wrong["prompt_id"], value_set=ids).to_numpy()
-    return agreement_of_rows(row, wrong["extracted"], table, share=share)
-
-
-def agreement_of_rows(
-    row: np.ndarray, answers: pa.ChunkedArray, table: pa.Table, *, share: float = SHARE
-) -> Agreement:
-    """The agreed answers, from the wrong ones and the row in `table` of each one's prompt."""
     on_gold, answered, disputed = 0, 0, np.zeros(table.num_rows, dtype=bool)
     suspects: list[SuspectGold] = []
     varied = [np.empty((2, 0), int)]  # of solved prompts: the row, and how many gave a wrong answer
@@ -136,7 +120,6 @@ def agreement_of_rows(
     ]  # correct and wrong answers of a prompt, and how many must agree
     for start in range(0, table.num_rows, ROWS):
         prompts = table.slice(start, ROWS)
-        here = (row >= start) & (row < start + ROWS)
         solved, wrong = counts(prompts, "successes"), counts(prompts, "wrong")
         needed = np.maximum(np.ceil(share * (solved + wrong) - 1e-9), LEAST).astype(int)
         on_gold += int(np.count_nonzero(solved >= needed))
@@ -144,20 +127,18 @@ def agreement_of_rows(
         exposed.append(np.stack([solved, wrong, needed])[:, wrong >= needed])
         both = (solved > 0) & (wrong > 1)
         both &= np.cumsum(both) <= VARIED
-        own, texts = row[here] - start, answers.filter(pa.array(here))
-        read = ((wrong >= needed) | both)[own]
-        votes = _votes(own[read], texts.filter(pa.array(read)))
-        own, given = votes["row"].to_numpy(), votes["votes"].to_numpy()
-        varied.append(np.stack([start + own, given])[:, both[own]])
-        agreed = votes.filter(pa.array(given >= needed[own]))
-        rows, most = agreed["row"].to_numpy(), agreed["votes"].to_numpy()
+        own = votes.of_rows(start, start + prompts.num_rows)
+        counted_too = (own.wrong > 0) & both[own.row]
+        varied.append(np.stack([start + own.row, own.wrong])[:, counted_too])
+        agreed = np.flatnonzero(own.wrong >= needed[own.row])
+        rows, most = own.row[agreed], own.wrong[agreed]
         disputed[start + rows] = True  # each once: of a prompt's answers, at most one is enough
         n = counts(prompts, "n")[rows]
         # The rows of a difficulty table are in the order of their ids.
         first = np.lexsort((rows, -most / n))[:MOST]
         columns = (
             prompts["prompt_id"].take(pa.array(rows[first])).to_pylist(),
-            agreed["answer"].take(pa.array(first)).to_pylist(),
+            own.texts.take(pa.array(own.text[agreed][first])).to_pylist(),
             most[first].tolist(),
             n[first].tolist(),
         )
@@ -166,7 +147,7 @@ def agreement_of_rows(
     on_other = int(np.count_nonzero(disputed))
     right, unsolved = _by_mistake(np.concatenate(varied, axis=1), np.concatenate(exposed, axis=1))
     precision = _precision(on_gold, on_other, right, unsolved, answered)
-    return Agreement(on_gold, on_other, right, precision, disputed, suspects[:MOST])
+    return DisputedGolds(on_gold, on_other, right, precision, disputed, suspects[:MOST])
 
 
 def _precision(
@@ -211,11 +192,11 @@ def _by_mistake(varied: np.ndarray, exposed: np.ndarray) -> tuple[float, float]:
     return float(chances @ times), float(chances @ unsolved / max(1, unsolved.sum()))
 
 
-def with_suspected(table: pa.Table, agreement: Agreement) -> pa.Table:
+def with_suspected(table: pa.Table, golds: DisputedGolds) -> pa.Table:
     """The difficulty table with its column `suspected`, and in its metadata why none is."""
     position = table.schema.get_field_index("suspected")
-    table = table.set_column(position, "suspected", pa.array(agreement.suspected))
-    return table.replace_schema_metadata({DOUBT: agreement.doubt})
+    table = table.set_column(position, "suspected", pa.array(golds.suspected))
+    return table.replace_schema_metadata({DOUBT: golds.doubt})
 
 
 def no_suspects(table: pa.Table) -> str:
@@ -225,21 +206,3 @@ def no_suspects(table: pa.Table) -> str:
     doubt = (table.schema.metadata or {}).get(DOUBT, b"").decode()
     why = doubt or "completions do not agree on other answers than the gold ones"
     return f"no prompt is left out as suspected: {why}"
-
-
-def _votes(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
-    """The row of a prompt, an extracted answer, and its votes: a row per prompt and spelling."""
-    answers = wrong.combine_chunks().dictionary_encode()
-    texts = answers.dictionary
-    other = pc.invert(pc.match_substring_regex(texts, _ASCII))
-    # Spellings that differ in case or LaTeX only are one answer.
-    others = [
-        (text if _PLAIN.fullmatch(text) else normalize_latex(text)).casefold()
-        for text in texts.filter(other).to_pylist()
-    ]
-    spellings = pc.replace_with_mask(pc.ascii_lower(texts), other, pa.array(others, pa.string()))
-    keyed = pa.table({"row": row, "spelling": spellings.take(answers.indices), "answer": wrong})
-    grouped = keyed.group_by(["row", "spelling"]).aggregate([("answer", "min"), ([], "count_all")])
-    return grouped.select(["row", "answer_min", "count_all"]).rename_columns(
-        ["row", "answer", "votes"]
-    )

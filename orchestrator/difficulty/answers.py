@@ -1,0 +1,197 @@
+"""How far the samples of a prompt agree on one answer, whatever the gold answer is. Pure.
+
+Two answers are the same as the task's marker compares an answer with a gold answer: 0.5 is `1/2`.
+No gold answer is used. That comparison is not transitive (`5` is `5 cm`, and `5 kg`), so a prompt's
+spellings are grouped one by one, the most frequent first: each joins the first group whose first
+spelling it equals.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.difficulty.estimates import counts
+from orchestrator.probing.outcomes import Answers, Codes, encoded, has_answer
+from tasks import OUTCOMES, Task, is_shipped
+from tasks.marking.spelling import AnswerComparison, spelling_key
+from tasks.prompt_table import PromptTable
+
+Ints = npt.NDArray[np.integer]
+
+WRONG = OUTCOMES.index("wrong")
+AT_ONCE = 1_000_000  # samples, or texts
+REMEMBERED = 100_000  # pairs of texts, of which it is known whether they are the same answer
+
+
+class Votes:
+    """The answers to each prompt, by row: an entry per prompt and answer, [V].
+
+    row: of the difficulty table; samples: how many give the answer; wrong: how many of them are
+    marked wrong; text: the spelling that most of these have, as a position in `texts`.
+    """
+
+    def __init__(self, entries: Ints, texts: pa.Array) -> None:
+        """entries: [4, V], these arrays."""
+        self.entries, self.texts = entries.astype(np.int32, copy=False), texts
+        self.row, self.samples, self.wrong, self.text = self.entries
+
+    def of_rows(self, start: int, stop: int) -> "Votes":
+        """The votes of some rows, which are counted from the first of them."""
+        entries = self.entries[:, slice(*np.searchsorted(self.row, [start, stop]))].copy()
+        entries[0] -= start
+        return Votes(entries, self.texts)
+
+
+class Spellings:
+    """The distinct texts of a pool's answers, and which of them one marker takes as the same."""
+
+    def __init__(self, texts: pa.Array, comparison: AnswerComparison | None = None) -> None:
+        key, same = comparison or AnswerComparison(spelling_key)
+        parts = [pa.array([], pa.string())]
+        for start in range(0, len(texts), AT_ONCE):
+            part = texts.slice(start, AT_ONCE).to_pylist()
+            parts.append(pa.array(map(key, part), pa.string()))
+        keys = pa.chunked_array(parts).combine_chunks().dictionary_encode()
+        self.texts = texts
+        self._keys = keys.indices.to_numpy()  # [texts]
+        self._distinct = len(keys.dictionary)
+        # The key of texts that may be the same as one with another key.
+        self._open = pc.index(keys.dictionary, "").as_py() if same else -1
+        self._same = same and lru_cache(REMEMBERED)(same)
+
+    def votes(self, row: Ints, text: Ints, wrong: npt.NDArray[np.bool_]) -> Votes:
+        """The votes of the samples with an answer, [samples] each: their row, text and mark."""
+        base = max(1, len(self.texts))
+        # Each (row, text, wrong) as one number, then each (row, text): a pair.
+        numbers, times = np.unique((row * base + text) * 2 + wrong, return_counts=True)
+        pairs = numbers >> 1
+        first = _starts(pairs)
+        row, text = np.divmod(pairs[first], base)
+        counted = np.stack([_sums(times, first), _sums(times * (numbers & 1), first)])
+        group = self._groups(row, text, counted[0])
+        if (group != np.arange(len(group))).any():
+            order = np.lexsort((-counted[0], -counted[1], group))  # those of a row stay together
+            first = _starts(group[order])
+            row, text = row[order[first]], text[order[first]]
+            counted = np.stack([_sums(each[order], first) for each in counted])
+        return Votes(np.stack([row, *counted, text]), self.texts)
+
+    def _groups(self, row: Ints, text: Ints, samples: Ints) -> Ints:
+        """The place of one of the pairs with the same answer, [pairs], which are sorted by row."""
+        group = np.arange(len(row))
+        if self._distinct == len(self.texts) and self._open < 0:
+            return group
+        key = self._keys[text]
+        numbers = np.sort(row * self._distinct + key)
+        repeated = numbers[1:][numbers[1:] == numbers[:-1]] // max(1, self._distinct)
+        rows = np.unique(np.concatenate([repeated, row[key == self._open]]))
+        ends = np.searchsorted(row, [rows, rows + 1])
+        for start, stop in ends[:, np.diff(ends, axis=0)[0] > 1].T.tolist():
+            keys, texts = key[start:stop].tolist(), self.texts.take(pa.array(text[start:stop]))
+            for place, first in self._joined(keys, texts.to_pylist(), samples[start:stop]):
+                group[start + place] = start + first
+        return group
+
+    def _joined(
+        self, keys: Sequence[int], texts: Sequence[str], samples: Ints
+    ) -> list[tuple[int, int]]:
+        """The places of a prompt's spellings that join a group, each with that of its first one."""
+        firsts, joined = list[int](), []
+        for place in np.argsort(-samples, kind="stable").tolist():
+            for first in firsts:
+                alike = keys[place] == keys[first]
+                if self._same and (alike or self._open in (keys[place], keys[first])):
+                    alike = self._same(texts[first], texts[place])
+                if alike:
+                    joined.append((place, first))
+                    break
+            else:
+                firsts.append(place)
+        return joined
+
+
+def _starts(values: Ints) -> Ints:
+    """Where each run of equal values starts."""
+    return np.flatnonzero(np.diff(values, prepend=-1))
+
+
+def _sums(values: Ints, starts: Ints) -> Ints:
+    return np.add.reduceat(values, starts) if len(starts) else values
+
+
+def comparison_of(task: Task | None) -> AnswerComparison | None:
+    """How the task's marker compares answers; None, as texts, for a user's own, never run here."""
+    return task.comparison if task is not None and is_shipped(task) else None
+
+
+def votes_of(samples: pa.Table, table: pa.Table, task: Task | None = None) -> Votes:
+    """The votes of samples (columns prompt_id, outcome, extracted) from which a table was made.
+
+    Answers are compared as the task's marker does; without one, as texts.
+    """
+    own = samples.filter(pa.array(has_answer(samples)))
+    row = pc.index_in(own["prompt_id"], value_set=table["prompt_id"].combine_chunks()).to_numpy()
+    codes, texts = encoded(own["extracted"])
+    wrong = pc.equal(own["outcome"], "wrong").to_numpy()
+    return Spellings(texts, comparison_of(task)).votes(row.astype(np.int64), codes, wrong)
+
+
+class PoolSpellings:
+    """The same for a pool, whose prompts may be marked by several markers: those of a mix."""
+
+    def __init__(self, answers: Answers, task: Task, prompts: PromptTable) -> None:
+        self._answers = answers
+        self._part = np.zeros(len(prompts), np.int32)  # [prompts], in the order of their ids
+        tasks = [task]
+        if task.mixed_tasks:
+            ordered = prompts.column("source").combine_chunks().take(pa.array(prompts.order))
+            sources = ordered.dictionary_encode()
+            self._part = sources.indices.to_numpy()
+            tasks = [task.task_of(name) for name in sources.dictionary.to_pylist()]
+        self._spellings = [Spellings(answers.texts, comparison_of(each)) for each in tasks]
+
+    def votes(self, codes: Codes) -> Votes:
+        """The votes of the samples with outcomes [prompts, K], in the order of the prompts' ids."""
+        parts = [np.empty((4, 0), np.int32)]
+        step = max(1, AT_ONCE // max(1, codes.shape[1]))
+        for start in range(0, len(codes), step):
+            rows = slice(start, start + step)
+            texts = self._answers.codes[rows, : codes.shape[1]]
+            row, sample = np.nonzero(texts >= 0)
+            text, wrong = texts[row, sample], codes[rows][row, sample] == WRONG
+            part, own = self._part[rows][row], []
+            for number, spellings in enumerate(self._spellings):
+                here = part == number
+                own.append(spellings.votes(row[here], text[here], wrong[here]).entries)
+            entries = np.concatenate(own, axis=1)
+            entries = entries[:, np.argsort(entries[0], kind="stable")]
+            entries[0] += start
+            parts.append(entries)
+        return Votes(np.concatenate(parts, axis=1), self._answers.texts)
+
+
+def with_answers(table: pa.Table, votes: Votes) -> pa.Table:
+    """The difficulty table with agreement, answers and entropy; null where no answer was read."""
+    if not len(votes.row):
+        return table
+    first = _starts(votes.row)
+    rows, answered = votes.row[first], _sums(votes.samples, first)
+    most, distinct = np.zeros((2, table.num_rows), np.int32)
+    most[rows] = np.maximum.reduceat(votes.samples, first)
+    distinct[rows] = np.diff(first, append=len(votes.row))
+    entropy = np.full(table.num_rows, np.nan)
+    logs = _sums(votes.samples * np.log(votes.samples), first)
+    entropy[rows] = np.maximum(0, np.round(np.log(answered) - logs / answered, 12))
+    marked = counts(table, "n") - counts(table, "error")
+    columns = {
+        "agreement": pa.array(most / np.maximum(marked, 1), mask=marked == 0),
+        "answers": pa.array(distinct),
+        "entropy": pa.array(entropy, mask=np.isnan(entropy)),
+    }
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    return table

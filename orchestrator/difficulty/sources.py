@@ -1,0 +1,81 @@
+"""Difficulty tables whose pass rates come from elsewhere: agreement, another model, a file. Pure.
+
+Policies rank by the same columns then, so that each of them works with every source.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.difficulty.estimates import counts, fit_prior, rates
+from orchestrator.storage.schema import DIFFICULTY
+
+# What is true of a prompt and of its gold answer, whatever it is ranked by.
+OWN = frozenset({"prompt_id", "tier", "suspected", "labelled"})
+NO_ANSWER = ("unparsed", "truncated", "error")  # counts of samples
+OF_AGREEMENT = ("n", "agreement", *NO_ANSWER)  # what `by_agreement` reads
+
+
+def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
+    """The table with the measured columns of DIFFICULTY of another one, by prompt_id.
+
+    What the other table lacks, columns or prompts, is null; `short` is then false.
+    """
+    ids = other["prompt_id"].combine_chunks()
+    rows = pc.index_in(table["prompt_id"].combine_chunks(), value_set=ids)
+    columns = {}
+    for name in (name for name in DIFFICULTY.names if name not in OWN):
+        if name in other.column_names:
+            columns[name] = other[name].take(rows)
+        elif name in table.column_names:
+            columns[name] = pa.nulls(table.num_rows, DIFFICULTY.field(name).type)
+    if "short" in columns:
+        columns["short"] = pc.fill_null(columns["short"], False)
+    return _with_columns(table, columns)
+
+
+def _with_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """The table with columns of DIFFICULTY in place of its own, or added."""
+    for name, values in columns.items():
+        column = (values if isinstance(values, pa.ChunkedArray) else pa.array(values)).cast(
+            DIFFICULTY.field(name).type
+        )
+        place = table.schema.get_field_index(name)
+        if place < 0:
+            table = table.append_column(name, column)
+        else:
+            table = table.set_column(place, name, column)
+    return table
+
+
+def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
+    """The table as if each prompt's most frequent answer were its gold, from `agreement` and n.
+
+    Samples that give it are the successes, other answers are wrong; unparsed, truncated and error
+    stay. The interval, the posterior (under the prior of these counts) and the learnability of
+    groups of `group_size` follow. The most frequent of few answers is so by chance, too, so that
+    rates are too high the fewer samples there are. Which sample gave it is not known: `first` is
+    null.
+    """
+    n, share = counts(table, "n"), table["agreement"].to_numpy(zero_copy_only=False).astype(float)
+    read = n - counts(table, "error")
+    known = ~np.isnan(share) & (read > 0)
+    votes = np.where(known, np.rint(np.nan_to_num(share) * read), 0).astype(np.int64)
+    scorable = np.where(known, read, 0)
+    others = sum(counts(table, name) for name in NO_ANSWER)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deviation = np.sqrt(share * (1 - share) * read / (read - 1))
+    columns = {
+        **rates(votes, scorable, fit_prior(votes, scorable), group_size),
+        "successes": votes,
+        "wrong": n - votes - others,
+        "unlabelled": np.zeros(len(n), int),
+        "scorable": scorable,
+        "first": pa.nulls(len(n), pa.string()),
+        "score": pa.array(share, mask=~known),
+        "score_sd": pa.array(deviation, mask=~known | (read < 2)),
+    }
+    return _with_columns(table, columns)

@@ -1,0 +1,134 @@
+"""How alike two rankings of the same prompts are: as a whole, and in their hardest tenths. Pure.
+
+Prompts with the same pair of values are counted together: pass rates of K samples have few pairs,
+so that thousands of resamples of a million prompts take no longer than those of a thousand.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.stats.inference import LEVEL, Interval
+
+Floats = npt.NDArray[np.float64]
+
+RESAMPLES = 1_000
+MOST = 10_000  # pairs that are resampled; of more, an even share, whose interval is wider
+BLOCK = 2_000_000  # numbers of a block of resamples
+
+
+class RankPair(NamedTuple):
+    """Two rankings of `prompts` that both know, with 95 % intervals for other prompts of the kind.
+
+    correlation: Spearman's; nan where all values of a side are equal. shared: the share of the
+    hardest tenth (lowest values, one prompt at least) that is in both, expected where each side
+    breaks ties at random. own: the same of each side with itself under other ties, the most that
+    can be expected.
+    """
+
+    prompts: int
+    correlation: float
+    correlation_interval: Interval
+    shared: float
+    shared_interval: Interval
+    own: tuple[float, float]
+
+
+class _Pairs(NamedTuple):
+    """Distinct pairs of values, by the first, then the second one; and how often each occurs.
+
+    first, second: [pairs], the position of each value among the distinct ones; weights: [pairs].
+    """
+
+    first: npt.NDArray[np.int64]
+    second: npt.NDArray[np.int64]
+    weights: Floats
+
+    @classmethod
+    def of(cls, a: Floats, b: Floats) -> "_Pairs":
+        # Rates are ratios of counts: equal ones tie, however they were computed.
+        first, second = (np.unique(x.round(12), return_inverse=True)[1] for x in (a, b))
+        base = int(second.max(initial=0)) + 1
+        pairs, times = np.unique(first * base + second, return_counts=True)
+        return cls(pairs // base, pairs % base, times.astype(float))
+
+    @property
+    def estimates(self) -> list[float]:
+        """The statistics of all prompts."""
+        return [float(value) for value in self.statistics(self.weights[None, :])[0]]
+
+    def statistics(self, weights: Floats) -> Floats:
+        """[resamples, 4] of weights [resamples, pairs]: correlation, shared, own of each side."""
+        size = max(1, round(float(self.weights.sum()) / 10))
+        scores, chances, own, variances = [], [], [], []
+        for level in (self.first, self.second):
+            order = np.argsort(level, kind="stable")
+            starts = np.flatnonzero(np.diff(level[order], prepend=-1))
+            times = np.add.reduceat(weights[:, order], starts, axis=1)  # of each distinct value
+            end = np.cumsum(times, axis=1)
+            rank = end - times / 2 - end[:, -1:] / 2  # mid-ranks, less their mean
+            with np.errstate(divide="ignore", invalid="ignore"):
+                chance = np.clip((size - end + times) / times, 0.0, 1.0)
+            chance = np.where(times > 0, chance, 0.0)
+            own.append((times * chance**2).sum(axis=1) / size)
+            variances.append((times * rank**2).sum(axis=1))
+            scores.append(rank[:, level])
+            chances.append(chance[:, level])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            correlation = (weights * scores[0] * scores[1]).sum(axis=1) / np.sqrt(
+                variances[0] * variances[1]
+            )
+        shared = (weights * chances[0] * chances[1]).sum(axis=1) / size
+        return np.stack([correlation, shared, *own], axis=1)
+
+
+def rank_correlation(a: Floats, b: Floats) -> float:
+    """Spearman's: Pearson's correlation of the ranks, equal values sharing the mean of theirs.
+
+    nan for fewer than two values, and where all values of a side are equal.
+    """
+    return _Pairs.of(a, b).estimates[0] if len(a) > 1 else float("nan")
+
+
+def hardest_overlap(a: Floats, b: Floats) -> float:
+    """The expected share of the tenth with the lowest values that both sides have.
+
+    A tenth has one prompt at least. Ties at its end are broken at random, each side by itself.
+    """
+    return _Pairs.of(a, b).estimates[1]
+
+
+def compare_rankings(a: Floats, b: Floats, resamples: int = RESAMPLES) -> RankPair:
+    """Two rankings of the same prompts, [prompts] each, nan where a value is not known.
+
+    Intervals are percentiles of `resamples` draws of the prompts with replacement.
+    """
+    known = ~np.isnan(a) & ~np.isnan(b)
+    a, b = a[known], b[known]
+    unknown = Interval(float("nan"), float("nan"))
+    if len(a) < 2:
+        return RankPair(len(a), unknown.low, unknown, unknown.low, unknown, (unknown.low,) * 2)
+    pairs, rng = _Pairs.of(a, b), np.random.default_rng(0)
+    correlation, shared, *own = pairs.estimates
+    if len(pairs.weights) > MOST:
+        step = -(-len(a) // MOST)
+        pairs = _Pairs.of(a[::step], b[::step])
+    count, chances = int(pairs.weights.sum()), pairs.weights / pairs.weights.sum()
+    drawn = []
+    at_once = max(1, BLOCK // len(chances))
+    for start in range(0, resamples, at_once):
+        times = rng.multinomial(count, chances, size=min(at_once, resamples - start))
+        drawn.append(pairs.statistics(times.astype(float)))
+    values = np.concatenate(drawn)
+    intervals = [_interval(values[:, place]) for place in (0, 1)]
+    return RankPair(len(a), correlation, intervals[0], shared, intervals[1], (own[0], own[1]))
+
+
+def _interval(values: Floats) -> Interval:
+    """The 95 % percentile interval; nan where nothing is defined."""
+    defined = values[np.isfinite(values)]
+    if not len(defined):
+        return Interval(float("nan"), float("nan"))
+    low, high = np.quantile(defined, [LEVEL / 2, 1 - LEVEL / 2])
+    return Interval(float(low), float(high))

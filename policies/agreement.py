@@ -1,0 +1,110 @@
+"""Policies that need no gold answer: by how far a prompt's samples agree, and by their length."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from policies.base import MEANING, Bools, BuiltIn, Floats, PolicyError, check_band, numbers
+from policies.pass_rate import NEAR
+from policies.uniform import Uniform
+
+
+class WithoutGolds(BuiltIn):
+    """Ranks prompts by what their samples say, whatever the gold answers are."""
+
+    simulated = False
+
+    @property
+    def reads_golds(self) -> bool:
+        """Only for `require` and `exclude`."""
+        return bool(self.restrictions)
+
+    def measured(self, difficulty: pa.Table, name: str) -> Floats:
+        """The column as float64, nan where it is null. PolicyError where it is null for all."""
+        values = numbers(difficulty, name, self.title)
+        if len(values) and np.isnan(values).all():
+            raise PolicyError(
+                f"{self.title} needs the column {name} ({MEANING[name]}), which is null for every "
+                "prompt: choose a policy that needs nothing of the samples, such as random"
+            )
+        return values
+
+
+class ByAnswers(WithoutGolds):
+    """Uses the answers that were read from the samples."""
+
+    @property
+    def reads_answers(self) -> bool:
+        return True
+
+
+class LeastAgreed(ByAnswers):
+    """Lowest agreement first: fewest samples give the most frequent answer. Needs no gold answer.
+
+    A sample without an answer, such as one that does not finish, agrees with none.
+    """
+
+    name = "least_agreed"
+
+    def score(self, difficulty: pa.Table) -> Floats:
+        return self.measured(difficulty, "agreement")
+
+
+class MostAgreed(ByAnswers):
+    """Highest agreement first: most samples give the most frequent answer. Needs no gold answer."""
+
+    name = "most_agreed"
+
+    def score(self, difficulty: pa.Table) -> Floats:
+        return -self.measured(difficulty, "agreement")
+
+
+@dataclass(kw_only=True)
+class AgreementBand(Uniform, ByAnswers):
+    """Uniform among prompts with an agreement from `low` to `high`. Needs no gold answer."""
+
+    name = "agreement_band"
+    wider = "a wider band"
+    easier = "choose a band of higher agreement"
+    harder = "choose a band of lower agreement"
+    example: ClassVar[str] = "low: 0.3, high: 0.7"
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_band(self.name, self.low, self.high, "an agreement")
+
+    def allowed(self, difficulty: pa.Table) -> Bools:
+        """Rows with an agreement within the band."""
+        values = self.measured(difficulty, "agreement")
+        return (values >= self.low - NEAR) & (values <= self.high + NEAR)
+
+    def holds(self, difficulty: pa.Table) -> str:
+        return f"with an agreement from {self.low} to {self.high}"
+
+
+class Uncertain(ByAnswers):
+    """Highest semantic entropy first: the most varied answers. Needs no gold answer.
+
+    The entropy of the shares of a prompt's distinct answers (Kuhn et al. 2023, arXiv 2302.09664;
+    the discrete form of Farquhar et al. 2024). Unlike agreement, it leaves out samples without an
+    answer.
+    """
+
+    name = "uncertain"
+
+    def score(self, difficulty: pa.Table) -> Floats:
+        return -self.measured(difficulty, "entropy")
+
+
+class Longest(WithoutGolds):
+    """Most generated tokens on average first. Needs no gold answer."""
+
+    name = "longest"
+
+    def score(self, difficulty: pa.Table) -> Floats:
+        return -self.measured(difficulty, "tokens")

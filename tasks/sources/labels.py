@@ -1,0 +1,95 @@
+"""Gold answers that come after the questions, from files by prompt_id."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tasks.base import Task, TaskError
+from tasks.sources.files import cell, one_answer, read_file
+from tasks.sources.user_files import Files, named_files
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
+
+NAMED = 3  # answers that a note names
+
+
+class Label(NamedTuple):
+    """A gold answer as an annotator wrote it, and where."""
+
+    prompt_id: str
+    answer: str
+    place: str
+
+
+def read_labels(files: Files) -> list[Label]:
+    """The answers in files with the columns `prompt_id` and `answer`; empty ones are left out.
+
+    Raises TaskError with the file's line for a value of another form.
+    """
+    labels = []
+    for file in named_files(files):
+        read = read_file(file, ("prompt_id",))
+        for row, place in zip(read.rows, read.places, strict=True):
+            prompt_id, value = row["prompt_id"], one_answer(cell(row, "answer"))[0]
+            if value is None or value != value:  # NaN, as data frames write it
+                continue
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise TaskError(f"{place}: the answer is {value!r:.80}: write a text or a number")
+            if text := str(value).strip():
+                labels.append(Label(str(prompt_id), text, place))
+    return labels
+
+
+def with_labels(
+    prompts: "PromptTable", labels: Sequence[Label], task: Task
+) -> tuple["PromptTable", list[str]]:
+    """The prompts, each id once, with their gold answers, and a note on answers that are not used.
+
+    Not used are answers that are not of the marker's form, and those of a prompt with several that
+    the marker does not take for the same: it has no gold answer until they agree. Labels of other
+    prompts are skipped.
+    """
+    import pyarrow as pa
+
+    from tasks.prompt_table import SCHEMA, PromptTable, labelled
+
+    distinct = prompts.distinct()
+    known = distinct.with_ids({label.prompt_id for label in labels})
+    answers = {i: {p.answer: p.place} if p.answer else {} for i, p in known.items()}
+    if len(distinct) < len(prompts):  # a question that stands in several rows
+        for prompt in prompts.filter(labelled(prompts, task)):
+            answers.setdefault(prompt.prompt_id, {}).setdefault(prompt.answer, prompt.place)
+            known.setdefault(prompt.prompt_id, prompt)
+    unreadable, conflicts = list[str](), list[str]()
+    for label in labels:
+        if label.prompt_id in known:
+            owner, _ = task.own(known[label.prompt_id])
+            if gold := owner.read_answer(label.answer):
+                answers[label.prompt_id].setdefault(gold, label.place)
+            else:
+                unreadable.append(f"{label.place} {label.answer!r:.40}")
+    changed = {}
+    for prompt_id, places in answers.items():
+        owner, _ = task.own(known[prompt_id])
+        first, *others = places or [""]
+        marks = (owner.mark(owner.format_answer(other), first) for other in others)
+        if all(mark.outcome == "correct" for mark in marks):
+            changed[prompt_id] = first
+        else:
+            changed[prompt_id] = ""
+            conflicts.append(", ".join(f"{place} {text!r:.40}" for text, place in places.items()))
+    notes = []
+    for texts, why in (
+        (unreadable, "not of the marker's form"),
+        (conflicts, "prompts whose answers contradict each other"),
+    ):
+        more = f" and {len(texts) - NAMED:,} more" if len(texts) > NAMED else ""
+        notes += [f"not used: {'; '.join(texts[:NAMED])}{more} ({why})"] if texts else []
+    rows = distinct.rows_of(pa.array([*changed], pa.string()))
+    values = distinct.column("answer").to_pylist()
+    for row, answer in zip(rows.tolist(), changed.values(), strict=True):
+        values[row] = answer
+    table = pa.Table.from_batches(distinct.batches, SCHEMA)
+    at = SCHEMA.get_field_index("answer")
+    table = table.set_column(at, SCHEMA.field(at), pa.array(values, pa.string()))
+    return PromptTable(table.combine_chunks().to_batches(max_chunksize=65_536)), notes

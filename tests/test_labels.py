@@ -1,0 +1,248 @@
+"""Pools whose gold answers come later: read, marked, labelled by annotators, and chosen from."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import small_plan
+from remedies import refused
+
+from orchestrator.cli.main import main
+from orchestrator.planning.open_plan import check_trainable
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.probing.probe_folder import ProbeFolder, write_part
+from orchestrator.probing.samples import mark_samples
+from orchestrator.sampling.base import Completion
+from orchestrator.selection.labelling import prompts_to_label, write_to_label
+from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
+from policies import PolicyError
+from tasks import TaskError, get_task
+from tasks.sources.labels import read_labels
+
+QUESTIONS = 40
+K = 4
+
+
+def gold(question: str) -> int:
+    return int(question.split()[2]) * 2
+
+
+@pytest.fixture
+def pool_file(tmp_path: Path) -> Path:
+    """Rows without answers; every question is in the training pool or the test set."""
+    file = tmp_path / "pool.jsonl"
+    rows = ({"id": i, "question": f"What is {i} + {i}?"} for i in range(QUESTIONS))
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return file
+
+
+def options(file: Path, **others: Any) -> dict[str, Any]:
+    return {"path": str(file), "answers": "optional", "keep": ["id"], "test_share": 0.3, **others}
+
+
+def plan_of(folder: Path, file: Path, labels: str | list[str] = "", **settings: Any) -> Plan:
+    """A plan of the pool, with a budget of eight prompts."""
+    dataset = {"task": "file", "options": options(file), "labels": labels}
+    grid = {"model": ["stub"], "dataset": ["d"], "policy": ["hard", "random"], "seed": [0]}
+    settings = {"grid": grid, "budget": 8, "probe": {"samples": K}, **settings}
+    return small_plan(folder, datasets={"d": dataset}, **settings)
+
+
+def probed(plan: Plan, store: Store) -> PlanProbe:
+    """The probe of the plan with the answers 2i, 2i.0, 2i + 1 and nothing to What is i + i."""
+    [cell, *_] = plan.cells
+    pool = plan.pool(cell.probe)
+    texts = ["\\boxed{%d}", "\\boxed{%d.0}", "\\boxed{%d1}", "I do not know %d"]
+    requests = [(prompt, tuple(range(K))) for prompt in pool.train]
+    results = [
+        [Completion(text % gold(prompt.question), 5, "stop") for text in texts]
+        for prompt, _ in requests
+    ]
+    samples = mark_samples(pool.task, requests, results)
+    write_part(store, cell.probe.key, "train", samples)
+    return PlanProbe(plan, store, cell.probe)
+
+
+def outcomes(plan: Plan, store: Store) -> dict[str, int]:
+    """The stored outcomes, without drawing a sample."""
+    [cell, *_] = plan.cells
+    pool = plan.pool(cell.probe)
+    samples = ProbeFolder(store, cell.probe, pool.train, pool.task).samples(("outcome",))
+    values = samples["outcome"].to_pylist()
+    return {outcome: values.count(outcome) for outcome in sorted(set(values))}
+
+
+def write_labels(file: Path, answers: dict[str, Any]) -> str:
+    rows = ({"prompt_id": i, "answer": answer} for i, answer in answers.items())
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(file)
+
+
+@pytest.mark.parametrize("marker", ["number", "letter", "expression", "text"])
+def test_an_answer_is_read_without_a_gold_one(marker: str) -> None:
+    task = get_task("file", marker=marker)
+    answer = "(B)" if marker == "letter" else "7"
+    mark = task.mark(task.format_answer(answer), "")
+    assert (mark.outcome, mark.extracted, mark.score) == ("unlabelled", answer, None)
+    assert task.mark("nothing", "").outcome == "unparsed"
+    assert task.mark("nothing", "", truncated=True).outcome == "truncated"
+
+
+def test_ids_do_not_depend_on_answers(pool_file: Path, tmp_path: Path) -> None:
+    without = load_pool(Dataset("d", "file", options(pool_file), "lenient"))
+    rows = [json.loads(line) for line in pool_file.read_text().splitlines()]
+    labelled = tmp_path / "labelled.jsonl"
+    with_answers = ({**row, "answer": gold(row["question"])} for row in rows)
+    labelled.write_text("".join(f"{json.dumps(row)}\n" for row in with_answers))
+    pool = load_pool(Dataset("d", "file", options(labelled), "lenient"))
+    assert pool.train.column("prompt_id") == without.train.column("prompt_id")
+    assert pool.train_hash != without.train_hash and pool.labelled.all()
+    assert not without.labelled.any() and not without.test
+    assert [p.prompt_id for p in pool.test] == [p.prompt_id for p in without.unlabelled_test]
+
+
+def test_a_pool_without_answers_is_only_probed(pool_file: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    assert [spec.split for spec in plan.probes] == ["train"]
+    with pytest.raises(UserError) as error:
+        check_trainable(plan)
+    assert error.value.code == "missing-gold-answers"
+    store = Store(str(tmp_path / "runs"))
+    table = probed(plan, store).tables.of(plan.cells[0], unlabelled=True)
+    assert set(table["unlabelled"].to_pylist()) == {3} and set(table["unparsed"].to_pylist()) == {1}
+    assert table["pass_rate"].null_count == table.num_rows == len(plan.pools["d"].train)
+
+
+def test_labels_mark_stored_completions(pool_file: Path, tmp_path: Path) -> None:
+    """Two rounds; the third corrects a label. No sample is drawn again, and none is lost."""
+    store, plan = Store(str(tmp_path / "runs")), plan_of(tmp_path, pool_file)
+    probed(plan, store)
+    prompts = [*plan.pools["d"].train]
+    assert outcomes(plan, store) == {"unlabelled": 3 * len(prompts), "unparsed": len(prompts)}
+    answers = {p.prompt_id: gold(p.question) for p in prompts}
+    ids = [*answers]
+    one = write_labels(tmp_path / "one.jsonl", {i: answers[i] for i in ids[:5]})
+    two = write_labels(tmp_path / "two.jsonl", {i: f"{answers[i]}.0" for i in ids[3:9]})
+    for files, known in ((one, 5), ([one, two], 9), (one, 5)):
+        plan = plan_of(tmp_path, pool_file, files)
+        assert int(plan.pools["d"].labelled.sum()) == known
+        rest = 3 * (len(prompts) - known)
+        assert outcomes(plan, store) == {
+            **{"correct": 2 * known, "wrong": known, "unlabelled": rest, "unparsed": len(prompts)}
+        }
+    other = write_labels(tmp_path / "one.jsonl", {i: int(f"{answers[i]}1") for i in ids[:5]})
+    plan = plan_of(tmp_path, pool_file, other)
+    assert outcomes(plan, store)["correct"] == 5, "the third answer is the corrected gold"
+    [cell, *_] = plan.cells
+    table = PlanProbe(plan, store, cell.probe).tables.of(cell)
+    assert table.num_rows == 5 and set(table["pass_rate"].to_pylist()) == {1 / 4}
+
+
+@pytest.mark.parametrize(
+    ("labels", "known", "note"),
+    [
+        ({"a": [{"answer": "seven"}]}, 0, "a.jsonl:1 'seven'"),
+        ({"a": [{"answer": 7}], "b": [{"answer": 8}]}, 0, "a.jsonl:1 '7', "),
+        ({"a": [{"answer": "1/2"}], "b": [{"answer": 0.5}]}, 1, ""),
+        ({"a": [{"answer": ""}, {"answer": None}, {"answer": 7}]}, 1, ""),
+    ],
+)
+def test_answers_that_cannot_be_used_are_named(
+    labels: dict[str, list[dict[str, Any]]], known: int, note: str, pool_file: Path
+) -> None:
+    task = Dataset("d", "file", options(pool_file), "lenient").build()
+    prompt_id = task.train()[0].prompt_id
+    files = []
+    for name, rows in labels.items():
+        files.append(str(pool_file.with_name(f"{name}.jsonl")))
+        lines = (json.dumps({"prompt_id": prompt_id, **row}) for row in rows)
+        Path(files[-1]).write_text("".join(f"{line}\n" for line in lines))
+    pool = load_pool(Dataset("d", "file", options(pool_file), "lenient", labels=tuple(files)))
+    assert int(pool.labelled.sum()) == known
+    notes = [each for each in pool.notes if each.startswith("not used: ")]
+    assert [note in each for each in notes] == ([True] if note else [])
+
+
+def test_a_question_in_several_rows_has_the_answer_of_one(pool_file: Path) -> None:
+    with pool_file.open("a") as stream:
+        for i, answer in ((1, 2), (1, "2.0"), (2, 4), (2, 5)):
+            stream.write(f"{json.dumps({'question': f'What is {i} + {i}?', 'answer': answer})}\n")
+    pool = load_pool(Dataset("d", "file", options(pool_file), "lenient"))
+    prompts = {p.question: p.answer for p in (*pool.train, *pool.test, *pool.unlabelled_test)}
+    assert len(prompts) == QUESTIONS
+    assert prompts["What is 1 + 1?"] == "2" and prompts["What is 2 + 2?"] == ""
+
+
+def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
+    other = write_labels(tmp_path / "other.jsonl", {"0123456789abcdef": 7})
+    with refused("other.jsonl", code="invalid-dataset"):
+        plan_of(tmp_path, pool_file, other)
+    flag = tmp_path / "flag.jsonl"
+    write_labels(flag, {"0123456789abcdef": True})
+    with pytest.raises(TaskError, match=r"flag\.jsonl:1"):
+        read_labels(str(flag))
+    needless = Dataset("d", "arithmetic", {}, "lenient", labels=(other,))
+    with pytest.raises(TaskError, match="labels"):
+        load_pool(needless)
+    for given in ({"answers": "maybe"}, {"marker": "os:getcwd", "answer": None}):
+        with pytest.raises(TaskError, match="answers"):
+            get_task("file", **options(pool_file, **given))
+
+
+def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
+    """Both answers of one value are one; what has a label is not listed again."""
+    store, plan = Store(str(tmp_path / "runs")), plan_of(tmp_path, pool_file)
+    probe, cells = probed(plan, store), {cell.policy: cell for cell in plan.cells}
+    with pytest.raises(PolicyError, match="hard"):
+        prompts_to_label(probe, cells["hard"])
+    rows = prompts_to_label(probe, cells["random"])
+    assert len(rows) == 8
+    for row in rows:
+        value = gold(row["question"])
+        counts = [(each["answer"], each["count"]) for each in row["answers"]]
+        assert counts == [(str(value), 2), (f"{value}1", 1)]
+        assert row["answer"] == "" and row["id"] == row["line"] - 1
+    for name in ("one.csv", "one.jsonl"):
+        write_to_label(tmp_path / name, rows)
+        assert read_labels(str(tmp_path / name)) == []
+    with (tmp_path / "one.csv").open() as stream:
+        listed = [row["prompt_id"] for row in csv.DictReader(stream)]
+        assert listed == [row["prompt_id"] for row in rows]
+    one = write_labels(tmp_path / "l.jsonl", {r["prompt_id"]: gold(r["question"]) for r in rows})
+    plan = plan_of(tmp_path, pool_file, one, budget=1.0)
+    probe = PlanProbe(plan, store, plan.cells[0].probe)
+    rest = prompts_to_label(probe, plan.cells[1])
+    left = {row["prompt_id"] for row in rest}
+    assert len(left) == len(plan.pools["d"].train) - 8
+    assert left.isdisjoint(row["prompt_id"] for row in rows)
+
+
+def test_decile_init_reads_a_pool_without_answers(
+    pool_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["init", "--train", "pool.jsonl", "--model", "tiny-arithmetic", "--yes"]
+    assert main(command) == 2, "an id is no answer"
+    assert main([*command, "--answers", "optional"]) == 2, "no answer tells the marker"
+    assert main([*command, "--answers", "optional", "--marker", "number"]) == 0
+    assert main(["plan", "experiments.yaml"]) == 0
+    assert main(["run", "experiments.yaml"]) == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_decile_select_lists_test_questions(
+    pool_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    file, out = str(plan.source.file), tmp_path / "test.jsonl"
+    command = ["select", file, "-e", plan.name, "--to-label", str(out)]
+    assert main([*command, "--test"]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [r["prompt_id"] for r in rows] == [p.prompt_id for p in plan.pools["d"].unlabelled_test]
+    assert main([*command, "--test"]) == 2, "it may hold labels"
+    assert main(command) == 2, "without a policy"
