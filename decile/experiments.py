@@ -58,12 +58,12 @@ def probe(
     datasets.Dataset, a pyarrow Table or a list of dicts, which are stored as Parquet in the folder
     `data` of the storage. model: a Hub id, OWNER/NAME@COMMIT, a folder, a .gguf file, or an
     embedded name such as tiny. samples: completions per prompt. test: test questions, in the forms
-    of `data`; None: a part of `data` is held out, as by `decile init`. wait: for the end of another
-    process that probes the same data in this storage. settings: what the file says of a data set
-    and a probe, by name: options of `task: file` (question, answer, marker, tier, source, keep, …;
-    recognized where they are left out), `prompt` (a preset, or the block), `system`, `few_shot`,
-    `marking`, `drop_overlap`, `duplicates`, `without`, …, and the block `probe` (temperature,
-    engine, …).
+    of `data`; None: a part of `data` is held out, as by `decile init`, but nothing of few prompts.
+    wait: for the end of another process that probes the same data in this storage. settings: what
+    the file says of a data set and a probe, by name: options of `task: file` (question, answer,
+    marker, tier, source, keep, …; recognized where they are left out), `prompt` (a preset, or the
+    block), `system`, `few_shot`, `marking`, `drop_overlap`, `duplicates`, `without`, …, and the
+    block `probe` (temperature, engine, …).
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
     Raises UserError for invalid input, before anything is sampled.

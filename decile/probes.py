@@ -185,7 +185,7 @@ class Subset:
         """A data set for TRL: `prompt` (chat messages), `answer`, prompt_id, pass_rate, …."""
         from datasets import Dataset
 
-        return Dataset(exported_table(self.table, self.prompts, self.probe.task, "trl"))
+        return Dataset(exported_table(self.table, self.probe.prompts, self.probe.task, "trl"))
 
     @as_user_error()
     def export(self, layout: str, file: str | Path, *, card: bool = False) -> dict[str, Any]:

@@ -91,15 +91,22 @@ def checked_rows(chosen: Any, policy: str, size: int, pool: int) -> Rows:
     """The row numbers a policy returned. PolicyError unless they are a subset of that size."""
     rows = np.asarray(chosen)
     whole = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
-    if not whole or len(rows) != size or len(np.unique(rows)) != size:
+    distinct = len(np.unique(rows))
+    if not whole or len(rows) != size or distinct != size:
+        remedy = "each row once" if distinct < rows.size else f"{size:,} of them"
         raise PolicyError(
             f"policy {policy!r} must return {size} distinct row numbers, and returned "
-            f"{counted(rows.size, 'value')} ({len(np.unique(rows))} distinct): return "
-            "a NumPy array of integers"
+            f"{counted(rows.size, 'value')} ({distinct} distinct): return "
+            + (remedy if whole else "a NumPy array of integers")
         )
     if rows.min() < 0 or rows.max() >= pool:
         raise PolicyError(f"policy {policy!r} returned a row outside 0…{pool - 1}")
     return rows
+
+
+def kept_advice(column: str) -> str:
+    """What gives a pool a column of the user's data; `keep: all` takes none inside another."""
+    return f"write source: {column:.80}, or keep: [{column:.80}, …], in the data set's options"
 
 
 class SubsetPolicy(ABC):
@@ -201,6 +208,7 @@ class ScorePolicy(SubsetPolicy):
         if (have := int(np.count_nonzero(open_rows))) < size:
             raise PolicyError(self.shortage(difficulty, have, size, free is not None))
         score = self._per_row(self.score(difficulty), difficulty, "scores")
+        self._check_scores(score, difficulty)
         return lowest(score, ranks, open_rows, size)
 
     def ties(self, difficulty: pa.Table, chosen: np.ndarray) -> Ties | None:
@@ -227,6 +235,17 @@ class ScorePolicy(SubsetPolicy):
     def title(self) -> str:
         """The name in messages."""
         return self.name or type(self).__name__
+
+    def _check_scores(self, score: np.ndarray, difficulty: pa.Table) -> None:
+        """Raise PolicyError unless they are numbers, and some of them known if a pass rate is."""
+        problem = "" if score.dtype.kind in "biuf" else f"scores of type {score.dtype}"
+        if not problem and np.isnan(score).all() and "pass_rate" in difficulty.column_names:
+            rated = np.isfinite(numbers(difficulty, "pass_rate", self.title)).any()
+            problem = "nan for every row" if rated else ""
+        if problem:
+            raise PolicyError(
+                f"{self.title} returned {problem}: return a NumPy array with one number per row"
+            )
 
     def _per_row(self, values: np.ndarray, difficulty: pa.Table, what: str) -> np.ndarray:
         """The values of a policy, which may be a custom one, checked for their length."""

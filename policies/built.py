@@ -28,6 +28,7 @@ from policies.base import (
     ScorePolicy,
     Ties,
     checked_rows,
+    kept_advice,
 )
 from policies.online import (
     MAX_DRAWS,
@@ -83,8 +84,8 @@ class Built:
             if column not in prompts.column_names:
                 raise PolicyError(
                     f"{self.kind} {self.name!r} reads the column {column!r:.80}, which the pool "
-                    f"does not have: write one of {', '.join(prompts.column_names)}, or name it in "
-                    "the data set's options source or keep"
+                    f"does not have: write one of {', '.join(prompts.column_names)}, or "
+                    f"{kept_advice(column)}"
                 )
 
     def errors(self) -> AbstractContextManager[None]:

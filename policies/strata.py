@@ -19,6 +19,7 @@ from policies.base import (
     Restricted,
     Rows,
     Ties,
+    kept_advice,
     labelled,
 )
 from policies.built import BuiltPolicy
@@ -294,8 +295,7 @@ def column_texts(difficulty: pa.Table, column: str, what: str) -> pa.Array:
     if column not in difficulty.column_names:
         raise PolicyError(
             f"{what}: the table has no column {column!r:.80}, only "
-            f"{', '.join(difficulty.column_names)}: write one of these, or name it in the data "
-            "set's options source or keep"
+            f"{', '.join(difficulty.column_names)}: write one of these, or {kept_advice(column)}"
         )
     values = difficulty[column].combine_chunks()
     if column == "pass_rate":

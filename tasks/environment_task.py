@@ -19,8 +19,10 @@ from tasks.sources.files import (
     check_columns,
     column_value,
     is_chat,
-    json_text,
     read_chat,
+    row_text,
+    value_text,
+    whole,
 )
 from tasks.sources.user_files import Files
 
@@ -211,18 +213,15 @@ class EnvironmentTask(QuestionFile):
         if not isinstance(question, str):
             raise TaskError(f"{place}: {name} is {question!r:.60}: write a text or chat messages")
         given = column_value(row, self.answer) if self.answer in self._columns else None
-        answer: str | None = "" if given is None else str(given).strip()
+        answer: str | None = value_text(given)
         if not self.described.rewards and self.function is None:
             answer = self.read_answer(answer or "")
             if not answer:
                 raise TaskError(
                     f"{place}: the marker {self.marker} cannot use the answer {given!r}"
                 )
-        tier = str(column_value(row, self.tier)) if self.tier else "all"
-        try:
-            info = json_text({key: row[key] for key in row if key != name})
-        except TypeError as error:
-            raise TaskError(f"{place}: {error}") from error
+        tier = str(whole(column_value(row, self.tier))) if self.tier else "all"
+        info = row_text({key: row[key] for key in row if key != name}, place, "remove it")
         return make_prompt(
             self.name, question, answer or "", tier, info, info_in_id=True, group=self.group_of(row)
         )

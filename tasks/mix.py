@@ -68,7 +68,8 @@ class Mix(ReadTask):
         if prompt:
             raise TaskError("prompt is that of each data set in a mix: write it there")
         if not isinstance(parts, Mapping) or len(parts) < 2:
-            raise TaskError(f"parts is {parts!r:.80}: name two data sets or more: {HOW}")
+            named = [*parts] if isinstance(parts, Mapping) else parts
+            raise TaskError(f"parts is {named!r:.80}: name two data sets or more: {HOW}")
         self.parts_by_name = {name: _part(name, spec, marking) for name, spec in parts.items()}
         self.mixed_tasks = [part.task for part in self.parts_by_name.values()]
         self.labelled_sources = [

@@ -38,6 +38,9 @@ from tasks.sources.files import (
     plain_answer,
     read_file,
     read_texts,
+    row_text,
+    value_text,
+    whole,
 )
 from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.labels import with_labels
@@ -363,11 +366,8 @@ class QuestionFile(ReadTask):
 
     def group_of(self, row: Row) -> str:
         """The value in the column of groups, "" where there is none."""
-        try:
-            value = column_value(row, self.group) if self.group else None
-        except KeyError:  # of training rows, or of a question that is related to no other
-            return ""
-        return "" if value is None else str(value).strip()
+        # training rows, and questions that are related to no other, may lack the column
+        return value_text(cell(row, self.group)) if self.group else ""
 
     @property
     def _columns(self) -> list[str]:
@@ -545,7 +545,7 @@ class QuestionFile(ReadTask):
         dropped.update(texts.dropped)
         dropped[INSTRUCTIONS] += question != texts.question
         dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
-        tier = str(column_value(row, self.tier)) if self.tier else "all"
+        tier = str(whole(column_value(row, self.tier))) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None
         prompt = make_prompt(
             self.name,
@@ -584,10 +584,7 @@ class QuestionFile(ReadTask):
         }
         if not columns:  # of a row; others may have those that the function needs
             return "{}" if self.function and self.function.needed_columns(self._columns) else ""
-        try:
-            return json_text(columns)
-        except TypeError as error:
-            raise TaskError(f"{place}: {error}: name the others in columns: […]") from error
+        return row_text(columns, place, "name the others in columns: […]")
 
     def check_named_columns(self, split: str, file: str, rows: Sequence[Row]) -> None:
         """Raise TaskError for a column that no row has, of `columns` or needed by the function."""

@@ -70,6 +70,13 @@ PARSED: dict[str, Claim] = {
     "hard >= random in every source within 1": Claim(
         "", "accuracy", HARD, ">=", RANDOM, 1, part=Part("source", "*")
     ),
+    """hard >= random in source "a/b:  c's" within 1""": Claim(
+        "", "accuracy", HARD, ">=", RANDOM, 1, part=Part("source", "a/b:  c's")
+    ),
+    "hard >= random in tier 'größe ✓'\n within 1": Claim(
+        "", "accuracy", HARD, ">=", RANDOM, 1, part=Part("tier", "größe ✓")
+    ),
+    """'hard' > "x"="b c" on 'd'""": Claim("", "accuracy", HARD, ">", side(x="b c"), test_set="d"),
     "hard <= random": Claim("", "accuracy", RANDOM, ">=", HARD),
     "hard != random by 2": Claim("", "accuracy", HARD, "!=", RANDOM, 2),
     "hard > random at update 300": Claim(

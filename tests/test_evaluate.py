@@ -203,8 +203,10 @@ def test_trained_weights_are_part_of_the_key(plan: Plan, tmp_path: Path) -> None
     other = save_adapter(tmp_path / "other", scale=0.1)
     keys = [plan_evaluation(plan, adapter=each).spec.key for each in (adapter, copy, other)]
     assert keys[0] == keys[1] and len({base.key, *keys}) == 3
-    ranked = save_adapter(tmp_path / "ranked", rank_pattern={"q_proj": 16})
+    pattern = {"q_proj": 4, r"layers\.\d\..*_proj": 4, "k_proj": 16}
+    ranked = save_adapter(tmp_path / "ranked", r=1, rank_pattern=pattern)
     assert (adapter_rank(adapter), adapter_rank(ranked)) == (4, 16)
+    assert plan_evaluation(plan, adapter=ranked).spec.key not in keys
 
     full = tmp_path / "full"
     full.mkdir()
@@ -256,6 +258,11 @@ def spoil(folder: Path, how: str) -> Path:
         save_file(tensors, weights)
     elif how == "prefix":
         (adapter / "adapter_config.json").write_text('{"peft_type": "PREFIX_TUNING"}')
+    elif how in ("rank", "ranks", "no-rank", "target"):
+        shutil.rmtree(adapter)
+        given = {"rank": {"r": 8}, "ranks": {"rank_pattern": {"q_proj": 2}}, "no-rank": {"r": None}}
+        given["target"] = {"target_modules": ["v_proj", "proj"]}
+        save_adapter(adapter, **given[how])
     elif how == "settings":
         (adapter / "adapter_config.json").write_text("[1, 2")
     elif how == "shard":
@@ -280,6 +287,10 @@ def spoil(folder: Path, how: str) -> Path:
         ("wide", "of another base model"),
         ("deep", "of another base model"),
         ("prefix", "PREFIX_TUNING"),
+        ("rank", "q_proj has rank 4, and adapter_config.json says 8"),
+        ("ranks", "q_proj has rank 4, and adapter_config.json says 2"),
+        ("no-rank", "q_proj has rank 4, and adapter_config.json says None"),
+        ("target", "q_proj is not in the target_modules"),
         ("settings", "adapter_config.json"),
         ("shard", "model-00002-of-00002.safetensors is missing"),
         ("short", "of another model"),

@@ -1,5 +1,6 @@
 """Accuracy, pass@k, bands, and the evaluations of a cell."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -34,6 +35,7 @@ from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSet
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
+from orchestrator.tracking.views import clean
 from tasks import OUTCOMES
 
 
@@ -84,6 +86,18 @@ def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:
     assert "eval/unlabelled" not in metrics, "test questions have gold answers"
     assert (metrics["tier/3/accuracy"], metrics["tier/5/accuracy"]) == (0.5, 0.0)
     assert "eval/pass_at_4" not in metrics
+
+
+def test_every_source_has_a_metric_of_its_own_that_mlflow_takes() -> None:
+    sources = ["a/b: c", "a/b_ c", "a_b_ c", "a.b", "..", "x" * 300, "x" * 299 + "y", "größe ✓"]
+    table = evaluation({f"{i}x": ["correct"] for i in range(len(sources))})
+    table = table.set_column(
+        table.schema.get_field_index("source"), "source", pa.array(sources, pa.string())
+    )
+    names = [clean(n) for n in evaluation_metrics(table) if n.startswith("source/")]
+    assert len({*names}) == len(sources)
+    assert all(re.fullmatch(r"source/[^/]+/accuracy", name) for name in names)
+    assert {"source/a.b/accuracy", "source/a_b_ c/accuracy"} <= {*names}
 
 
 @pytest.mark.parametrize(

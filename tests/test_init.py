@@ -511,14 +511,14 @@ def test_rows_that_cannot_be_used_are_shown_and_dropped(
 ) -> None:
     rows = rows_of([*range(60), "many", "", None, "9" * 5_000])
     rows += [{"question": " ", "answer": 1}, rows[0], {"answer": 3}]
-    rows += [rows[1] | {"answer": 77}]
+    rows += [rows[1] | {"answer": 77}, rows[2] | {"answer": None}, rows[3] | {"answer": "many"}]
     written("--train", jsonl(rows))
     text = " ".join(capsys.readouterr().out.split())
-    assert "2 repeated, 1 with" in text
-    assert "62 of 68 " in text
+    assert "4 repeated, 1 with" in text and "conflicts: 2 of" in text
+    assert "62 of 70 " in text
     assert "invalid: mine.jsonl:61, answer 'many'" in text
     assert "invalid: mine.jsonl:62, no answer" in text
-    assert "invalid: 3 more" in text
+    assert "invalid: 5 more" in text
     assert "skip_invalid: true" in Path("experiments.yaml").read_text()
     [cell, *_] = make_plan(load_config(Path("experiments.yaml")), "mine").cells
     assert check_dataset(cell.probe.dataset).startswith("61 ")

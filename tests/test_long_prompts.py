@@ -1,7 +1,9 @@
 """Prompts that are longer than a model's context, or than memory allows, are refused by row."""
 
 import json
+import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +28,14 @@ LETTERS = "bdfhjlnprtvxz"  # each a token of its own
 AROUND = 20  # tokens of the instruction around a question
 
 
-def plan_of(folder: Path, lengths: list[int], context: int | None = 100, **settings: Any) -> Plan:
-    """A plan with training questions of `lengths` tokens, and short test questions."""
+def plan_of(
+    folder: Path,
+    lengths: list[int],
+    context: int | None = 100,
+    tests: Sequence[int] = (2, 3),
+    **settings: Any,
+) -> Plan:
+    """A plan with training and test questions of these numbers of tokens."""
     (folder / "model").mkdir(exist_ok=True)
     shutil.copy(embedded_path("tiny") / "tokenizer.json", folder / "model")
     shape = {"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2}
@@ -35,9 +43,9 @@ def plan_of(folder: Path, lengths: list[int], context: int | None = 100, **setti
     if context:
         config["max_position_embeddings"] = context
     (folder / "model" / "config.json").write_text(json.dumps(config))
-    texts = ["".join(LETTERS[(i + j) % 13] for j in range(n)) for i, n in enumerate(lengths)]
-    for name, questions in (("train", texts), ("test", ["b d", "d b"])):
-        rows = [json.dumps({"question": q, "answer": "1"}) for q in questions]
+    for name, numbers in (("train", lengths), ("test", tests)):
+        texts = ["".join(LETTERS[(i + j) % 13] for j in range(n)) for i, n in enumerate(numbers)]
+        rows = [json.dumps({"question": q, "answer": "1"}) for q in texts]
         (folder / f"{name}.jsonl").write_text("\n".join(rows))
     batch = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
     settings = {"grpo": batch | {"max_completion_length": 32}, **settings}
@@ -63,14 +71,33 @@ def test_prompts_that_fill_the_context_are_named_with_their_rows(
     plan = plan_of(tmp_path, [9, 10, 150, 11, 80, 79, 12, 13, 14])
     third = plan.pools["small"].train[2]
     message = refusal(plan)
-    for value in ("datasets.small: ", third.prompt_id, third.question[:40], f"{150 + AROUND} "):
+    file = tmp_path / "train.jsonl"
+    for value in ("datasets.small: ", f"{file}:3 (", third.question[:40], f"{150 + AROUND} "):
         assert value in message
-    assert message.endswith(" 3, 5")
+    # 32 of the 100 tokens are those of a completion
+    assert message.endswith(f" {file}:3, {file}:5, or write max_prompt_tokens: 68")
     assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 2
     assert message in capsys.readouterr().err
     many = refusal(plan_of(tmp_path, [200 + i for i in range(30)]))
-    assert "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more" in many
-    assert refusal(plan_of(tmp_path, [*range(10, 19), 100])).endswith(" 10")
+    assert f"{file}:1, {file}:2, {file}:3 and 27 more, or" in many
+    plan = plan_of(tmp_path, [*range(10, 20)], tests=[90])
+    assert refusal(plan).endswith(f"test question {tmp_path / 'test.jsonl'}:1")
+
+
+def test_init_writes_no_file_that_plan_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "How many are these? " * 400
+    rows = [{"question": f"{i} + 1? {long if i == 7 else ''}", "answer": i + 1} for i in range(60)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "mine.yaml"
+    command = ["init", "--train", str(tmp_path / "a.jsonl"), "--model", "tiny", "--out", str(out)]
+    assert main(command) == 2 and not out.exists()
+    message = capsys.readouterr().err
+    assert f"{tmp_path / 'a.jsonl'}:8" in message
+    [limit] = re.findall(r"max_prompt_tokens: (\d+)$", message.strip())
+    assert main([*command, "--max-prompt-tokens", limit]) == 0
+    assert main(["plan", str(out), "-e", "a"]) == 0
 
 
 def test_no_tokenizer_is_read_for_prompts_that_fit_in_any_case(

@@ -220,6 +220,14 @@ def test_every_info_of_a_part_comes_back_as_it_was(info: str) -> None:
     assert (name, own or "{}") == ("words", info or "{}")
 
 
+def test_a_part_that_is_named_twice_or_alone_is_refused_in_the_user_s_words(
+    tmp_path: Path,
+) -> None:
+    for parts, named in (("[words, words]", "['words', 'words']"), ("[words]", "['words']")):
+        with refused("experiments.yaml:", named, by=UserError):
+            plan(tmp_path, parts)
+
+
 @pytest.mark.parametrize("setting", ["drop_overlap: true", "duplicates: first"])
 def test_a_setting_of_a_part_that_the_mix_would_not_read_is_refused(
     tmp_path: Path, setting: str

@@ -1,10 +1,15 @@
 """The user's columns travel: from a row of a file to tables, subsets and exports, and back."""
 
+import csv
+import inspect
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,17 +18,20 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from remedies import place, problems, refused
+from trl import GRPOTrainer
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.optional.exchange.exports import LAYOUTS, exported_table
-from orchestrator.planning.pool_columns import pool_columns, with_pool_columns
+from orchestrator.planning.pool_columns import TAKEN, pool_columns, with_pool_columns
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.selection.subsets import SubsetRequest, select
 from orchestrator.storage.schema import DIFFICULTY
+from policies import get_policy
 from tasks import Prompt, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile
+from tasks.sources.files import json_text
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5)
 VALUES = SCALARS | st.floats(allow_nan=False, allow_infinity=False)
@@ -94,13 +102,73 @@ def test_every_value_that_goes_in_comes_out(columns: list[tuple[Any, Any]]) -> N
         if all(value is None for value in values):
             assert name not in table.column_names
             continue
-        back = table[name].to_pylist()
-        if pa.types.is_string(table.schema.field(name).type) and {*map(type, values)} - {
-            str,
-            type(None),
-        }:
-            back = [None if value is None else json.loads(value) for value in back]
-        assert back == values
+        is_text = pa.types.is_string(table.schema.field(name).type)
+        if is_text:
+            values = [v if v is None or isinstance(v, str) else json_text(v) for v in values]
+        else:  # texts of numbers or booleans next to such values
+            values = [json.loads(v.lower()) if isinstance(v, str) else v for v in values]
+        assert table[name].to_pylist() == values
+
+
+def test_a_value_is_the_same_one_in_every_type_of_file(tmp_path: Path) -> None:
+    rows = numbered(
+        9,
+        source=lambda i: [1, 2][i % 2],
+        year=lambda i: 2000 + i % 3,
+        flag=lambda i: i % 2 == 0,
+        mark=lambda i: [4, "n/a"][i % 2],
+        rate=lambda i: i / 8,
+        meta=lambda i: {"author": "kim", "at": [i % 2, None]},
+    )
+    json_rows = write_rows(tmp_path / "a.jsonl", rows[:3])
+    with (tmp_path / "b.csv").open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(row | {"meta": json.dumps(row["meta"])} for row in rows[3:6])
+    frame = pd.DataFrame([row | {"mark": None} for row in rows[6:]])
+    frame.loc[2, ["source", "year"]] = None
+    frame.to_parquet(tmp_path / "c.parquet")
+    files = [str(json_rows), str(tmp_path / "b.csv"), str(tmp_path / "c.parquet")]
+    prompts = QuestionFile(train=files, source="source", keep="all").prompt_table("train")
+    table = with_pool_columns(pa.table({"prompt_id": prompts.column("prompt_id")}), prompts)
+    assert table.drop(["prompt_id", "file", "line"]).to_pydict() == {
+        "source": [*"12121212", None],
+        "year": [2000, 2001, 2002, 2000, 2001, 2002, 2000, 2001, None],
+        "flag": [True, False, True, False, True, False, True, False, True],
+        "mark": ["4", "n/a", "4", "n/a", "4", "n/a", None, None, None],
+        "rate": [i / 8 for i in range(9)],
+        "meta": [json.dumps({"at": [i % 2, None], "author": "kim"}) for i in range(9)],
+    }
+    for where, left in (({"year": 2000}, 3), ({"flag": True}, 5), ({"mark": 4}, 3)):
+        policy = get_policy("full", where=where)
+        assert np.count_nonzero(policy.eligible(table)) == left
+
+
+def test_a_whole_number_is_the_same_answer_in_every_type_of_file(tmp_path: Path) -> None:
+    rows = [{"question": "How old is Ben?", "answer": 18, "tier": 3, "group": 7}]
+    rows.append(dict.fromkeys(rows[0]) | {"question": "And Kim?"})
+    pd.DataFrame(rows).to_parquet(tmp_path / "a.parquet")  # floats, of which one is null
+    write_rows(tmp_path / "a.jsonl", rows)
+    options = {"tier": "tier", "group": "group", "marker": "text", "skip_invalid": True}
+    own = [
+        replace(QuestionFile(test=str(tmp_path / name), **options).test()[0], place="")
+        for name in ("a.jsonl", "a.parquet")
+    ]
+    assert own[0] == own[1] and (own[0].answer, own[0].tier, own[0].group) == ("18", "3", "7")
+
+
+def test_columns_of_taken_names_are_all_kept(tmp_path: Path) -> None:
+    names = ["n", "row_n", "row_tier", "row_row_tier", "tier"]
+    rows = numbered(2, **{name: lambda i, name=name: f"{name} {i}" for name in names})
+    prompts = read(write_rows(tmp_path / "a.jsonl", rows), keep="all")
+    columns = pool_columns(prompts).drop(["file", "line"]).to_pylist()[1]
+    assert columns == {
+        "row_row_n": "n 1",
+        "row_n": "row_n 1",
+        "row_tier": "row_tier 1",
+        "row_row_tier": "row_row_tier 1",
+        "row_row_row_tier": "tier 1",
+    }
 
 
 def test_a_column_of_decile_s_own_name_is_kept_under_another(tmp_path: Path) -> None:
@@ -135,6 +203,38 @@ def test_every_layout_has_them(tmp_path: Path, layout: str) -> None:
         label = "row_label" if layout == "openrlhf" else "label"  # which has a label of its own
         assert (own["id"], own[label], own["source"]) == (chosen["id"], chosen["label"], "s")
         assert (own["file"], own["line"]) == (str(file), chosen["line"])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_column_takes_the_place_of_a_layout_s_own(tmp_path: Path, layout: str) -> None:
+    taken = sorted((LAYOUTS[layout].names | {"n", "row_n"}) - {"question", "answer"})
+    rows = numbered(2, **{name: lambda i, name=name: f"{name} {i}" for name in taken})
+    task = QuestionFile(train=str(write_rows(tmp_path / "a.jsonl", rows)), keep="all")
+    prompts = task.prompt_table("train")
+    ids = prompts.column("prompt_id").combine_chunks()
+    rated = pa.table({"prompt_id": ids, "pass_rate": [0.5] * 2})
+    request = SubsetRequest(PolicyEntry(policy="random"), 1)
+    subset, _ = select(with_pool_columns(rated, prompts), request)
+    [row] = exported_table(subset, prompts, task, layout).to_pylist()
+    own = row.get("extra_info") or (json.loads(row["info"]) if "info" in row else row)
+    line = row["line"] if "line" in row else own["line"]
+    for name in taken:
+        values = {key: value for key, value in own.items() if key.endswith(name)}
+        assert f"{name} {line - 1}" in values.values()
+        assert own.get(name) != f"{name} {line - 1}" or name == "row_n"
+
+
+def test_the_reserved_names_are_those_that_trl_gives_a_meaning() -> None:
+    code = inspect.getsource(GRPOTrainer)
+    passed = {*re.findall(r'\breward_kwargs\["(\w+)"\]', code)}
+    passed |= {"prompts", "completions", "completion_ids"}
+    assert "prompts=prompts, completions=completions, completion_ids=completion_ids_list," in code
+    never = LAYOUTS["trl"].names | TAKEN
+    assert passed <= never
+    read = {*re.findall(r'(?:inputs\[0\]|example|x)(?:\[|\.get\()"(\w+)"', code)}
+    assert {"prompt", "image", "images"} <= read
+    # which is only read where several environments are given, as the name of one
+    assert read - {"environment"} <= never
 
 
 @pytest.mark.parametrize(

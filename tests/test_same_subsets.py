@@ -94,6 +94,8 @@ def test_policies_with_the_same_prompts_count_once_in_holms_correction(tmp_path:
         ([4, 4, 4, 0, 1], 4, 2, "only 1 of 5 .*harder"),
         ([0, 0, 2, 1, 1], 4, 3, ""),
         ([0, 0, 2, 1, 1], 4, 4, "only 3 of 5"),
+        ([0, 0, 2, 1, 1], 4, 5, ""),  # the whole pool
+        ([0, 0, 0, 4, 0], 4, 5, r"only 0 of 5 .*\): .*stronger"),
         ([0, 0, 0, 4, 0], 4, 1, r"only 0 of 5 .*\): .*stronger"),
         ([0, 1, 1, 0, 1], 1, 2, ""),  # one sample does not show which are solved sometimes
         ([0, 0, 0, 0, 0], 1, 2, "only 0 of 5 .*stronger"),

@@ -22,6 +22,7 @@ from orchestrator.pipeline.own_data import planned_probe, read_questions
 from orchestrator.pipeline.user_rows import store_rows
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.pool_columns import pool_columns
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from tasks import TaskError, get_task
 from tasks.question_file import QuestionFile
@@ -270,9 +271,81 @@ def test_rows_of_a_program_are_the_pool_of_a_file(
 
 def test_rows_that_are_no_table_are_refused(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    for data in (5, {"question": "a"}, [{"a": 1}, "b"], [{"answer": 1}, {"answer": "b"}]):
-        with refused("data"):
+    same_names = pd.DataFrame([[1, 2]], columns=["mine", "mine"])
+    indexed = pd.DataFrame({"mine": [1]}).set_index("mine", drop=False)
+    text = "half \ud800"
+    for data, *named in (
+        (5,),
+        ({"question": "a"},),
+        ([{"a": 1}, "b"],),
+        (same_names, "mine"),
+        (indexed, "mine"),
+        (pa.table([[1], [2]], ["mine", "mine"]), "mine"),
+        ([{7: 1, "7": 2}], "7"),
+        ([{"a": 1}, {"a": text}], "row 2"),
+        (pd.DataFrame({"a": ["b", text]}, dtype=object), "row 2"),
+        ([{"mine": 1}, {"mine": b"b"}], "row 2", "mine", "bytes"),
+        (pd.DataFrame({"a": 1, "mine": [1, {1}]}), "row 2", "mine", "set"),
+    ):
+        with refused("data", *named, by=(UserError, TaskError)):
             store_rows(store, data)
+
+
+def test_a_column_may_have_values_of_several_types_and_any_name(tmp_path: Path) -> None:
+    mixed = [1, "b", None, 2.5, True, {"c": 1}, 2**70, "d"]
+    rows = [row | {"mine": value, 7: 7} for row, value in zip(sums(8), mixed, strict=True)]
+    written = [{str(name): value for name, value in row.items()} for row in rows]
+    options = {"keep": "all", "marker": "number"}
+    file = QuestionFile(train=write_rows(tmp_path / "a.jsonl", written), **options)
+    for data in (rows, pd.DataFrame(rows)):
+        own = QuestionFile(train=store_rows(Store(str(tmp_path)), data), **options)
+        tables = [pool_columns(task.prompt_table("train")).drop("file") for task in (own, file)]
+        assert tables[0].equals(tables[1])
+        assert tables[0]["7"].to_pylist() == [7] * 8
+
+
+def test_a_probe_takes_any_number_of_prompts(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for count, test, options, left in (
+        (1, None, {}, 1),
+        (15, None, {}, 15),
+        (30, sums(1, 90), {}, 30),
+        (60, None, {"test_share": 0.9}, 6),
+        (60, None, {}, 48),  # a part is held out
+    ):
+        plan = planned_probe(sums(count), "tiny", test, options, store)
+        [spec] = plan.probes
+        assert len(plan.pool(spec).train) == pytest.approx(left, abs=5 * (count == 60))
+        assert all(0 < cell.size <= count for cell in plan.cells)
+    with refused("are too few"):
+        planned_probe(sums(15), "tiny", None, {}, store, "evaluate")
+    for setting in ({"temperature": -1}, {"duplicates": "last"}, {"max_prompt_tokens": 1}):
+        with refused(f"{tmp_path}/data/rows-") as caught:
+            planned_probe(sums(30), "tiny", None, setting, store)
+        assert "experiments." not in str(caught.value) and "datasets." not in str(caught.value)
+
+
+def test_the_index_of_a_frame_is_a_column_of_its_rows(tmp_path: Path) -> None:
+    frame = pd.DataFrame(sums(4)).assign(id=[*"abcd"], part=[1, 1, 2, 2])
+    for data, columns in (
+        (frame, {}),
+        (frame.head(2), {}),
+        (frame[frame.part == 2], {"index": [2, 3]}),
+        (frame.rename_axis("row"), {"row": [0, 1, 2, 3]}),
+        (frame.set_index("id"), {"id": [*"abcd"]}),
+        (frame.set_index(["id", "part"]), {"id": [*"abcd"], "part": [1, 1, 2, 2]}),
+    ):
+        table = pq.read_table(store_rows(Store(str(tmp_path)), data))
+        assert {name: table[name].to_pylist() for name in columns} == columns
+        assert {*table.column_names} == {*frame.columns, *columns}
+
+
+def test_a_value_without_json_is_named_with_its_column(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(sums(2, mine=b"b"))
+    pq.write_table(table, tmp_path / "a.parquet")
+    for options in ({"keep": "all"}, {"marker": "reward_functions_of_users:accuracy"}):
+        with refused("a.parquet row 1", "'mine'", "bytes", by=TaskError):
+            QuestionFile(train=str(tmp_path / "a.parquet"), **options).train()
 
 
 def test_every_setting_of_a_data_set_and_a_probe_is_an_argument(tmp_path: Path) -> None:

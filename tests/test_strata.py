@@ -195,7 +195,7 @@ def test_counts_are_filled_up_in_proportion_to_the_shares_of_the_others() -> Non
         ({"where": {"source": "z"}}, "'z'"),
         ({"where": "source"}, "source"),
         ({"exclude": {"source": [{}]}}, "source"),
-        ({"exclude": {"sorce": "a"}}, "sorce"),
+        ({"exclude": {"sorce": "a"}}, "keep: [sorce, …]"),
         ({"where": {"source": "a"}, "within": {"source": {"b": 1.0}}}, "2 prompts"),
     ],
 )

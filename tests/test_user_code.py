@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from remedies import refused
 
 from benchmarks.local_cluster import ROOT
 from orchestrator.cli.main import main
@@ -61,6 +62,7 @@ class Task(Gsm8k):
 def raises(table, size, rng): return table["absent"]
 def leaves(table, size, rng): sys.exit(1)
 def one_row(table, size, rng): return [0] * size
+def too_few(table, size, rng): return [0]
 def words(table, size, rng): return ["a"] * size
 def nothing(table, size, rng): return None
 
@@ -129,9 +131,10 @@ def test_a_module_that_raises_is_named_with_the_line(
     [
         ("raises", "raised KeyError: 'Field \"absent\" does not exist in schema' ({file}:{line})"),
         ("leaves", "raised SystemExit: 1 ({file}:{line})"),
-        ("one_row", "must return 2 distinct row numbers"),
+        ("one_row", "returned 2 values (1 distinct): return each row once"),
+        ("too_few", "returned 1 value (1 distinct): return 2 of them"),
         ("words", "must return 2 distinct row numbers"),
-        ("nothing", "must return 2 distinct row numbers"),
+        ("nothing", "(1 distinct): return a NumPy array of integers"),
         ("Unbuildable", "cannot be built: KeyError: 'key'"),
     ],
 )
@@ -145,6 +148,31 @@ def test_a_policy_that_fails_is_named(
     [message] = capsys.readouterr().err.splitlines()
     assert f"policy 'code_of_mine:{name}' " in message
     assert words.format(file=mine, line=line(f"def {name}(") if "{line}" in words else 0) in message
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ([float("nan")] * 3, "nan"),
+        ([1j] * 3, "complex128"),
+        ([2.0, None, 1.0], "object"),
+        ([1.0, 2.0], "(2,)"),
+        ([float("nan"), 2.0, float("nan")], ""),
+        ([True, False, True], ""),
+    ],
+)
+def test_scores_that_are_no_numbers_are_refused(scores: list[Any], words: str) -> None:
+    class Mine(Hard):
+        def score(self, difficulty: pa.Table) -> np.ndarray:
+            return np.array(scores)
+
+    table = pa.table({"prompt_id": ["a", "b", "c"], "pass_rate": [0.1, 0.2, 0.3]})
+    chooses = BuiltPolicy("mine", Mine())
+    if not words:
+        assert chooses(table, 1, np.random.default_rng(0)).tolist() == [1]
+        return
+    with refused(words, by=PolicyError):
+        chooses(table, 1, np.random.default_rng(0))
 
 
 def test_a_policy_that_fails_in_an_adaptive_probe_is_named(mine: Path) -> None:

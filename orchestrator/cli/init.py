@@ -22,6 +22,7 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import Starter
 from orchestrator.cost.memory import Sizing
 from orchestrator.cost.throughput import DEFAULT_GPU, GIB, gpu_type
+from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.own_data import (
     Data,
     Machine,
@@ -261,7 +262,7 @@ def init(arguments: argparse.Namespace) -> int:
     given = {name: getattr(arguments, name) for name in CLEANING}
     cleaning = {name: value for name, value in given.items() if value}
     starter = replace(starter, cleaning=cleaning)
-    plan = write_planned(arguments.out, starter)
+    plan = write_planned(arguments.out, starter, machine)
     echo("\n".join(plan_lines(plan, starter, model, site, sizing)))
     echo("\n".join(forecast_lines(arguments.out, plan.name, machine)))
     if arguments.problems:
@@ -332,7 +333,7 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
     return survey
 
 
-def write_planned(output: Path, starter: Starter) -> Plan:
+def write_planned(output: Path, starter: Starter, machine: Mapping[str, float]) -> Plan:
     """Write the file, replacing what is there, if `decile plan` accepts it. Raises UserError."""
     text = starter.render()  # with paths from the current folder
     with tempfile.TemporaryDirectory() as folder:
@@ -340,6 +341,8 @@ def write_planned(output: Path, starter: Starter) -> Plan:
         draft.write_text(text, encoding="utf-8")
         try:
             plan = make_plan(load_config(draft, Path()), starter.dataset)
+            run = Run.of(plan, Store(plan.source.config.storage), machine)
+            check_long_prompts(run, gpu_type(machine) or DEFAULT_GPU)
         except UserError as error:
             raise UserError(str(error).replace(str(draft), str(output))) from error
     paths = starter.source.model_dump(include={"path", "gguf"}, exclude_none=True)

@@ -276,8 +276,8 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                 parser.add_argument(
                     f"--{option}",
                     type=integer(1, _MAX_RESOURCES),
-                    help=f"{option.upper()[:-1]}s that the cluster has or can grow to "
-                    "(default: those present)",
+                    help=f"{option.upper()[:-1]}s that an autoscaling cluster can grow to "
+                    "(default: those present, which it does not limit)",
                 )
         if name in ("plan", "fetch", "evaluate"):
             parser.add_argument("--json", action="store_true", help="print as JSON")

@@ -193,6 +193,7 @@ def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
 def _error_at(
     file: Path, lines: dict[YamlPath, int], path: YamlPath, problem: Problem
 ) -> UserError:
+    where = f"{file}:{line_of(path, lines)}" if lines else str(file)
+    path = path if lines else path[2:]  # without the blocks that nobody wrote, and their names
     place = ".".join(shortened(str(part))[1:-1] for part in path)
-    where = f"{file}:{line_of(path, lines)}" if lines else file
-    return UserError(f"{where}: {place}: {problem}", problem.code)
+    return UserError(": ".join(filter(None, [where, place, str(problem)])), problem.code)

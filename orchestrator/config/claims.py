@@ -42,7 +42,8 @@ Sign = Literal[">", "<", ">=", "<=", "=", "!="]
 AxisValues = tuple[tuple[str, Any], ...]
 BASE_SIDE: AxisValues = ((BASE, BASE),)
 
-_NAME = r"[\w.+:/@-]+"
+_PLAIN = r"[\w.+:/@-]+"
+_NAME = rf"""(?:{_PLAIN}|"[^"]+"|'[^']+')"""
 _SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\]|\{{[^}}]*\}})"  # also a list, or a mapping
 _SETTINGS = rf"{_SETTING}(?:\s*,\s*{_SETTING})*"
 _SIGN = r"(?P<sign>[<>!]=|[<>=])"
@@ -88,7 +89,10 @@ class Part(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"every {self.kind}" if self.name == EVERY else f"{self.kind} {self.name}"
+        if self.name == EVERY:
+            return f"every {self.kind}"
+        quote = "" if re.fullmatch(_PLAIN, self.name) else "'" if '"' in self.name else '"'
+        return f"{self.kind} {quote}{self.name}{quote}"
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ def side_text(settings: AxisValues) -> str:
 
 def parse_claim(text: str) -> Claim:
     """Parse a claim. Names are not looked up. Raises ClaimError."""
-    words = " ".join(text.split())
+    words = text.strip()
     if len(words) > MAX_LENGTH:
         raise ClaimError(text, f"write at most {MAX_LENGTH} characters")
     if level := _LEVEL.match(words):
@@ -207,7 +211,7 @@ def parse_claim(text: str) -> Claim:
     part = at = None
     if "every" in clauses or "kind" in clauses:
         kind = clauses.get("every") or clauses["kind"]
-        part = Part(kind, clauses.get("part", EVERY))  # type: ignore[arg-type]
+        part = Part(kind, _unquoted(clauses.get("part", EVERY)))  # type: ignore[arg-type]
     if "update" in clauses:
         at = Reading("updates", float(clauses["update"]))
     elif "cost" in clauses:
@@ -224,7 +228,7 @@ def parse_claim(text: str) -> Claim:
         b,
         size,
         float(level["level"]) if level else None,
-        clauses.get("on"),
+        _unquoted(clauses["on"]) if "on" in clauses else None,
         _settings(clauses.get("for", "")),
         part,
         at,
@@ -242,7 +246,7 @@ def _clauses(text: str, words: str, start: int) -> dict[str, str]:
             raise ClaimError(
                 text,
                 f"cannot parse {shortened(words[start:].strip())}: write for example {EXAMPLE!r}, "
-                "and add on SET, for MODEL, in tier T or source S, at update N or over tokens",
+                'and add on SET, for MODEL, in tier T or source "S", at update N or over tokens',
             )
         groups = {name: value for name, value in clause.groupdict().items() if value is not None}
         kind = groups.get("size") or ("metric" if "metric" in groups else clause[0].split()[0])
@@ -258,7 +262,11 @@ def _settings(text: str) -> AxisValues:
     """`hard, probe.samples=1` -> (("", "hard"), ("probe.samples", "1"))."""
     parts = re.findall(_SETTING, text)
     pairs = (re.fullmatch(rf"(?:({_NAME})=)?(.*)", part) for part in parts)
-    return tuple((pair[1] or "", pair[2]) for pair in pairs if pair)
+    return tuple((_unquoted(pair[1] or ""), _unquoted(pair[2])) for pair in pairs if pair)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if name[:1] in ("'", '"') else name
 
 
 # The axes whose values may stand alone, in the order in which a name is looked up.

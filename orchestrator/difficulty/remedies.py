@@ -83,8 +83,10 @@ def pool_warning(
 def few_signals(successes: np.ndarray, scorable: np.ndarray, size: int, unread: str) -> str:
     """That fewer prompts than `size` were solved in some samples only, and what to change.
 
-    Empty otherwise. unread: the remedy where most failures are answers that were not read.
+    Empty otherwise. Of a subset that is the whole pool, one is enough. unread: the remedy where
+    most failures are answers that were not read.
     """
+    size = size if size < len(successes) else 1
     if scorable.max(initial=0) < 2 and 0 < successes.sum() < scorable.sum():
         return ""
     mixed = int(np.count_nonzero((successes > 0) & (successes < scorable)))

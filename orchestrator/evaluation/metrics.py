@@ -1,5 +1,6 @@
 """Accuracy, pass@k and tiers from marked samples of a test set."""
 
+import re
 from collections.abc import Mapping, Sequence
 from math import comb
 from types import MappingProxyType
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.probe import PASS_AT
 from orchestrator.evaluation.turns import episode_numbers, total, turns_by
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
 
@@ -112,9 +114,19 @@ def evaluation_metrics(
             metrics |= {f"ood/{name}/{key}": value for key, value in ood.items()}
     for kind in ("tier", "source"):
         for name in filter(None, pc.unique(own[kind]).to_pylist()):
-            metrics[f"{kind}/{name}/accuracy"] = accuracy(own.filter(pc.equal(own[kind], name)))
+            own_part = own.filter(pc.equal(own[kind], name))
+            metrics[f"{kind}/{metric_segment(name)}/accuracy"] = accuracy(own_part)
     bands = by_band(base, own) if base is not None else {}
     return metrics | {f"band/{n}/accuracy": v for n, v in bands.items()}
+
+
+def metric_segment(name: str) -> str:
+    """A tier or source as one part of a metric's name, distinct from those of all others.
+
+    Where characters have to be replaced, or it is long, a hash follows.
+    """
+    plain = re.sub(r"[^\w.\- ]", "_", name).strip(". ")[:100]
+    return plain if plain == name else f"{plain}-{canonical_hash(name)[:6]}"
 
 
 def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from orchestrator.cost.memory import longest_prompt, shape_of
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.flaws import place_of, places
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.prompt_texts import most_bytes, prompt_texts
 from orchestrator.plugins.counts import counted, noun_for
@@ -20,7 +21,6 @@ from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.training.cell_folder import CellState, cell_state
 
 CANDIDATES = 256  # of a data set, the longest: their tokens are counted
-_LISTED = 10  # prompts that a message names
 
 
 class PromptLimit(NamedTuple):
@@ -28,15 +28,6 @@ class PromptLimit(NamedTuple):
 
     tokens: float
     reason: str
-
-
-class LongPrompt(NamedTuple):
-    """A prompt of a pool: its row from 1 on, its id, the start of its question, and its tokens."""
-
-    row: int
-    prompt_id: str
-    question: str
-    tokens: int
 
 
 def check_long_prompts(run: Run, gpu: str | None) -> None:
@@ -51,15 +42,18 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
         if spec.settings.engine != "transformers" or spec.model.recorded:
             continue
         limit = _limit(plan, spec, run.cluster, gpu)
-        prompts = _long_prompts(plan, spec, limit.tokens)
-        if prompts and run.pending(spec).samples:
+        tokens = _long_prompts(plan, spec, limit.tokens)
+        if tokens and run.pending(spec).samples:
+            table = plan.pool(spec).prompts(spec.split)
             kind = "training prompt" if spec.split == "train" else "test question"
-            first, listed = prompts[0], ", ".join(f"{each.row:,}" for each in prompts[:_LISTED])
-            more = f" and {len(prompts) - _LISTED} more" if len(prompts) > _LISTED else ""
+            first, long = table[min(tokens)], np.isin(np.arange(len(table)), [*tokens])
+            room = (context_length(spec.model) or inf) - spec.settings.max_completion_length
+            most = int(max(1, min(limit.tokens - 1, room)))
             message = (
-                f"{kind} {first.row:,} ({first.prompt_id}, {first.question!r}…) has "
-                f"{counted(first.tokens, 'token')}, and {limit.reason}: shorten or remove "
-                f"{noun_for(len(prompts), kind)} {listed}{more}"
+                f"{kind} {place_of(first)} ({first.question[:40]!r}…) has "
+                f"{counted(tokens[min(tokens)], 'token')}, and {limit.reason}: shorten or remove "
+                f"{noun_for(len(tokens), kind)} {places(table, long)}"
+                + (f", or write max_prompt_tokens: {most}" if spec.split == "train" else "")
             )
             problem = Problem("long-prompts", message, "datasets", spec.dataset.name)
             raise plan.source.error(problem)
@@ -139,8 +133,8 @@ def _limit(
     return min(limits)
 
 
-def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]:
-    """The prompts of at least `limit` tokens among the longest of a pool.
+def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> dict[int, int]:
+    """Row -> tokens, of the prompts of at least `limit` tokens among the longest of a pool.
 
     A token is at least one byte, so that most pools need no tokenizer.
     """
@@ -152,8 +146,5 @@ def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]
         rows = np.sort(rows[np.argpartition(-sizes[rows], CANDIDATES)[:CANDIDATES]])
     prompts = [table[int(row)] for row in rows]
     counts = token_counts(spec.model, prompt_texts(prompts, task)) if prompts else None
-    return [
-        LongPrompt(int(row) + 1, prompt.prompt_id, prompt.question[:40], tokens)
-        for row, prompt, tokens in zip(rows, prompts, counts or (), strict=counts is not None)
-        if tokens >= limit
-    ]
+    tokens = zip(rows.tolist(), counts or (), strict=counts is not None)
+    return {row: count for row, count in tokens if count >= limit}

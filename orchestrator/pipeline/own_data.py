@@ -162,7 +162,7 @@ class Data(NamedTuple):
     survey: FileSurvey
     test: Files | None = None
     test_survey: FileSurvey | None = None
-    test_share: float = 0.0
+    test_share: float = 0.0  # 0 without a test file: all are training prompts
     given: Mapping[str, Any] = MappingProxyType({})  # options in place of the survey's
     given_prompt: Mapping[str, Any] = MappingProxyType({})  # the same of the chat
 
@@ -186,8 +186,8 @@ class Data(NamedTuple):
         """Options of `task: file`."""
         survey = self.survey
         options: dict[str, Any] = {"path": self.train, "test_share": self.test_share}
-        if self.test:
-            options = {"train": self.train, "test": self.test}
+        if self.test or not self.test_share:
+            options = {"train": self.train} | ({"test": self.test} if self.test else {})
         options |= {"question": survey.question, "answer": survey.answer}
         tiers = survey.tier and (not self.test_survey or self.test_survey.tier == survey.tier)
         options |= {"tier": survey.tier} if tiers else {}
@@ -231,13 +231,15 @@ class Machine(NamedTuple):
         return max(1, min(CPUS_PER_GPU, self.cpus // self.gpus)) if self.gpus else CPUS_PER_GPU
 
 
-def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter, Sizing | None]:
+def make_starter(
+    data: Data, model: ModelChoice, site: Machine, *, trains: bool = True
+) -> tuple[Starter, Sizing | None]:
     """The file's content, and the memory estimate unless the model is tiny or of unknown shape.
 
     Without a GPU, a model of moderate size gets settings for CPUs, where the memory allows it.
-    Raises UserError if the data has too few prompts.
+    Raises UserError if the data has too few prompts; without `trains`, one is enough.
     """
-    data, prompts = _split(data)
+    data, prompts = _split(data, trains=trains)
     parameters = model.shape.parameters if model.shape else inf
     if parameters < ON_CPU:
         updates, rate = EMBEDDED_TRAINING.get(model.entry.embedded or "", (100, 1e-5))
@@ -268,7 +270,7 @@ def _starter(
     # A tenth of the pool; of a small pool the share that gives two updates' worth of prompts.
     sizes = [(share, int(share * prompts + 1e-9)) for share in SHARES]
     enough = (each for each in sizes if each[1] >= 2 * PROMPTS_PER_UPDATE)
-    budget, size = next(enough, sizes[-1])
+    budget, size = next(enough, sizes[-1] if sizes[-1][1] else (1.0, prompts))
     # Room to finish: by the marker, or by the length of worked solutions.
     usual = 1024 if data.survey.marker == "expression" else 512
     solution = 1.5 * data.survey.solution_length / CHARACTERS_PER_TOKEN
@@ -321,22 +323,25 @@ def _sized(
     return replace(starter, batch=sizing.batch, source=source, remarks=remarks), sizing
 
 
-def _split(data: Data) -> tuple[Data, int]:
+def _split(data: Data, *, trains: bool) -> tuple[Data, int]:
     """The data with a share that leaves enough prompts in both splits, and the training prompts.
 
-    A question's content decides its split, so the parts of a small file vary. Raises UserError.
+    A question's content decides its split, so the parts of a small file vary. Without `trains`, no
+    test question is needed: of few questions, none is held out. Raises UserError.
     """
     train = test = dropped = 0
-    for share in TEST_SHARES:
+    fixed = bool(data.test) or "test_share" in data.given
+    for share in TEST_SHARES if trains or fixed else (*TEST_SHARES, 0.0):
         # A large file needs no more than MAX_HELD_OUT test questions.
         most = max(0.001, round(MAX_HELD_OUT / max(1, data.survey.valid), 3))
         data = data._replace(test_share=min(share, most))
         pool = load_pool(Dataset(data.name, "file", data.options(), "lenient", data.prompt()))
         train, dropped = len(pool.train), pool.dropped_prompts
         test = len(pool.test) + len(pool.unlabelled_test)
-        if train >= MIN_TRAIN and test >= MIN_TEST:
+        enough = train >= MIN_TRAIN and test >= MIN_TEST
+        if enough or (train and not trains and (fixed or not share)):
             return data, train
-        if data.test or "test_share" in data.given:
+        if fixed:
             break
     also = f" (another {dropped:,} are test questions, too)" if dropped else ""
     raise UserError(
@@ -464,7 +469,8 @@ def planned_probe(
         held_out = test_beside(str(data) if isinstance(data, str | Path) else "")
     own = Data.of(train, survey, held_out)
     own = own._replace(given=given["options"], given_prompt=given["prompt"])
-    starter, _ = make_starter(own, chosen, Machine.of(this_machine()))
+    trains = block != "probe"  # an evaluation reads the test set
+    starter, _ = make_starter(own, chosen, Machine.of(this_machine()), trains=trains)
     content = starter.content()
     content["datasets"][starter.dataset] |= given["dataset"]
     experiment = content["experiments"][starter.dataset]
@@ -472,8 +478,7 @@ def planned_probe(
     experiment |= given["experiment"]
     resolve_paths(content, Path.cwd())  # the plan is of no file whose folder they are relative to
     loaded = validated(Path(f"{block} of {train.title}"), content, {})
-    plan = make_plan(loaded, starter.dataset)
-    return replace(plan, trains=block != "probe")  # an evaluation reads the test set
+    return make_plan(loaded, starter.dataset, trains=trains)
 
 
 def _files_of(name: str, data: Any, store: Store | None) -> Files:

@@ -1,8 +1,8 @@
-"""Rows of a user's program: stored once as Parquet, from where a probe reads them."""
+"""Rows of a user's program: stored once as a file, from which a probe reads them."""
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store
+from tasks.sources.files import row_text
 
+# A column of values of several types, of integers of more than 64 bits, or of invalid text.
+_MIXED = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 ROWS = (
     "write a path, a list of paths, or rows: a pandas DataFrame, a datasets.Dataset, a pyarrow "
     "Table or a list of dicts"
@@ -30,41 +33,71 @@ def paths_of(data: Any) -> str | list[str] | None:
 def store_rows(store: Store, data: Any) -> str:
     """Write rows below the storage, under a name that their content decides. Returns the path.
 
-    Raises UserError for data that holds no rows of Parquet, and in an object store.
+    As Parquet, or as JSON lines where a column has values of several types. Raises UserError for
+    data that holds no rows of either, and in an object store, and TaskError for such a value.
     """
     if not store.local:
         raise UserError(
             f"rows are stored in the storage, and {store.uri} is no folder: write them to a file, "
             "and pass its path"
         )
-    table = _table(data)
-    kinds = (pa.string() if kind == pa.large_string() else kind for kind in table.schema.types)
-    table = table.cast(pa.schema(zip(table.column_names, kinds, strict=True)))  # as of other forms
-    table = table.combine_chunks()
-    buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer)
-    content = buffer.getvalue()
-    name = f"rows-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+    content, suffix = _content(data)
+    name = f"rows-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
     folder = store.local_path("data")
     store.write_bytes(content, "data", name)
     return str(folder / name)
 
 
-def _table(data: Any) -> pa.Table:
-    """Rows as a table. Raises UserError."""
+def _content(data: Any) -> tuple[bytes, str]:
+    """The file of the rows, and its suffix. Raises UserError."""
     libraries = {name: sys.modules.get(name) for name in ("pandas", "datasets")}
+    if (pd := libraries["pandas"]) and isinstance(data, pd.DataFrame):
+        if data.index.names != [None] or not data.index.equals(pd.RangeIndex(len(data))):
+            data = data.reset_index(allow_duplicates=True)
+        data = data.set_axis([str(name) for name in data.columns], axis=1)
+        _check_distinct([*data.columns])
+        try:
+            return _parquet(pa.Table.from_pandas(data, preserve_index=False))
+        except _MIXED:
+            return _json_lines(data.to_dict("records"))
+    if libraries["datasets"] and isinstance(data, libraries["datasets"].Dataset):
+        data = data.with_format("arrow")[:]
+    if isinstance(data, pa.Table):
+        _check_distinct(data.column_names)
+        return _parquet(data)
+    if not isinstance(data, list | tuple) or not all(isinstance(row, Mapping) for row in data):
+        raise UserError(f"data {shortened(data)}: {ROWS}")
+    keys = dict.fromkeys(key for row in data for key in row)
+    _check_distinct([str(key) for key in keys])
     try:
-        if isinstance(data, pa.Table):
-            return data
-        if libraries["pandas"] and isinstance(data, libraries["pandas"].DataFrame):
-            return pa.Table.from_pandas(data, preserve_index=False)
-        if libraries["datasets"] and isinstance(data, libraries["datasets"].Dataset):
-            return data.with_format("arrow")[:]
-        if isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data):
-            names = dict.fromkeys(str(name) for row in data for name in row)
-            return pa.table({name: pa.array([row.get(name) for row in data]) for name in names})
-    except (pa.ArrowException, OverflowError) as error:
-        raise UserError(
-            f"data: a column holds values of several types ({error}): write them as one type"
-        ) from error
-    raise UserError(f"data {shortened(data)}: {ROWS}")
+        columns = {str(key): pa.array([row.get(key) for row in data]) for key in keys}
+        return _parquet(pa.table(columns))
+    except _MIXED:
+        return _json_lines(data)
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    """Raise UserError for two columns of one name."""
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"data has two columns {shortened(repeated)}: rename or remove one")
+
+
+def _parquet(table: pa.Table) -> tuple[bytes, str]:
+    kinds = (pa.string() if kind == pa.large_string() else kind for kind in table.schema.types)
+    table = table.cast(pa.schema(zip(table.column_names, kinds, strict=True)))  # as of other forms
+    table = table.combine_chunks()
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    return buffer.getvalue().to_pybytes(), ".parquet"
+
+
+def _json_lines(rows: Sequence[Mapping[Any, Any]]) -> tuple[bytes, str]:
+    lines = []
+    for number, row in enumerate(rows, 1):
+        place = f"data: row {number}"
+        try:
+            columns = {str(key): value for key, value in row.items()}
+            lines.append(f"{row_text(columns, place, 'write a text')}\n".encode())
+        except UnicodeEncodeError as error:
+            raise UserError(f"{place}: holds half of a surrogate pair: remove it") from error
+    return b"".join(lines), ".jsonl"

@@ -32,12 +32,12 @@ TRIED = 1_000  # prompts among which an online policy chooses, to be tried
 OF_CODE = (AttributeError, ImportError, NameError, TypeError)  # errors that no pass rate causes
 
 
-def check_pool(pool: Pool, *, training: bool) -> None:
-    """Raise Problem for a pool without test questions, or without prompts where it has to train."""
+def check_pool(pool: Pool, *, training: bool, tested: bool) -> None:
+    """Raise Problem for a pool without the training prompts or test questions that it needs."""
     with below("datasets", pool.dataset.name):
         if training and not pool.train:
             raise Problem("no-training-prompts", _why_empty(pool))
-        if not pool.test and not pool.task.optional_answers:
+        if tested and not pool.test and not pool.task.optional_answers:
             message = "its test set is empty, so accuracy cannot be measured: add test questions"
             raise Problem("no-test-questions", message)
 

@@ -66,9 +66,12 @@ def fetch_command(loaded: LoadedConfig, experiment: str) -> str:
 
 
 def load_pools(
-    loaded: LoadedConfig, name: str, experiment: Experiment, resolved: Resolved
+    loaded: LoadedConfig, name: str, experiment: Experiment, resolved: Resolved, *, trains: bool
 ) -> dict[str, Pool]:
-    """The pool of every dataset by name. Raises Problem where one cannot be read or used."""
+    """The pool of every dataset by name. Raises Problem where one cannot be read or used.
+
+    trains: pools are trained on and tested, too.
+    """
     pools: dict[str, Pool] = {}
     for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
         try:
@@ -78,8 +81,8 @@ def load_pools(
             raise Problem("not-downloaded", message, "datasets", dataset_name) from error
         except TaskError as error:
             raise Problem("invalid-dataset", str(error), "datasets", dataset_name) from error
-        check_pool(pool, training=dataset_name in resolved.datasets)
-        if dataset_name in resolved.datasets:
+        check_pool(pool, training=dataset_name in resolved.datasets, tested=trains)
+        if trains and dataset_name in resolved.datasets:
             check_subsets(name, experiment, resolved, pool)
     check_recordings(experiment, resolved, pools)
     check_difficulty_files(name, experiment, resolved, pools)

@@ -390,18 +390,18 @@ class Plan:
         return pools[spec.dataset.title]
 
 
-def make_plan(loaded: LoadedConfig, name: str) -> Plan:
-    """Plan an experiment. Raises UserError at the line of what cannot work."""
+def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
+    """Plan an experiment, or only its probes. Raises UserError at the line of what cannot work."""
     experiment = loaded.experiment(name)
     with loaded.located():
         resolved = resolve(loaded.config, experiment)
-        pools = load_pools(loaded, name, experiment, resolved)
+        pools = load_pools(loaded, name, experiment, resolved, trains=trains)
         with below("experiments", name):
             noisy = _noisy_pools(experiment, pools)
             cells = expand(experiment, resolved, {**pools, **noisy})
             cells, shared = _distinct(experiment, cells)
             claims = load_claims(experiment, pools, cells)
-    return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy)
+    return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy, trains)
 
 
 def _noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str, Pool]:

@@ -1,6 +1,8 @@
 """The columns of the user's data in the tables of prompts: the way back to a file's row. Pure."""
 
 import json
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES, SUBSET
 from tasks.prompt_table import PromptTable
+from tasks.sources.files import json_text
 
 OF_PLACE = ("source", "file", "line")
 TEXTS = ("question", "answer", "prompt", "messages", "info", "group")
@@ -16,6 +19,7 @@ OF_EVALUATIONS = ("correct", "gold")
 TAKEN = frozenset(
     (*SAMPLES.names, *DIFFICULTY.names, *SUBSET.names, *OF_PLACE, *TEXTS, *OF_EVALUATIONS)
 )
+_ALIKE = ({int, float}, {bool}, {list}, {dict})  # types of values that one column may hold
 _PLACE = r"^(?P<file>.*)(?::| row )(?P<line>[0-9]+)$"
 
 
@@ -23,8 +27,9 @@ def pool_columns(prompts: PromptTable) -> pa.Table:
     """`source`, `file`, `line` and the kept columns, a row per prompt.
 
     Those that hold nothing are left out. A kept column with the name of one of Decile's own is
-    called `row_NAME`. A column of numbers, of booleans or of texts keeps its type; of any other,
-    or mixed, values, it holds their JSON text.
+    called `row_NAME`. A column of numbers, of booleans or of texts keeps its type. Of mixed values
+    it holds texts, as they are, and JSON texts of all others; but where every text is the JSON of
+    such a value, as in CSV next to other files, it is read as that.
     """
     columns: dict[str, Any] = {}
     for name in ("source", "place"):
@@ -57,20 +62,47 @@ def _kept(texts: pa.ChunkedArray) -> dict[str, pa.Array]:
     rows = [json.loads(text) if text else {} for text in texts.to_pylist()]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: _typed([row.get(name) for row in rows]) for name in names}
-    return {
-        f"row_{name}" if name in TAKEN else name: column
-        for name, column in columns.items()
-        if column.null_count < len(column)
-    }
+    columns = {name: each for name, each in columns.items() if each.null_count < len(each)}
+    return dict(zip(distinct_names([*columns], TAKEN), columns.values(), strict=True))
+
+
+def distinct_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """The names, those that are taken with `row_` before them, as often as it takes."""
+    used, distinct = {*taken, *names}, list[str]()
+    for name in names:
+        if name in taken:
+            while name in used:
+                name = f"row_{name}"
+            used.add(name)
+        distinct.append(name)
+    return distinct
 
 
 def _typed(values: list[Any]) -> pa.Array:
-    """The values as an array of their type, or as JSON texts."""
+    """The values as an array of their type, or as texts."""
     kinds = {type(value) for value in values if value is not None}
+    if str in kinds and len(kinds) > 1:
+        values = _texts_read(values, kinds - {str})
+        kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float} or (len(kinds) == 1 and kinds <= {bool, str}):
         try:
             return pa.array(values)
         except (pa.ArrowInvalid, OverflowError):  # an integer of more than 64 bits
             pass
-    texts = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
+    texts = [v if v is None or isinstance(v, str) else json_text(v) for v in values]
     return pa.array(texts, pa.string())
+
+
+def _texts_read(values: list[Any], kinds: set[type]) -> list[Any]:
+    """The values with all texts read as values of the other `kinds`, or none."""
+    alike = next((each for each in _ALIKE if kinds <= each), set())
+    read = []
+    for value in values:
+        if isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                text = value.lower() if alike == {bool} else value
+                value = json.loads(text, parse_constant=str)
+            if type(value) not in alike:
+                return values
+        read.append(value)
+    return read

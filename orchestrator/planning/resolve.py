@@ -95,9 +95,12 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
     if entry.task != "mix" or not isinstance(parts, Mapping | list):
         return entry.options
     amounts = parts if isinstance(parts, Mapping) else dict.fromkeys(map(str, parts))
+    place = ("datasets", name, "options", "parts")
+    if len(amounts) < len(parts):
+        message = f"a data set is named twice in {parts!r:.80}: write it once"
+        raise Problem("repeated-part", message, *place)
     specs: dict[str, Any] = {}
     for part, amount in amounts.items():
-        place = ("datasets", name, "options", "parts")
         try:
             own = config.dataset(part)
         except TaskError as error:

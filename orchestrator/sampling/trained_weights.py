@@ -25,6 +25,9 @@ CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_TOKENIZER = 256 * 2**20  # bytes of a tokenizer.json
 _LORA_A, _LORA_B = ".lora_A.weight", ".lora_B.weight"
+_LORA = re.compile(
+    r"(?:base_model\.model\.)?(?P<layer>.+)\.lora_(?:embedding_)?(?P<part>[AB])(?:\.weight)?"
+)
 _FROM_LAYER = re.compile(r"\d+\..*")
 
 Shape = tuple[int, ...]
@@ -46,11 +49,35 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
     adapted, base = _tensors(weights), _shapes(model.folder)
     # The shapes of a quantized base say nothing, and target_parameters are no modules.
     quantized = base and "quantization_config" in _json(model.folder / CONFIG)
-    if base and not quantized and not settings.get("target_parameters"):
-        _check_layers(folder, adapted, model.name, base)
+    if not settings.get("target_parameters"):
+        _check_config(folder, adapted, settings)
+        if base and not quantized:
+            _check_layers(folder, adapted, model.name, base)
     content = canonical_hash(content_hashes([folder / ADAPTER_CONFIG, weights]))
     identity = f"{model.identity}+adapter:{content}"
     return replace(model, identity=identity, adapter=str(folder.resolve()))
+
+
+def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[str, Any]) -> None:
+    """Raise UserError unless the tensors have the layers and the ranks of the configuration."""
+    patterns, targets = settings.get("rank_pattern") or {}, settings.get("target_modules")
+    advice = f"copy the {ADAPTER_CONFIG} that was saved with {ADAPTER_WEIGHTS}"
+    for name, shape in adapted.items():
+        if not (match := _LORA.fullmatch(name)):
+            continue
+        layer = match["layer"]
+        if isinstance(targets, list) and not any(f".{layer}".endswith(f".{t}") for t in targets):
+            raise UserError(
+                f"adapter {folder}: {layer} is not in the target_modules of {ADAPTER_CONFIG}: "
+                f"{advice}"
+            )
+        fits = (p for p in patterns if re.fullmatch(rf"(.*\.)?({p})", layer))  # as in PEFT
+        rank = patterns.get(next(fits, None), settings.get("r"))
+        if (own := shape[match["part"] == "B"]) != rank:
+            raise UserError(
+                f"adapter {folder}: {layer} has rank {own}, and {ADAPTER_CONFIG} says {rank}: "
+                f"{advice}"
+            )
 
 
 def _check_layers(

@@ -267,6 +267,7 @@ def _plain(value: Any, column: str) -> str:
     """A text or a number as text; "" for null and NaN."""
     if value is None or value != value:
         return ""
+    value = whole(value)
     if isinstance(value, str | int):
         return str(value)
     if isinstance(value, float | Decimal):  # str would write 1e+16 and 0E-7
@@ -280,15 +281,38 @@ def _plain(value: Any, column: str) -> str:
     )
 
 
+def whole(value: Any) -> Any:
+    """The value, a float such as 1.0 as an integer: a column with a null holds integers so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def value_text(value: Any) -> str:
+    """A value as text without spaces around it; "" for null and NaN."""
+    return "" if value is None or value != value else str(whole(value)).strip()
+
+
 def json_text(value: Any) -> str:
     """A value of a file as JSON text; dates and decimals are texts. Raises TypeError for bytes."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_as_text)
 
 
+def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
+    """Columns of a row as JSON text. Raises TaskError, with the remedy, for a value without one."""
+    try:
+        return json_text(columns)
+    except TypeError:
+        for name, value in columns.items():
+            try:
+                json_text(value)
+            except TypeError as error:
+                raise TaskError(f"{place}: column {name!r:.80} {error}: {remedy}") from error
+        raise
+
+
 def _as_text(value: Any) -> str:
     if isinstance(value, date | time | timedelta | Decimal | UUID):
         return str(value)
-    raise TypeError(f"a column holds {type(value).__name__}, which JSON does not have")
+    raise TypeError(f"holds {type(value).__name__}, which JSON does not have")
 
 
 Row = dict[str, Any]

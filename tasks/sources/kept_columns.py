@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tasks.base import TaskError
-from tasks.sources.files import cell, json_text
+from tasks.sources.files import cell, row_text, value_text
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class KeptColumns:
 
     def source_of(self, row: Mapping[str, Any]) -> str:
         """The source of a row, "" where it has none."""
-        value = cell(row, self.source) if self.source else None
-        return "" if value is None else str(value).strip()
+        return value_text(cell(row, self.source)) if self.source else ""
 
     def text_of(self, row: Mapping[str, Any], place: str) -> str:
         """The kept columns as JSON text, "" where there are none.
@@ -59,7 +58,4 @@ class KeptColumns:
             return ""
         # NaN, how data frames write that there is none, is no JSON.
         columns = {name: None if v != v else v for name, v in columns.items()}
-        try:
-            return json_text(columns)
-        except TypeError as error:
-            raise TaskError(f"{place}: {error}: name the others in keep: […]") from error
+        return row_text(columns, place, "name the others in keep: […]")

@@ -102,7 +102,7 @@ class FileSurvey:
     contexts: Sequence[str]
     inputs: int
     repeated: int
-    contradicted: int  # questions with several answers
+    contradicted: int  # questions with several answers that can be used
     invalid: Sequence[tuple[str, str]]
     unlabelled: int | None
     longest_question: int  # characters
@@ -160,7 +160,7 @@ def survey_rows(
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
     used = (question, answer)
     most = min(MAX_SOURCES, len(read.rows) // 4)
-    repeated, contradicted = _repeats([question_text for question_text, _ in pairs], finals)
+    repeated, contradicted = _repeats([question_text for question_text, _ in pairs], golds)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
     return FileSurvey(
         rows=len(pairs),
@@ -207,11 +207,14 @@ def _unusable(
     return unusable
 
 
-def _repeats(questions: Sequence[str], answers: Sequence[str]) -> tuple[int, int]:
-    """How many questions repeat another one, and how many have several answers."""
+def _repeats(questions: Sequence[str], answers: Sequence[str | None]) -> tuple[int, int]:
+    """How many questions repeat another one, and how many have several answers.
+
+    None: a row without an answer that can be used.
+    """
     different: dict[str, set[str]] = {}
     for question, answer in zip(questions, answers, strict=True):
-        different.setdefault(question, set()).add(answer)
+        different.setdefault(question, set()).update([] if answer is None else [answer])
     different.pop("", None)
     repeated = sum(map(bool, questions)) - len(different)
     return repeated, sum(len(several) > 1 for several in different.values())

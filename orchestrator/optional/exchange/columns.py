@@ -32,6 +32,7 @@ from tasks.sources.files import (
     is_chat,
     or_list,
     read_texts,
+    value_text,
 )
 
 QUESTIONS = ("question", "problem")
@@ -209,7 +210,7 @@ def _questions(
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         if hints.prompt_id is not None:
-            row = {**row, "prompt_id": str(cell(row, hints.prompt_id) or "")}
+            row = {**row, "prompt_id": value_text(cell(row, hints.prompt_id))}
         source = source_question(row, place, texts.question, texts.answer, notes)
         if source is None:
             continue

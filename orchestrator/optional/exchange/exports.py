@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator import __version__
-from orchestrator.planning.pool_columns import pool_column_names, pool_columns
+from orchestrator.planning.pool_columns import distinct_names, pool_column_names, pool_columns
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store, check_output
@@ -52,16 +52,29 @@ PRIME_RL = pa.schema(
 )
 
 
+# Columns to which TRL's GRPOTrainer gives a meaning, or of which it passes its own to rewards.
+_OF_TRL = "image images prompts completions completion_ids environments"
+_OF_TRL += " trainer_state log_extra log_metric"
+
+
 class Layout(NamedTuple):
-    """A trainer's columns, and the file types that it reads."""
+    """A trainer's columns, the file types that it reads, and names that columns may not have."""
 
     schema: pa.Schema
     suffixes: tuple[str, ...]
+    reserved: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """Names of its fields, also of those inside others, and the reserved ones."""
+        objects = (field.type for field in self.schema if pa.types.is_struct(field.type))
+        inside = (field.name for fields in objects for field in fields)
+        return {*self.schema.names, *inside, *self.reserved}
 
 
 LAYOUTS: Mapping[str, Layout] = {
     "jsonl": Layout(JSONL, (".jsonl",)),
-    "trl": Layout(TRL, (".jsonl", ".parquet")),
+    "trl": Layout(TRL, (".jsonl", ".parquet"), tuple(_OF_TRL.split())),
     "verl": Layout(VERL, (".parquet",)),
     "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet")),
     "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet")),
@@ -179,7 +192,8 @@ def exported_table(
     subset: pa.Table, prompts: Iterable[Prompt], task: Task, layout: str
 ) -> pa.Table:
     """The rows of `export_subset` in a layout. Raises TaskError."""
-    by_id = {prompt.prompt_id: prompt for prompt in prompts}
+    pool = PromptTable.of(prompts)
+    by_id = pool.with_ids(subset["prompt_id"].to_pylist())
     rows = sorted(subset.to_pylist(), key=lambda row: row["rank"])
     if missing := [row["prompt_id"] for row in rows if row["prompt_id"] not in by_id]:
         more = ", …" if len(missing) > IDS_SHOWN else ""
@@ -189,9 +203,8 @@ def exported_table(
             "it was probed with, or the import that holds the texts"
         )
     chosen = [by_id[row["prompt_id"]] for row in rows]
-    further, schema = _pool_columns(subset.sort_by("rank"), chosen), LAYOUTS[layout].schema
-    taken = [name for name in further.column_names if name in schema.names]
-    further = further.rename_columns({name: f"row_{name}" for name in taken})
+    further, schema = _pool_columns(subset.sort_by("rank"), pool), LAYOUTS[layout].schema
+    further = further.rename_columns(distinct_names(further.column_names, LAYOUTS[layout].names))
     columns = further.to_pylist() if further.num_columns else [{}] * len(rows)
     exported = [
         _row(layout, prompt, row, task, own)
@@ -206,9 +219,12 @@ def exported_table(
     return pa.Table.from_pylist(exported, schema)
 
 
-def _pool_columns(subset: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
-    """The columns of the user's data, of the prompts or else of the subset, by rank."""
-    columns = pool_columns(PromptTable.of(prompts))
+def _pool_columns(subset: pa.Table, pool: PromptTable) -> pa.Table:
+    """The columns of the user's data, of the pool or else of the subset, for each of its rows.
+
+    Types and names are those of the whole pool, as in its tables.
+    """
+    columns = pool_columns(pool).take(pool.rows_of(subset["prompt_id"]))
     for name in pool_column_names(subset):
         if name not in columns.column_names:
             columns = columns.append_column(name, subset[name])

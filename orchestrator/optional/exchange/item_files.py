@@ -38,7 +38,15 @@ from orchestrator.optional.exchange.records import Notes, PlacedRow, Row, nested
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError
-from tasks.sources.files import cell, check_columns, is_chat, json_text, parse_json, read_chat
+from tasks.sources.files import (
+    cell,
+    check_columns,
+    is_chat,
+    json_text,
+    parse_json,
+    read_chat,
+    whole,
+)
 from tasks.sources.user_files import open_file, open_text, read_bytes, regular, sha256_of
 
 # Columns of a table, where no option names one; of each the first that a row has.
@@ -221,8 +229,7 @@ def _text(value: Any, row: Row = MappingProxyType({})) -> str:
         value = read_chat(value).question
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    value = whole(value)
     if value is None or value != value:
         return ""
     text = value if isinstance(value, str) else json_text(value)

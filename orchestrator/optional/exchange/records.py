@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from orchestrator.plugins.counts import counted_label
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
-from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
+from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat, value_text
 
 PLACES_SHOWN = 3  # places that a note lists before it only counts
 Row = Mapping[str, Any]
@@ -127,7 +127,7 @@ def source_question(
             return None
         texts[0] = ""
     answer = texts[1] if texts[1].strip() else ""
-    return SourceQuestion(place, texts[0], answer, str(tier) if tier else "all", known_id)
+    return SourceQuestion(place, texts[0], answer, value_text(tier) or "all", known_id)
 
 
 def last_message(messages: Any, role: str) -> str:
