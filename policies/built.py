@@ -123,6 +123,11 @@ class BuiltPolicy(Built):
         return bool(self.declared("reads_answers", False))
 
     @property
+    def reads_suspects(self) -> bool:
+        """Whether it may use `suspected`, for which answers are compared with the gold ones."""
+        return self.reads_answers and self.reads_golds
+
+    @property
     def reads_questions(self) -> bool:
         """Whether it uses the column `question`, the prompts' texts."""
         return bool(self.declared("reads_questions", False))

@@ -186,7 +186,7 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
         for name, own in {cell.policy: cell for cell in cells_of(run.plan.cells, spec)}.items():
-            if own.rule.build().reads_answers and (text := no_suspects(tables.of(own))):
+            if own.rule.build().reads_suspects and (text := no_suspects(tables.of(own))):
                 yield f"warning: {name}: {text}"
         remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
         yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)

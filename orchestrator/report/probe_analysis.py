@@ -268,7 +268,7 @@ def _policies(
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
         command, notes = "", cell.rule.build().notes(table, rows)
-        if cell.rule.build().reads_answers:
+        if cell.rule.build().reads_suspects:
             notes.append(no_suspects(table))
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")

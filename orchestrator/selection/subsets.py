@@ -68,7 +68,7 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
         "ties": ties._asdict() if ties else None,
     }
     notes = policy.notes(difficulty, chosen)
-    notes += [no_suspects(difficulty)] if policy.reads_answers else []
+    notes += [no_suspects(difficulty)] if policy.reads_suspects else []
     if unread := unread_answers(outcome_counts(difficulty.take(pa.array(chosen)))):
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
