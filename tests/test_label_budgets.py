@@ -422,7 +422,9 @@ def test_at_equal_labels_only_cells_that_used_as_many_are_compared(
 def test_a_policy_with_the_prompts_of_another_is_compared_at_its_own_labels(
     analysis: SweepAnalysis,
 ) -> None:
-    trained = {row.cell.seed: row.cell.cell_id for row in analysis.rows if row.cell.policy == "hard"}
+    trained = {
+        row.cell.seed: row.cell.cell_id for row in analysis.rows if row.cell.policy == "hard"
+    }
 
     def pairs(*copies: str) -> set[frozenset[str]]:
         same = [
