@@ -125,8 +125,8 @@ class BuiltPolicy(Built):
 
     @property
     def excludes_suspected(self) -> bool:
-        """Whether it leaves out suspected prompts; so does a user's own that reads answers."""
-        return bool(self.declared("excludes_suspected", self.reads_answers))
+        """Whether it leaves out suspected prompts; so may a user's own that reads answers."""
+        return bool(self.declared("excludes_suspected", self.reads_answers and self.reads_golds))
 
     @property
     def reads_questions(self) -> bool:

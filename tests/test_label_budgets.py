@@ -419,6 +419,29 @@ def test_at_equal_labels_only_cells_that_used_as_many_are_compared(
     ]
 
 
+def test_a_policy_with_the_prompts_of_another_is_compared_at_its_own_labels(
+    analysis: SweepAnalysis,
+) -> None:
+    trained = {
+        row.cell.seed: row.cell.cell_id for row in analysis.rows if row.cell.policy == "hard"
+    }
+
+    def pairs(*copies: str) -> set[frozenset[str]]:
+        same = [
+            replace(row, result=row.result.model_copy(update={"same_as": trained[row.cell.seed]}))
+            if row.cell.policy in copies
+            else row
+            for row in analysis.rows
+        ]
+        [family] = families(same, "labels")
+        return only_pairs(family)
+
+    at_16, at_40 = frozenset(("few", "random-few")), frozenset(("hard", "easy"))
+    assert pairs("few") == {at_16, at_40}
+    assert pairs("few", "random-few") == {at_40}
+    assert pairs("easy") == {at_16}
+
+
 def with_labels_by_update(row: Row, labels: Sequence[float]) -> Row:
     return replace(row, costs={**row.costs, "labels": np.array([0.0, *labels])})
 

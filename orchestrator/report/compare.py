@@ -280,8 +280,8 @@ class Family:
 
     @property
     def copies(self) -> dict[str, str]:
-        """Policy -> another one that chose the same prompts with each of its seeds."""
-        return _copies(self.rows)
+        """Policy -> another one of its set that chose the same prompts with each of its seeds."""
+        return _copies(self.sets)
 
     @property
     def collapsed(self) -> dict[str, list[Row]]:
@@ -302,17 +302,18 @@ def rows_by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {p: sorted(group, key=lambda row: row.cell.seed) for p, group in groups.items()}
 
 
-def _copies(rows: Sequence[Row]) -> dict[str, str]:
-    policies = {row.cell.cell_id: row.cell.policy for row in rows}
-    originals = {
-        policy: {policies.get(row.result.same_as or "") for row in own}
-        for policy, own in rows_by_policy(rows).items()
-    }
-    return {
-        policy: original
-        for policy, others in originals.items()
-        if len(others) == 1 and (original := others.pop()) is not None
-    }
+def _copies(sets: Sequence[Sequence[Row]]) -> dict[str, str]:
+    copies = {}
+    for rows in sets:
+        first: dict[str, str] = {}  # cell that was trained -> the first policy of the set with it
+        trained = {row.cell.cell_id: row.result.same_as or row.cell.cell_id for row in rows}
+        for row in rows:
+            first.setdefault(trained[row.cell.cell_id], row.cell.policy)
+        for policy, own in rows_by_policy(rows).items():
+            others = {first[trained[row.cell.cell_id]] for row in own}
+            if len(others) == 1 and (original := others.pop()) != policy:
+                copies[policy] = original
+    return copies
 
 
 def families(
@@ -324,7 +325,8 @@ def families(
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. Of
-    policies with the same prompts, one is compared: each comparison makes Holm's correction larger.
+    policies with the same prompts (and as many labels, where these have to be equal), one is
+    compared: each comparison makes Holm's correction larger.
     `spreads` (by `settings_key`): how much results vary between seeds.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -342,7 +344,7 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     cell, sets = rows[0].cell, comparable(rows, compare_at)
     points = points_of(sets, compare_at)
     set_of = {row.cell.policy: number for number, own in enumerate(sets) for row in own}
-    uncompared = {*unread_policies(rows, points), *_copies(rows)}
+    uncompared = {*unread_policies(rows, points), *_copies(sets)}
     scores: dict[str, dict[int, Run]] = {}
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
