@@ -25,7 +25,14 @@ from orchestrator.report.render import terminal_probe
 from orchestrator.report.sections.pool import agreement_lines, probe_report
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from orchestrator.storage.store import Store
-from policies import BuiltPolicy, PolicyError, find_policy, get_policy, policy_names
+from policies import (
+    BuiltPolicy,
+    PolicyError,
+    ScorePolicy,
+    find_policy,
+    get_policy,
+    policy_names,
+)
 from policies.base import OF_GOLDS
 from policies.online import is_online
 from tasks import OUTCOMES, Prompt, Task, get_task, make_prompt
@@ -91,21 +98,11 @@ def test_answers_are_the_same_as_the_marker_compares_them(
 
 ANSWERS = [
     *("1/2", "0.5", ".5", r"\frac{1}{2}", r"50\%", "5 cm", "5", "5 kg", "x=5", "x = 5", "5x", "2i"),
-    *(
-        "(1,2)",
-        "(1, 2)",
-        "1,2",
-        r"\{2,1\}",
-        "18,150",
-        r"\sqrt{2}",
-        "1.41421356",
-        "1.4",
-        "-2i",
-        "1+",
-    ),
-    *(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{even}", "even", r"1 \pm 2", "-1, 3", "x>5", "("),
-    *(r"90^\circ", "90", r"\frac{\pi}{2}", r"\log 8", r"\ln 8", r"\infty", r"-\infty", "(A)", "a"),
+    *("(1,2)", "(1, 2)", "1,2", r"\{2,1\}", "18,150", "(18,150)", r"\sqrt{2}", "1.41421356", "1.4"),
+    *(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{even}", "even", r"1 \pm 2", "-1, 3", "x>5"),
+    *(r"90^\circ", "90", r"\frac{\pi}{2}", r"\log 8", r"\ln 8", r"\infty", r"-\infty", "(B)", "b"),
     *("9" * 250, "9" * 249 + "8", "19999!", r"10^{10^{10}}", r"(2,\infty)", "[2,3)", "(2,3)", "0"),
+    *(r"\frac{\pi}{14}", "0.2243995", r"\sqrt[3]{x-2}", "(x-2)^{1/3}", "-2i", "1+", "(", "3 cm"),
 ]
 
 
@@ -128,6 +125,16 @@ def test_answers_are_grouped_as_if_each_was_compared_with_the_first_of_every_gro
     for row in (0, 1):
         assert sorted(votes.samples[votes.row == row].tolist()) == expected
     assert (votes.wrong == votes.samples).all()
+
+
+def test_the_most_frequent_answer_begins_the_first_group() -> None:
+    for texts, sizes in (
+        (["5 cm", "5", "5", "5 kg"], [4]),
+        (["5 cm", "5 cm", "5", "5 kg"], [1, 3]),
+    ):
+        samples = samples_of({"p": wrong(*texts)})
+        votes = votes_of(samples, difficulty(samples), MATH)
+        assert sorted(votes.samples.tolist()) == sizes
 
 
 def test_a_key_never_divides_what_the_marker_takes_as_the_same() -> None:
@@ -273,24 +280,26 @@ def probed(folder: Path, policies: Any = ("hard", "least_agreed"), **settings: A
             right = text == prompt.answer
             outcome = {"outcome": "correct" if right else "wrong", "extracted": text}
             rows.append(sample_row(prompt.prompt_id, i, tokens=number + i) | outcome)
-    store_samples(store, spec, rows[: len(rows) // 2])
-    store_samples(store, spec, rows[len(rows) // 2 - 4 :])  # some are stored twice
-    return plan, store, spec, rows
+    half = len(rows) // 2
+    twice = [row | {"extracted": "(E)", "outcome": "wrong"} for row in rows[half - 4 : half]]
+    store_samples(store, spec, rows[:half])
+    store_samples(store, spec, [*twice, *rows[half:]])
+    return plan, store, spec
 
 
 def test_stored_samples_have_the_columns_of_the_same_samples_in_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 30)
-    plan, store, spec, rows = probed(tmp_path)
+    plan, store, spec = probed(tmp_path)
     pool = plan.pool(spec)
     folder = ProbeFolder(store, spec, pool.train, pool.task)
+    samples = folder.samples()  # each once
     names = ("agreement", "answers", "entropy", "tokens", "tokens_sd")
     for k in (4, 2):
         own = spec.model_copy(update={"settings": spec.settings.model_copy(update={"samples": k})})
         table = CellTables(folder.outcomes(), folder).with_group(own, 4, answers=True)
-        first = pa.Table.from_pylist([row for row in rows if row["sample"] < k], schema=SAMPLES)
-        expected = difficulty(first, task=pool.task)
+        expected = difficulty(samples.filter(pc.less(samples["sample"], k)), task=pool.task)
         for name in names:
             assert table[name].equals(expected[name]), name
     assert len(set(table["agreement"].to_pylist())) > 1
@@ -403,6 +412,16 @@ class Mine:
         Mine.seen.append(table)
 
 
+class MyScore(ScorePolicy):
+    """Another one, with scores."""
+
+    reads_golds = False
+
+    def score(self, difficulty: pa.Table) -> np.ndarray:
+        Mine.seen.append(difficulty)
+        return np.zeros(difficulty.num_rows)
+
+
 def mine(table: pa.Table, size: int, rng: np.random.Generator, skip: int) -> np.ndarray:
     Mine.seen.append(table)
     return np.arange(skip, size + skip)
@@ -413,6 +432,7 @@ mine.reads_golds = False  # type: ignore[attr-defined]
 
 def test_no_gold_answer_reaches_a_policy_that_reads_none() -> None:
     """Whatever the golds say, it chooses the same; and its table has no column of them."""
+    rng = np.random.default_rng(0)
     rules = {name: get_policy(name, **options) for name, options in WITHOUT_GOLDS.items()}
     built = {name: BuiltPolicy(name, rule) for name, rule in rules.items()}
     static = [name for name in policy_names() if not is_online(find_policy(name))]
@@ -425,6 +445,8 @@ def test_no_gold_answer_reaches_a_policy_that_reads_none() -> None:
     built |= {"within": BuiltPolicy("uncertain", get_policy("uncertain", within="tier"))}
     mixed = get_policy("mixture", shares={own[0]: 0.5, "most_agreed": 0.5})
     built |= {"mixed": BuiltPolicy("mixture", mixed)}
+    reads = get_policy("mixture", shares={"hard": 0.5, f"{__name__}:MyScore": 0.5})
+    BuiltPolicy("mixture", reads)(golds_of(np.random.default_rng(0), 60), 20, rng)
     for name, policy in built.items():
         results = []
         for seed in range(4):
@@ -434,7 +456,7 @@ def test_no_gold_answer_reaches_a_policy_that_reads_none() -> None:
                 (
                     *(rows.tolist(), policy.eligible(table).tolist(), policy.capacity(table)),
                     *(policy.ties(table, rows), policy.tied(table, rows)[0]),
-                    *(policy.notes(table, 20), policy.capacity_text(table)),
+                    *(policy.notes(table, rows), policy.capacity_text(table)),
                 )
             )
         assert all(result == results[0] for result in results), name
@@ -483,7 +505,7 @@ def test_a_policy_without_golds_says_nothing_of_suspected_ones_and_of_a_second_p
 
 
 def test_the_page_says_how_far_samples_agree_and_how_that_ranks_prompts(tmp_path: Path) -> None:
-    plan, store, spec, _ = probed(tmp_path)
+    plan, store, _ = probed(tmp_path)
     report = probe_report(plan, store)
     [pool] = report.pools
     first, second = agreement_lines(pool.table)

@@ -246,3 +246,12 @@ def test_decile_select_lists_test_questions(
     assert [r["prompt_id"] for r in rows] == [p.prompt_id for p in plan.pools["d"].unlabelled_test]
     assert main([*command, "--test"]) == 2, "it may hold labels"
     assert main(command) == 2, "without a policy"
+
+
+def test_a_subset_needs_gold_answers(pool_file: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    probe = probed(plan, Store(str(tmp_path / "runs")))
+    for cell in plan.cells:
+        with pytest.raises(UserError) as error:
+            probe.select(cell)
+        assert error.value.code == "missing-gold-answers"

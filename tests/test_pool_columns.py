@@ -282,8 +282,8 @@ COLUMNS = dict.fromkeys([*DIFFICULTY.names, *Prompt.__slots__, *PER_ROW, "topic"
 @pytest.mark.parametrize(
     ("policy", "option", "value", "plans"),
     [
-        ("hard", "within", "equal", {*PER_ROW, "pass_rate"}),
-        ("random", "exclude", "x", {*PER_ROW, "pass_rate"}),
+        ("hard", "within", "equal", {*PER_ROW, "pass_rate", "labelled"}),
+        ("random", "exclude", "x", {*PER_ROW, "pass_rate", "labelled"}),
         ("full", "where", "1", {"level", "row_score", "pass_rate"}),
         ("full", "where", "2", {"level", "line"}),
         ("pools", "within", "equal", {*PER_ROW}),

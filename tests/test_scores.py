@@ -42,7 +42,8 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 def test_a_mark_has_the_score_of_its_outcome_unless_it_has_another() -> None:
     scores = {outcome: Mark(outcome, None, "r").score for outcome in OUTCOMES}  # type: ignore[arg-type]
-    assert scores == dict.fromkeys(OUTCOMES, 0.0) | {"correct": 1.0, "error": None}
+    unscored = {"error": None, "unlabelled": None}
+    assert scores == dict.fromkeys(OUTCOMES, 0.0) | {"correct": 1.0} | unscored
     assert Mark("wrong", "7", "r", 0.25).reward == 0.25
     assert Mark("error", None, "r", 0.25).reward is None
     assert score_mark(0.5, "7", "r") == ("wrong", "7", "r", 0.5)

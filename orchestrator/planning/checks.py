@@ -16,7 +16,6 @@ from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
 from orchestrator.planning.flaws import Cleaning
-from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.planning.score_file import read_scores
@@ -57,14 +56,10 @@ def _why_empty(pool: Pool) -> str:
 
 def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
     """Raise Problem where no subset of a pool can be trained on as an experiment says."""
-    # What a difficulty table has of the prompts before they are probed.
-    table = pa.table({name: pool.train.column(name) for name in ("prompt_id", "tier")})
-    if pool.golds:
-        table = table.append_column("labelled", pa.array(pool.labelled))
     allocations = [variant.allocation_entry for _, variant in experiment.variants]
     read = [entry.reads_columns for entry in resolved.policies.values()]
-    if any(read + [entry.build().reads_columns for entry in allocations if entry]):
-        table = with_pool_columns(table, pool.train)
+    read += [entry.build().reads_columns for entry in allocations if entry]
+    table = pool.unprobed(columns=any(read))
     for index, (policy, entry) in enumerate(resolved.policies.items()):
         in_grid = ("experiments", name, "grid", "policy", index)  # of one without an entry
         with below(*(in_grid if entry.policy == policy else ("policies", policy))):
@@ -191,6 +186,11 @@ def _check_rewards(experiment: Experiment, pool: Pool) -> None:
             raise Problem("reward-lacks-column", message, "reward") from error
 
 
+def _of_subset(prompts: pa.Table) -> pa.Table:
+    """The columns of a pool that a subset has, too: training reads no others."""
+    return prompts.select([name for name in prompts.column_names if name != "labelled"])
+
+
 def _check_policy(
     policy: PolicyEntry, experiment: Experiment, prompts: pa.Table, dataset: str
 ) -> None:
@@ -199,7 +199,7 @@ def _check_policy(
     try:
         static.build().check_columns(prompts)
         if online:
-            online.build_online().check_columns(prompts)
+            online.build_online().check_columns(_of_subset(prompts))
     except PolicyError as error:
         raise Problem("policy-lacks-column", f"{error} (dataset {dataset})") from error
     if online and experiment.batch.prompts_per_update <= prompts.num_rows:
@@ -237,7 +237,7 @@ def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> 
     """The prompts have the columns, and the values of them, that the allocation names."""
     if rule := experiment.allocation_entry:
         try:
-            rule.build().check_columns(table)
+            rule.build().check_columns(_of_subset(table))
         except PolicyError as error:
             message = f"{error} (dataset {dataset})"
             raise Problem("allocation-lacks-column", message, "allocation") from error

@@ -203,11 +203,19 @@ class Pool:
         """Content hash of columns of the user's data in the training pool; empty for none."""
         if not names:
             return ""
-        train = self.train.take(self.train.order)
-        own = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
-        columns = with_pool_columns(own, train)
-        values = columns.select(sorted(names)).to_pydict()
-        return canonical_hash([train.column("prompt_id").to_pylist(), values])
+        table = self.unprobed(columns=True).take(pa.array(self.train.order))
+        values = table.select(sorted(names)).to_pydict()
+        return canonical_hash([table["prompt_id"].to_pylist(), values])
+
+    def unprobed(self, *, columns: bool) -> pa.Table:
+        """What a difficulty table has of the training prompts before they are probed.
+
+        columns: with those of the user's data.
+        """
+        table = pa.table({name: self.train.column(name) for name in ("prompt_id", "tier")})
+        if self.golds:
+            table = table.append_column("labelled", pa.array(self.labelled))
+        return with_pool_columns(table, self.train) if columns else table
 
     @cached_property
     def test_hash(self) -> str:

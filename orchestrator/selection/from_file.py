@@ -64,21 +64,7 @@ def select_file(
     check_output(out, inputs=[*paths, *([source.file] if source and source.file else [])])
     files = [(probe, table) for probe in paths for table in _tables(probe)]
     key = _common_key(files)
-    tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
-    try:
-        table = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise UserError(f"{paths[0]}: its tables cannot be merged: {error}") from error
-    if not table.num_rows:
-        raise UserError(
-            f"{paths[0]}: holds no rows: write one row per prompt, or a probe's samples"
-        )
-    if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
-        raise UserError(
-            f"{paths[0]}: "
-            f"{counted(missing, 'row has no prompt_id', 'rows have no prompt_id')}: "
-            "write one in every row"
-        )
+    table = _training_rows(files)
     samples = rows = None
     if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
         rated = rated_table(paths[0], table)
@@ -107,6 +93,22 @@ def select_file(
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
+
+
+def _training_rows(files: Sequence[tuple[Path, pa.Table]]) -> pa.Table:
+    """The rows of the training split of all tables. Raises UserError."""
+    first = files[0][0]
+    tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise UserError(f"{first}: its tables cannot be merged: {error}") from error
+    if not table.num_rows:
+        raise UserError(f"{first}: holds no rows: write one row per prompt, or a probe's samples")
+    if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
+        rows = counted(missing, "row has no prompt_id", "rows have no prompt_id")
+        raise UserError(f"{first}: {rows}: write one in every row")
+    return table
 
 
 def _ranked(

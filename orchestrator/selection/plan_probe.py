@@ -219,6 +219,12 @@ class PlanProbe:
                     "the same prompts"
                 )
         table = tables.of(cell)
+        if not table.num_rows:
+            raise UserError(
+                f"no prompt of {self.title} has a gold answer: write --to-label FILE to have some "
+                "labelled",
+                "missing-gold-answers",
+            )
         in_grid = {own.subset_key for own in cells_of(self.plan.cells, self.spec)}
         if pc.any(table["short"]).as_py() and cell.subset_key not in in_grid:
             raise UserError(

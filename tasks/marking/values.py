@@ -93,7 +93,7 @@ def first_digits(node: Node) -> str:
     Unreadable and TooLarge.
     """
     many_digits = node.kind == "number" and (node.args[0] * 10**5).denominator > 1
-    if node.kind not in SCALARS - {"percent", "based"} or many_digits or signs(node):
+    if node.kind not in SCALARS - {"percent", "based"} or many_digits:
         return ""
     if any(n.args[0] == "log" for n in applications(node)):  # of two bases
         return ""

@@ -104,7 +104,9 @@ def mark_file(
         lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in marked)
         store.write_bytes(lines.encode(), target.name)
     counts = Counter(row["outcome"] for row in marked)
-    return {outcome: counts[outcome] for outcome in OUTCOMES}
+    # Rows without a gold answer are refused, but for a task that lets them come later.
+    shown = [outcome for outcome in OUTCOMES if outcome != "unlabelled" or counts[outcome]]
+    return {outcome: counts[outcome] for outcome in shown}
 
 
 def _read_completions(
