@@ -17,6 +17,7 @@ from orchestrator.difficulty.estimates import (
     fit_p,
     fit_prior,
     in_subset_probability,
+    labelled_rows,
     rates,
     reliability,
 )
@@ -248,7 +249,7 @@ class Summary:
     size: int
     outcomes: dict[str, int]  # of the subset's samples
     pass_rate: float | None  # expected of new samples: the mean of the posterior means
-    unsolved: int  # prompts of the subset without a correct sample
+    unsolved: int  # prompts of the subset with a gold answer and without a correct sample
     suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
@@ -292,7 +293,7 @@ def summarise(
         outcomes=outcome_counts(subset),
         # That of the samples which chose the prompts is too low or too high: the winner's curse.
         pass_rate=pc.mean(subset["posterior"]).as_py(),
-        unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
+        unsolved=int(np.sum((counts(subset, "successes") == 0) & labelled_rows(subset))),
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=policy.ties(table, chosen),

@@ -281,6 +281,8 @@ def _policies(
             notes.append("chooses the prompts of each update among these, during training")
         if cell.difficulty:
             notes.append(f"ranked by {cell.difficulty.title}")
+        elif spec.dataset.title in plan.lacking_golds:
+            command = _label_command(plan, policy)
         elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
         note, sources = "; ".join(filter(None, notes)), Counter[str]()
@@ -288,6 +290,15 @@ def _policies(
             sources.update(subset["source"].fill_null("").to_pylist())
         outlooks.append(PolicyOutlook(policy, summary, command, note, sources))
     return outlooks
+
+
+def _label_command(plan: Plan, policy: str) -> str:
+    """The command line that lists the policy's prompts for annotators."""
+    out = f"{UNSAFE.sub('_', policy)}.csv"
+    file = str(plan.source.file)
+    return shlex.join(
+        ["decile", "select", file, "-e", plan.name, "--policy", policy, "--to-label", out]
+    )
 
 
 def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:

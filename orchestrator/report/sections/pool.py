@@ -264,7 +264,8 @@ def facts(pool: PoolAnalysis) -> list[str]:
         )
     sizes = [p.summary.size for p in pool.policies if p.summary]
     by_outcome, limit = outcome_counts(table), pool.spec.settings.limit_text
-    if warning := pool_warning(solved, scorable, min(sizes, default=0), by_outcome, limit):
+    smallest, known = min(sizes, default=0), (solved[labelled], scorable[labelled])
+    if labelled.any() and (warning := pool_warning(*known, smallest, by_outcome, limit)):
         lines.append(warning)
     if pool.complete and pool.reliability is not None:
         lines.append(
