@@ -127,7 +127,8 @@ def source_question(
             return None
         texts[0] = ""
     answer = texts[1] if texts[1].strip() else ""
-    return SourceQuestion(place, texts[0], answer, value_text(tier) or "all", known_id)
+    tier = tier if isinstance(tier, str) else value_text(tier)
+    return SourceQuestion(place, texts[0], answer, tier or "all", known_id)
 
 
 def last_message(messages: Any, role: str) -> str:
