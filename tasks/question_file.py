@@ -499,7 +499,7 @@ class QuestionFile(ReadTask):
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
         value = cell(row, self.answer) if self.function and self.answer else None
-        unlabelled = self.optional_answers and _is_empty(cell(row, self.answer or ""))
+        unlabelled = self.optional_answers and not value_text(cell(row, self.answer or ""))
         column = None if unlabelled else self.answer
         try:
             if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function
@@ -596,11 +596,6 @@ class QuestionFile(ReadTask):
         if self.function is not None:
             passed = self.columns if self.columns is not None else known
             self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)
-
-
-def _is_empty(answer: Any) -> bool:
-    """Whether the cell of an answer holds none: null, blank, or NaN, as data frames write it."""
-    return answer is None or answer != answer or (isinstance(answer, str) and not answer.strip())
 
 
 def check_share(path: Files | None, share: float | None, others: Sequence[Files | None]) -> float:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,35 @@ def test_answers_that_cannot_be_used_are_named(
     assert int(pool.labelled.sum()) == known
     notes = [each for each in pool.notes if each.startswith("not used: ")]
     assert [note in each for each in notes] == ([True] if note else [])
+
+
+def test_a_whole_number_of_a_float_column_is_that_number(pool_file: Path, tmp_path: Path) -> None:
+    text = Dataset("d", "file", options(pool_file, marker="text"), "lenient")
+    prompt_id = text.build().train()[0].prompt_id
+    file = write_labels(tmp_path / "l.jsonl", {prompt_id: 18.0})
+    pool = load_pool(replace(text, labels=(file,)))
+    assert pool.train.with_ids([prompt_id])[prompt_id].answer == "18"
+
+
+def test_labels_of_a_mix_are_those_of_its_parts_with_optional_answers(
+    pool_file: Path, tmp_path: Path
+) -> None:
+    rows = ({"question": f"What is {i} - 1?", "answer": i - 1} for i in range(20))
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    parts = {
+        "open": {"task": "file", "options": options(pool_file)},
+        "closed": {"task": "file", "options": {"path": str(other)}},
+    }
+    mix = Dataset("m", "mix", {"parts": parts}, "lenient")
+    before = load_pool(mix)
+    ids = {p.source: p.prompt_id for p in before.train}
+    file = write_labels(tmp_path / "l.jsonl", dict.fromkeys(ids.values(), 99))
+    pool = load_pool(replace(mix, labels=(file,)))
+    assert int(pool.labelled.sum()) == int(before.labelled.sum()) + 1
+    known = {name: pool.train.with_ids([i])[i].answer for name, i in ids.items()}
+    assert known["open"] == "99" != known["closed"]
+    assert [file in note for note in pool.notes if note.startswith("not used: ")] == [True]
 
 
 def test_a_question_in_several_rows_has_the_answer_of_one(pool_file: Path) -> None:

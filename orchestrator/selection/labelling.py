@@ -6,14 +6,15 @@ A data set reads them with its setting `labels` (`tasks.sources.labels`).
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.difficulty.answers import PoolSpellings
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pool_columns import pool_columns
 from orchestrator.planning.pools import Pool
@@ -22,7 +23,7 @@ from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
 from policies import PolicyError
-from tasks import Prompt, Task
+from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
 SUFFIXES = (".jsonl", ".csv")
@@ -48,45 +49,37 @@ def prompts_to_label(probe: PlanProbe, cell: Cell) -> list[dict[str, Any]]:
     chosen = cell.rule.build()(table, size, np.random.default_rng(cell.seed))
     ids = table["prompt_id"].to_numpy()[chosen]
     prompts = pool.train.with_ids(ids)
-    samples = ProbeFolder(probe.store, probe.spec, [*prompts.values()], pool.task).samples(
-        ("extracted",), partial=True
-    )
-    answers: dict[str, Counter[str]] = {i: Counter() for i in ids}
-    for row in samples.filter(samples["extracted"].is_valid()).to_pylist():
-        answers[row["prompt_id"]][row["extracted"]] += 1
-    return _rows([prompts[i] for i in ids], pool.task, answers)
+    folder = ProbeFolder(probe.store, probe.spec, [*prompts.values()], pool.task)
+    outcomes, texts = folder.with_answers()
+    votes = PoolSpellings(texts, pool.task, folder.prompts).votes(outcomes.by_id)
+    by_id = sorted(ids)  # the order of the votes' rows
+    answers: dict[str, list[dict[str, Any]]] = {}
+    spellings = votes.texts.take(pa.array(votes.text)).to_pylist()
+    for row, text, count in zip(votes.row, spellings, votes.samples.tolist(), strict=True):
+        answers.setdefault(by_id[row], []).append({"answer": text, "count": count})
+    return _rows([prompts[i] for i in ids], answers)
 
 
 def test_questions_to_label(pool: Pool) -> list[dict[str, Any]]:
     """The test questions without a gold answer. Raises UserError where none lacks one."""
     if not pool.unlabelled_test:
         raise UserError(f"every test question of {pool.dataset.title} has a gold answer")
-    return _rows([*pool.unlabelled_test], pool.task, {})
+    return _rows([*pool.unlabelled_test], {})
 
 
 def _rows(
-    prompts: Sequence[Prompt], task: Task, answers: Mapping[str, Counter[str]]
+    prompts: Sequence[Prompt], answers: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
     """A row for each prompt: id, the columns of the user's data, question, the model's answers with
     their counts, most frequent first, and an empty answer."""
     columns = pool_columns(PromptTable.of(prompts))
     kept = columns.to_pylist() if columns.num_columns else [{}] * len(prompts)
-    return [
-        {"prompt_id": prompt.prompt_id, **own, "question": prompt.question}
-        | {"answers": _classes(answers.get(prompt.prompt_id, Counter()), task.own(prompt)[0])}
-        | {"answer": ""}
-        for prompt, own in zip(prompts, kept, strict=True)
-    ]
-
-
-def _classes(answers: Counter[str], task: Task) -> list[dict[str, Any]]:
-    """Answers that the marker does not take for the same, each by its most frequent spelling."""
-    classes: dict[str, int] = {}
-    for answer, count in answers.most_common():
-        same = next((other for other in classes if task.same_answer(other, answer)), answer)
-        classes[same] = classes.get(same, 0) + count
-    by_count = sorted(classes.items(), key=lambda each: -each[1])
-    return [{"answer": answer, "count": count} for answer, count in by_count]
+    rows = []
+    for prompt, own in zip(prompts, kept, strict=True):
+        by_count = sorted(answers.get(prompt.prompt_id, []), key=lambda each: -each["count"])
+        texts = {"question": prompt.question, "answers": by_count, "answer": ""}
+        rows.append({"prompt_id": prompt.prompt_id, **own, **texts})
+    return rows
 
 
 def check_label_file(file: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.base import Task, TaskError
-from tasks.sources.files import cell, one_answer, read_file
+from tasks.sources.files import cell, one_answer, read_file, value_text
 from tasks.sources.user_files import Files, named_files
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ def read_labels(files: Files) -> list[Label]:
         read = read_file(file, ("prompt_id",))
         for row, place in zip(read.rows, read.places, strict=True):
             prompt_id, value = row["prompt_id"], one_answer(cell(row, "answer"))[0]
-            if value is None or value != value:  # NaN, as data frames write it
-                continue
-            if isinstance(value, bool) or not isinstance(value, str | int | float):
+            if isinstance(value, bool) or not isinstance(value, str | int | float | None):
                 raise TaskError(f"{place}: the answer is {value!r:.80}: write a text or a number")
-            if text := str(value).strip():
+            if text := value_text(value):
                 labels.append(Label(str(prompt_id), text, place))
     return labels
 
@@ -46,7 +44,8 @@ def with_labels(
     """The prompts, each id once, with their gold answers, and a note on answers that are not used.
 
     Not used are answers that are not of the marker's form, and those of a prompt with several that
-    the marker does not take for the same: it has no gold answer until they agree. Labels of other
+    the marker does not take for the same: it has no gold answer until they agree. So are labels of
+    a data set of a mix whose answers are not optional, on which its ids depend. Labels of other
     prompts are skipped.
     """
     import pyarrow as pa
@@ -60,11 +59,13 @@ def with_labels(
         for prompt in prompts.filter(labelled(prompts, task)):
             answers.setdefault(prompt.prompt_id, {}).setdefault(prompt.answer, prompt.place)
             known.setdefault(prompt.prompt_id, prompt)
-    unreadable, conflicts = list[str](), list[str]()
+    required, unreadable, conflicts = list[str](), list[str](), list[str]()
     for label in labels:
         if label.prompt_id in known:
             owner, _ = task.own(known[label.prompt_id])
-            if gold := owner.read_answer(label.answer):
+            if not owner.optional_answers:
+                required.append(label.place)
+            elif gold := owner.read_answer(label.answer):
                 answers[label.prompt_id].setdefault(gold, label.place)
             else:
                 unreadable.append(f"{label.place} {label.answer!r:.40}")
@@ -78,8 +79,11 @@ def with_labels(
         else:
             changed[prompt_id] = ""
             conflicts.append(", ".join(f"{place} {text!r:.40}" for text, place in places.items()))
+    if not changed:
+        return distinct, []
     notes = []
     for texts, why in (
+        (required, "their data set's answers are not optional"),
         (unreadable, "not of the marker's form"),
         (conflicts, "prompts whose answers contradict each other"),
     ):
