@@ -9,6 +9,7 @@ from policies.base import (
     ScorePolicy,
     Ties,
     checked_rows,
+    labelled_rows,
     tie_breakers,
 )
 from policies.built import BuiltAllocation, BuiltOnlinePolicy, BuiltPolicy
@@ -46,6 +47,7 @@ __all__ = [
     "get_online_policy",
     "get_policy",
     "groups_of",
+    "labelled_rows",
     "policy_cost",
     "policy_line",
     "policy_names",

@@ -300,7 +300,7 @@ def numbers(difficulty: pa.Table, name: str, policy: str) -> Floats:
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=float)
 
 
-def labelled(prompts: pa.Table) -> Bools:
+def labelled_rows(prompts: pa.Table) -> Bools:
     """One boolean per row: whether it has a gold answer. Without a column that says so, it has."""
     if "labelled" not in prompts.column_names:
         return np.ones(prompts.num_rows, dtype=bool)

@@ -20,7 +20,7 @@ from policies.base import (
     Rows,
     Ties,
     kept_advice,
-    labelled,
+    labelled_rows,
 )
 from policies.built import BuiltPolicy
 
@@ -135,7 +135,7 @@ class Stratified(Restricted):
 
     def _labels_of(self, prompts: pa.Table, size: int) -> tuple[Rows, int]:
         """The rows of which labels are drawn, and how many. Raises PolicyError as above."""
-        golds = labelled(prompts)
+        golds = labelled_rows(prompts)
         rows = np.flatnonzero(golds & self._left(prompts, by_rates=False))
         count = self.label_count(int(np.count_nonzero(golds))) or 0
         what = f"{self.name}: labels: {self.labels} shows it {counted(count, 'gold answer')}"

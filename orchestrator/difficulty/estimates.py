@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import gammaln, xlog1py, xlogy
 
-from policies import Policy, PolicyError
+from policies import Policy, PolicyError, labelled_rows
 from tasks import OUTCOMES
 
 Z95 = 1.959963984540054
@@ -269,13 +269,6 @@ def _smoothed(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def counts(table: pa.Table, name: str) -> np.ndarray:
     """A column of counts, [prompts]."""
     return np.asarray(table[name].to_numpy(), dtype=np.int64)
-
-
-def labelled_rows(table: pa.Table) -> np.ndarray:
-    """[prompts]: whether each has a gold answer, or needs none; all where a table does not say."""
-    if "labelled" not in table.column_names:
-        return np.ones(table.num_rows, dtype=bool)
-    return np.asarray(table["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def in_subset_probability(

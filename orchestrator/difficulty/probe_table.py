@@ -20,6 +20,7 @@ from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.identity import file_identity
 from orchestrator.storage.proof import canonical_hash
+from policies import labelled_rows
 
 
 def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
@@ -37,6 +38,12 @@ def difficulty_of(plan: Plan, spec: ProbeSpec, outcomes: Outcomes) -> pa.Table:
     """The difficulty table of a training probe, with a row for every prompt of the pool."""
     group = readers_of(plan.cells, spec)[0].batch.group_size
     return CellTables(outcomes).with_group(spec, group)
+
+
+def _labelled(table: pa.Table) -> pa.Table:
+    """The rows with a gold answer: mostly all of them, which are not copied."""
+    rows = labelled_rows(table)
+    return table if rows.all() else table.filter(pa.array(rows))
 
 
 class CellTables:
@@ -84,7 +91,7 @@ class CellTables:
             prompts = self._outcomes.prompts
             questions = prompts.take(prompts.order).column("question")  # a file, if they are large
             table = table.append_column("question", questions)
-        return table if unlabelled else table.filter(table["labelled"])
+        return table if unlabelled else _labelled(table)
 
     def golds(
         self, cell: Cell, *, answers: bool = False, unlabelled: bool = False
@@ -96,7 +103,7 @@ class CellTables:
         if cell.difficulty is None:
             return None
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
-        return table if unlabelled else table.filter(table["labelled"])
+        return table if unlabelled else _labelled(table)
 
     def _ranks_of(self, cell: Cell, source: DifficultySource, *, answers: bool) -> pa.Table:
         """The table of what a cell ranks by."""

@@ -17,13 +17,12 @@ from orchestrator.difficulty.estimates import (
     fit_p,
     fit_prior,
     in_subset_probability,
-    labelled_rows,
     rates,
     reliability,
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltPolicy, Policy, PolicyError, Ties
+from policies import BuiltPolicy, Policy, PolicyError, Ties, labelled_rows
 from tasks import OUTCOMES, Task
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones

@@ -14,7 +14,6 @@ from orchestrator.config.entries import (
     PolicyEntry,
     difficulty_option,
 )
-from orchestrator.difficulty.estimates import labelled_rows
 from orchestrator.difficulty.remedies import few_signals_of
 from orchestrator.difficulty.sources import (
     OF_AGREEMENT,
@@ -32,6 +31,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
+from policies import labelled_rows
 from tasks import OUTCOMES
 
 _OWN_TABLE = (

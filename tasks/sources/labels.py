@@ -29,6 +29,10 @@ def read_labels(files: Files) -> list[Label]:
     labels = []
     for file in named_files(files):
         read = read_file(file, ("prompt_id",))
+        if read.rows and not any("answer" in row for row in read.rows):
+            raise TaskError(
+                f"{file} has no column 'answer': write the answers into one of that name"
+            )
         for row, place in zip(read.rows, read.places, strict=True):
             prompt_id, value = row["prompt_id"], one_answer(cell(row, "answer"))[0]
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):

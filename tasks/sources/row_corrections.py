@@ -123,8 +123,8 @@ def _corrected(
 ) -> Row:
     """The row with the texts of the list; what the list does not change stays as it is."""
     if question == answer:  # of messages
-        asked = {"role": "user", "content": edit.question}
-        return row | {question: [asked, {"role": "assistant", "content": edit.answer}]}
+        user = {"role": "user", "content": edit.question}
+        return row | {question: [user, {"role": "assistant", "content": edit.answer}]}
     changes = {question: edit.question} if edit.question != invalid.question else {}
     if answer and edit.answer != invalid.answer:
         changes[answer] = edit.answer

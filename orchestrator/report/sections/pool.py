@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.disputed import DisputedGolds
-from orchestrator.difficulty.estimates import counts, labelled_rows
+from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
@@ -52,6 +52,7 @@ from orchestrator.report.sections.figures import (
 from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
+from policies import labelled_rows
 from tasks import OUTCOMES, Prompt
 
 ADAPTIVE = (
