@@ -216,6 +216,10 @@ def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     write_labels(flag, {"0123456789abcdef": True})
     with pytest.raises(TaskError, match=r"flag\.jsonl:1"):
         read_labels(str(flag))
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text("prompt_id,label\n0123456789abcdef,7\n")
+    with pytest.raises(TaskError, match=r"renamed\.csv"):
+        read_labels(str(renamed))
     needless = Dataset("d", "arithmetic", {}, "lenient", labels=(other,))
     with pytest.raises(TaskError, match="labels"):
         load_pool(needless)
