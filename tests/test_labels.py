@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,9 @@ def options(file: Path, **others: Any) -> dict[str, Any]:
     return {"path": str(file), "answers": "optional", "keep": ["id"], "test_share": 0.3, **others}
 
 
-def plan_of(folder: Path, file: Path, labels: str | list[str] = "", **settings: Any) -> Plan:
+def plan_of(folder: Path, file: Path, labels: str | Sequence[str] = (), **settings: Any) -> Plan:
     """A plan of the pool, with a budget of eight prompts."""
-    dataset = {"task": "file", "options": options(file), "labels": labels}
+    dataset = {"task": "file", "options": options(file), "labels": labels or []}
     grid = {"model": ["stub"], "dataset": ["d"], "policy": ["hard", "random"], "seed": [0]}
     settings = {"grid": grid, "budget": 8, "probe": {"samples": K}, **settings}
     return small_plan(folder, datasets={"d": dataset}, **settings)
@@ -220,6 +221,9 @@ def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     renamed.write_text("prompt_id,label\n0123456789abcdef,7\n")
     with pytest.raises(TaskError, match=r"renamed\.csv"):
         read_labels(str(renamed))
+    for number in (7, [7]):
+        with refused("labels", 7):
+            plan_of(tmp_path, pool_file, number)  # type: ignore[arg-type]
     needless = Dataset("d", "arithmetic", {}, "lenient", labels=(other,))
     with pytest.raises(TaskError, match="labels"):
         load_pool(needless)

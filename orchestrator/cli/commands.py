@@ -348,7 +348,7 @@ def _to_label(arguments: argparse.Namespace) -> int:
     else:
         rows = prompts_to_label(*_chosen_cell(arguments))
     write_to_label(file, rows)
-    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: {file}"
+    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: [{file}]"
     summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows]}
     _print_result(summary, f"{text} beside the data set's options", arguments.json)
     return 0

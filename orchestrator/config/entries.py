@@ -160,12 +160,17 @@ class DatasetEntry(Settings):
     corrections: str = Field(default="", examples=["problems.jsonl"])
     """A corrected list of rows, as decile init --problems FILE writes it: rows are replaced, or
     left out with keep: false."""
-    labels: str | list[str] = Field(default="", examples=["labels.csv"])
+    labels: list[str] = Field(default_factory=list, examples=[["labels.csv"]])
     """Files of gold answers for prompts that lack one (task file with answers: optional), with the
     columns prompt_id and answer, as decile select --to-label FILE writes them."""
     without: str = Field(default="", examples=["probe-mine-1a2b3c4d.parquet"])
     """A Parquet file of training prompts to leave out, by prompt_id. Of a table that decile probe
     writes, the suspected ones: those of a better model, for instance."""
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _listed(cls, labels: Any) -> Any:
+        return [labels] if isinstance(labels, str) and labels else labels
 
     @field_validator("task")
     @classmethod

@@ -76,9 +76,7 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         without=entry.without if training else "",
         cleaning=_cleaning(config, experiment, entry) if training else Cleaning(),
         corrections=entry.corrections,
-        labels=tuple([entry.labels] if isinstance(entry.labels, str) else entry.labels)
-        if entry.labels
-        else (),
+        labels=tuple(entry.labels),
     )
 
 
