@@ -1,14 +1,17 @@
 """Mutated experiments files: each plans, or one line says where and what to write instead."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mutations import QUESTIONS, variants
+import yaml
+from mutations import QUESTIONS, SMALL, variants
 from processes import hang_limit
 from remedies import problems
 
-from orchestrator.config.catalog import load_config
+from orchestrator.config.catalog import Config, load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError, one_line
 from tasks import TaskError
@@ -59,6 +62,49 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_mutated_files_are_planned_or_refused_in_one_line(folder: Path) -> None:
     check(folder, 60, seed=1)
+
+
+def settings_below(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The place of every setting of the file, by its schema; of named entries, one."""
+    root = Config.model_json_schema()
+    for one in schema.get("anyOf", [schema]):
+        block = {**root["$defs"][one["$ref"].rpartition("/")[2]], **one} if "$ref" in one else one
+        for name, inner in block.get("properties", {}).items():
+            yield (*path, name)
+            yield from settings_below(inner, (*path, name))
+        entry = block.get("additionalProperties")
+        if isinstance(entry, dict) and "$ref" in entry:
+            yield from settings_below(entry, (*path, NAMES[path[-1]]))
+
+
+NAMES = {"models": "tiny", "datasets": "mine", "policies": "near", "experiments": "small"}
+WRONG: tuple[Any, ...] = (7, [7], {"x": 1}, None)
+
+
+def test_every_setting_is_refused_in_one_line(folder: Path) -> None:
+    """No setting needs to be added to a list: they are those of the schema."""
+    (folder / "questions.jsonl").write_text(QUESTIONS)
+    file, places, faults = (
+        folder / "experiments.yaml",
+        [*settings_below(Config.model_json_schema())],
+        [],
+    )
+    for place in places:
+        for value in WRONG:
+            content = yaml.safe_load(SMALL)
+            block = content
+            for part in place[:-1]:
+                block = block.setdefault(part, {})
+            block[place[-1]] = value
+            file.write_text(yaml.safe_dump(content))
+            try:
+                load_config(file)
+            except UserError as error:
+                message = one_line(str(error))
+                if wrong := problems(message) + ["no line"] * (not PLACE.search(message)):
+                    faults.append(f"{'.'.join(place)} {value!r}: {', '.join(wrong)}: {message}")
+    assert not faults, "\n".join(faults)
+    assert ("datasets", "mine", "labels") in places
 
 
 @pytest.mark.slow
