@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, write_part
 from orchestrator.probing.samples import mark_samples
+from orchestrator.report.probe_analysis import analyse_pool
 from orchestrator.sampling.base import Completion
 from orchestrator.selection.labelling import prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
@@ -284,6 +286,23 @@ def test_decile_select_lists_test_questions(
     assert [r["prompt_id"] for r in rows] == [p.prompt_id for p in plan.pools["d"].unlabelled_test]
     assert main([*command, "--test"]) == 2, "it may hold labels"
     assert main(command) == 2, "without a policy"
+
+
+def test_the_page_names_the_command_that_lists_prompts(pool_file: Path, tmp_path: Path) -> None:
+    """By the policy's own name, also where an axis divides its subsets."""
+    grid = {"model": ["stub"], "dataset": ["d"], "policy": ["hard", "random", "least_agreed"]}
+    grid |= {"seed": [0], "budget": [4, 8]}
+    plan = plan_of(tmp_path, pool_file, grid=grid)
+    store = Store(str(tmp_path / "runs"))
+    probe = probed(plan, store)
+    analysis = analyse_pool(plan, store, probe.spec)
+    assert analysis is not None
+    commands = [shlex.split(each.command) for each in analysis.policies if each.command]
+    named = [words[words.index("--policy") + 1] for words in commands]
+    assert sorted(named) == ["least_agreed"] * 2 + ["random"] * 2
+    for number, words in enumerate(commands):
+        assert words[-2] == "--to-label"
+        assert main([*words[1:-1], str(tmp_path / f"{number}.csv")]) == 0
 
 
 def test_a_subset_needs_gold_answers(pool_file: Path, tmp_path: Path) -> None:

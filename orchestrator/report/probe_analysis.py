@@ -281,8 +281,8 @@ def _policies(
             notes.append("chooses the prompts of each update among these, during training")
         if cell.difficulty:
             notes.append(f"ranked by {cell.difficulty.title}")
-        elif spec.dataset.title in plan.lacking_golds:
-            command = _label_command(plan, policy)
+        elif spec.dataset.title in plan.lacking_golds and not cell.online:
+            command = _label_command(plan, cell.policy)
         elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
         note, sources = "; ".join(filter(None, notes)), Counter[str]()
