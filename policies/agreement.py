@@ -1,14 +1,12 @@
 """Policies that need no gold answer: by how far a prompt's samples agree, and by their length."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from policies.base import MEANING, Bools, BuiltIn, Floats, PolicyError, check_band, numbers
-from policies.pass_rate import NEAR
-from policies.uniform import Uniform
+from policies.base import MEANING, BuiltIn, Floats, PolicyError, numbers
+from policies.pass_rate import Between
 
 
 class WithoutGolds(BuiltIn):
@@ -61,30 +59,17 @@ class MostAgreed(ByAnswers):
         return -self.measured(difficulty, "agreement")
 
 
-@dataclass(kw_only=True)
-class AgreementBand(Uniform, ByAnswers):
+class AgreementBand(Between, ByAnswers):
     """Uniform among prompts with an agreement from `low` to `high`. Needs no gold answer."""
 
     name = "agreement_band"
-    wider = "a wider band"
+    meaning = "an agreement"
     easier = "choose a band of higher agreement"
     harder = "choose a band of lower agreement"
     example: ClassVar[str] = "low: 0.3, high: 0.7"
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_band(self.name, self.low, self.high, "an agreement")
-
-    def allowed(self, difficulty: pa.Table) -> Bools:
-        """Rows with an agreement within the band."""
-        values = self.measured(difficulty, "agreement")
-        return (values >= self.low - NEAR) & (values <= self.high + NEAR)
-
-    def holds(self, difficulty: pa.Table) -> str:
-        return f"with an agreement from {self.low} to {self.high}"
+    def shares(self, difficulty: pa.Table) -> Floats:
+        return self.measured(difficulty, "agreement")
 
 
 class Uncertain(ByAnswers):

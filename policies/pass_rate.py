@@ -1,5 +1,6 @@
 """Policies that use only the base model's pass rate (paper A, on selection), and `learnable`."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -141,30 +142,52 @@ class Middle(ByRate):
 
 
 @dataclass(kw_only=True)
-class Band(Uniform, ByRate):
-    """Uniform among prompts with a pass rate from `low` to `high`, both included."""
+class Between(Uniform):
+    """Uniform among prompts with a share, such as a pass rate, from `low` to `high`."""
 
-    name = "band"
-    needs = "pass_rate"
     wider = "a wider band"
-    easier = "choose a band of higher pass rates"
-    harder = "choose a band of lower pass rates"
-    example: ClassVar[str] = "low: 0.2, high: 0.8"
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_band(self.name, self.low, self.high)
+        check_band(self.title, self.low, self.high, self.meaning)
+
+    @property
+    @abstractmethod
+    def meaning(self) -> str:
+        """What the share is, in messages."""
+
+    @abstractmethod
+    def shares(self, difficulty: pa.Table) -> Floats:
+        """The share of each row, nan where it is not known."""
 
     def allowed(self, difficulty: pa.Table) -> Bools:
-        """Rows with a known pass rate within the band."""
-        rates = self.rates(difficulty)
-        return (rates >= self.low - NEAR) & (rates <= self.high + NEAR)
+        """Rows with a known share within the band."""
+        shares = self.shares(difficulty)
+        return (shares >= self.low - NEAR) & (shares <= self.high + NEAR)
 
     def holds(self, difficulty: pa.Table) -> str:
-        return f"with a {self.rate} from {self.low} to {self.high}"
+        return f"with {self.meaning} from {self.low} to {self.high}"
+
+
+@dataclass(kw_only=True)
+class Band(Between, ByRate):
+    """Uniform among prompts with a pass rate from `low` to `high`, both included."""
+
+    name = "band"
+    needs = "pass_rate"
+    easier = "choose a band of higher pass rates"
+    harder = "choose a band of lower pass rates"
+    example: ClassVar[str] = "low: 0.2, high: 0.8"
+
+    @property
+    def meaning(self) -> str:
+        return f"a {self.rate}"
+
+    def shares(self, difficulty: pa.Table) -> Floats:
+        return self.rates(difficulty)
 
 
 class Learnable(BuiltIn):
