@@ -73,7 +73,9 @@ class Stratified(Restricted):
         self._drawn: Bools | None = None  # the rows whose labels the last choice has drawn
         self.name, self.whole = policy.name, policy.whole
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
-        self.simulated, self.excludes_suspected = policy.simulated, policy.excludes_suspected
+        # Each simulated choice would draw other labels, which the seed decides for all probes.
+        self.simulated = policy.simulated and self.labels is None
+        self.excludes_suspected = policy.excludes_suspected
         self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
 

@@ -27,7 +27,7 @@ from orchestrator.difficulty.table import (
 from orchestrator.report.content import svg_of
 from orchestrator.report.sections.figures import MAX_BARS, failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltPolicy, PolicyError, Ties
+from policies import BuiltPolicy, PolicyError, Ties, get_policy
 from tasks import OUTCOMES
 
 
@@ -266,6 +266,17 @@ def test_the_summary_describes_the_subset() -> None:
     solved = summarise(table, 20, built("easy"), 0, 4, repeats=2)
     assert solved.pass_rate is not None and 0.9 < solved.pass_rate < 1 and solved.unsolved == 0
     assert solved.outcomes["correct"] == 80
+
+
+def test_the_ties_of_a_summary_are_those_of_its_choice() -> None:
+    """Labels are drawn anew by each choice, so that a simulated one would change the ties."""
+    table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
+    policy = BuiltPolicy("hard", get_policy("hard", labels=20))
+    chosen = policy(table, 10, np.random.default_rng(0))
+    ties, _ = policy.tied(table, chosen)
+    summary = summarise(table, 10, policy, 0, 4, repeats=3)
+    assert summary.ties == ties and summary.overlap is None
+    assert ties is not None and ties.pool < 20
 
 
 def test_the_lines_of_a_summary_state_its_numbers() -> None:

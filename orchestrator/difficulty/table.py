@@ -277,6 +277,7 @@ def summarise(
     subset cannot be filled.
     """
     chosen = policy(table, size, np.random.default_rng(seed))
+    ties = policy.ties(table, chosen)  # of this choice: the simulated ones are others
     overlap = None
     if policy.simulated and not table["n"].null_count:
         pool, members = _simulated(table, chosen, policy, seed)
@@ -295,7 +296,7 @@ def summarise(
         unsolved=int(np.sum((counts(subset, "successes") == 0) & labelled_rows(subset))),
         suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
-        ties=policy.ties(table, chosen),
+        ties=ties,
         overlap=overlap,
     )
 
