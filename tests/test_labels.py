@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from factories import small_plan
 from remedies import refused
@@ -16,7 +17,7 @@ from orchestrator.cli.main import main
 from orchestrator.planning.open_plan import check_trainable
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Dataset, load_pool
-from orchestrator.probing.probe_folder import ProbeFolder, write_part
+from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part
 from orchestrator.probing.samples import mark_samples
 from orchestrator.report.probe_analysis import analyse_pool
 from orchestrator.sampling.base import Completion
@@ -145,6 +146,20 @@ def test_labels_mark_stored_completions(pool_file: Path, tmp_path: Path) -> None
     [cell, *_] = plan.cells
     table = PlanProbe(plan, store, cell.probe).tables.of(cell)
     assert table.num_rows == 5 and set(table["pass_rate"].to_pylist()) == {1 / 4}
+
+
+def test_marks_of_an_unknown_marker_are_made_again(pool_file: Path, tmp_path: Path) -> None:
+    store, plan = Store(str(tmp_path / "runs")), plan_of(tmp_path, pool_file)
+    probe = probed(plan, store)
+    expected, [name] = outcomes(plan, store), store.names("probes", probe.spec.key)
+    samples = read_part(store, probe.spec.key, name).samples
+    store.delete("probes", probe.spec.key, name)
+    at = samples.schema.get_field_index("marker")
+    samples = samples.set_column(at, "marker", pa.nulls(samples.num_rows, pa.string()))
+    at = samples.schema.get_field_index("outcome")
+    samples = samples.set_column(at, "outcome", pa.array(["wrong"] * samples.num_rows))
+    write_part(store, probe.spec.key, "train", samples)
+    assert outcomes(plan, store) == expected
 
 
 @pytest.mark.parametrize(

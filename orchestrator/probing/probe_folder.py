@@ -297,7 +297,7 @@ class ProbeFolder:
         if len(markers) == 1:
             return set(rows.samples["marker"].unique().to_pylist()) <= {*markers.to_pylist()}
         expected = markers.take(pa.array(rows.prompts))
-        return bool(pc.all(pc.equal(rows.samples["marker"], expected)).as_py() is not False)
+        return bool(rows.samples["marker"].combine_chunks().equals(expected))
 
     def _check_complete(self, drawn: int) -> None:
         needed = len(self.prompts) * self.spec.settings.samples
