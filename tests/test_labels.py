@@ -14,6 +14,7 @@ from factories import small_plan
 from remedies import refused
 
 from orchestrator.cli.main import main
+from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.planning.open_plan import check_trainable
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Dataset, load_pool
@@ -288,6 +289,12 @@ def test_decile_init_reads_a_pool_without_answers(
     assert main(["plan", "experiments.yaml"]) == 0
     assert main(["run", "experiments.yaml"]) == 2
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_test_set_without_gold_answers_is_not_evaluated(pool_file: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    with refused("d has no test questions with gold answers"):
+        plan_evaluation(plan)
 
 
 def test_decile_select_lists_test_questions(

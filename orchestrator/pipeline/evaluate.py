@@ -68,8 +68,10 @@ def plan_evaluation(
         raise UserError("an adapter and a checkpoint are given: write one of them")
     baseline = _baseline(plan, model, dataset)
     source = baseline.model
-    if not len(plan.pool(baseline).test):
-        raise UserError(f"dataset {baseline.dataset.name} has no test questions: add some")
+    pool = plan.pool(baseline)
+    if not pool.test:
+        what = "test questions with gold answers" if pool.unlabelled_test else "test questions"
+        raise UserError(f"dataset {baseline.dataset.name} has no {what}: add some")
     if source.recorded:
         raise UserError(f"model {source.name} is recorded: choose one that can be sampled")
     if checkpoint and baseline.settings.engine == "server":
