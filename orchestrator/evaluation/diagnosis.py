@@ -1,0 +1,678 @@
+"""What a GRPO run learned from, what it wasted, and what is wrong with it. Pure.
+
+Any trainer's log is a `RunLog`: a table of completions, and metrics by update; either may be
+missing. A check reads `Facts` and gives findings; CHECKS is the list of them. What a log does not
+hold is named by `absent`, and no check guesses it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import t as student
+
+from orchestrator.difficulty.answers import votes_of
+from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds
+from orchestrator.difficulty.table import difficulty
+from orchestrator.evaluation.groups import HARDLY_ANY
+from orchestrator.plugins.counts import counted
+from tasks.marking.numbers import last_number
+from tasks.marking.reading import last_box
+
+Floats = npt.NDArray[np.float64]
+
+# One row per completion, sorted by group. A column that the log does not hold is null.
+COMPLETIONS = pa.schema(
+    {
+        "update": pa.int32(),
+        "group": pa.int64(),  # numbered within the run
+        "prompt": pa.string(),
+        "reward": pa.float64(),
+        "correct": pa.bool_(),
+        "tokens": pa.int32(),
+        "truncated": pa.bool_(),
+        "text": pa.large_string(),
+    }
+)
+# Metrics by update under one name, whatever the trainer calls them.
+METRICS = {
+    "reward": "mean reward",
+    "correct": "share of correct completions",
+    "dead": "share of groups whose rewards are equal",
+    "truncated": "share of completions that end at the token limit",
+    "tokens": "mean tokens of a completion",
+    "entropy": "entropy of the next token, in nats",
+    "kl": "KL divergence from the reference model",
+    "clipped": "share of tokens whose ratio is clipped",
+    "logp_difference": "mean |log-probability of the sampler - of the trainer|",
+    "grad_norm": "norm of the gradient before clipping",
+    "loss": "loss",
+    "learning_rate": "learning rate",
+    "seconds": "seconds of an update",
+    "evaluation": "score on held-out questions",
+}
+LEVEL = 0.999  # of the interval of a change: a run has many metrics, and should be silent
+LEAST_UPDATES = 8  # with a value, from which on a change is looked for
+FEW_LIVE = 1 / 4  # share of live groups below which most of a run is wasted
+NEVER = 1 / 2  # share of prompts without any signal that is reported
+VISITS = 3  # after which a prompt without a live group counts as one
+CUT, MOSTLY_CUT, CUT_RISE = 0.2, 0.5, 0.1  # shares of completions at the token limit
+PHANTOM, MOSTLY_PHANTOM = 0.25, 0.5  # shares of the groups whose rewards differ
+FOLLOWS_LENGTH = 0.8  # correlation of reward and length within groups
+LONGER = 3.0  # factor of the length
+RISE = 0.02  # of correctness or reward, from which on it counts as rising, even within chance
+LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights are old, else .015
+KL, KL_BAD = 1.0, 10.0
+CLIPPED = 0.3
+LEARNING_RATE = {True: 5e-3, False: 1e-4}  # with LoRA, and of all weights
+RESET = 6.0  # standard errors of a fall within one update
+AGAIN = 30  # visits of each prompt, on average
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong: `bad` if the run taught nothing, or wrong things, because of it."""
+
+    code: str
+    bad: bool
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """What the files of one run hold. `metrics`: name of METRICS -> update -> value.
+
+    planned: updates that the run was to have; most_tokens: the limit of a completion; lora:
+    whether an adapter is trained; running: whether files were written a moment ago. None: unknown.
+    `by_correct`: the column or rule that says which completions are correct; "" if none does.
+    """
+
+    name: str
+    layout: str
+    completions: pa.Table
+    metrics: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    planned: int | None = None
+    most_tokens: int | None = None
+    lora: bool | None = None
+    running: bool = False
+    by_correct: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Change(NamedTuple):
+    """The mean of the first and of the last fifth of a series, and the interval of the change."""
+
+    start: float
+    end: float
+    low: float
+    high: float
+
+    @property
+    def fell(self) -> bool:
+        """Beyond chance."""
+        return self.high < 0
+
+    @property
+    def rose(self) -> bool:
+        """Beyond chance."""
+        return self.low > 0
+
+
+def change_of(series: Floats) -> Change | None:
+    """How a series by update, nan where unknown, ends against its start; None if it is too short.
+
+    The noise of one value is estimated from differences of neighbours, so that a trend is none.
+    """
+    known = series[np.isfinite(series)]
+    if len(known) < LEAST_UPDATES:
+        return None
+    width = max(3, len(known) // 5)
+    start, end = float(known[:width].mean()), float(known[-width:].mean())
+    noise = float(np.sqrt(np.mean(np.diff(known) ** 2) / 2))
+    margin = float(student.ppf((1 + LEVEL) / 2, len(known) - 1)) * noise * float(np.sqrt(2 / width))
+    return Change(start, end, end - start - margin, end - start + margin)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of a log: arrays of [groups]. Unknown shares and kinds are nan.
+
+    live: whether some completion is correct and some is not, where correctness is known, else
+    whether rewards differ; rewarded: whether rewards differ; correct: the share of correct
+    completions; alike: the correlation of reward and length, nan where one of both is constant.
+    """
+
+    update: npt.NDArray[np.int32]
+    prompt: npt.NDArray[np.int64]  # position in `prompts`
+    prompts: tuple[str, ...]
+    size: Floats
+    tokens: Floats
+    length: Floats
+    reward: Floats
+    correct: Floats
+    rewarded: Floats
+    live: Floats
+    truncated: Floats
+    alike: Floats
+
+
+def groups_of(completions: pa.Table) -> Groups:
+    """The groups of a table with the schema COMPLETIONS."""
+    group = completions["group"].to_numpy()
+    starts = np.flatnonzero(np.diff(group, prepend=group[:1] - 1))
+    size = np.diff(starts, append=len(group)).astype(float)
+
+    def column(name: str) -> Floats:
+        return pc.cast(completions[name], pa.float64()).to_numpy().astype(float)
+
+    def share(values: Floats) -> Floats:
+        """The mean of the known values of each group."""
+        known = np.isfinite(values)
+        count = np.add.reduceat(known.astype(float), starts) if len(starts) else np.empty(0)
+        sums = np.add.reduceat(np.where(known, values, 0.0), starts) if len(starts) else count
+        return np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
+
+    def differs(values: Floats) -> Floats:
+        """1 where the known values of a group differ, 0 where not, nan without any."""
+        known = np.isfinite(values)
+        high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
+        low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
+        return np.where(np.isfinite(high), high > low + 1e-9, np.nan)
+
+    encoded = completions["prompt"].combine_chunks().dictionary_encode()
+    empty = np.empty(0)
+    reward, correct, tokens = column("reward"), column("correct"), column("tokens")
+    if not len(starts):
+        return Groups(*[empty.astype(np.int32), empty.astype(int), (), *[empty] * 9])
+    lengths = tokens
+    if not np.isfinite(tokens).any():
+        lengths = column_lengths(completions["text"])
+    rewarded = differs(reward)
+    by_correct = differs(correct)
+    # Pearson's correlation within each group, from means of products.
+    both = np.isfinite(reward) & np.isfinite(lengths)
+    x, y = np.where(both, reward, np.nan), np.where(both, lengths, np.nan)
+    mean_x, mean_y = share(x), share(y)
+    spread = np.maximum(share(x * x) - mean_x**2, 0) * np.maximum(share(y * y) - mean_y**2, 0)
+    covariance = share(x * y) - mean_x * mean_y
+    varied = spread > 1e-9
+    alike = np.divide(covariance, np.sqrt(spread), out=np.full(len(starts), np.nan), where=varied)
+    return Groups(
+        update=completions["update"].to_numpy()[starts],
+        prompt=encoded.indices.to_numpy()[starts].astype(np.int64),
+        prompts=tuple(encoded.dictionary.to_pylist()),
+        size=size,
+        tokens=share(tokens) * size,
+        length=share(lengths) * size,
+        reward=share(reward),
+        correct=share(correct),
+        rewarded=rewarded,
+        live=np.where(np.isfinite(by_correct), by_correct, rewarded),
+        truncated=share(column("truncated")),
+        alike=alike,
+    )
+
+
+def column_lengths(texts: pa.ChunkedArray) -> Floats:
+    """Characters of each text, nan where there is none."""
+    lengths = pc.cast(pc.utf8_length(texts), pa.float64())
+    return np.asarray(lengths.to_numpy(), dtype=float)
+
+
+class Facts:
+    """What the checks read of a log: its groups, and series by update."""
+
+    def __init__(self, log: RunLog) -> None:
+        self.log, self.groups = log, groups_of(log.completions)
+        by_metric = {update for values in log.metrics.values() for update in values}
+        self.updates = np.array(sorted(by_metric | {*self.groups.update.tolist()}), dtype=int)
+        self._row = np.searchsorted(self.updates, self.groups.update)
+
+    def series(self, name: str) -> Floats:
+        """A metric by update, [updates]: of the completions where they hold it; else nan."""
+        from_groups = {
+            "reward": self.groups.reward,
+            "correct": self.groups.correct,
+            "dead": 1 - self.groups.live,
+            "truncated": self.groups.truncated,
+            "tokens": self.groups.tokens / np.maximum(1, self.groups.size),
+        }
+        values = self.mean_by_update(from_groups[name]) if name in from_groups else self._unknown()
+        for update, value in self.log.metrics.get(name, {}).items():
+            row = int(np.searchsorted(self.updates, update))
+            if np.isnan(values[row]):
+                values[row] = value
+        return values
+
+    def _unknown(self) -> Floats:
+        return np.full(len(self.updates), np.nan)
+
+    def mean_by_update(self, values: Floats) -> Floats:
+        """The mean of the known values of [groups] by update, [updates]."""
+        known, rows = np.isfinite(values), len(self.updates)
+        sums = np.bincount(self._row[known], values[known], rows)
+        count = np.bincount(self._row[known], minlength=rows)
+        return np.divide(sums, count, out=self._unknown(), where=count > 0)
+
+    def change(self, name: str) -> Change | None:
+        """`change_of` a series."""
+        return change_of(self.series(name))
+
+    def mean(self, name: str, *, last: bool = False) -> float:
+        """The mean of a series, or of its last fifth; nan if nothing is known."""
+        known = self.series(name)
+        known = known[np.isfinite(known)]
+        known = known[-max(3, len(known) // 5) :] if last else known
+        return float(known.mean()) if len(known) else float("nan")
+
+    @property
+    def quality(self) -> Literal["correct", "reward"]:
+        """What says how good completions are: correctness where it is known."""
+        return "correct" if np.isfinite(self.series("correct")).any() else "reward"
+
+    @cached_property
+    def live(self) -> float:
+        """Share of live groups, 0 to 1; nan if nothing is known."""
+        known = self.groups.live[np.isfinite(self.groups.live)]
+        return float(known.mean()) if len(known) else 1 - self.mean("dead")
+
+    @cached_property
+    def kinds(self) -> dict[str, int]:
+        """Groups by kind: live, all_right, all_wrong; dead where correctness is unknown."""
+        live, correct = self.groups.live, self.groups.correct
+        dead = live == 0
+        return {
+            "live": int((live == 1).sum()),
+            "all_right": int((dead & (correct == 1)).sum()),
+            "all_wrong": int((dead & (correct == 0)).sum()),
+            "dead": int((dead & np.isnan(correct)).sum()),
+            "phantom": int(((self.groups.rewarded == 1) & dead & np.isfinite(correct)).sum()),
+        }
+
+    @cached_property
+    def wasted(self) -> dict[str, float]:
+        """Shares, 0 to 1, of rollouts, tokens and seconds in groups that are not live.
+
+        Seconds of an update are divided among its groups by their tokens, else by rollouts.
+        """
+        dead = self.groups.live == 0
+        shares = {}
+        amounts = {"rollouts": self.groups.size, "tokens": self.groups.tokens}
+        for name, amount in amounts.items():
+            total = float(np.nansum(amount))
+            if total and np.isfinite(amount).all():
+                shares[name] = float(amount[dead].sum()) / total
+        seconds = self.series("seconds")
+        if len(dead) and np.isfinite(seconds).any():
+            weight = amounts["tokens" if "tokens" in shares else "rollouts"]
+            by_update = self.mean_by_update(weight * dead) / self.mean_by_update(weight)
+            timed = np.isfinite(seconds) & np.isfinite(by_update)
+            shares["seconds"] = float((seconds * by_update)[timed].sum() / seconds[timed].sum())
+        return shares
+
+    @cached_property
+    def without_signal(self) -> list[str]:
+        """Prompts that were drawn at least VISITS times without a live group."""
+        visits = np.bincount(self.groups.prompt, minlength=len(self.groups.prompts))
+        live = np.bincount(self.groups.prompt, np.nan_to_num(self.groups.live), len(visits))
+        return [self.groups.prompts[i] for i in np.flatnonzero((visits >= VISITS) & (live == 0))]
+
+    @cached_property
+    def golds(self) -> DisputedGolds | None:
+        """What the completions say about the gold answers; None without texts or correctness."""
+        table = self.log.completions
+        known = pc.and_(pc.is_valid(table["text"]), pc.is_valid(table["correct"]))
+        if not pc.any(known).as_py():
+            return None
+        table = table.filter(known)
+        answers = [answer_of(text) for text in table["text"].to_pylist()]
+        outcomes = [
+            "correct" if correct else "unparsed" if answer is None else "wrong"
+            for correct, answer in zip(table["correct"].to_pylist(), answers, strict=True)
+        ]
+        samples = pa.table(
+            {
+                "prompt_id": table["prompt"].cast(pa.string()),
+                "outcome": pa.array(outcomes, pa.string()),
+                "extracted": pa.array(answers, pa.string()),
+            }
+        )
+        prompts = difficulty(samples)
+        return disputed_golds(votes_of(samples, prompts), prompts)
+
+    @property
+    def absent(self) -> list[str]:
+        """What the log does not hold, of what the checks read."""
+        names = [text for name, text in METRICS.items() if not np.isfinite(self.series(name)).any()]
+        if not len(self.groups.update):
+            names.append("completions with their prompts")
+        elif not pc.any(pc.is_valid(self.log.completions["text"])).as_py():
+            names.append("texts of completions")
+        return names
+
+
+def answer_of(text: str) -> str | None:
+    r"""The answer in the last `\boxed{}` of a text, else its last number; None without both."""
+    box = last_box(text)
+    if box is not None:
+        return box.strip()
+    number = last_number(text)
+    return None if number is None else str(number)
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 as text."""
+    return f"{100 * share:.{0 if share >= 0.1 or share == 0 else 1}f} %"
+
+
+def _not_finite(facts: Facts) -> Iterator[Finding]:
+    for name in ("loss", "grad_norm", "reward", "kl"):
+        values = facts.log.metrics.get(name, {})
+        broken = [update for update, value in values.items() if not np.isfinite(value)]
+        if broken:
+            yield Finding(
+                "not-finite",
+                True,
+                f"{METRICS[name]} is not a number at {counted(len(broken), 'update')}, first at "
+                f"update {min(broken)}",
+                "lower the learning rate, or train in float32 or bfloat16 instead of float16",
+            )
+
+
+def _dead(facts: Facts) -> Iterator[Finding]:
+    if np.isnan(facts.live) or facts.live > FEW_LIVE:
+        return
+    kinds, shares = facts.kinds, []
+    groups = sum(kinds[kind] for kind in ("live", "all_right", "all_wrong", "dead"))
+    for kind, text in (("all_right", "all right"), ("all_wrong", "all wrong")):
+        if kinds[kind]:
+            shares.append(f"{percent(kinds[kind] / groups)} are {text}")
+    detail = f" ({', '.join(shares)})" if shares else ""
+    if kinds["all_right"] > kinds["all_wrong"]:
+        remedy = "train on harder prompts, or sample at a higher temperature"
+    elif facts.mean("truncated") >= CUT:
+        remedy = "raise the token limit of completions"
+    elif kinds["all_wrong"]:
+        remedy = "train on easier prompts, draw larger groups, or check that answers are read"
+    else:
+        remedy = "train on prompts that the model solves sometimes; check that the reward varies"
+    yield Finding(
+        "dead",
+        facts.live <= HARDLY_ANY,
+        f"{percent(facts.live)} of groups are live{detail}",
+        remedy,
+    )
+
+
+def _run_dry(facts: Facts) -> Iterator[Finding]:
+    live = change_of(1 - facts.series("dead"))
+    if live is None or not live.fell or live.end > HARDLY_ANY or live.start <= FEW_LIVE:
+        return
+    solved = facts.mean(facts.quality, last=True) > 1 / 2
+    yield Finding(
+        "run-dry",
+        False,
+        f"live groups fell from {percent(live.start)} to {percent(live.end)}",
+        "stop earlier, or go on with harder prompts" if solved else "look at entropy and rewards",
+    )
+
+
+def _truncated(facts: Facts) -> Iterator[Finding]:
+    share, change = facts.mean("truncated"), facts.change("truncated")
+    rises = change is not None and change.rose and change.end - change.start >= CUT_RISE
+    if not (share >= CUT or rises):
+        return
+    limit = f" of {facts.log.most_tokens}" if facts.log.most_tokens else ""
+    text = f"{percent(share)} of completions end at the token limit{limit}"
+    if rises and change is not None:
+        text += f", rising from {percent(change.start)} to {percent(change.end)}"
+    remedy = "raise the limit, or do not train on completions that it cuts"
+    yield Finding("truncated", share >= MOSTLY_CUT, text, remedy)
+
+
+def _phantom(facts: Facts) -> Iterator[Finding]:
+    known = np.isfinite(facts.groups.correct) & (facts.groups.rewarded == 1)
+    count = facts.kinds["phantom"]
+    if known.sum() >= 10 and count >= PHANTOM * known.sum():
+        share = count / int(known.sum())
+        yield Finding(
+            "phantom",
+            share >= MOSTLY_PHANTOM,
+            f"{percent(share)} of the groups with different rewards have equal correctness: they "
+            "move the weights, and say nothing about answers",
+            "give other rewards less weight, or only to correct completions",
+        )
+
+
+def _reward_not_correctness(facts: Facts) -> Iterator[Finding]:
+    reward, correct = facts.change("reward"), facts.change("correct")
+    if reward is None or correct is None or not reward.rose or correct.rose:
+        return
+    if correct.end > correct.start + RISE:  # within chance
+        return
+    yield Finding(
+        "reward-not-correctness",
+        correct.fell,
+        f"the reward rises from {reward.start:.3g} to {reward.end:.3g}, while correctness goes "
+        f"from {percent(correct.start)} to {percent(correct.end)}",
+        "the reward can be had without right answers: read completions, and change it",
+    )
+
+
+def _reward_is_length(facts: Facts) -> Iterator[Finding]:
+    rewards = facts.log.completions["reward"]
+    if len(pc.unique(rewards.drop_null())) <= 2:  # right or wrong: no length is paid
+        return
+    alike = facts.groups.alike[np.isfinite(facts.groups.alike)]
+    if len(alike) >= 10 and abs(alike.mean()) >= FOLLOWS_LENGTH:
+        kind = "longer" if alike.mean() > 0 else "shorter"
+        yield Finding(
+            "reward-is-length",
+            False,
+            f"within groups, {kind} completions have the higher reward (mean correlation "
+            f"{alike.mean():.2f} in {counted(len(alike), 'group')})",
+            "give length less weight than correctness",
+        )
+
+
+def _collapse(facts: Facts) -> Iterator[Finding]:
+    change = facts.change(facts.quality)
+    if change is None or not change.fell:
+        return
+    what = "correctness" if facts.quality == "correct" else "the reward"
+    yield Finding(
+        "collapse",
+        True,
+        f"{what} falls from {change.start:.3g} to {change.end:.3g}, beyond chance",
+        "lower the learning rate, raise beta, or check the gold answers; if prompts get harder by "
+        "design, compare evaluations",
+    )
+
+
+def _reset(facts: Facts) -> Iterator[Finding]:
+    values = facts.series(facts.quality)
+    rows = np.flatnonzero(np.isfinite(values))
+    known, width = values[rows], 3
+    if len(known) < 3 * width:
+        return
+    steps = np.diff(known)
+    noise = max(1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / 2**0.5, 1e-3)
+    error = noise * (2 / width) ** 0.5
+    means = np.convolve(known, np.ones(width) / width, "valid")  # [t]: of t to t + width
+    falls = (means[:-width] - means[width:]) / error
+    at = int(np.argmax(falls))
+    before, after, start = means[at], means[at + width], means[0]
+    back = abs(after - start) <= 3 * error and before - start > 3 * error
+    if falls[at] >= RESET and back:
+        yield Finding(
+            "reset",
+            True,
+            f"at update {facts.updates[rows[at + width]]} {facts.quality} falls from {before:.3g} "
+            f"to {after:.3g}, its level at the start ({start:.3g})",
+            "check that the resumed run loads the adapter and the optimizer's state",
+        )
+
+
+def _never_live(facts: Facts) -> Iterator[Finding]:
+    visits = np.bincount(facts.groups.prompt, minlength=len(facts.groups.prompts))
+    often, never = int((visits >= VISITS).sum()), len(facts.without_signal)
+    if never and never >= NEVER * often and facts.live > HARDLY_ANY:
+        yield Finding(
+            "never-live",
+            False,
+            f"{never} of the {counted(often, 'prompt')} that were drawn {VISITS} times or more "
+            "never had a live group",
+            "leave them out: decile probe shows such prompts before training",
+        )
+
+
+def _few_prompts(facts: Facts) -> Iterator[Finding]:
+    groups = facts.groups
+    if not len(groups.update):
+        return
+    per_update = float(np.median(np.unique(groups.update, return_counts=True)[1]))
+    visits = len(groups.update) / len(groups.prompts)
+    if len(groups.prompts) <= per_update and len(np.unique(groups.update)) > 1:
+        text = (
+            f"an update draws {per_update:.0f} groups of {counted(len(groups.prompts), 'prompt')}"
+        )
+    elif visits >= AGAIN:
+        text = f"each of {len(groups.prompts):,} prompts was drawn {visits:.0f} times on average"
+    else:
+        return
+    yield Finding("few-prompts", False, text, "train on more prompts, or for fewer updates")
+
+
+def _drift(facts: Facts) -> Iterator[Finding]:
+    for name, limit, most, remedy in (
+        ("logp_difference", LOGP, LOGP_BAD, "check that the sampler has the trainer's weights"),
+        ("kl", KL, KL_BAD, "lower the learning rate, or raise beta"),
+        ("clipped", CLIPPED, 2.0, "lower the learning rate, or do fewer steps per batch"),
+    ):
+        value = facts.mean(name, last=True)
+        if value > limit:
+            code = name.replace("_", "-")
+            text = f"{METRICS[name]} is {value:.3g} at the end (usual: below {limit:g})"
+            yield Finding(code, value > most, text, remedy)
+
+
+def _entropy(facts: Facts) -> Iterator[Finding]:
+    entropy, live = facts.change("entropy"), change_of(1 - facts.series("dead"))
+    if entropy is None:
+        return
+    if entropy.rose and entropy.end > max(1.0, 5 * entropy.start):
+        text = f"entropy rises from {entropy.start:.3g} to {entropy.end:.3g} nats"
+        yield Finding("entropy", True, text, "lower the learning rate")
+    solved = facts.mean(facts.quality, last=True) > 1 / 2
+    if entropy.end < entropy.start / 5 and live and live.end <= HARDLY_ANY and not solved:
+        text = (
+            f"entropy falls from {entropy.start:.3g} to {entropy.end:.3g} nats, and "
+            f"{percent(live.end)} of groups are live at the end"
+        )
+        yield Finding("entropy", True, text, "lower the learning rate, or sample at temperature 1")
+
+
+def _length(facts: Facts) -> Iterator[Finding]:
+    change, quality = facts.change("tokens"), facts.change(facts.quality)
+    if change is None or quality is None or not change.start > 0:
+        return
+    if quality.end > quality.start + RISE:
+        return
+    factor = change.end / change.start
+    if (change.rose and factor >= LONGER) or (change.fell and factor <= 1 / LONGER):
+        yield Finding(
+            "length",
+            False,
+            f"completions go from {change.start:.0f} to {change.end:.0f} tokens, and "
+            f"{METRICS[facts.quality]} does not rise",
+            "read completions of both ends; check what the reward pays for",
+        )
+
+
+def _no_gradient(facts: Facts) -> Iterator[Finding]:
+    for name in ("grad_norm", "learning_rate"):
+        values = facts.series(name)[np.isfinite(facts.series(name))]
+        if len(values) >= LEAST_UPDATES and (values == 0).mean() > 0.9 and facts.live > HARDLY_ANY:
+            text = f"{METRICS[name]} is 0 at {percent(float((values == 0).mean()))} of updates"
+            yield Finding(
+                "no-gradient", True, text, "check which weights are trained, and the rate"
+            )
+
+
+def _learning_rate(facts: Facts) -> Iterator[Finding]:
+    rates = facts.series("learning_rate")
+    if not np.isfinite(rates).any():
+        return
+    rate, limit = float(np.nanmax(rates)), LEARNING_RATE[facts.log.lora is not False]
+    if rate > limit:
+        what = "with LoRA" if facts.log.lora else "without LoRA" if facts.log.lora is False else ""
+        text = f"the learning rate is {rate:g} {what}".rstrip()
+        yield Finding("learning-rate", False, f"{text} (usual: at most {limit:g})", "lower it")
+
+
+def _wrong_golds(facts: Facts) -> Iterator[Finding]:
+    golds = facts.golds
+    if golds is not None and golds.credible:
+        yield Finding(
+            "wrong-golds",
+            False,
+            f"completions of {counted(golds.on_other, 'prompt')} agree on another answer than the "
+            f"gold one ({golds.by_mistake:.1f} expected if all were right): "
+            f"{golds.expected_precision}",
+            "check these gold answers; the JSON lists them with the agreed answer",
+        )
+
+
+def _early_end(facts: Facts) -> Iterator[Finding]:
+    planned, done = facts.log.planned, int(facts.updates.max(initial=0))
+    if planned and done < planned and not facts.log.running:
+        text = f"the log ends at update {done:,} of {planned:,}"
+        yield Finding("early-end", False, text, "resume it from its last checkpoint")
+
+
+Check = Callable[[Facts], Iterator[Finding]]
+CHECKS: tuple[Check, ...] = (
+    _not_finite,
+    _dead,
+    _run_dry,
+    _truncated,
+    _phantom,
+    _reward_not_correctness,
+    _reward_is_length,
+    _collapse,
+    _reset,
+    _never_live,
+    _few_prompts,
+    _drift,
+    _entropy,
+    _length,
+    _no_gradient,
+    _learning_rate,
+    _wrong_golds,
+    _early_end,
+)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The facts of a log and what is wrong, the worst first."""
+
+    facts: Facts
+    findings: tuple[Finding, ...]
+
+    @property
+    def bad(self) -> bool:
+        """Whether something is badly wrong."""
+        return any(finding.bad for finding in self.findings)
+
+
+def diagnose(log: RunLog) -> Diagnosis:
+    """All checks on a log."""
+    facts = Facts(log)
+    findings = [finding for check in CHECKS for finding in check(facts)]
+    return Diagnosis(facts, tuple(sorted(findings, key=lambda finding: not finding.bad)))

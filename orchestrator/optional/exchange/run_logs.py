@@ -1,0 +1,667 @@
+"""Logs of GRPO runs of other trainers, cells of Decile, and plain tables, as `RunLog`.
+
+TRL: trainer_state.json and completions/*.parquet (`log_completions`). verl: the dumps of
+`trainer.rollout_data_dir` and `validation_data_dir`, and the metrics of its file logger. prime-rl:
+rollouts/step_N/train/all, and metrics.jsonl. verifiers: results.jsonl, traces.jsonl. NeMo-RL:
+train_data_stepN.jsonl. rLLM: episodes/train_step_N_epoch_E. AReaL: rollout/V/T.jsonl. Nothing that
+is pickled is read, such as TRL's training_args.bin and the dumps of slime and SkyRL.
+"""
+
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.evaluation.diagnosis import COMPLETIONS, RunLog
+from orchestrator.optional.exchange.records import json_object, nested, objects
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CELLS, CellFolder
+from tasks import TaskError
+from tasks.sources.files import is_chat, json_text, message_text, parse_json, read_file
+from tasks.sources.user_files import open_file, read_bytes, text_lines
+
+# METRICS of `diagnosis` -> what trainers call them; the first name that a log has counts.
+NAMES = {
+    "reward": ("reward", "critic/score/mean", "train/agg/all/agent/reward/mean"),
+    "dead": ("frac_reward_zero_std",),
+    "truncated": (
+        *("completions/clipped_ratio", "response_length/clip_ratio"),
+        "train/agg/all/agent/is_truncated/mean",
+    ),
+    "tokens": ("completions/mean_length", "completion_length", "response_length/mean"),
+    "entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "entropy/all/mean"),
+    "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty"),
+    "clipped": ("clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac"),
+    "logp_difference": ("sampling/sampling_logp_difference/mean",),
+    "grad_norm": ("grad_norm", "actor/grad_norm", "optim/grad_norm"),
+    "loss": ("loss", "actor/pg_loss"),
+    "learning_rate": ("learning_rate", "actor/lr", "optim/lr"),
+    "seconds": ("step_time", "timing_s/step", "perf/time_per_step", "time/step"),
+    "evaluation": ("eval_reward",),
+}
+METRIC_ROWS = 20  # of a file, among which some have metrics
+LIVE = 600  # seconds since the last write, up to which a run is taken to go on
+OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
+_STEP = re.compile(r"step_?(\d+)|(\d+)")
+_UPDATE, _PROMPT = ("update", "step"), ("prompt_id", "prompt", "question", "input")
+_TEXT, _GROUP = ("completion", "output", "response", "text"), ("group", "group_id")
+_REWARD, _CORRECT = ("reward", "score"), ("correct", "is_correct", "acc")
+_TOKENS, _CUT = ("tokens", "num_tokens", "completion_tokens"), ("truncated", "is_truncated")
+
+
+class Rollout(NamedTuple):
+    """A completion of a log; None is what the log does not hold.
+
+    `group` tells groups of one prompt in one update apart; `rewards` are named values of reward
+    functions, of which `correct` may be one.
+    """
+
+    update: int
+    prompt: str
+    rewards: Mapping[str, Any]
+    reward: float | None = None
+    correct: bool | None = None
+    group: str | None = None
+    tokens: int | None = None
+    truncated: bool | None = None
+    text: str | None = None
+
+
+class Layout(NamedTuple):
+    """A kind of log: in which files its rollouts are, and how they are read from one.
+
+    `files` are patterns below a folder, of which the first that matches counts; `keys` are those of
+    a row of JSON lines by which it is known. `spread`: a run's files are in several folders.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    keys: frozenset[str]
+    rollouts: Callable[[Path], Iterator[Rollout]]
+    spread: bool = False
+
+
+def read_logs(path: str, correct: str | None = None) -> list[RunLog]:
+    """The runs of a file or folder: one, or of a storage of Decile one per cell.
+
+    `correct` is the reward function or column that says which completions are correct. Raises
+    UserError or TaskError for what is no log.
+    """
+    folder = Path(path)
+    if not folder.exists():
+        raise UserError(f"{path} does not exist: write a file or folder of a training's logs")
+    if (folder / CELLS).is_dir():
+        logs = [log for cell in CellFolder.all(Store(path)) if (log := _cell_log(cell))]
+        if not logs:
+            raise UserError(f"{path} is a storage without a trained cell: run a sweep first")
+        return logs
+    cell = CellFolder.at(folder)
+    if cell is not None and (log := _cell_log(cell)):
+        return [log]
+    return [_foreign_log(folder, correct)]
+
+
+def _foreign_log(path: Path, correct: str | None) -> RunLog:
+    """The log of one run of another trainer."""
+    layout, files, validation = _rollout_files(path)
+    below = [path] if path.is_file() else sorted(path.rglob("*.json*"))
+    states = [file for file in below if file.name == "trainer_state.json"]
+    metric_files = [f for f in below if f.suffix == ".jsonl" and f not in files and _has_metrics(f)]
+    if not files and not states and not metric_files:
+        expected = ", ".join(f"{layout.files[0]} ({layout.name})" for layout in LAYOUTS)
+        raise UserError(
+            f"{path} holds no log of a training that can be read: write a folder with "
+            f"trainer_state.json (TRL), {expected}, or a table with update, prompt and reward"
+        )
+    notes: list[str] = []
+    state = max(map(_trainer_state, states), key=lambda s: len(s["log_history"]), default=None)
+    history = state["log_history"] if state else _metric_rows(metric_files)
+    batches = _batches(layout, files, notes) if layout else {}
+    if layout is TRL:
+        batches = _trained_batches(batches, objects(history), notes)
+    rollouts = [rollout for batch in batches.values() for rollout in batch]
+    column, marked = _with_correctness(rollouts, correct)
+    if correct is not None and not column:
+        names = sorted({name for rollout in rollouts for name in rollout.rewards})
+        raise UserError(
+            f"{path} has no reward or column {correct!r} with 0 or 1: "
+            f"write one of {', '.join(names) or 'none (the log holds no completions)'}"
+        )
+    metrics = _metrics(history)
+    if validation and layout:
+        metrics["evaluation"] = _validation(_batches(layout, validation, notes))
+    newest = max(file.stat().st_mtime for file in [*files, *states, *metric_files])
+    return RunLog(
+        name=str(path),
+        layout=layout.name if layout else "TRL" if states else "metrics",
+        completions=completions_of(marked),
+        metrics=metrics,
+        planned=(state or {}).get("max_steps") or None,
+        lora=_is_lora(path),
+        running=time.time() - newest < LIVE,
+        by_correct=column,
+        notes=tuple(notes),
+    )
+
+
+def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
+    """The layout of the completions at a path, their files, and those of validation."""
+    if path.is_file():
+        if path.name == "trainer_state.json":
+            return _rollout_files(path.parent)
+        if path.suffix in (".parquet", ".csv", ".tsv") or path.name.endswith(".gz"):
+            names = pq.read_schema(path).names if path.suffix == ".parquet" else []
+            return (TRL if {"step", "completion", "advantage"} <= {*names} else TABLE), [path], []
+        row = next(_json_rows(path), {}) if path.suffix == ".jsonl" else {}
+        layout = next((each for each in LAYOUTS if each.keys and each.keys <= {*row}), None)
+        columns = all({*names} & {*row} for names in (_UPDATE, _PROMPT, _REWARD))
+        layout = layout or (TABLE if columns else None)
+        return layout, [path] if layout else [], []
+    for layout in LAYOUTS:
+        for pattern in layout.files:
+            files = sorted(
+                file
+                for file in path.rglob(pattern)
+                if file.is_file()
+                and layout.keys <= {*(next(_json_rows(file), {}) if layout.keys else ())}
+            )
+            held_out = [f for f in files if "val" in f.relative_to(path.parent).parent.as_posix()]
+            files = [file for file in files if file not in held_out] or files
+            folders = sorted({str(file.parent) for file in files})
+            if len(folders) > 1 and not layout.spread:
+                raise UserError(f"{path} holds several runs: write one of {', '.join(folders)}")
+            if files:
+                held_out = [file for file in held_out if file not in files]
+                return layout, sorted(files, key=_step_of), sorted(held_out, key=_step_of)
+    return None, [], []
+
+
+def _step_of(file: Path) -> tuple[int, str]:
+    """The update in a file's name or its folder's, and the path."""
+    for part in reversed(file.parts):
+        numbers = _STEP.search(part.partition(".")[0])
+        if numbers:
+            return int(numbers[1] or numbers[2]), str(file)
+    return 0, str(file)
+
+
+def _batches(layout: Layout, files: Sequence[Path], notes: list[str]) -> dict[Path, list[Rollout]]:
+    """The rollouts of each file; one that a live run is writing is left out, with a note."""
+    batches: dict[Path, list[Rollout]] = {}
+    for file in files:
+        try:
+            batches[file] = list(layout.rollouts(file))
+        except (TaskError, OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
+            if len(files) == 1:
+                raise UserError(
+                    f"{file} cannot be read as a log of {layout.name}: {error}"
+                ) from error
+            notes.append(f"{file.name} is left out: {error}")
+    return batches
+
+
+def _trained_batches(
+    batches: Mapping[Path, list[Rollout]], history: Sequence[Mapping[str, Any]], notes: list[str]
+) -> dict[Path, list[Rollout]]:
+    """TRL's batches of training, with their reward functions.
+
+    TRL writes a batch again at every update that trains on it, and the completions of an evaluation
+    over those of the update. Columns of `log_extra` are no rewards: metrics have no mean of them.
+    """
+    means = {row.get("step"): row for row in history if "reward" in row}
+    evaluated = {row.get("step"): row for row in history if "eval_reward" in row}
+    known = {name.split("/")[1] for row in means.values() for name in row if name[:8] == "rewards/"}
+    trained: dict[Path, list[Rollout]] = {}
+    before: list[Rollout] = []
+    for file, batch in batches.items():
+        if known:
+            batch = [
+                r._replace(rewards={n: v for n, v in r.rewards.items() if n in known})
+                for r in batch
+            ]
+        again = [r._replace(update=0) for r in batch] == [r._replace(update=0) for r in before]
+        before = batch
+        if again or not batch:
+            continue
+        name, update = next(iter(batch[0].rewards), ""), batch[0].update
+        values = [v for r in batch if (v := _number(r.rewards.get(name))) is not None]
+        mean = sum(values) / max(1, len(values))
+        of_evaluation = evaluated.get(update, {}).get(f"eval_rewards/{name}/mean")
+        of_training = means.get(update, {}).get(f"rewards/{name}/mean")
+        if of_evaluation is not None and (of_training is None or abs(mean - of_training) > 1e-6):
+            notes.append(f"{file.name} is left out: an evaluation has replaced its completions")
+            continue
+        trained[file] = batch
+    return trained
+
+
+def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:
+    """Update -> mean correctness, or else score, of verl's dumps of validation."""
+    _, marked = _with_correctness([r for batch in batches.values() for r in batch], None)
+    values = defaultdict[int, list[float]](list)
+    for rollout in marked:
+        grade = rollout.reward if rollout.correct is None else float(rollout.correct)
+        if grade is not None:
+            values[rollout.update].append(grade)
+    return {update: sum(each) / len(each) for update, each in values.items()}
+
+
+def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:
+    """The objects of JSON lines; an incomplete last line, of a live run, is left out."""
+    pending: str | None = None
+    for number, line in text_lines(file):
+        if pending is not None:
+            raise TaskError(f"{file}:{number - 1}: not JSON: {pending[:60]}")
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError:
+            pending = line
+            continue
+        if isinstance(row, Mapping):
+            yield row
+
+
+def _trl(file: Path) -> Iterator[Rollout]:
+    """A file of `log_completions`: prompt, completion, a column per reward function, advantage."""
+    with open_file(file) as stream:
+        table = pq.read_table(stream)
+    fixed = ("step", "prompt", "completion")
+    rewards = [
+        field.name
+        for field in table.schema
+        if pa.types.is_floating(field.type) and field.name != "advantage"
+    ]
+    for row in table.select([*fixed, *rewards]).to_pylist():
+        text = _text(row["completion"])
+        values = {name: row[name] for name in rewards}
+        yield Rollout(int(row["step"]), _text(row["prompt"]), values, text=text)
+
+
+def _verl(file: Path) -> Iterator[Rollout]:
+    for row in _json_rows(file):
+        uid = str(row.get("uid") or "")
+        yield Rollout(
+            int(row["step"]),
+            str(row["input"]),
+            {"score": row["score"]} | {name: row[name] for name in ("acc",) if name in row},
+            group=uid.rsplit("_", 2)[0] if uid.count("_") >= 2 else None,
+            text=str(row["output"]),
+        )
+
+
+def _prime(file: Path) -> Iterator[Rollout]:
+    """Episodes of prime-rl and verifiers v1; each trace that is trained on is a completion.
+
+    Of prime-rl, all episodes: among those that were shipped, the groups without an advantage lack.
+    """
+    for episode in _json_rows(file):
+        work, group = nested(episode, "run", "work"), nested(episode, "group").get("id")
+        prompt = nested(episode, "task").get("key") or json_text(nested(episode, "task", "data"))
+        for trace in objects(episode.get("traces")):
+            if trace.get("trainable") is False:
+                continue
+            parts = {name: json_object(part) for name, part in nested(trace, "rewards").items()}
+            scored = [part for part in parts.values() if _is_number(part.get("score"))]
+            reward = sum(part["score"] * part.get("weight", 1.0) for part in scored)
+            calls = objects(trace.get("calls"))
+            nodes = [node for node in objects(trace.get("nodes")) if node.get("sampled")]
+            yield Rollout(
+                int(work.get("step") or 0),
+                str(prompt),
+                {name: part.get("score") for name, part in parts.items()},
+                reward=float(reward) if scored else None,
+                group=str(group) if group else None,
+                tokens=trace.get("num_output_tokens"),
+                truncated=calls[-1].get("finish_reason") == "length" if calls else None,
+                text="\n".join(message_text(nested(n, "message").get("content")) for n in nodes),
+            )
+
+
+def _verifiers(file: Path) -> Iterator[Rollout]:
+    """results.jsonl of verifiers v0: an evaluation, of which all is at update 0."""
+    for row in _json_rows(file):
+        yield Rollout(
+            0,
+            str(row.get("example_id", _text(row["prompt"]))),
+            json_object(row.get("metrics")),
+            reward=row["reward"] if _is_number(row["reward"]) else None,
+            tokens=json_object(row.get("token_usage")).get("output_tokens"),
+            truncated=row.get("is_truncated"),
+            text=_text(row["completion"]),
+        )
+
+
+def _nemo(file: Path) -> Iterator[Rollout]:
+    update = _step_of(file)[0]
+    for row in _json_rows(file):
+        # Values stand in lists of one entry, or of all rollouts of a batch.
+        contents, rewards, masks = row["content"], row["rewards"], row.get("token_loss_mask") or []
+        for index, reward in enumerate(rewards):
+            texts = contents[index] if isinstance(contents[index], list) else [contents[index]]
+            tokens = int(sum(masks[index])) if index < len(masks) else None
+            yield Rollout(
+                update,
+                str(texts[0]),
+                {"reward": reward},
+                tokens=tokens,
+                text=str(texts[-1]) if len(texts) > 1 else None,
+            )
+
+
+def _table(file: Path) -> Iterator[Rollout]:
+    """A table of the user: update, prompt, reward; correct, tokens, truncated, completion, group."""
+    for place, row in zip(*_placed(read_file(file, [])), strict=True):
+
+        def value(names: Sequence[str], row: Mapping[str, Any] = row) -> Any:
+            return next((row[name] for name in names if row.get(name) is not None), None)
+
+        update, prompt = value(_UPDATE), value(_PROMPT)
+        if update is None or prompt is None:
+            raise TaskError(f"{place}: write the columns update, prompt and reward")
+        text, cut, group = value(_TEXT), value(_CUT), value(_GROUP)
+        scalars = {name: v for name, v in row.items() if _is_number(_number(v))}
+        yield Rollout(
+            int(float(update)),
+            _text(prompt),
+            {name: _number(v) for name, v in scalars.items() if name in (*_REWARD, *_CORRECT)}
+            | {name: _number(v) for name, v in scalars.items() if OF_CORRECTNESS.search(name)},
+            reward=_number(value(_REWARD)),
+            group=None if group is None else str(group),
+            tokens=None if (count := _number(value(_TOKENS))) is None else int(count),
+            truncated=None if cut is None else _number(cut) == 1,
+            text=None if text is None else _text(text),
+        )
+
+
+def _placed(rows: Any) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+    return rows.places, rows.rows
+
+
+def _rllm(file: Path) -> Iterator[Rollout]:
+    episode = parse_json(read_bytes(file), str(file))
+    trajectories = objects(episode.get("trajectories"))
+    reward = trajectories[-1].get("reward") if trajectories else None
+    correct, ended = episode.get("is_correct"), str(episode.get("termination_reason"))
+    yield Rollout(
+        int(episode["training_step"]),
+        str(episode["task_hash"]),
+        {"is_correct": correct} if isinstance(correct, bool) else {},
+        reward=_number(reward),
+        truncated="max" in ended.lower(),
+    )
+
+
+def _areal(file: Path) -> Iterator[Rollout]:
+    for row in _json_rows(file):
+        yield Rollout(
+            int(row["tail_version"]),
+            str(row["prompt"]),
+            {"reward": row["reward"]},
+            group=str(row["task_id"]),
+            tokens=int(row["seqlen"]) - int(row["prompt_len"]),
+            text=str(row["completion"]),
+        )
+
+
+def _open_instruct(file: Path) -> Iterator[Rollout]:
+    """Written after open-instruct has dropped the groups whose rewards are equal, by default."""
+    for row in _json_rows(file):
+        yield Rollout(
+            int(row["step"]),
+            json_text(row["prompt_tokens"]),
+            {"reward": row["reward"]},
+            group=str(row["prompt_idx"]),
+            tokens=len(row["response_tokens"]),
+            truncated=row["finish_reason"] == "length",
+        )
+
+
+TRL = Layout("TRL", ("completions_*.parquet",), frozenset(), _trl)
+LAYOUTS = (
+    TRL,
+    Layout(
+        "prime-rl",
+        ("train/all/traces.jsonl", "traces.jsonl"),
+        frozenset({"traces", "task", "run"}),
+        _prime,
+        spread=True,
+    ),
+    Layout("rLLM", ("train_step_*/episode_*.json",), frozenset(), _rllm, spread=True),
+    Layout(
+        "AReaL",
+        ("rollout/*/*.jsonl",),
+        frozenset({"tail_version", "prompt_len", "completion"}),
+        _areal,
+        spread=True,
+    ),
+    Layout(
+        "open-instruct",
+        ("*_rollouts_[0-9]*.jsonl",),
+        frozenset({"prompt_idx", "prompt_tokens", "response_tokens"}),
+        _open_instruct,
+    ),
+    Layout("verl", ("[0-9]*.jsonl",), frozenset({"input", "output", "score"}), _verl),
+    Layout(
+        "verifiers", ("results.jsonl",), frozenset({"prompt", "completion", "reward"}), _verifiers
+    ),
+    Layout(
+        "NeMo-RL",
+        ("train_data_step*.jsonl",),
+        frozenset({"content", "rewards", "input_lengths"}),
+        _nemo,
+    ),
+)
+TABLE = Layout("table", (), frozenset(), _table)
+
+
+def _number(value: Any) -> float | None:
+    """A number, a truth value or their text as a number; None for anything else."""
+    if isinstance(value, str):
+        value = {"true": 1.0, "false": 0.0}.get(value.strip().lower(), value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _text(value: Any) -> str:
+    """A text, or the messages of a chat as one."""
+    if isinstance(value, str):
+        return value
+    if is_chat(value):
+        return "\n".join(message_text(message.get("content")) for message in value)
+    return json_text(value)
+
+
+def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[str, list[Rollout]]:
+    """The reward that says what is correct, and the rollouts with it and with their reward.
+
+    It is the one named; else the only one with a name such as accuracy; else the only one. It has
+    two values at most, of which the larger means correct; "" where there is none. The reward of a
+    rollout that has none of its own is the sum of its reward functions, whose weights no log holds.
+    """
+    values = defaultdict[str, set[float]](set)
+    for rollout in rollouts:
+        for name, value in rollout.rewards.items():
+            if (number := _number(value)) is not None and len(values[name]) < 3:
+                values[name].add(number)
+    binary = [name for name, seen in values.items() if 0 < len(seen) <= 2 and _grades(seen)]
+    likely = [name for name in binary if OF_CORRECTNESS.search(name)]
+    column = ""
+    if named is not None:
+        column = named if named in binary else ""
+    elif len(likely) == 1 or (not likely and len(values) == 1 and binary):
+        column = (likely or binary)[0]
+    marked = []
+    for rollout in rollouts:
+        numbers = [n for value in rollout.rewards.values() if (n := _number(value)) is not None]
+        reward = rollout.reward
+        if reward is None and numbers:
+            reward = _number(rollout.rewards.get("score"))
+            reward = sum(numbers) if reward is None else reward
+        grade = _number(rollout.rewards.get(column)) if column else None
+        marked.append(
+            rollout._replace(
+                reward=reward, correct=None if grade is None else grade == 1.0, rewards={}
+            )
+        )
+    return column, marked
+
+
+def _grades(values: set[float]) -> bool:
+    """Whether values are right or wrong: 0 and 1, or -1 and 1."""
+    return values <= {0.0, 1.0} or values <= {-1.0, 1.0}
+
+
+def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
+    """The table of diagnosis.COMPLETIONS, sorted by group.
+
+    Where no group is named, the rollouts of a prompt in an update are one; if all such numbers are
+    multiples of the smallest, that is the size of a group, and the others are several.
+    """
+    if not rollouts:
+        return COMPLETIONS.empty_table()
+    columns = list(zip(*rollouts, strict=True))
+    named = dict(zip(Rollout._fields, columns, strict=True))
+    update = np.array(named["update"], dtype=np.int64)
+    prompt = pa.array(named["prompt"], pa.string()).dictionary_encode().indices.to_numpy()
+    groups = pa.array(named["group"], pa.string())
+    key = groups.fill_null("").dictionary_encode().indices.to_numpy()
+    _, code, sizes = np.unique(
+        np.stack([update, prompt, key]), axis=1, return_inverse=True, return_counts=True
+    )
+    code = code.ravel()
+    order = np.argsort(code, kind="stable")
+    least = int(sizes.min())
+    if groups.null_count and least > 1 and not (sizes % least).any():
+        place = np.arange(len(code)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        code = code[order] * (int(sizes.max()) // least) + place // least
+    else:
+        code = code[order]
+    reward = [None if value is None else float(value) for value in named["reward"]]
+    table = pa.table(
+        {
+            "update": pa.array(update, pa.int32()),
+            "group": pa.array(np.zeros(len(update)), pa.int64()),
+            **{
+                name: pa.array(values, COMPLETIONS.field(name).type)
+                for name, values in (
+                    ("prompt", named["prompt"]),
+                    ("reward", reward),
+                    ("correct", named["correct"]),
+                    ("tokens", named["tokens"]),
+                    ("truncated", named["truncated"]),
+                    ("text", named["text"]),
+                )
+            },
+        },
+    ).take(pa.array(order))
+    return table.set_column(1, "group", pa.array(code, pa.int64())).cast(COMPLETIONS)
+
+
+def _trainer_state(file: Path) -> dict[str, Any]:
+    """TRL's trainer_state.json. Raises UserError if it is none."""
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+        raise UserError(f"{file} is not a trainer_state.json: it has no log_history")
+    return state
+
+
+def _has_metrics(file: Path) -> bool:
+    """Whether a .jsonl file holds metrics by update."""
+    return bool(_metrics(_flat(row) for row in islice(_json_rows(file), METRIC_ROWS)))
+
+
+def _metric_rows(files: Iterable[Path]) -> list[Mapping[str, Any]]:
+    return [_flat(row) for file in files for row in _json_rows(file)]
+
+
+def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of metrics; verl's file logger has them in `data`."""
+    return {"step": row.get("step"), **json_object(row.get("data", row))}
+
+
+def _metrics(history: Iterable[Any]) -> dict[str, dict[int, float]]:
+    """The metrics under Decile's names, by update; a later row of an update replaces an earlier."""
+    metrics: dict[str, dict[int, float]] = {}
+    longest = set[Any]()
+    for row in objects(list(history)):
+        step = row.get("step")
+        if not isinstance(step, int):
+            continue
+        for name, aliases in NAMES.items():
+            value = next((row[alias] for alias in aliases if _is_number(row.get(alias))), None)
+            if value is not None:
+                metrics.setdefault(name, {})[step] = float(value)
+        longest.add(row.get("response_length/max"))
+        validation = [v for k, v in row.items() if k.startswith("val-core/") and _is_number(v)]
+        if validation:
+            metrics.setdefault("evaluation", {})[step] = float(validation[0])
+    if len(longest) > 2:  # verl counts those as long as the longest of the batch, whatever it is
+        metrics.pop("truncated", None)
+    return metrics
+
+
+def _is_lora(path: Path) -> bool | None:
+    """Whether the run's folder has an adapter; None where it has no weights."""
+    folder = path if path.is_dir() else path.parent
+    if next(folder.rglob("adapter_config.json"), None):
+        return True
+    return False if next(folder.rglob("model*.safetensors"), None) else None
+
+
+def _cell_log(folder: CellFolder) -> RunLog | None:
+    """The groups and metrics of a cell, finished or in training; None before its first one."""
+    finished, cell = folder.finished(), folder.settings()
+    checkpoint = None if finished else folder.checkpoint(folder.last_update())
+    tables = finished.tables if finished else checkpoint.tables if checkpoint else None
+    if tables is None:
+        return None
+    rollouts = []
+    for index, row in enumerate(tables["groups"].to_pylist()):
+        for outcome, reward, tokens in zip(
+            row["outcomes"], row["rewards"], row["tokens"], strict=True
+        ):
+            rollouts.append(
+                Rollout(
+                    row["update"],
+                    row["prompt_id"],
+                    {},
+                    reward=reward,
+                    correct=None if outcome == "error" else outcome == "correct",
+                    group=str(index),
+                    tokens=tokens,
+                    truncated=outcome == "truncated",
+                )
+            )
+    history = defaultdict[int, dict[str, Any]](dict)
+    for update, name, value in zip(*tables["log"].to_pydict().values(), strict=True):
+        history[update] |= {"step": update, name.removeprefix("live_rows/"): value}
+    name = f"{cell.name} ({folder.cell_id})" if cell else folder.cell_id
+    return RunLog(
+        name=name,
+        layout="Decile",
+        completions=completions_of(rollouts),
+        metrics=_metrics(history.values()),
+        planned=cell.updates if cell else None,
+        most_tokens=cell.grpo_settings.max_completion_length if cell else None,
+        lora=True,
+        running=folder.is_training(),
+        by_correct="outcomes",
+    )
