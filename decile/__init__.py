@@ -10,6 +10,7 @@ from orchestrator import __version__
 
 # Where each public name is defined.
 _MODULES = {
+    "Diagnosis": "decile.diagnosis",
     "Evaluation": "decile.evaluation",
     "Experiment": "decile.experiments",
     "ItemComparison": "decile.comparison",
@@ -19,6 +20,7 @@ _MODULES = {
     "Subset": "decile.probes",
     "UserError": "decile.errors",
     "compare": "decile.comparison",
+    "diagnose": "decile.diagnosis",
     "evaluate": "decile.evaluation",
     "load": "decile.experiments",
     "probe": "decile.experiments",

@@ -286,6 +286,30 @@ def compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def diagnose(arguments: argparse.Namespace) -> int:
+    """Say what is wrong with runs of GRPO, from their logs; 3 if something is badly wrong."""
+    from orchestrator.evaluation import diagnosis
+    from orchestrator.optional.exchange.run_logs import read_logs
+    from orchestrator.report.render import PAGES, terminal_diagnosis, write_page
+    from orchestrator.report.sections.diagnosis import diagnosis_page
+    from orchestrator.storage.store import check_output
+
+    if arguments.out:
+        check_output(arguments.out, PAGES)
+    logs = [log for path in arguments.logs for log in read_logs(path, arguments.correct)]
+    diagnoses = [diagnosis.diagnose(log) for log in logs]
+    if arguments.out:
+        write_page(diagnosis_page(diagnoses), arguments.out)
+    if arguments.json:
+        values = [each.to_dict() for each in diagnoses]
+        echo(json.dumps(values, indent=2, allow_nan=False))
+    else:
+        echo(terminal_diagnosis(diagnoses, output_width()))
+        if arguments.out:
+            echo(f"\npage: {arguments.out}")
+    return 3 if any(each.bad for each in diagnoses) else 0
+
+
 _OF_EXPERIMENT = (
     *("experiment", "policy", "budget", "seed", "difficulty", "model", "dataset", "storage"),
 )

@@ -131,6 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_mark(subparsers)
     _add_exchange(subparsers)
     _add_compare(subparsers)
+    _add_diagnose(subparsers)
     ls = _add(
         subparsers, "ls", commands.ls, "list tasks, policies, models or experiments", "policies"
     )
@@ -490,6 +491,30 @@ def _add_compare(subparsers: "Subparsers") -> None:
         "--models-are-seeds",
         action="store_true",
         help="an arm may have several models: training seeds of one recipe",
+    )
+    _add_out(parser, "HTML page to write")
+    parser.add_argument("--json", action="store_true", help="print all values as JSON")
+
+
+def _add_diagnose(subparsers: "Subparsers") -> None:
+    parser = _add(
+        subparsers,
+        "diagnose",
+        commands.diagnose,
+        "say what is wrong with GRPO runs of any trainer, from their logs",
+        "outputs/grpo --out diagnosis.html",
+    )
+    parser.add_argument(
+        "logs",
+        nargs="+",
+        metavar="LOG",
+        help="a run's folder (TRL, verl, prime-rl, NeMo-RL, rLLM, AReaL, open-instruct), one of "
+        "its files, a storage or a cell of Decile, or a table with update, prompt and reward",
+    )
+    parser.add_argument(
+        "--correct",
+        metavar="NAME",
+        help="reward function or column of 0 and 1 that says which completions are correct",
     )
     _add_out(parser, "HTML page to write")
     parser.add_argument("--json", action="store_true", help="print all values as JSON")

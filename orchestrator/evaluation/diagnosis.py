@@ -8,7 +8,7 @@ hold is named by `absent`, and no check guesses it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -173,22 +173,21 @@ def groups_of(completions: pa.Table) -> Groups:
     def share(values: Floats) -> Floats:
         """The mean of the known values of each group."""
         known = np.isfinite(values)
-        count = np.add.reduceat(known.astype(float), starts) if len(starts) else np.empty(0)
-        sums = np.add.reduceat(np.where(known, values, 0.0), starts) if len(starts) else count
-        return np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
+        count = np.add.reduceat(known.astype(float), starts)
+        sums = np.add.reduceat(np.where(known, values, 0.0), starts)
+        mean: Floats = np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
+        return mean
 
     def differs(values: Floats) -> Floats:
         """1 where the known values of a group differ, 0 where not, nan without any."""
         known = np.isfinite(values)
         high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
         low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
-        return np.where(np.isfinite(high), high > low + 1e-9, np.nan)
+        differs: Floats = np.where(np.isfinite(high), high > low + 1e-9, np.nan)
+        return differs
 
     encoded = completions["prompt"].combine_chunks().dictionary_encode()
-    empty = np.empty(0)
     reward, correct, tokens = column("reward"), column("correct"), column("tokens")
-    if not len(starts):
-        return Groups(*[empty.astype(np.int32), empty.astype(int), (), *[empty] * 9])
     lengths = tokens
     if not np.isfinite(tokens).any():
         lengths = column_lengths(completions["text"])
@@ -669,6 +668,39 @@ class Diagnosis:
     def bad(self) -> bool:
         """Whether something is badly wrong."""
         return any(finding.bad for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `decile diagnose --json` prints of this run; shares are from 0 to 1."""
+        facts, log = self.facts, self.facts.log
+        golds = facts.golds
+        suspects = golds.suspects if golds is not None and golds.credible else []
+        series = {name: facts.series(name) for name in METRICS}
+        return {
+            "name": log.name,
+            "layout": log.layout,
+            "correctness": log.by_correct or None,
+            "updates": len(facts.updates),
+            "planned_updates": log.planned,
+            "running": log.running,
+            "prompts": len(facts.groups.prompts),
+            "groups": facts.kinds,
+            "live": None if np.isnan(facts.live) else facts.live,
+            "taught_nothing": facts.wasted,
+            "findings": [finding._asdict() for finding in self.findings],
+            "prompts_without_signal": facts.without_signal,
+            "suspected_golds": [suspect._asdict() for suspect in suspects],
+            "series": {
+                name: {
+                    str(update): float(value)
+                    for update, value in zip(facts.updates, values, strict=True)
+                    if np.isfinite(value)
+                }
+                for name, values in series.items()
+                if np.isfinite(values).any()
+            },
+            "absent": facts.absent,
+            "notes": list(log.notes),
+        }
 
 
 def diagnose(log: RunLog) -> Diagnosis:

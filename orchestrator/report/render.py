@@ -7,7 +7,7 @@ table comes first, then the conclusions.
 import html
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import groupby
@@ -21,6 +21,7 @@ from cluster.terminal import printable, printable_line
 from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
+from orchestrator.evaluation.diagnosis import Diagnosis
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
@@ -28,7 +29,7 @@ from orchestrator.report.content import Page, Paragraph, Section, Table, one_lin
 from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import table_text, wrapped
 from orchestrator.report.probe_analysis import PoolAnalysis
-from orchestrator.report.sections import items, tables
+from orchestrator.report.sections import diagnosis, items, tables
 from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.page import paper_a
@@ -195,6 +196,21 @@ def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
     lines = _verdict_lines(items.item_verdict(analysis), width)
     arms = as_text(items.arms_table(analysis), width)
     return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:]])
+
+
+def terminal_diagnosis(diagnoses: Sequence[Diagnosis], width: int | None = None) -> str:
+    """The runs of a log with their findings; of several runs, the table first."""
+    parts = [as_text(diagnosis.run_table(diagnoses), width)] if len(diagnoses) > 1 else []
+    for each in diagnoses:
+        log = each.facts.log
+        facts = [] if len(diagnoses) > 1 else diagnosis.fact_lines(each)
+        lines = [*facts, *diagnosis.finding_lines(each)]
+        if len(diagnoses) == 1 and (absent := diagnosis.absent_line(each)):
+            lines.append(absent)
+        if each.findings or len(diagnoses) == 1:
+            title = wrapped(printable_line(f"{log.name} ({log.layout})"), width)
+            parts.append("\n".join([title, *_indented(lines, width)]))
+    return "\n\n".join(parts)
 
 
 def _indented(lines: Iterable[str], width: int | None) -> list[str]:

@@ -358,7 +358,7 @@ def _nemo(file: Path) -> Iterator[Rollout]:
 
 
 def _table(file: Path) -> Iterator[Rollout]:
-    """A table of the user: update, prompt, reward; correct, tokens, truncated, completion, group."""
+    """A table: update, prompt, reward; and correct, tokens, truncated, completion, group."""
     for place, row in zip(*_placed(read_file(file, [])), strict=True):
 
         def value(names: Sequence[str], row: Mapping[str, Any] = row) -> Any:

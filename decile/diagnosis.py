@@ -1,0 +1,53 @@
+"""`decile.diagnose`: what is wrong with GRPO runs of any trainer, as `decile diagnose` says."""
+
+from pathlib import Path
+from typing import Any
+
+from decile.errors import as_user_error
+from orchestrator.evaluation import diagnosis
+from orchestrator.optional.exchange.run_logs import read_logs
+from orchestrator.report.render import PAGES, section_html, terminal_diagnosis, write_page
+from orchestrator.report.sections.diagnosis import diagnosis_page
+from orchestrator.storage.store import check_output
+
+
+class Diagnosis:
+    """The runs of a log and what is wrong with them.
+
+    `runs` holds one entry per run, with its `facts` and `findings`.
+    """
+
+    def __init__(self, runs: list[diagnosis.Diagnosis]) -> None:
+        self.runs = runs
+
+    def __repr__(self) -> str:
+        return terminal_diagnosis(self.runs)
+
+    def _repr_html_(self) -> str:
+        return "".join(map(section_html, diagnosis_page(self.runs).sections[:2]))
+
+    @property
+    def bad(self) -> bool:
+        """Whether something is badly wrong with a run."""
+        return any(run.bad for run in self.runs)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """What `decile diagnose --json` prints."""
+        return [run.to_dict() for run in self.runs]
+
+    def save(self, page: str | Path) -> Path:
+        """Write the HTML page. Raises UserError where it cannot be written."""
+        check_output(page, PAGES)
+        write_page(diagnosis_page(self.runs), Path(page))
+        return Path(page)
+
+
+@as_user_error()
+def diagnose(*logs: str | Path, correct: str | None = None) -> Diagnosis:
+    """What is wrong with the runs of these logs; see docs/diagnosing.md.
+
+    `correct` names the reward function or column of 0 and 1 that says which completions are
+    correct. Raises UserError for what is no log.
+    """
+    read = [log for path in logs for log in read_logs(str(path), correct)]
+    return Diagnosis([diagnosis.diagnose(log) for log in read])
