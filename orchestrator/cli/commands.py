@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.terminal import echo
+from cluster.terminal import echo, printable_line
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     if arguments.attack:
         attacks = mark.attack_file(source, marker, notes)
         summary = {"marker": marker.marker_id, "attacks": [each._asdict() for each in attacks]}
-        text = "\n".join(each.text() for each in attacks)
+        text = "\n".join(printable_line(each.text()) for each in attacks)
         lines = [wrapped(f"marker: {marker.marker_id}\n{text}", output_width())]
     else:
         second = mark.open_marker(arguments.against, named_values(arguments.against_option))

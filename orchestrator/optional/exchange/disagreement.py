@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+from cluster.terminal import printable_line
 from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import table_text, wrapped
 from tasks import OUTCOMES
@@ -121,7 +122,8 @@ class Disagreement(NamedTuple):
             for example in some:
                 readings = zip(example.extracted, example.rules, strict=True)
                 read = "; ".join(f"{_quoted(text)} by {rule}" for text, rule in readings)
-                lines.append(f"  {example.prompt_id}, sample {example.sample}: {read}")
+                place = printable_line(f"{example.prompt_id}, sample {example.sample}: {read}")
+                lines.append(f"  {place}")
                 if example.question:
                     lines.append(f"    question: {_quoted(example.question)}")
                 lines.append(f"    gold: {_quoted(example.answer)}")
