@@ -79,7 +79,7 @@ ATTACKS: Mapping[str, Callable[[Target], Sequence[str]]] = {
     "the gold among others": lambda t: (
         t.form(f"{t.gold}, {t.other}"),
         t.form(f"{t.other} or {t.gold}"),
-        f"The answer is {t.gold} or {t.other}.",
+        f"The answer is {t.gold.rstrip('.')} or {t.other}.",  # a full stop would end it
     ),
     "the gold, then another answer": lambda t: (
         f"{t.form(t.gold)} {t.form(t.other)}",
