@@ -33,7 +33,7 @@ class Aime2025(ReadTask):
 
     name: ClassVar[str] = "aime2025"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     examples: ClassVar[tuple[str, ...]] = ("0", "33", "902")
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
     sources: ClassVar[tuple[Source, ...]] = tuple(PARTS.values())

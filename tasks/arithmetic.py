@@ -368,7 +368,7 @@ class Arithmetic(Task):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nWork it out, end with \\boxed{N}."),
         "paper": Template("{question}\nPut the final answer within \\boxed{}.", NO_THINKING),

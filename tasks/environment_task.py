@@ -55,7 +55,7 @@ class EnvironmentTask(QuestionFile):
 
     name: ClassVar[str] = "environment"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     by_question: ClassVar[bool] = False
     templates: ClassVar[Mapping[str, Template]] = {"plain": Template("{question}")}
 

@@ -50,7 +50,7 @@ class Gsm8k(ReadTask):
 
     name: ClassVar[str] = "gsm8k"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     examples: ClassVar[tuple[str, ...]] = ("18", "1200", "-3", "624000")
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
     sources: ClassVar[tuple[Source, ...]] = (TRAIN, TEST)

@@ -72,7 +72,7 @@ class PlusMinus(Task):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nWork it out, end with \\boxed{N}.")
     }

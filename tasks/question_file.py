@@ -119,7 +119,7 @@ class QuestionFile(ReadTask):
 
     name: ClassVar[str] = "file"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nPut the final answer within \\boxed{}."),
         "bare": Template("{question}"),

@@ -267,4 +267,4 @@ def test_an_environment_is_found_as_a_task() -> None:
     with pytest.raises(TaskError, match="environment: package"):
         get_task("environment")
     marker = task_of(threshold=0.5).marker_id
-    assert marker.startswith(f"environment/2/{MODULE}:Guess@") and marker.endswith("/from-0.5")
+    assert marker.startswith(f"environment/3/{MODULE}:Guess@") and marker.endswith("/from-0.5")

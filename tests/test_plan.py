@@ -105,7 +105,7 @@ def test_stored_probes_subsets_and_cells_are_found_by_what_they_have_always_hash
         "evaluation": [cell.baseline.key, 8, cell.test_hash],
         "also": [
             [greedy.key, 1, cell.test_hash],
-            [ood.key, 8, cell.extra_evals[1].test_hash, "arithmetic/2/lenient"],
+            [ood.key, 8, cell.extra_evals[1].test_hash, "arithmetic/3/lenient"],
         ],
         "every": 2,
         "grpo": cell.grpo,

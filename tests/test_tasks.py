@@ -119,10 +119,10 @@ def test_marker_checks_need_no_data(kind: type[Task], marking: Any) -> None:
 
 
 def test_options_that_change_marks_are_part_of_the_marker_id() -> None:
-    assert Gsm8k().marker_id == "gsm8k/2/lenient"
-    assert Gsm8k(last_number=True).marker_id == "gsm8k/2/lenient/last-number"
+    assert Gsm8k().marker_id == "gsm8k/3/lenient"
+    assert Gsm8k(last_number=True).marker_id == "gsm8k/3/lenient/last-number"
     names = {task.marker_id for task in QuestionFile.marker_variants()}
-    assert len(names) == 4 and "file/2/lenient/text" in names
+    assert len(names) == 4 and "file/3/lenient/text" in names
 
 
 def annotated(

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.terminal import echo
+from cluster.terminal import echo, printable_line
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
@@ -174,10 +174,17 @@ def select(arguments: argparse.Namespace) -> int:
 
 
 def mark(arguments: argparse.Namespace) -> int:
-    """Mark stored completions and count the outcomes."""
+    """Mark stored completions and count the outcomes, or audit the marker."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.optional.exchange.mark import mark_file
+    from orchestrator.storage.errors import UserError
 
+    if arguments.against_option and not arguments.against:
+        raise UserError("--against-option is of the second marker: write --against TASK, too")
+    if arguments.against or arguments.attack:
+        return _audit(arguments)
+    if arguments.out is None:
+        raise UserError(f"missing --out: write {arguments.example}")
     options = named_values(arguments.option) | {"marking": arguments.marking}
     notes: list[str] = []
     counts = mark_file(
@@ -192,6 +199,34 @@ def mark(arguments: argparse.Namespace) -> int:
     total = max(1, sum(counts.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
     echo(json.dumps(counts) if arguments.json else "\n".join([*notes, *lines, str(arguments.out)]))
+    return 0
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    """Compare a marker with a second one, or attack it."""
+    from orchestrator.config.yaml_lines import named_values
+    from orchestrator.optional.exchange import mark
+    from orchestrator.storage.errors import UserError
+
+    if arguments.attack and (arguments.against or arguments.out):
+        other = "--against" if arguments.against else "--out"
+        raise UserError(f"--attack marks none of the file's completions: remove {other}")
+    options = named_values(arguments.option) | {"marking": arguments.marking}
+    marker = mark.open_marker(arguments.task, options)
+    source = mark.Source(arguments.input, arguments.answer, arguments.completions)
+    notes: list[str] = []
+    if arguments.attack:
+        attacks = mark.attack_file(source, marker, notes)
+        summary = {"marker": marker.marker_id, "attacks": [each._asdict() for each in attacks]}
+        text = "\n".join(printable_line(each.text()) for each in attacks)
+        lines = [wrapped(f"marker: {marker.marker_id}\n{text}", output_width())]
+    else:
+        second = mark.open_marker(arguments.against, named_values(arguments.against_option))
+        compared = mark.compare_markers(source, (marker, second), arguments.out, notes)
+        summary = compared.to_dict(arguments.examples)
+        lines = [compared.text(arguments.examples, output_width())]
+        lines += [str(arguments.out)] if arguments.out else []
+    echo(json.dumps(summary) if arguments.json else "\n".join([*notes, *lines]))
     return 0
 
 

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,11 +28,12 @@ from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
 from orchestrator.planning.resolve import datasets_of, model_source
 from orchestrator.plugins.counts import counted
+from orchestrator.probing.attacks import attacked
 from orchestrator.probing.checks import check_dataset, check_marker
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
-from tasks import find_task, task_names
+from tasks import Prompt, Task, find_task, task_names
 
 if TYPE_CHECKING:
     from orchestrator.sampling import Completion
@@ -311,6 +312,24 @@ def try_task(name: str) -> str:
     kind = find_task(name)
     if reason := kind.unusable():
         return f"not checked: {reason}"
-    tasks = kind.marker_variants()
-    checks = "; ".join(str(check_marker(task, task.check_prompts())) for task in tasks)
-    return checks or f"not checked: {kind.why_no_variants}"
+    results = []
+    for task in kind.marker_variants():
+        prompts = task.check_prompts()
+        results.append(check_marker(task, prompts))
+        if task.environment is None:
+            results[-1] += f", {_attacks(task, prompts)}"
+    return "; ".join(results) or f"not checked: {kind.why_no_variants}"
+
+
+def _attacks(task: Task, prompts: Sequence[Prompt]) -> str:
+    """The kinds of attack that pass, under each reading."""
+    readings = [task] if task.other_reading is task else [task, task.other_reading]
+    results = [(each.marking, attacked(each, prompts)) for each in readings]
+    passed = [
+        f"{each.attack} ({marking}, {each.accepted:,} of {each.prompts:,})"
+        for marking, attacks in results
+        for each in attacks
+        if each.accepted
+    ]
+    count = counted(len(results[0][1]), "kind")
+    return f"{count} of wrong answers tried: {', '.join(passed) or 'none'} accepted"

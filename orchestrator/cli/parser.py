@@ -379,7 +379,9 @@ def _add_probed(parser: Parser) -> None:
 
 
 def _add_mark(subparsers: "Subparsers") -> None:
-    parser = _add(subparsers, "mark", commands.mark, "mark stored completions", _MARK_EXAMPLE)
+    text = "mark stored completions, or audit a marker"
+    parser = _add(subparsers, "mark", commands.mark, text, _MARK_EXAMPLE)
+    parser.set_defaults(example=parser.example)
     _add_task(parser, "marker=letter")
     parser.add_argument(
         "--marking",
@@ -401,8 +403,32 @@ def _add_mark(subparsers: "Subparsers") -> None:
         metavar="COLUMN",
         help="completions (default: completions, else completion); a.b is a value inside a",
     )
-    _add_out(parser, "JSONL or Parquet to write", required=True)
+    _add_out(parser, "JSONL or Parquet to write (not needed by an audit)")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
+    audits = parser.add_argument_group("audits of the marker")
+    audits.add_argument(
+        "--against", metavar="TASK", help="also mark with this task, and show where both differ"
+    )
+    audits.add_argument(
+        "--against-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of that task, such as marking=strict; repeat for several",
+    )
+    audits.add_argument(
+        "--examples",
+        type=integer(0, 10_000),
+        default=3,
+        metavar="N",
+        help="completions to print for each pair of different outcomes (default: 3)",
+    )
+    audits.add_argument(
+        "--attack",
+        action="store_true",
+        help="mark answers that must not pass instead, built from the file's gold answers and "
+        "questions",
+    )
 
 
 def _add_exchange(subparsers: "Subparsers") -> None:

@@ -12,6 +12,7 @@ from orchestrator.config.probe import Probe, check_engine_args
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.project_modules import PACKAGES, ROOT
+from orchestrator.probing.attacks import BOMBS
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling import find_sampler
 from orchestrator.sampling.base import SamplingError
@@ -25,13 +26,6 @@ PERTURBED = 200
 RESET = 8  # rows with which an environment is reset
 CALLED = 20  # golds for which a reward function is called: it may take seconds for each
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
-# Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
-BOMBS = (
-    r"\boxed{9^{9^{9^{9}}}}",
-    r"\boxed{10^{10^{10}}!}",
-    "\\boxed{" * 50_000,
-    r"\boxed{" + "{" * 50_000 + "1" + "}" * 50_000 + "}",
-)
 
 
 class MarkerFails(PlainError, RuntimeError):

@@ -34,8 +34,8 @@ _DECORATION = re.compile(
     r"|\\?[$%]|[£€¥₹]|\\pounds\b|\bUSD\b|\^\\circ|\^\{\\circ\}|°"  # money, percent, degrees
     r"|\\[,;:!]|\\(?= )|~|\\[()\[\]]|\*\*|__|[{}]"
 )
-_NOT_WHOLE = re.compile(  # ≠ 6; 0.3…; 6K
-    r"\\not\b|\.\d+\s*(?:\.\.|…|\\l?dots\b)|\d[kK]\b"
+_NOT_WHOLE = re.compile(  # ≠ 6; 0.3… and 18...; 6K
+    r"\\not\b|\d\s*(?:\.\.|…|\\l?dots\b)|\d[kK]\b"
 )
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s*(?:\^\s*[23]\b|[²³])")  # cm^2; x in 5x^2 is a variable
 

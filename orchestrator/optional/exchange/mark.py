@@ -4,20 +4,25 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import pyarrow as pa
 
 from cluster.resources import usable_cpus
+from orchestrator.optional.exchange.disagreement import Disagreement
+from orchestrator.probing.attacks import Attacked, attacked
 from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
 from tasks import (
     OUTCOMES,
+    Mark,
     MarkLimits,
     Task,
     TaskError,
@@ -38,6 +43,7 @@ from tasks.sources.files import (
     json_text,
     one_answer,
     read_file,
+    read_texts,
 )
 
 CHUNK = 2_000  # completions per call of a process
@@ -48,6 +54,20 @@ _INPUT = {
     "completion": pa.string(),
 }
 OUTPUT = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
+AGAINST = "against_"  # before the names of the columns with the second marker's marks
+_OF_SECOND = [f"{AGAINST}{name}" for name in (*Mark._fields, "marker")]
+COMPARED = pa.schema(
+    [*OUTPUT, *(OUTPUT.field(n.removeprefix(AGAINST)).with_name(n) for n in _OF_SECOND)]
+)
+SUFFIXES = (".jsonl", ".parquet")
+
+
+class Source(NamedTuple):
+    """A file of completions: its columns of gold answers and of completions (None: by name)."""
+
+    file: Path
+    answer: str = "answer"
+    completions: str | None = None
 
 
 def mark_file(
@@ -70,7 +90,59 @@ def mark_file(
     columns. The target has one row per completion (OUTPUT). `notes` gets what is unusual.
     Raises TaskError where the input is wrong, and UserError where the target cannot be written.
     """
-    marker, source, target = get_task(task, **options), Path(source), Path(target)
+    marker, source, target = open_marker(task, options), Path(source), Path(target)
+    check_output(target, SUFFIXES, [source])
+    notes = [] if notes is None else notes
+    rows = _read_completions(Source(source, answer, completions), marker, notes)
+    marked = _marked(marker, rows, processes)
+    _write(marked, OUTPUT, target)
+    counts = Counter(row["outcome"] for row in marked)
+    # Rows without a gold answer are refused, but for a task that lets them come later.
+    shown = [outcome for outcome in OUTCOMES if outcome != "unlabelled" or counts[outcome]]
+    return {outcome: counts[outcome] for outcome in shown}
+
+
+def compare_markers(
+    source: Source, markers: Sequence[Task], target: Path | None, notes: list[str]
+) -> Disagreement:
+    """Mark every completion with two markers; the target, if any, has both (COMPARED).
+
+    Raises as `mark_file` does, and UserError where both markers are the same.
+    """
+    first, second = markers
+    if first.marker_id == second.marker_id:
+        raise UserError(
+            f"both markers are {first.marker_id}: write another task in --against, or another "
+            "option, such as --against-option marking=strict"
+        )
+    if target is not None:
+        check_output(target, SUFFIXES, [source.file])
+    rows = _read_completions(source, first, notes)
+    marked = _marked(first, rows)
+    others = _marked(second, _read_completions(source, second, []))
+    for row, other in zip(marked, others, strict=True):
+        row |= {name: other[name.removeprefix(AGAINST)] for name in _OF_SECOND}
+    if target is not None:
+        _write(marked, COMPARED, target)
+    questions = [row["asked"] for row in rows]
+    return Disagreement.of(marked, questions, (first.marker_id, second.marker_id))
+
+
+def attack_file(source: Source, marker: Task, notes: list[str]) -> list[Attacked]:
+    """Attack a marker with the gold answers and questions of a file, which needs no completions.
+
+    Raises TaskError where the input is wrong.
+    """
+    rows = [row for row, _ in _read_prompts(source, marker, notes, sampled=False)]
+    prompts = [make_prompt(marker.name, r["asked"], r["answer"], "", r["info"]) for r in rows]
+    if not any(prompt.answer for prompt in prompts):
+        raise TaskError(f"{source.file} holds no gold answers: write one row per prompt")
+    return attacked(marker, prompts)
+
+
+def open_marker(task: str, options: Mapping[str, Any]) -> Task:
+    """The task whose marker reads completions. Raises TaskError."""
+    marker = get_task(task, **options)
     if marker.environment is not None and scores_itself(marker):
         reference = environment_of(marker.environment).reference
         raise TaskError(
@@ -78,63 +150,63 @@ def mark_file(
             "file of completions does not hold: play episodes with decile probe, or name a task "
             "with a marker"
         )
-    check_output(target, (".jsonl", ".parquet"), [source])
-    rows = list(
-        _read_completions(source, marker, answer, completions, [] if notes is None else notes)
-    )
-    if not rows:
-        raise TaskError(f"{source} holds no completions: write one row per prompt")
+    return marker
+
+
+def _marked(marker: Task, rows: Sequence[Row], processes: int | None = None) -> list[Row]:
+    """The rows with their marks (schema OUTPUT), made in several processes."""
     processes = processes or usable_cpus()
     chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
     if not is_shipped(marker) or _calls_function(marker):  # its marker has processes of its own
         with task_errors(marker, "mark_limits"):
             marker.mark_limits = MarkLimits(*marker.mark_limits)._replace(processes=processes)
-        marked = mark_rows(marker, rows)
-    elif len(chunks) == 1 or processes == 1:
-        marked = [row for chunk in chunks for row in mark_rows(marker, chunk)]
-    else:
-        # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            parts = pool.map(partial(mark_rows, marker), chunks)
-            marked = [row for part in parts for row in part]
+        return mark_rows(marker, rows)
+    if len(chunks) == 1 or processes == 1:
+        return [row for chunk in chunks for row in mark_rows(marker, chunk)]
+    # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return [row for part in pool.map(partial(mark_rows, marker), chunks) for row in part]
+
+
+def _write(rows: Sequence[Row], columns: pa.Schema, target: Path) -> None:
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):
-        store.write_table(pa.Table.from_pylist(marked, schema=OUTPUT), target.name)
+        store.write_table(pa.Table.from_pylist(rows, schema=columns), target.name)
     else:
-        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in marked)
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         store.write_bytes(lines.encode(), target.name)
-    counts = Counter(row["outcome"] for row in marked)
-    # Rows without a gold answer are refused, but for a task that lets them come later.
-    shown = [outcome for outcome in OUTCOMES if outcome != "unlabelled" or counts[outcome]]
-    return {outcome: counts[outcome] for outcome in shown}
 
 
-def _read_completions(
-    source: Path, task: Task, answer: str, completions: str | None, notes: list[str]
-) -> Iterator[Row]:
-    """One row per completion, in the file's order."""
-    read = read_file(source, [answer, *([completions] if completions else [])])
+def _read_completions(source: Source, task: Task, notes: list[str]) -> list[Row]:
+    """One row per completion, in the file's order. Raises TaskError where there are none."""
+    rows = []
+    for prompt, texts in _read_prompts(source, task, notes):
+        for sample, (text, truncated) in enumerate(texts):
+            rows.append({**prompt, "sample": sample, "completion": text, "truncated": truncated})
+    if not rows:
+        raise TaskError(f"{source.file} holds no completions: write one row per prompt")
+    return rows
+
+
+def _read_prompts(
+    source: Source, task: Task, notes: list[str], *, sampled: bool = True
+) -> Iterator[tuple[Row, list[tuple[str, bool]]]]:
+    """Of each row the prompt, and its completions with whether they were truncated.
+
+    A row may only lack completions where they are not `sampled`.
+    """
+    answer, completions = source.answer, source.completions
+    read = read_file(source.file, [answer, *([completions] if completions else [])])
     letters = isinstance(task, QuestionFile) and task.marker == "letter"
     numbering = Numbering()
     if letters:
         try:
             numbering = choice_numbering((row, answer) for row in read.rows)
         except TaskError as error:
-            raise TaskError(f"{source}: {error}") from error
+            raise TaskError(f"{source.file}: {error}") from error
         notes += numbering.notes
     for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
-        value = row.get("completions")
-        value = row.get("completion") if value is None else value  # a null of a Parquet file
-        texts = completion_texts(column_value(row, completions) if completions else value)
-        if texts is None:
-            raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
-        cut = row.get("truncated")
-        cut = False if cut is None else cut
-        cuts = cut if isinstance(cut, list) else [cut] * len(texts)
-        if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
-            raise TaskError(
-                f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
-            )
+        texts = _completions_of(row, place, completions) if sampled else []
         own = column_value(row, answer)
         if type(task) is QuestionFile and task.function is None:
             own, _ = one_answer(own)
@@ -156,17 +228,39 @@ def _read_completions(
         if _calls_function(task):
             unread = {"prompt_id", "truncated", "completion", "completions", completions or ""}
             question, info = task.question_of(row), task.info_of(row, place, gold, unread)
-        prompt_id = str(row.get("prompt_id", index))
-        for sample, (text, truncated) in enumerate(zip(texts, cuts, strict=True)):
-            yield {
-                "prompt_id": prompt_id,
-                "sample": sample,
-                "question": question,
-                "answer": gold,
-                "info": info,
-                "completion": text,
-                "truncated": truncated,
-            }
+        prompt = {
+            "prompt_id": str(row.get("prompt_id", index)),
+            "question": question,
+            "asked": question or _asked(row, letters),
+            "answer": gold,
+            "info": info,
+        }
+        yield prompt, texts
+
+
+def _completions_of(row: Row, place: str, column: str | None) -> list[tuple[str, bool]]:
+    """The completions of a row, and whether each was truncated. Raises TaskError."""
+    value = row.get("completions")
+    value = row.get("completion") if value is None else value  # a null of a Parquet file
+    texts = completion_texts(column_value(row, column) if column else value)
+    if texts is None:
+        raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
+    cut = row.get("truncated")
+    cut = False if cut is None else cut
+    cuts = cut if isinstance(cut, list) else [cut] * len(texts)
+    if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
+        raise TaskError(
+            f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
+        )
+    return [*zip(texts, cuts, strict=True)]
+
+
+def _asked(row: Row, letters: bool) -> str:
+    """The question of a row, to show and to attack with; "" where there is none to read."""
+    with suppress(KeyError, TaskError):
+        choices = Numbering() if letters else None
+        return read_texts(row, "question", "question", choices=choices).question
+    return ""
 
 
 def _calls_function(task: Task) -> TypeGuard[QuestionFile]:
