@@ -65,7 +65,6 @@ CUT, MOSTLY_CUT, CUT_RISE = 0.2, 0.5, 0.1  # shares of completions at the token 
 PHANTOM, MOSTLY_PHANTOM = 0.25, 0.5  # shares of the groups whose rewards differ
 FOLLOWS_LENGTH = 0.8  # correlation of reward and length within groups
 LONGER = 3.0  # factor of the length
-RISE = 0.02  # of correctness or reward, from which on it counts as rising, even within chance
 LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights are old, else .015
 KL, KL_BAD = 1.0, 10.0
 CLIPPED = 0.3
@@ -121,6 +120,11 @@ class Change(NamedTuple):
     def rose(self) -> bool:
         """Beyond chance."""
         return self.low > 0
+
+    @property
+    def rising(self) -> bool:
+        """Upwards by half of the margin at least, which chance may explain."""
+        return self.end - self.start > (self.high - self.low) / 4
 
 
 def change_of(series: Floats) -> Change | None:
@@ -450,9 +454,7 @@ def _phantom(facts: Facts) -> Iterator[Finding]:
 
 def _reward_not_correctness(facts: Facts) -> Iterator[Finding]:
     reward, correct = facts.change("reward"), facts.change("correct")
-    if reward is None or correct is None or not reward.rose or correct.rose:
-        return
-    if correct.end > correct.start + RISE:  # within chance
+    if reward is None or correct is None or not reward.rose or correct.rising:
         return
     yield Finding(
         "reward-not-correctness",
@@ -578,9 +580,7 @@ def _entropy(facts: Facts) -> Iterator[Finding]:
 
 def _length(facts: Facts) -> Iterator[Finding]:
     change, quality = facts.change("tokens"), facts.change(facts.quality)
-    if change is None or quality is None or not change.start > 0:
-        return
-    if quality.end > quality.start + RISE:
+    if change is None or quality is None or quality.rising or not change.start > 0:
         return
     factor = change.end / change.start
     if (change.rose and factor >= LONGER) or (change.fell and factor <= 1 / LONGER):
