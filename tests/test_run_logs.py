@@ -1,0 +1,387 @@
+"""Logs of every trainer are read as one table: the same groups, whoever wrote them.
+
+The files of other trainers are built as their source writes them: TRL 1.16 (also by real runs), verl
+0.9.1, prime-rl 0.8.1 with verifiers 0.4.0, verifiers 0.1.14, NeMo-RL 7ea279a, rLLM 0.3.0, AReaL
+1.0.4, open-instruct e6c3044. Each was compared with a file that its own code wrote.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import decile
+from benchmarks import troubled_runs
+from orchestrator.cli.main import main
+from orchestrator.evaluation.diagnosis import Facts, RunLog
+from orchestrator.optional.exchange.run_logs import LAYOUTS, Rollout, completions_of, read_logs
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CellFolder
+
+UPDATES, SIZE = 4, 4
+# Of each update: a prompt that is all right, one that is all wrong, and a live one.
+MARKS = ((1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 0, 1))
+EXPECTED = {"live": UPDATES, "all_right": UPDATES, "all_wrong": UPDATES, "dead": 0, "phantom": 0}
+
+
+def rows() -> list[dict[str, Any]]:
+    """One per completion, in the order of groups."""
+    return [
+        {"update": u, "prompt": f"What is {u} + {p}?", "place": p, "mark": m, "sample": s}
+        for u in range(1, UPDATES + 1)
+        for p, marks in enumerate(MARKS)
+        for s, m in enumerate(marks)
+    ]
+
+
+def write_lines(file: Path, values: Sequence[Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as stream:
+        stream.writelines(f"{json.dumps(value)}\n" for value in values)
+
+
+def write_trl(folder: Path) -> None:
+    history = []
+    for update in range(1, UPDATES + 1):
+        own = [row for row in rows() if row["update"] == update]
+        table = {
+            "step": [update] * len(own),
+            "prompt": [[{"role": "user", "content": row["prompt"]}] for row in own],
+            "completion": [[{"role": "assistant", "content": "so"}] for _ in own],
+            "accuracy_reward": [float(row["mark"]) for row in own],
+            "noise": [0.5] * len(own),  # of log_extra
+            "advantage": [0.0] * len(own),
+        }
+        file = folder / "completions" / f"completions_{update:05d}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(table), file)
+        mean = sum(row["mark"] for row in own) / len(own)
+        history.append({"step": update, "reward": mean, "rewards/accuracy_reward/mean": mean})
+    state = {"global_step": UPDATES, "max_steps": UPDATES, "log_history": history}
+    (folder / "checkpoint-4").mkdir()
+    (folder / "checkpoint-4" / "trainer_state.json").write_text(json.dumps(state))
+
+
+def write_verl(folder: Path, *, uid: bool = True) -> None:
+    for row in rows():
+        value = {"input": row["prompt"], "output": "so", "gts": "1", "score": 2.0 * row["mark"] - 1}
+        value |= {"step": row["update"]}
+        if uid:
+            value["uid"] = f"{row['update']}a{row['place']}_{row['sample']}_0"
+        write_lines(folder / f"{row['update']}.jsonl", [value])
+
+
+def write_prime(folder: Path) -> None:
+    for row in rows():
+        data = {"idx": row["place"], "prompt": row["prompt"]}
+        message = {"sampled": True, "message": {"role": "assistant", "content": "so"}}
+        trace = {
+            "agent": {"trainable": True},
+            "trainable": True,
+            "nodes": [message],
+            "calls": [{"finish_reason": "stop"}],
+            "rewards": {"correct": {"score": float(row["mark"]), "weight": 1.0}},
+            "num_output_tokens": 5,
+        }
+        episode = {
+            "task": {"key": row["prompt"], "data": data},
+            "group": {"id": f"{row['update']}-{row['place']}"},
+            "run": {"type": "train", "work": {"type": "train", "step": row["update"]}},
+            "traces": [trace],
+        }
+        step = folder / "rollouts" / f"step_{row['update']}" / "train"
+        write_lines(step / "all" / "traces.jsonl", [episode])
+        if row["place"] == 2:  # only groups with an advantage are shipped
+            write_lines(step / "effective" / "traces.jsonl", [episode])
+
+
+def write_verifiers(folder: Path) -> None:
+    write_lines(
+        folder / "results.jsonl",
+        [
+            {
+                "example_id": row["prompt"],
+                "prompt": [{"role": "user", "content": row["prompt"]}],
+                "completion": [{"role": "assistant", "content": "so"}],
+                "reward": float(row["mark"]),
+                "metrics": {"correct": float(row["mark"]), "num_turns": 1.0},
+                "token_usage": {"output_tokens": 5},
+                "is_truncated": False,
+            }
+            for row in rows()
+        ],
+    )
+
+
+def write_nemo(folder: Path) -> None:
+    for row in rows():
+        value = {
+            "content": [[row["prompt"], "so"]],
+            "rewards": [float(row["mark"])],
+            "input_lengths": [9],
+            "token_loss_mask": [[0.0, 1.0, 1.0]],
+        }
+        write_lines(folder / f"train_data_step{row['update']}.jsonl", [value])
+
+
+def write_rllm(folder: Path) -> None:
+    for number, row in enumerate(rows()):
+        file = folder / f"train_step_{row['update']}_epoch_0" / f"episode_hash{number}_id0.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        episode = {
+            "training_step": row["update"],
+            "task_hash": row["prompt"],
+            "is_correct": bool(row["mark"]),
+            "termination_reason": "env_done",
+            "trajectories": [{"reward": float(row["mark"]), "steps": []}],
+        }
+        file.write_text(json.dumps(episode))
+
+
+def write_areal(folder: Path) -> None:
+    for row in rows():
+        task = 3 * row["update"] + row["place"]
+        value = {"task_id": task, "seqlen": 14, "prompt_len": 4, "tail_version": row["update"]}
+        value |= {"reward": float(row["mark"]), "prompt": row["prompt"], "completion": "so"}
+        write_lines(folder / "rollout" / str(row["update"]) / f"{task}.jsonl", [value])
+
+
+def write_table(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    lines = [f"{r['update']},{r['prompt']},{r['mark']},{bool(r['mark'])}" for r in rows()]
+    (folder / "log.csv").write_text("\n".join(["update,prompt,reward,correct", *lines]) + "\n")
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "TRL": write_trl,
+    "verl": write_verl,
+    "prime-rl": write_prime,
+    "verifiers": write_verifiers,
+    "NeMo-RL": write_nemo,
+    "rLLM": write_rllm,
+    "AReaL": write_areal,
+}
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_every_trainers_log_gives_the_same_groups(layout: str, tmp_path: Path) -> None:
+    WRITERS[layout](tmp_path / "run")
+    (log,) = read_logs(str(tmp_path / "run"))
+    assert log.layout == layout
+    assert log.by_correct
+    facts = Facts(log)
+    assert facts.kinds == EXPECTED
+    assert facts.wasted["rollouts"] == pytest.approx(2 / 3)
+    updates = [0] if layout == "verifiers" else list(range(1, UPDATES + 1))
+    assert facts.updates.tolist() == updates
+
+
+def test_every_layout_has_a_writer_here() -> None:
+    assert {layout.name for layout in LAYOUTS} == {*WRITERS, "open-instruct"}
+
+
+def test_open_instruct_says_no_correctness_without_binary_rewards(tmp_path: Path) -> None:
+    for row in rows():
+        value = {"step": row["update"], "prompt_idx": row["place"], "prompt_tokens": [row["place"]]}
+        value |= {"response_tokens": [1, 2], "reward": 10.0 * row["mark"], "finish_reason": "stop"}
+        write_lines(tmp_path / "run_rollouts_000000.jsonl", [value])
+    (log,) = read_logs(str(tmp_path))
+    facts = Facts(log)
+    assert log.layout == "open-instruct"
+    assert log.by_correct == ""
+    assert facts.kinds == EXPECTED | {"all_right": 0, "all_wrong": 0, "dead": 2 * UPDATES}
+
+
+def test_a_table_of_the_user_is_a_log(tmp_path: Path) -> None:
+    write_table(tmp_path)
+    (log,) = read_logs(str(tmp_path / "log.csv"))
+    assert (log.layout, log.by_correct) == ("table", "correct")
+    assert Facts(log).kinds == EXPECTED
+
+
+def test_mixed_rows_of_verl_without_uid_are_grouped_by_prompt(tmp_path: Path) -> None:
+    write_verl(tmp_path, uid=False)
+    for file in tmp_path.glob("*.jsonl"):
+        lines = file.read_text().splitlines()
+        file.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
+    (log,) = read_logs(str(tmp_path))
+    assert Facts(log).kinds == EXPECTED
+
+
+def test_validation_dumps_of_verl_are_evaluations(tmp_path: Path) -> None:
+    write_verl(tmp_path / "rollouts")
+    write_verl(tmp_path / "validation")
+    (log,) = read_logs(str(tmp_path))
+    assert Facts(log).kinds == EXPECTED
+    assert log.metrics["evaluation"] == dict.fromkeys(range(1, UPDATES + 1), 0.5)
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    write_verl(tmp_path / "a")
+    write_verl(tmp_path / "b")
+    with pytest.raises(UserError, match=str(tmp_path / "b")):
+        read_logs(str(tmp_path))
+
+
+def test_a_batch_of_trl_that_is_logged_twice_counts_once(tmp_path: Path) -> None:
+    write_trl(tmp_path)
+    first = tmp_path / "completions" / "completions_00001.parquet"
+    table = pq.read_table(first)
+    again = table.set_column(0, "step", pa.array([2] * table.num_rows, pa.int64()))
+    pq.write_table(again, first.with_name("completions_00002.parquet"))
+    facts = Facts(read_logs(str(tmp_path))[0])
+    assert sum(facts.kinds.values()) == 3 * (UPDATES - 1)
+    assert not {2} & {*facts.groups.update.tolist()}
+
+
+def test_completions_of_an_evaluation_are_no_training(tmp_path: Path) -> None:
+    write_trl(tmp_path)
+    file = tmp_path / "checkpoint-4" / "trainer_state.json"
+    state = json.loads(file.read_text())
+    state["log_history"][1] |= {"reward": 0.9, "rewards/accuracy_reward/mean": 0.9}
+    state["log_history"].append(
+        {"step": 2, "eval_reward": 0.5, "eval_rewards/accuracy_reward/mean": 0.5}
+    )
+    file.write_text(json.dumps(state))
+    (log,) = read_logs(str(tmp_path))
+    assert 2 not in Facts(log).groups.update.tolist()
+    assert any("completions_00002" in note for note in log.notes)
+
+
+def test_a_torn_file_of_a_live_run_is_left_out_and_named(tmp_path: Path) -> None:
+    write_trl(tmp_path)
+    torn = tmp_path / "completions" / "completions_00004.parquet"
+    torn.write_bytes(torn.read_bytes()[:200])
+    (log,) = read_logs(str(tmp_path))
+    assert [note.split()[0] for note in log.notes] == [torn.name]
+    assert sum(Facts(log).kinds.values()) == 3 * (UPDATES - 1)
+    with pytest.raises(UserError, match="completions_00004"):
+        read_logs(str(torn))
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    write_verl(tmp_path)
+    last = tmp_path / "4.jsonl"
+    last.write_text(last.read_text()[:-20])
+    (log,) = read_logs(str(tmp_path))
+    assert log.completions.num_rows == len(rows()) - 1
+
+
+@pytest.mark.parametrize(
+    "content", ["", "not a log", "[1, 2]", "{}", '{"log_history": 3}', "\x00\xff" * 50]
+)
+@pytest.mark.parametrize("name", ["trainer_state.json", "1.jsonl", "log.csv", "log.parquet"])
+def test_what_is_no_log_is_refused_in_one_line(
+    name: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    assert main(["diagnose", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(file) in error
+
+
+def test_correctness_is_never_guessed_between_two_rewards(tmp_path: Path) -> None:
+    lines = [
+        {"update": 1, "prompt": "a", "reward": 1.0, "accuracy": m, "is_correct": 1 - m}
+        for m in (0, 1, 1)
+    ]
+    write_lines(tmp_path / "log.jsonl", lines)
+    (log,) = read_logs(str(tmp_path / "log.jsonl"))
+    assert log.by_correct == ""
+    (named,) = read_logs(str(tmp_path / "log.jsonl"), "accuracy")
+    assert named.completions["correct"].to_pylist() == [False, True, True]
+    with pytest.raises(UserError, match="accuracy, is_correct"):
+        read_logs(str(tmp_path / "log.jsonl"), "format")
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(2, 5), st.randoms())
+def test_groups_of_one_prompt_are_split_by_the_smallest(
+    repeats: list[int], size: int, random: Any
+) -> None:
+    repeats[0] = 1  # some prompt is drawn once: its number of completions is the size of a group
+    rollouts = [
+        Rollout(1, f"p{p}", {}, reward=float(r * size + s))
+        for p, times in enumerate(repeats)
+        for r in range(times)
+        for s in range(size)
+    ]
+    table = completions_of(rollouts)
+    groups: dict[int, list[float]] = {}
+    for group, reward in zip(*table.select(["group", "reward"]).to_pydict().values(), strict=True):
+        groups.setdefault(group, []).append(reward)
+    assert len(groups) == sum(repeats)
+    assert all(values[0] % size == 0 for values in groups.values())
+    assert all(len(values) == size for values in groups.values())
+    random.shuffle(rollouts)
+    assert len({*completions_of(rollouts)["group"].to_pylist()}) == sum(repeats)
+
+
+@pytest.mark.slow
+def test_the_log_of_a_real_run_of_trl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(troubled_runs, "UPDATES", 2)
+    (run,) = [run for run in troubled_runs.runs() if run.name == "cut-plus_minus"]
+    troubled_runs.train(run, tmp_path)
+    log = read_logs(str(tmp_path))[0]
+    facts = Facts(log)
+    assert (log.layout, log.by_correct, log.lora) == ("TRL", "correct", True)
+    assert len(facts.groups.update) == 16
+    means = [
+        row["reward"]
+        for row in json.loads((tmp_path / "trainer_state.json").read_text())["log_history"][:2]
+    ]
+    assert facts.mean_by_update(facts.groups.reward) == pytest.approx(means)
+    page = tmp_path / "page.html"
+    capsys.readouterr()
+    assert main(["diagnose", str(tmp_path), "--json", "--out", str(page)]) == 3
+    (values,) = json.loads(capsys.readouterr().out)
+    assert {"truncated"} <= {finding["code"] for finding in values["findings"]}
+    assert "truncated" in page.read_text()
+
+
+def test_a_cell_has_the_numbers_of_its_ledger(finished: Path) -> None:
+    store = Store(str(finished.parent / "runs"))
+    logs = read_logs(str(finished.parent / "runs"))
+    folders = CellFolder.all(store)
+    assert len(logs) == len(folders) == 2
+    for folder, log in zip(folders, logs, strict=True):
+        done = folder.finished()
+        assert done is not None
+        ledger, kinds = done.result.ledger, Facts(log).kinds
+        counts = (ledger.live_groups, ledger.all_right_groups, ledger.all_wrong_groups)
+        assert (kinds["live"], kinds["all_right"], kinds["all_wrong"]) == counts
+        (alone,) = read_logs(str(finished.parent / "runs" / folder.place))
+        assert alone.completions == log.completions
+
+
+def test_a_storage_without_cells_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    with pytest.raises(UserError, match="run a sweep"):
+        read_logs(str(tmp_path))
+
+
+def test_the_api_has_what_the_command_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_trl(tmp_path / "run")
+    result = decile.diagnose(tmp_path / "run")
+    exit_code = main(["diagnose", str(tmp_path / "run"), "--json"])
+    assert json.loads(capsys.readouterr().out) == result.to_dict()
+    assert exit_code == (3 if result.bad else 0)
+    assert main(["diagnose", str(tmp_path / "run")]) == exit_code
+    assert repr(result).split("\n")[0] in capsys.readouterr().out
+    page = result.save(tmp_path / "page.html")
+    assert "Diagnosis" in page.read_text()
+    with pytest.raises(decile.UserError):
+        decile.diagnose(tmp_path / "absent")
+    assert isinstance(result.runs[0].facts.log, RunLog)
