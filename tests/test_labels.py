@@ -239,6 +239,16 @@ def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     renamed.write_text("prompt_id,label\n0123456789abcdef,7\n")
     with pytest.raises(TaskError, match=r"renamed\.csv"):
         read_labels(str(renamed))
+    for name, text, why in (
+        ("empty.csv", "", "is empty"),
+        ("capitals.csv", "PROMPT_ID,answer\n0123456789abcdef,7\n", "that of the listed prompts"),
+        ("excel.csv", "prompt_id;answer\n0123456789abcdef;7\n", "separated by ';'"),
+        ("tabs.csv", "prompt_id\tanswer\n0123456789abcdef\t7\n", "separated by tabs"),
+        ("null.jsonl", "null\n", "is not a row"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(TaskError, match=f"{name}.*{why}"):
+            read_labels(str(tmp_path / name))
     for number in (7, [7]):
         with refused("labels", 7):
             plan_of(tmp_path, pool_file, number)  # type: ignore[arg-type]
@@ -248,6 +258,54 @@ def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     for given in ({"answers": "maybe"}, {"marker": "os:getcwd", "answer": None}):
         with pytest.raises(TaskError, match="answers"):
             get_task("file", **options(pool_file, **given))
+
+
+def test_a_pool_without_gold_answers_is_not_called_too_hard(
+    pool_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    probed(plan, Store(str(tmp_path / "runs")))
+    capsys.readouterr()
+    assert main(["plan", str(plan.source.file), "-e", plan.name]) == 0
+    shown = capsys.readouterr().out
+    assert "samples stored" in shown and "can give a signal" not in shown
+
+
+def test_labels_of_other_prompts_are_named(pool_file: Path, tmp_path: Path) -> None:
+    given = options(pool_file)
+    prompt_id = Dataset("d", "file", given, "lenient").build().train()[0].prompt_id
+    labels = write_labels(tmp_path / "l.jsonl", {prompt_id: 0, "8.69E+25": 7})
+    pool = load_pool(Dataset("d", "file", given, "lenient", labels=(labels,)))
+    [note] = [each for each in pool.notes if "of this data set" in each]
+    assert "l.jsonl:2 '8.69E+25'" in note and prompt_id not in note
+
+
+def test_a_summary_is_of_the_subset_that_is_trained_on(pool_file: Path, tmp_path: Path) -> None:
+    """In a partly labelled pool, policies without gold answers choose among labelled prompts."""
+    ids = [prompt.prompt_id for prompt in plan_of(tmp_path, pool_file).pools["d"].train]
+    labels = write_labels(tmp_path / "l.jsonl", dict.fromkeys(ids[:10], -1))
+    test = Dataset("d", "file", options(pool_file), "lenient").build().test()
+    tests = write_labels(tmp_path / "t.jsonl", {test[0].prompt_id: 1})
+    grid = {"model": ["stub"], "dataset": ["d"], "policy": ["least_agreed"], "seed": [0]}
+    plan = plan_of(tmp_path, pool_file, [labels, tests], grid=grid)
+    store = Store(str(tmp_path / "runs"))
+    analysis = analyse_pool(plan, store, probed(plan, store).spec)
+    assert analysis is not None
+    [outlook] = analysis.policies
+    assert outlook.summary is not None
+    assert (outlook.summary.size, outlook.summary.unsolved) == (8, 8), "no answer is -1"
+
+
+def test_scores_of_labelled_prompts_choose_no_others(pool_file: Path, tmp_path: Path) -> None:
+    ids = [prompt.prompt_id for prompt in plan_of(tmp_path, pool_file).pools["d"].train]
+    labels = write_labels(tmp_path / "l.jsonl", dict.fromkeys(ids[:8], 1))
+    scores = tmp_path / "scores.csv"
+    scores.write_text("prompt_id,score\n" + "".join(f"{i},0.5\n" for i in ids[:8]))
+    plan = plan_of(tmp_path, pool_file, labels, difficulty={"file": str(scores)})
+    probe = probed(plan, Store(str(tmp_path / "runs")))
+    [cell] = [each for each in plan.cells if each.policy == "hard"]
+    with pytest.raises(UserError, match=r"scores\.csv"):
+        prompts_to_label(probe, cell)
 
 
 def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
@@ -279,13 +337,23 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
 
 
 def test_decile_init_reads_a_pool_without_answers(
-    pool_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["init", "--train", "pool.jsonl", "--model", "tiny-arithmetic", "--yes"]
     assert main(command) == 2, "an id is no answer"
     assert main([*command, "--answers", "optional"]) == 2, "no answer tells the marker"
-    assert main([*command, "--answers", "optional", "--marker", "number"]) == 0
+    rows = pool_file.read_text()
+    pool_file.write_text(rows + '{"id": -1, "question": "What is 1 + 9?", "answer": 10}\n')
+    capsys.readouterr()
+    command += ["--answers", "optional", "--marker", "number"]
+    assert main([*command, "--out", "one.yaml"]) == 0
+    assert "1 of 1 gold answers marked correct" in capsys.readouterr().out
+    pool_file.write_text(rows)
+    assert main(command) == 0
     assert main(["plan", "experiments.yaml"]) == 0
     assert main(["run", "experiments.yaml"]) == 2
     assert not (tmp_path / "runs").exists()
@@ -308,6 +376,10 @@ def test_decile_select_lists_test_questions(
     assert [r["prompt_id"] for r in rows] == [p.prompt_id for p in plan.pools["d"].unlabelled_test]
     assert main([*command, "--test"]) == 2, "it may hold labels"
     assert main(command) == 2, "without a policy"
+    command[-1] = str(tmp_path / "other.jsonl")
+    for name, value in (("--policy", "random"), ("--budget", "3"), ("--seed", "1")):
+        assert main([*command, "--test", name, value]) == 2, "every test question is listed"
+    assert main(["select", file, "-e", plan.name, "--policy", "random", "--test"]) == 2
 
 
 def test_the_page_names_the_command_that_lists_prompts(pool_file: Path, tmp_path: Path) -> None:

@@ -304,6 +304,14 @@ def test_a_probe_ends_with_what_to_do_next(tmp_path: Path, outcome: str, words: 
     assert advice(pool)[1:] in html.unescape(page_html(report))
 
 
+def test_no_policy_is_named_best_where_all_are_equal(tmp_path: Path) -> None:
+    plan = with_grid(tmp_path, ["hard", "easy", "random"])
+    store = Store(str(tmp_path / "runs"))
+    draw(plan, store, lambda _prompt, i: {"outcome": "wrong", "extracted": str(i)})
+    [pool] = probe_report(plan, store, tmp_path / "p.html").pools
+    assert "all policies have as many groups to learn from" in advice(pool)
+
+
 @pytest.mark.parametrize(
     ("pool", "chosen", "shown"), [(20, 20, "–"), (20, 6, "6 of 20"), (1, 1, "–")]
 )

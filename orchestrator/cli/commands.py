@@ -150,10 +150,13 @@ def select(arguments: argparse.Namespace) -> int:
     from orchestrator.plugins.counts import counted
     from orchestrator.selection.from_file import select_file
     from orchestrator.selection.subsets import policy_entry, reason
+    from orchestrator.storage.errors import UserError
     from orchestrator.storage.store import Store
 
     if arguments.to_label is not None:
         return _to_label(arguments)
+    if arguments.test:
+        raise UserError("--test lists questions for annotators: write --to-label FILE, too")
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
@@ -399,17 +402,28 @@ def _to_label(arguments: argparse.Namespace) -> int:
     check_label_file(file)
     needed = () if arguments.test else ("policy",)
     _reads_experiment(arguments, needed, ("file", *needed))
+    note = ""
     if arguments.test:
+        for name in ("policy", "budget", "seed", "difficulty", "model", "option"):
+            if getattr(arguments, name) not in (None, []):
+                raise UserError(
+                    f"--{name} does not go with --test, which lists every test question without a "
+                    "gold answer: remove one of them"
+                )
         plan, _ = _open(arguments)
         names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
         pools = [plan.pools[name] for name in names if name in plan.pools]
         rows = [row for pool in pools for row in test_questions_to_label(pool)]
     else:
-        rows = prompts_to_label(*_chosen_cell(arguments))
+        probe, cell = _chosen_cell(arguments)
+        rows = prompts_to_label(probe, cell)
+        if len(rows) < cell.size:
+            asked = f"fewer than the {cell.size:,} of the budget"
+            note = f"\n  {asked}: no other prompt lacks a gold answer"
     write_to_label(file, rows)
     text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: [{file}]"
     summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows]}
-    _print_result(summary, f"{text} beside the data set's options", arguments.json)
+    _print_result(summary, f"{text} beside the data set's options{note}", arguments.json)
     return 0
 
 

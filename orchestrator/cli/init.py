@@ -84,7 +84,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         lines.append(_line("", f"{counted(survey.unlabelled, 'row')} without an answer yet"))
     what = "rows with a question and an answer" if ":" in survey.marker else _MARKED
     labelled = survey.valid - (survey.unlabelled or 0)
-    counts = f"{labelled:,} of {survey.rows:,} {what}"
+    counts = f"{labelled:,} of {survey.rows - (survey.unlabelled or 0):,} {what}"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))

@@ -449,9 +449,10 @@ def _probes(run: Run) -> list[ProbeSummary]:
     probes = []
     for spec in run.plan.probes:
         prompts, pending = run.folder(spec).prompts, run.pending(spec)
-        weak = ""
-        if spec.split == "train" and (outcomes := run.folder(spec).outcomes()).complete:
-            codes = outcomes.codes[run.plan.pool(spec).labelled]
+        weak, outcomes = "", run.folder(spec).outcomes() if spec.split == "train" else None
+        labelled = run.plan.pool(spec).labelled
+        if outcomes is not None and outcomes.complete and labelled.any():
+            codes = outcomes.codes[labelled]
             correct, error = (np.sum(codes == OUTCOMES.index(o), 1) for o in SCORED)
             size = min(cell.size for cell in readers_of(run.plan.cells, spec))
             by_outcome = np.bincount(codes.ravel(), minlength=len(OUTCOMES))

@@ -34,7 +34,7 @@ from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, ti
 from tasks.base import make_prompt
 from tasks.environments import environment_of
 from tasks.prompt_table import ROWS, PromptTable, labelled
-from tasks.sources.labels import read_labels, with_labels
+from tasks.sources.labels import not_used, read_labels, with_labels
 from tasks.sources.source import ReadTask
 
 Split = Literal["train", "test"]
@@ -298,10 +298,12 @@ def _with_labels(
     except TaskError as error:
         raise TaskError(f"labels: {error}") from error
     names, ids = ", ".join(files), {label.prompt_id for label in labels}
-    unknown = len(ids) - len(train.with_ids(ids)) - len(test.with_ids(ids))
-    if ids and unknown == len(ids):
+    known = {*train.with_ids(ids), *test.with_ids(ids)}
+    if ids and not known:
         raise TaskError(f"labels: {names} has no prompt_id of this data set: write its own file")
-    notes = [f"{counted(unknown, 'label')} of other prompts in {names}"] if unknown else []
+    others = (each for each in labels if each.prompt_id not in known)
+    unknown = [f"{each.place} {each.prompt_id!r:.40}" for each in others]
+    notes = not_used(unknown, "no prompt_id of this data set")
     (train, own), (test, of_test) = (with_labels(each, labels, task) for each in (train, test))
     return train, test, [*notes, *own, *of_test]
 

@@ -249,7 +249,8 @@ def _policies(
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
             continue
-        unlabelled = not cell.reads_golds
+        # A pool that cannot be trained on yet is chosen from for annotators.
+        unlabelled = not cell.reads_golds and spec.dataset.title in plan.lacking_golds
         try:
             table = tables.of(cell, answers=True, unlabelled=unlabelled)
             golds = tables.golds(cell, answers=True, unlabelled=unlabelled)

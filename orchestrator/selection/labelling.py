@@ -41,10 +41,15 @@ def prompts_to_label(probe: PlanProbe, cell: Cell) -> list[dict[str, Any]]:
     if not table.num_rows:
         raise UserError(f"every prompt of {probe.spec.dataset.title} has a gold answer")
     if cell.reads_golds:
+        own = ", or reads_golds = False into your own" if ":" in cell.rule.policy else ""
         raise PolicyError(
             f"policy {cell.policy!r} ranks prompts by their gold answers: write one that does "
-            "without, such as least_agreed or random"
+            f"without, such as least_agreed or random{own}"
         )
+    ranks = [table[name] for name in ("pass_rate", "agreement") if name in table.column_names]
+    if cell.difficulty and all(column.null_count == len(column) for column in ranks):
+        title = cell.difficulty.title
+        raise UserError(f"{title}: has no prompt without a gold answer: write another difficulty")
     size = min(cell.size, table.num_rows)
     chosen = cell.rule.build()(table, size, np.random.default_rng(cell.seed))
     ids = table["prompt_id"].to_numpy()[chosen]

@@ -379,6 +379,16 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
             yield f"{file}:{number}", parse_json(line, f"{file}:{number}")
 
 
+def _check_separator(file: Path, names: Sequence[str]) -> None:
+    """Raise TaskError if the only name of a first row is several names with another separator.
+
+    Spreadsheets write semicolons where the comma is the decimal sign.
+    """
+    for mark, text in (("\t", "tabs"), (";", "';'")):
+        if len(names) == 1 and mark in names[0]:
+            raise TaskError(f"{file} is separated by {text}: write commas between its columns")
+
+
 def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Rows of texts under the names of the first row, None where a field is empty.
 
@@ -395,6 +405,8 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
                 continue
             if not names:
                 names = fields
+                if delimiter == ",":
+                    _check_separator(file, names)
                 _check_distinct(file, names)
                 continue
             if len(fields) != len(names):

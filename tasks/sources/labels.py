@@ -1,10 +1,11 @@
 """Gold answers that come after the questions, from files by prompt_id."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.base import Task, TaskError
-from tasks.sources.files import cell, one_answer, read_file, value_text
+from tasks.sources.files import cell, check_columns, one_answer, read_file, value_text
 from tasks.sources.user_files import Files, named_files
 
 if TYPE_CHECKING:
@@ -28,7 +29,14 @@ def read_labels(files: Files) -> list[Label]:
     """
     labels = []
     for file in named_files(files):
-        read = read_file(file, ("prompt_id",))
+        read = read_file(file, ())
+        if not read.rows and not Path(file).stat().st_size:
+            raise TaskError(f"{file} is empty: write the columns prompt_id and answer")
+        for row, place in zip(read.rows, read.places, strict=True):
+            if isinstance(row, Mapping) and "prompt_id" not in row:
+                why = "has no column 'prompt_id': write that of the listed prompts"
+                raise TaskError(f"{place} {why}")
+            check_columns(place, row, ("prompt_id",))
         if read.rows and not any("answer" in row for row in read.rows):
             raise TaskError(
                 f"{file} has no column 'answer': write the answers into one of that name"
@@ -40,6 +48,12 @@ def read_labels(files: Files) -> list[Label]:
             if text := value_text(value):
                 labels.append(Label(str(prompt_id), text, place))
     return labels
+
+
+def not_used(texts: Sequence[str], why: str) -> list[str]:
+    """A note that names the first of these answers; none without answers."""
+    more = f" and {len(texts) - NAMED:,} more" if len(texts) > NAMED else ""
+    return [f"not used: {'; '.join(texts[:NAMED])}{more} ({why})"] if texts else []
 
 
 def with_labels(
@@ -91,8 +105,7 @@ def with_labels(
         (unreadable, "not of the marker's form"),
         (conflicts, "prompts whose answers contradict each other"),
     ):
-        more = f" and {len(texts) - NAMED:,} more" if len(texts) > NAMED else ""
-        notes += [f"not used: {'; '.join(texts[:NAMED])}{more} ({why})"] if texts else []
+        notes += not_used(texts, why)
     rows = distinct.rows_of(pa.array([*changed], pa.string()))
     values = distinct.column("answer").to_pylist()
     for row, answer in zip(rows.tolist(), changed.values(), strict=True):

@@ -315,7 +315,10 @@ def advice(pool: PoolAnalysis) -> str:
     if not learnable:
         return ""
     best = max(learnable, key=learnable.__getitem__)
-    text = f"next: {best} has the most groups to learn from ({100 * learnable[best]:.0f} %)"
+    share = f"{100 * learnable[best]:.0f} %"
+    text = f"next: {best} has the most groups to learn from ({share})"
+    if len(learnable) > 1 and all(f"{100 * each:.0f} %" == share for each in learnable.values()):
+        text = f"next: all policies have as many groups to learn from ({share})"
     doubtful = {name: max(s.unsolved, s.suspected or 0) for name, s in subsets.items()}
     worst = max(doubtful, key=lambda name: doubtful[name] / subsets[name].size)
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:
