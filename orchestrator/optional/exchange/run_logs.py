@@ -174,7 +174,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
                 if file.is_file()
                 and layout.keys <= {*(next(_json_rows(file), {}) if layout.keys else ())}
             )
-            held_out = [f for f in files if "val" in f.relative_to(path.parent).parent.as_posix()]
+            held_out = [file for file in files if "val" in str(file.parent.relative_to(path))]
             files = [file for file in files if file not in held_out] or files
             folders = sorted({str(file.parent) for file in files})
             if len(folders) > 1 and not layout.spread:
