@@ -1,6 +1,7 @@
 """The page of a comparison of item-level results."""
 
 from functools import partial
+from math import nan
 
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
@@ -10,7 +11,7 @@ from orchestrator.report.sections.tables import effect_text
 from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
-from orchestrator.stats.sentences import NONE, in_points, range_text, sentence
+from orchestrator.stats.sentences import NONE, in_digits, in_points, range_text, sentence
 
 MOST_QUESTIONS = 20
 MOST_PAIRS = 45  # of a figure: ten arms
@@ -73,6 +74,7 @@ def item_verdict(analysis: ItemAnalysis) -> FamilyVerdict:
 def arms_table(analysis: ItemAnalysis) -> Table:
     """Mean score of every arm, and on how many questions, samples and seeds."""
     body = []
+    units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
     for arm in analysis.arms:
         level = NONE
         if (accuracy := arm.accuracy(analysis.groups)) is not None:
@@ -80,21 +82,26 @@ def arms_table(analysis: ItemAnalysis) -> Table:
             level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
         samples = "–".join(map(str, dict.fromkeys(arm.samples)))
         counts = (f"{len(arm.questions):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
-        body.append((arm.name, arm.metric, level, *counts))
-    return Table(
-        "Arms",
-        ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score"),
-        body,
+        gains = (in_digits(arm.gain_per.get(unit, nan)) for unit in units)
+        body.append((arm.name, arm.metric, level, *counts, *gains))
+    caption = (
         "The mean over the questions that have a score in some run of the arm, with its 95 % "
         "interval for new questions and, with several runs, new seeds. Samples: per question. No "
-        "score: samples with an error, which are left out.",
+        "score: samples with an error, which are left out."
     )
+    if units:
+        caption += (
+            " Gain per: points of accuracy that training has gained over the base model, by what "
+            "it used, mean over seeds."
+        )
+    head = ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score")
+    return Table("Arms", (*head, *(f"gain per {unit}" for unit in units)), body, caption)
 
 
 def pairs_table(analysis: ItemAnalysis) -> Table:
     """Every pair: difference, test, p, verdict and needed sample."""
     body = []
-    for c in analysis.comparisons:
+    for c, own in zip(analysis.comparisons, analysis.churns, strict=True):
         winner = {"a": c.a, "b": c.b}.get(c.verdict, "inconclusive")
         effect = Effect(c.effect / 100, c.low / 100, c.high / 100, c.p)
         least, most = c.needed_range
@@ -110,16 +117,21 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
             bounds = f"[{', '.join(map(in_points, c.bounds))}]"
         counts = (f"{c.items:,}", groups, f"{c.left_out:,}", missing, bounds, seeds)
         p_values = (f"{c.p:.3g}", f"{c.p_holm:.3g}")
-        pair = f"{c.a} − {c.b}"
-        body.append((pair, effect_text(effect), *counts, c.test, *p_values, winner, *needed))
+        only = (own.gained, own.lost, own.by_chance) if own else (None,) * 3
+        alone = (NONE if x is None else in_points(x, plus=False) for x in only)
+        pair = (f"{c.a} − {c.b}", effect_text(effect))
+        body.append((*pair, *alone, *counts, c.test, *p_values, winner, *needed))
     return Table(
         "Pairs",
         (
-            *("pair", "points [95 %]", "questions", "groups", "left out", "missing %", "bounds"),
+            *("pair", "points [95 %]", "only first", "only second", "by chance"),
+            *("questions", "groups", "left out", "missing %", "bounds"),
             *("seeds", "test", "p"),
             *("Holm's p", "better", "seeds needed", "questions needed"),
         ),
         body,
+        "Only first: questions that it answers and the second does not, by how often their samples "
+        "do; by chance: as many of each, if the two were alike. "
         "Groups: of related questions. Left out: questions without a score in one of the two. "
         "Missing: the share of each one's samples without a score; bounds: the ends of the "
         "interval if these were all wrong in one and right in the other. Needed: seeds with these "
