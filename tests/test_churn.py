@@ -31,7 +31,9 @@ def runs(draw: st.DrawFn, most: int = 4, count: int = 1) -> list[Counts]:
     sides = []
     for _ in range(count):
         samples = [draw(st.integers(1, most)) for _ in QUESTIONS]
-        sides.append({i: (n, draw(st.integers(0, n))) for i, n in zip(QUESTIONS, samples)})
+        sides.append(
+            {i: (n, draw(st.integers(0, n))) for i, n in zip(QUESTIONS, samples, strict=True)}
+        )
     return sides
 
 
@@ -124,8 +126,9 @@ def test_the_churn_of_a_policy_and_of_its_tiers_and_sources(rows: list[Row]) -> 
     for kind in ("tier", "source"):
         own = [part.churn[:4] for part in parts if part.kind == kind]
         assert np.sum(own, axis=0) == pytest.approx(every.churn[:4])
-    tiers_alone = [replace(row, kinds={**row.kinds, "tier": dict.fromkeys(ids, "1")}) for row in hard]
-    assert {part.kind for part in churn_by_part(tiers_alone)} == {"", "source"}
+    one_tier = {**hard[0].kinds, "tier": dict.fromkeys(ids, "1")}
+    same = [replace(row, kinds=one_tier) for row in hard]
+    assert {part.kind for part in churn_by_part(same)} == {"", "source"}
 
 
 def test_the_table_has_every_pair_of_evaluations(rows: list[Row]) -> None:

@@ -201,14 +201,13 @@ def parse_claim(text: str) -> Claim:
         b: AxisValues = ()
     elif pair := _PAIR.match(words):
         start, metric, sign = pair.end(), pair["metric"] or "", pair["sign"]
+        words += pair["clause"] or ""  # behind the metric, as well as with the others
         a, b = _settings(pair["a"]), _settings(pair["b"])
         if metric and not re.fullmatch(_METRIC, metric):
             known = one_of([*METRICS, "pass@8"], metric)
             raise ClaimError(text, f"unknown metric {metric!r}: write {known}")
     else:
         raise ClaimError(text, f"it does not compare two policies: write for example {EXAMPLE!r}")
-    if not level and pair and pair["clause"]:  # behind the metric, as well as with the others
-        words += pair["clause"]
     clauses = _clauses(text, words, start)
     if metric and "metric" in clauses:
         raise ClaimError(text, f"it has two metrics: remove {clauses['metric']!r}")
@@ -270,7 +269,8 @@ def _clauses(text: str, words: str, start: int) -> dict[str, str]:
             raise ClaimError(
                 text,
                 f"cannot parse {shortened(words[start:].strip())}: write for example {EXAMPLE!r}, "
-                'and add on SET, for MODEL, in tier T or source "S", at update N, over tokens or per label',
+                'and add on SET, for MODEL, in tier T or source "S", at update N, over tokens, per '
+                "label",
             )
         groups = {name: value for name, value in clause.groupdict().items() if value is not None}
         kind = groups.get("size") or ("metric" if "metric" in groups else clause[0].split()[0])

@@ -1,4 +1,4 @@
-"""Test questions that cells gain and lose, of all and of each tier and source: see `stats.churn`."""
+"""The churn (`stats.churn`) of cells: of all test questions, and of each tier and source."""
 
 from collections.abc import Sequence
 from itertools import pairwise

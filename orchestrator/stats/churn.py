@@ -110,4 +110,5 @@ def _by_chance(side: Sequence[Counts], items: Sequence[str]) -> np.ndarray:
         c, wrong_too = rates, (rates * (1 - rates)).sum(axis=0)
     n, c = n.sum(axis=0), c.sum(axis=0)
     pairs = n * (n - 1)
-    return np.divide(c * (n - c) - wrong_too, pairs, out=np.full(len(items), np.nan), where=n > 1)
+    unknown = np.full(len(items), np.nan)
+    return np.asarray(np.divide(c * (n - c) - wrong_too, pairs, out=unknown, where=n > 1))

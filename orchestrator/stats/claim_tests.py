@@ -168,9 +168,10 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
 
 def value_texts(claim: Claim, measured: Measured) -> tuple[str, str]:
     """The value and its interval, as `+4.7` and `[+1.2, +8.1]`."""
-    text = "{:.2f}".format if claim.metric == CORRELATION else in_points
-    text = in_digits if claim.per else text
-    low, value, high = map(text, (measured.low, measured.effect, measured.high))
+    low, value, high = (
+        f"{x:.2f}" if claim.metric == CORRELATION else in_digits(x) if claim.per else in_points(x)
+        for x in (measured.low, measured.effect, measured.high)
+    )
     return value, f"[{low}, {high}]"
 
 

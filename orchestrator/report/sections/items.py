@@ -47,7 +47,12 @@ def item_page(analysis: ItemAnalysis) -> Page:
             Section(
                 "results",
                 "Results",
-                (arms_table(analysis), pairs_table(analysis), FigureRow((figure,))),
+                (
+                    arms_table(analysis),
+                    pairs_table(analysis),
+                    *more_tables(analysis),
+                    FigureRow((figure,)),
+                ),
             ),
             Section("questions", "Questions", (questions_table(analysis),)),
             Section("files", "Files", (files_table(analysis),)),
@@ -74,7 +79,6 @@ def item_verdict(analysis: ItemAnalysis) -> FamilyVerdict:
 def arms_table(analysis: ItemAnalysis) -> Table:
     """Mean score of every arm, and on how many questions, samples and seeds."""
     body = []
-    units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
     for arm in analysis.arms:
         level = NONE
         if (accuracy := arm.accuracy(analysis.groups)) is not None:
@@ -82,26 +86,21 @@ def arms_table(analysis: ItemAnalysis) -> Table:
             level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
         samples = "–".join(map(str, dict.fromkeys(arm.samples)))
         counts = (f"{len(arm.questions):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
-        gains = (in_digits(arm.gain_per.get(unit, nan)) for unit in units)
-        body.append((arm.name, arm.metric, level, *counts, *gains))
-    caption = (
+        body.append((arm.name, arm.metric, level, *counts))
+    return Table(
+        "Arms",
+        ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score"),
+        body,
         "The mean over the questions that have a score in some run of the arm, with its 95 % "
         "interval for new questions and, with several runs, new seeds. Samples: per question. No "
-        "score: samples with an error, which are left out."
+        "score: samples with an error, which are left out.",
     )
-    if units:
-        caption += (
-            " Gain per: points of accuracy that training has gained over the base model, by what "
-            "it used, mean over seeds."
-        )
-    head = ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score")
-    return Table("Arms", (*head, *(f"gain per {unit}" for unit in units)), body, caption)
 
 
 def pairs_table(analysis: ItemAnalysis) -> Table:
     """Every pair: difference, test, p, verdict and needed sample."""
     body = []
-    for c, own in zip(analysis.comparisons, analysis.churns, strict=True):
+    for c in analysis.comparisons:
         winner = {"a": c.a, "b": c.b}.get(c.verdict, "inconclusive")
         effect = Effect(c.effect / 100, c.low / 100, c.high / 100, c.p)
         least, most = c.needed_range
@@ -117,27 +116,58 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
             bounds = f"[{', '.join(map(in_points, c.bounds))}]"
         counts = (f"{c.items:,}", groups, f"{c.left_out:,}", missing, bounds, seeds)
         p_values = (f"{c.p:.3g}", f"{c.p_holm:.3g}")
-        only = (own.gained, own.lost, own.by_chance) if own else (None,) * 3
-        alone = (NONE if x is None else in_points(x, plus=False) for x in only)
-        pair = (f"{c.a} − {c.b}", effect_text(effect))
-        body.append((*pair, *alone, *counts, c.test, *p_values, winner, *needed))
+        pair = f"{c.a} − {c.b}"
+        body.append((pair, effect_text(effect), *counts, c.test, *p_values, winner, *needed))
     return Table(
         "Pairs",
         (
-            *("pair", "points [95 %]", "only first", "only second", "by chance"),
-            *("questions", "groups", "left out", "missing %", "bounds"),
+            *("pair", "points [95 %]", "questions", "groups", "left out", "missing %", "bounds"),
             *("seeds", "test", "p"),
             *("Holm's p", "better", "seeds needed", "questions needed"),
         ),
         body,
-        "Only first: questions that it answers and the second does not, by how often their samples "
-        "do; by chance: as many of each, if the two were alike. "
         "Groups: of related questions. Left out: questions without a score in one of the two. "
         "Missing: the share of each one's samples without a score; bounds: the ends of the "
         "interval if these were all wrong in one and right in the other. Needed: seeds with these "
         "questions, or questions with these seeds, that would detect the difference with 80 % "
         "power; a range, because the difference and how much seeds vary are only estimates.",
     )
+
+
+def more_tables(analysis: ItemAnalysis) -> list[Table]:
+    """Questions that one arm alone answers, and what gains have cost; without empty tables."""
+    alone = [
+        (
+            f"{c.a}, {c.b}",
+            *(in_points(x, plus=False) for x in (own.gained, own.lost)),
+            NONE if own.by_chance is None else in_points(own.by_chance, plus=False),
+            f"{own.questions:,}",
+        )
+        for c, own in zip(analysis.comparisons, analysis.churns, strict=True)
+        if own
+    ]
+    units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
+    gains = [
+        (arm.name, *(in_digits(arm.gain_per.get(unit, nan)) for unit in units))
+        for arm in analysis.arms
+        if units
+    ]
+    churn = Table(
+        "Questions that one of two arms answers",
+        ("arms", "only the first", "only the second", "by chance", "questions"),
+        alone,
+        "With several samples or seeds, a question counts by how often one sample of the first is "
+        "correct and one of the second wrong, or the reverse. By chance: as many of each, if the "
+        "arms were alike: as two samples of a run differ or, of an arm with several seeds, two of "
+        "its seeds. The test of the pair is that of their difference.",
+    )
+    per_cost = Table(
+        "Gain per cost",
+        ("arm", *(f"per {unit}" for unit in units)),
+        gains,
+        "Of cells: points of accuracy gained by training, by what it used, mean over seeds.",
+    )
+    return [table for table in (churn, per_cost) if table.body]
 
 
 def questions_table(analysis: ItemAnalysis) -> Table:

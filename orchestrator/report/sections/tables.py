@@ -144,9 +144,9 @@ def gain_per_cost(families: Sequence[Family]) -> Table:
         "Gain per cost",
         ("model and data", "per", *policies),
         body,
-        "Points of accuracy gained on the test set, divided by what the training of that cell used: "
-        "mean over seeds, with the 95 % interval of the gain. Probes and evaluations are not "
-        "counted. A gain per cost falls as training goes on: compare policies at equal cost.",
+        "Points of accuracy gained on the test set, divided by what the training of each cell "
+        "used: mean over seeds, with the 95 % interval of the gain. Probes and evaluations are not "
+        "counted. Longer training usually gains less per cost: compare cells of equal budgets.",
     )
 
 
