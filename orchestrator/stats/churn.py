@@ -79,8 +79,8 @@ def churn(
     groups: question -> the group of related questions that it belongs to, for the p value.
     """
     gained, lost, by_chance = (
-        available([dict(zip(run.items, run[field], strict=True)) for run in runs])
-        for field in (1, 2, 3)
+        available([dict(zip(run.items, getattr(run, name), strict=True)) for run in runs])
+        for name in ("gained", "lost", "by_chance")
     )
     items = [i for i in gained.items if only is None or i in only]
     if not items:
