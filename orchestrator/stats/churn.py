@@ -85,7 +85,7 @@ def churn(
     items = [i for i in gained.items if only is None or i in only]
     if not items:
         return None
-    known = by_chance.of([i for i in items if i in {*by_chance.items}])
+    known = by_chance.of(sorted({*items} & {*by_chance.items}))
     gains, losses, codes = gained.of(items), lost.of(items), group_codes(items, groups)
     if len(runs) == 1 and codes is None and np.isin([*gains, *losses], (0, 1)).all():
         p = mcnemar_p(gains[0], losses[0])
