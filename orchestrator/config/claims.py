@@ -223,25 +223,10 @@ def parse_claim(text: str) -> Claim:
         raise ClaimError(text, f"{what}: write at most {most}")
     if sign in _MIRRORED and not level:
         a, b, sign = b, a, _MIRRORED[sign]
-    part = at = None
+    part = None
     if "every" in clauses or "kind" in clauses:
         kind = clauses.get("every") or clauses["kind"]
         part = Part(kind, _unquoted(clauses.get("part", EVERY)))  # type: ignore[arg-type]
-    if "update" in clauses:
-        at = Reading("updates", float(clauses["update"]))
-    elif "cost" in clauses:
-        at = Reading(clauses["cost"], float(clauses["amount"]) * _UNITS[clauses["unit"]])
-    if at and at.amount == 0:
-        raise ClaimError(
-            text, "before any update all cells are the base model: write a later point"
-        )
-    per = None
-    if "per" in clauses:
-        amount = float(clauses.get("per_amount", 1)) * _UNITS[clauses.get("per_unit", "")]
-        hours = clauses["per"] == "hour"
-        per = Reading("seconds", 3600 * amount) if hours else Reading(f"{clauses['per']}s", amount)
-        if not amount:
-            raise ClaimError(text, "no gain is divided by 0: write for example per 1M tokens")
     return Claim(
         text,
         metric or clauses.get("metric", "accuracy"),
@@ -253,10 +238,37 @@ def parse_claim(text: str) -> Claim:
         _unquoted(clauses["on"]) if "on" in clauses else None,
         _settings(clauses.get("for", "")),
         part,
-        at,
+        _at(text, clauses),
         clauses.get("over"),
-        per,
+        _per(text, clauses),
     )
+
+
+def _at(text: str, clauses: Mapping[str, str]) -> Reading | None:
+    """Where the clause `at` reads curves."""
+    if "update" in clauses:
+        at = Reading("updates", float(clauses["update"]))
+    elif "cost" in clauses:
+        at = Reading(clauses["cost"], float(clauses["amount"]) * _UNITS[clauses["unit"]])
+    else:
+        return None
+    if at.amount == 0:
+        raise ClaimError(
+            text, "before any update all cells are the base model: write a later point"
+        )
+    return at
+
+
+def _per(text: str, clauses: Mapping[str, str]) -> Reading | None:
+    """The cost by which the clause `per` divides gains; an hour is 3,600 seconds."""
+    if "per" not in clauses:
+        return None
+    amount = float(clauses.get("per_amount", 1)) * _UNITS[clauses.get("per_unit", "")]
+    if amount == 0:
+        raise ClaimError(text, "no gain is divided by 0: write for example per 1M tokens")
+    if clauses["per"] == "hour":
+        return Reading("seconds", 3600 * amount)
+    return Reading(f"{clauses['per']}s", amount)
 
 
 def _clauses(text: str, words: str, start: int) -> dict[str, str]:
