@@ -10,7 +10,7 @@ from decile.errors import UserError, as_user_error
 from decile.evaluation import Evaluation
 from orchestrator.optional.exchange.item_files import ItemColumns
 from orchestrator.optional.exchange.item_results import Source, compare_items
-from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
+from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.render import PAGES, section_html, terminal_items, write_page
 from orchestrator.report.sections.items import item_page
 from orchestrator.storage.store import check_output
@@ -41,8 +41,7 @@ class ItemComparison:
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per pair; its columns are the fields of `comparisons`."""
-        rows = [comparison_values(c) for c in self.analysis.comparisons]
-        return pa.Table.from_pylist(rows).to_pandas()
+        return pa.Table.from_pylist(self.analysis.pairs).to_pandas()
 
     def save(self, page: str | Path) -> Path:
         """Write the HTML page. Raises UserError where it cannot be written."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from decile.probes import chosen_figure
 from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, cell_table, comparison_table
+from orchestrator.report.churn import churn_table
 from orchestrator.report.content import Page
 from orchestrator.report.render import section_html, terminal_report, verdict_text
 from orchestrator.report.sections.page import sweep_page
@@ -34,6 +35,11 @@ class Results:
     def table(self) -> pa.Table:
         """A row per finished cell: its axes, accuracies and gain (shares), learnable_pct, costs."""
         return cell_table(self.analysis.rows)
+
+    @cached_property
+    def churn(self) -> pa.Table:
+        """A row per cell, pair of evaluations and part of the test set: questions gained, lost."""
+        return churn_table(self.analysis.rows)
 
     @cached_property
     def page(self) -> Page:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from factories import small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +87,15 @@ PARSED: dict[str, Claim] = {
         "", "accuracy", HARD, ">", RANDOM, at=Reading("tokens", 1.5e6), only=side("a", x="2")
     ),
     "hard > random over rollouts": Claim("", "accuracy", HARD, ">", RANDOM, over="rollouts"),
+    "gain per 1.5M tokens hard > random by 250": Claim(
+        "", "gain", HARD, ">", RANDOM, 250, per=Reading("tokens", 1.5e6)
+    ),
+    "hard > random per hour gain": Claim(
+        "", "gain", HARD, ">", RANDOM, per=Reading("seconds", 3600)
+    ),
+    "gain hard > random per label at update 3": Claim(
+        "", "gain", HARD, ">", RANDOM, at=Reading("updates", 3), per=Reading("labels", 1)
+    ),
     "r2 > 0.5 on gsm8k": Claim("", "r2", (), ">", (), level=0.5, test_set="gsm8k"),
     "R² = 0.66 within 0.05": Claim("", "r2", (), "=", (), 0.05, level=0.66),
     # Words of the grammar are names where they stand for a side.
@@ -156,6 +166,13 @@ REFUSED = {
     "gain hard > easy learnable": "it has two metrics: remove 'learnable'",
     "speed hard > easy on gsm8k": "unknown metric 'speed': write one of accuracy, gain, learnable",
     "lernable hard > easy": "did you mean 'learnable'?",
+    "hard > random per label": "write gain, not accuracy",
+    "learnable hard > easy per 1k tokens": "write gain, not learnable",
+    "r2 > 0.5 per label": "write gain, not r2",
+    "gain hard > easy over tokens per label": "both 'per' and 'over'",
+    "gain per 1k tokens hard > easy per label": "'per' appears twice",
+    "gain hard > easy per 0 labels": "divided by 0",
+    "gain hard > easy per prompt": "cannot parse 'per prompt'",
     "hard > random on ²": "'²'",
     "hard > random at update 0": "write a later point",
     f"{'a' * 501} > b": "write at most 500 characters",
@@ -266,6 +283,14 @@ experiments:
     assert named in str(error.value)
 
 
+def test_a_gain_per_label_needs_labels(tmp_path: Path) -> None:
+    claims = ["gain per label hard > base", "gain per 1k tokens random > base"]
+    plan = small_plan(tmp_path, reward="random", claims=claims)
+    assert [claim.per for claim in plan.claims] == [Reading("labels", 1), Reading("tokens", 1000)]
+    with pytest.raises(UserError, match="random/s0 uses no labels"):
+        small_plan(tmp_path, reward="random", claims=["gain per label hard > random"])
+
+
 def test_costs_are_the_axes_of_the_ledger() -> None:
     assert COSTS == AXES
 
@@ -306,6 +331,7 @@ def claims(draw: st.DrawFn) -> Claim:
         draw(st.none() | st.builds(Part, st.sampled_from(["tier", "source"]), PARTS)),
         draw(st.one_of(st.none(), readings)),
         draw(st.one_of(st.none(), st.sampled_from(OVER))),
+        draw(st.one_of(st.none(), readings)),
     )
 
 

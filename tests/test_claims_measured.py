@@ -204,6 +204,43 @@ def test_accuracy_claims(
     assert all(r.verdict.startswith(verdict) for r in matching), matching[0].reason
 
 
+@pytest.mark.parametrize(
+    ("claim", "expected", "verdict"),
+    [
+        # Hard has 1,280 tokens and random 640; a cell takes 10 seconds; 8 samples are 100 points.
+        ("gain hard > random on few per 640 tokens", ([1.5, 2, 1.5], [1, 1, 2]), "inconclusive"),
+        ("gain per 20 seconds hard > random on few by 49", ([6, 8, 6], [2, 2, 4]), "inconclusive"),
+        ("gain per hour hard > random on few by 2000", ([1080, 1440, 1080], [360, 360, 720]), "su"),
+        ("gain hard > base on few per 64 tokens by 1", ([0.15, 0.2, 0.15], None), "supported"),
+    ],
+)
+def test_a_gain_is_divided_by_what_each_cell_has_used(
+    sweep: tuple[Plan, list[Row]],
+    claim: str,
+    expected: tuple[Sequence[float], Sequence[float] | None],
+    verdict: str,
+) -> None:
+    """In the unit of the claim, by SciPy: the t interval over seeds."""
+    a, b = (100 * np.array(side) / SAMPLES_EACH for side in (expected[0], expected[1] or [0, 0, 0]))
+    test = scipy.stats.ttest_1samp(a, 0) if expected[1] is None else scipy.stats.ttest_ind(a, b)
+    interval = (np.mean(a - b), *test.confidence_interval(1 - LEVEL))
+    for result in judged(*sweep, claim):
+        assert result.verdict.startswith(verdict), result.reason
+        low, high = result.interval[1:-1].split(", ")
+        shown = [float(x.replace("−", "-").replace(",", "")) for x in (result.value, low, high)]
+        assert shown == pytest.approx(interval, rel=5e-3)
+        assert "points per " in result.reason
+
+
+def test_the_cost_of_a_gain_is_that_of_where_it_is_read(sweep: tuple[Plan, list[Row]]) -> None:
+    plan, rows = sweep
+    [early, _] = judged(plan, rows, "gain hard > base on few per 64 tokens at update 2")
+    assert early.value == f"+{100 * 2 / SAMPLES_EACH / 10:.2f}", "640 tokens"
+    free = [replace(row, costs={**row.costs, "labels": np.zeros(5)}) for row in rows]
+    one = judged(plan, free, "gain per label hard > random on few")[0]
+    assert one.verdict == "inconclusive" and one.value == "–" and "no labels" in one.reason
+
+
 def test_learnable_percentages_between_values_of_an_axis(sweep: tuple[Plan, list[Row]]) -> None:
     """Hard: 100 % with two samples; with four 75 %, and 100 % with seed 1; at update 2 50 %."""
     [result] = judged(*sweep, "probe.samples=2 > probe.samples=4 learnable on few for hard")

@@ -6,6 +6,7 @@
       - gsm8k > math on math-numeric for qwen2.5-1.5b by 5
       - learnable probe.samples=1 > probe.samples=32 for hard at update 100
       - low = full on math in every tier within 2
+      - gain per 1M tokens hard > random on gsm8k by 2
       - r2 > 0.5
 
 docs/claims.md describes it. A claim compares two sides, each of which fixes the values of some axes
@@ -48,9 +49,13 @@ _SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\]|\{{[^}}]*\}})"  # also a list, 
 _SETTINGS = rf"{_SETTING}(?:\s*,\s*{_SETTING})*"
 _SIGN = r"(?P<sign>[<>!]=|[<>=])"
 _NUMBER = r"(?:\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})"
+_PER = (
+    rf"per\s+(?:(?P<per_amount>{_NUMBER})(?P<per_unit>[kM]?)\s+)?"
+    r"(?P<per>update|rollout|token|second|hour|label)s?"
+)
 _METRIC = r"(?:accuracy|gain|learnable|pass@[1-9]\d{0,8})"
 _PAIR = re.compile(
-    rf"(?:(?P<metric>[\w@]+)\s+)?(?P<a>{_SETTINGS})\s*{_SIGN}\s*(?P<b>{_SETTINGS})(?=\s|$)"
+    rf"(?:(?P<metric>[\w@]+)(?P<clause>\s+{_PER})?\s+)?(?P<a>{_SETTINGS})\s*{_SIGN}\s*(?P<b>{_SETTINGS})(?=\s|$)"
 )
 _LEVEL = re.compile(rf"(?:r|R)[2²]\s*{_SIGN}\s*(?P<level>{_NUMBER})(?=\s|$)")
 _CLAUSE = re.compile(
@@ -60,7 +65,7 @@ _CLAUSE = re.compile(
     rf"|in\s+(?:every\s+(?P<every>tier|source)|(?P<kind>tier|source)\s+(?P<part>{_NAME}))"
     rf"|at\s+(?:update\s+(?P<update>\d{{1,12}})"
     rf"|(?P<amount>{_NUMBER})(?P<unit>[kM]?)\s+(?P<cost>{'|'.join(COSTS)}))"
-    rf"|over\s+(?P<over>{'|'.join(OVER)})"
+    rf"|over\s+(?P<over>{'|'.join(OVER)})|{_PER}"
     rf"|(?P<metric>{_METRIC}))(?=\s|$)"
 )
 _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -76,10 +81,16 @@ class ClaimError(Problem):
 
 
 class Reading(NamedTuple):
-    """Where curves are read: after this much of a cost."""
+    """Where curves are read, after this much of a cost; or what gains are divided by."""
 
     cost: str  # of COSTS
     amount: float
+
+    @property
+    def per(self) -> str:
+        """`per label`, `per 1000000 tokens`."""
+        one = self.cost.removesuffix("s")
+        return f"per {one if self.amount == 1 else f'{_plain(self.amount)} {self.cost}'}"
 
 
 class Part(NamedTuple):
@@ -103,7 +114,8 @@ class Claim:
     axes that the cells of each side fix; BASE_SIDE is the base model. "<" and "<=" are stored with
     the sides swapped. test_set: None for each cell's own. only: restricts the cells. part: of the
     test questions; EVERY judges each tier or source by itself. at: where curves are read; None:
-    where the experiment compares. over: the cost over which accuracy is averaged.
+    where the experiment compares. over: the cost over which accuracy is averaged. per: the cost
+    that the gain is divided by; sizes are points per that much.
     """
 
     text: str = field(compare=False)
@@ -118,6 +130,7 @@ class Claim:
     part: "Part | None" = None
     at: Reading | None = None
     over: str | None = None
+    per: Reading | None = None
 
     @property
     def pass_at(self) -> int | None:
@@ -157,6 +170,7 @@ class Claim:
         clauses += [f"in {self.part}"] if self.part else []
         clauses += [f"at {_plain(self.at.amount)} {self.at.cost}"] if self.at else []
         clauses += [f"over {self.over}"] if self.over else []
+        clauses += [self.per.per] if self.per else []
         word = "by" if self.sign in (">", "<", "!=") else "within"
         clauses += [f"{word} {_plain(self.size)}"] if self.size else []
         return " ".join(clauses)
@@ -187,6 +201,7 @@ def parse_claim(text: str) -> Claim:
         b: AxisValues = ()
     elif pair := _PAIR.match(words):
         start, metric, sign = pair.end(), pair["metric"] or "", pair["sign"]
+        words += pair["clause"] or ""  # behind the metric, as well as with the others
         a, b = _settings(pair["a"]), _settings(pair["b"])
         if metric and not re.fullmatch(_METRIC, metric):
             known = one_of([*METRICS, "pass@8"], metric)
@@ -202,24 +217,16 @@ def parse_claim(text: str) -> Claim:
     size = float(clauses.get(word, 0))
     if sign == "=" and size == 0:
         raise ClaimError(text, "no two results are exactly equal: add 'within 2'")
-    most = 1 if level else 100
+    most = 1 if level else inf if "per" in clauses else 100
     if max(size, float(level["level"]) if level else 0) > most:
         what = "R² lies from 0 to 1" if level else "sizes are percentage points"
         raise ClaimError(text, f"{what}: write at most {most}")
     if sign in _MIRRORED and not level:
         a, b, sign = b, a, _MIRRORED[sign]
-    part = at = None
+    part = None
     if "every" in clauses or "kind" in clauses:
         kind = clauses.get("every") or clauses["kind"]
         part = Part(kind, _unquoted(clauses.get("part", EVERY)))  # type: ignore[arg-type]
-    if "update" in clauses:
-        at = Reading("updates", float(clauses["update"]))
-    elif "cost" in clauses:
-        at = Reading(clauses["cost"], float(clauses["amount"]) * _UNITS[clauses["unit"]])
-    if at and at.amount == 0:
-        raise ClaimError(
-            text, "before any update all cells are the base model: write a later point"
-        )
     return Claim(
         text,
         metric or clauses.get("metric", "accuracy"),
@@ -231,9 +238,37 @@ def parse_claim(text: str) -> Claim:
         _unquoted(clauses["on"]) if "on" in clauses else None,
         _settings(clauses.get("for", "")),
         part,
-        at,
+        _at(text, clauses),
         clauses.get("over"),
+        _per(text, clauses),
     )
+
+
+def _at(text: str, clauses: Mapping[str, str]) -> Reading | None:
+    """Where the clause `at` reads curves."""
+    if "update" in clauses:
+        at = Reading("updates", float(clauses["update"]))
+    elif "cost" in clauses:
+        at = Reading(clauses["cost"], float(clauses["amount"]) * _UNITS[clauses["unit"]])
+    else:
+        return None
+    if at.amount == 0:
+        raise ClaimError(
+            text, "before any update all cells are the base model: write a later point"
+        )
+    return at
+
+
+def _per(text: str, clauses: Mapping[str, str]) -> Reading | None:
+    """The cost by which the clause `per` divides gains; an hour is 3,600 seconds."""
+    if "per" not in clauses:
+        return None
+    amount = float(clauses.get("per_amount", 1)) * _UNITS[clauses.get("per_unit", "")]
+    if amount == 0:
+        raise ClaimError(text, "no gain is divided by 0: write for example per 1M tokens")
+    if clauses["per"] == "hour":
+        return Reading("seconds", 3600 * amount)
+    return Reading(f"{clauses['per']}s", amount)
 
 
 def _clauses(text: str, words: str, start: int) -> dict[str, str]:
@@ -246,7 +281,8 @@ def _clauses(text: str, words: str, start: int) -> dict[str, str]:
             raise ClaimError(
                 text,
                 f"cannot parse {shortened(words[start:].strip())}: write for example {EXAMPLE!r}, "
-                'and add on SET, for MODEL, in tier T or source "S", at update N or over tokens',
+                'and add on SET, for MODEL, in tier T or source "S", at update N, over tokens, per '
+                "label",
             )
         groups = {name: value for name, value in clause.groupdict().items() if value is not None}
         kind = groups.get("size") or ("metric" if "metric" in groups else clause[0].split()[0])
@@ -419,6 +455,13 @@ def _check_clauses(claim: Claim) -> None:
             )
     if claim.metric == "learnable" and BASE_SIDE in (claim.a, claim.b):
         raise ClaimError(claim.text, "the base model trains on nothing: write a policy, not base")
+    if claim.per and claim.metric != "gain":
+        raise ClaimError(
+            claim.text,
+            f"only a gain is divided by a cost: write gain, not {claim.metric}, or remove 'per'",
+        )
+    if claim.per and claim.over:
+        raise ClaimError(claim.text, "it has both 'per' and 'over': remove one")
     if claim.at and claim.over:
         raise ClaimError(claim.text, "it has both 'at' and 'over': remove one")
 

@@ -58,7 +58,7 @@ def load_claims(
         sides = [side for side in (claim.a, claim.b) if side != BASE_SIDE]
         about = [
             cell
-            for cell in (cells if claim.part or claim.at else ())
+            for cell in (cells if claim.part or claim.at or claim.per else ())
             if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
         ]
         twice = "it is stated twice: remove one" if claim in claims else ""
@@ -92,6 +92,10 @@ def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) 
                 )
             if claim.part.name not in (EVERY, *names):
                 return f"{test_set} has no {claim.part}: write {one_of(names, '')}"
+    if claim.per and claim.per.cost == "labels":
+        for cell in cells:
+            if not cell.most_labels:
+                return f"{cell.name} uses no labels: divide its gain by another cost"
     if claim.at is None or claim.at.cost not in ("rollouts", "tokens", "labels"):
         return ""
     cost, amount = claim.at

@@ -39,6 +39,17 @@ class Ledger(_Stored):
         """An entry by its name."""
         return getattr(self, name, default)
 
+    @property
+    def units(self) -> dict[str, float]:
+        """What a gain is divided by -> how much was used: without what the cell used none of."""
+        hours = "GPU hour" if self.get("gpu_seconds") else "hour"
+        used = {
+            hours: (self.get("gpu_seconds") or self.seconds) / 3600,
+            "1M generated tokens": self.generated_tokens / 1e6,
+            "100 labels": self.get("labels", 0) / 100,
+        }
+        return {name: amount for name, amount in used.items() if amount}
+
 
 class Timing(_Stored):
     """What, besides the ledger, is needed to estimate cost and memory of similar cells."""

@@ -31,7 +31,7 @@ from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-FORM = 12  # increase to have the views of finished sweeps rendered again
+FORM = 13  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)

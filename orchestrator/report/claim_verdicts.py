@@ -58,7 +58,8 @@ class ClaimReading(NamedTuple):
 
     claim: with one tier, if it has any. points: cell_id -> where the experiment compares it, of
     cells that it does not compare with each other in several `sets`. limit: the end of the cost
-    over which accuracy is averaged. questions: those of the claim's tier; None for all.
+    over which accuracy is averaged. questions: those of the claim's tier; None for all. unit: of
+    the cost that gains are divided by, the mean of the cells, which keeps them at about their size.
     """
 
     claim: Claim
@@ -66,6 +67,7 @@ class ClaimReading(NamedTuple):
     sets: Sequence[Sequence[Row]]
     limit: float
     questions: frozenset[str] | None
+    unit: float = 0.0
 
 
 def test_set_of(claim: Claim, row: Row) -> str:
@@ -104,6 +106,9 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
             for i in values.keys() & before.keys()
         }
     scores, low, high = np.array([*values.values()], float).reshape(-1, 3).T
+    if claim.per and not base:
+        share = reading.unit / _spent(reading, row)
+        scores, low, high = share * scores, share * low, share * high
     return Run([*values], scores, low, high - low)
 
 
@@ -136,6 +141,15 @@ def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
     if not spent or min(spent) == max(spent):
         return ""
     return f"read after training, at {min(spent):,.0f} to {max(spent):,.0f} {compare_at}"
+
+
+def _spent(reading: ClaimReading, row: Row) -> float:
+    """The cost that a row's gain is divided by, up to where it is read. Raises NotMeasured."""
+    assert reading.claim.per
+    cost = reading.claim.per.cost
+    if not (spent := float(row.costs[cost][_update(reading, row)])):
+        raise NotMeasured(f"{row.cell.name} has used no {cost}")
+    return spent
 
 
 def _update(reading: ClaimReading, row: Row) -> int:
@@ -336,7 +350,13 @@ def _judge(
     sides = [[row for row in each if row.cell.cell_id in compared] for each in sets]
     reading = ClaimReading(claim, points, [*filter(None, sides)], limit, questions)
     try:
-        verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
+        if claim.per:
+            spent = [_spent(reading, row) for row in block.rows]
+            reading = reading._replace(unit=float(np.mean(spent)))
+        measured = _measure(reading, block, _spread(claim, block, spreads))
+        if claim.per:
+            measured = measured.times(claim.per.amount / reading.unit)
+        verdict = judge_claim(claim, measured)
     except NotMeasured as error:
         return ClaimVerdict("inconclusive", str(error))
     costs = unequal_costs(claim, [*block.a, *block.b], block.families[0].compare_at)
@@ -361,7 +381,7 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
         groups = block.rows[0].groups.get(test_set_of(claim, block.rows[0]), {})
         if BASE_SIDE in sides:
             changes = {s: _change(scores_a[s], scores_b[s]) for s in scores_a}
-            return measured_change(changes, groups)
+            return measured_change(changes, groups, of_shares=not claim.per)
         return measured_difference(scores_a, scores_b, spread, groups=groups)
     # Over seeds; with one seed, by its live groups, paired by update.
     a, b = (
@@ -390,7 +410,8 @@ def _change(after: Run, before: Run) -> Run:
 def _spread(claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
     """The variance between seeds that other cells tell: of final results with equal settings."""
     own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
-    compared = claim.at or claim.over or claim.part or BASE_SIDE in (claim.a, claim.b)
+    sides = (claim.a, claim.b)
+    compared = claim.at or claim.over or claim.part or claim.per or BASE_SIDE in sides
     keys = {settings_key(row.cell) for row in block.rows} if spreads else set()
     if not own or compared or claim.pass_at or len(keys) != 1:
         return None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.stats.churn import Churn, churn, flips
 from orchestrator.stats.comparison import Comparison, Run, compare_policies
 from orchestrator.stats.inference import (
     Available,
@@ -67,11 +68,15 @@ class ArmRun:
 
 @dataclass(frozen=True)
 class Arm:
-    """The runs of one model or policy; `metric` names what their scores are."""
+    """The runs of one model or policy; `metric` names what their scores are.
+
+    gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`.
+    """
 
     name: str
     metric: str
     runs: tuple[ArmRun, ...]
+    gain_per: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def _available(self) -> Available:
@@ -101,6 +106,13 @@ class Arm:
         """Fewest and most samples of a question with a score."""
         counts = [each.samples for run in self.runs for each in run.items.values() if each.samples]
         return min(counts, default=0), max(counts, default=0)
+
+    @property
+    def counts(self) -> list[dict[str, tuple[int, float]]] | None:
+        """Of each run, question -> samples with a score, correct ones; None of other scores."""
+        runs = [{i: (each.samples, each.total) for i, each in r.items.items()} for r in self.runs]
+        whole = all(total == int(total) for run in runs for _, total in run.values())
+        return runs if whole else None
 
     @property
     def missing(self) -> int:
@@ -144,6 +156,30 @@ class ItemAnalysis:
         return [*pairing_caveats(self.seeds, self.comparisons, "arms"), *self.notes]
 
     @cached_property
+    def churns(self) -> list[Churn | None]:
+        """Of each comparison: gained are the questions that `a` answers and `b` does not.
+
+        None where scores are not right or wrong.
+        """
+        counts = {arm.name: arm.counts for arm in self.arms}
+        pairs = [(counts[c.b], counts[c.a]) for c in self.comparisons]
+        return [churn([flips(b, a)], self.groups) if a and b else None for b, a in pairs]
+
+    @property
+    def pairs(self) -> list[dict[str, Any]]:
+        """The comparisons in plain values, with the questions that one arm alone answers."""
+        only = [
+            {
+                "only_a": own.gained if own else None,
+                "only_b": own.lost if own else None,
+                "only_by_chance": own.by_chance if own else None,
+            }
+            for own in self.churns
+        ]
+        values = map(comparison_values, self.comparisons)
+        return [{**pair, **more} for pair, more in zip(values, only, strict=True)]
+
+    @cached_property
     def differing(self) -> list[Differing]:
         """The shared questions, those on which arms differ most first, then by id."""
         shared = set.intersection(*({*arm.questions} for arm in self.arms))
@@ -179,12 +215,13 @@ class ItemAnalysis:
                     "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
+                    "gain_per": {unit: _finite(value) for unit, value in arm.gain_per.items()},
                     "runs": runs,
                 }
             )
         return {
             "arms": arms,
-            "comparisons": [comparison_values(c) for c in self.comparisons],
+            "comparisons": self.pairs,
             "caveats": self.caveats,
         }
 

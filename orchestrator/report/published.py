@@ -108,7 +108,9 @@ def published_text(claim: Claim, a: Cell | None, b: Cell | None) -> str:
     if claim.metric == CORRELATION:
         fit = published_r_squared()
         return f"{STATED_R_SQUARED} (its tables: {fit.value:.2f})"
-    if a is None or b is None or a.online or b.online or claim.at or claim.over or claim.part:
+    if a is None or b is None or a.online or b.online:
+        return ""
+    if claim.at or claim.over or claim.part or claim.per:
         return ""
     if claim.axes == {"dataset"}:
         tasks = (a.probe.dataset.task, b.probe.dataset.task)

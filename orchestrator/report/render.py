@@ -192,10 +192,11 @@ def _verdict_lines(verdict: FamilyVerdict, width: int | None) -> list[str]:
 
 
 def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
-    """The arms, and the conclusions of every pair. Lines fit `width` columns."""
+    """The arms, what each pair concludes, and further tables. Lines fit `width` columns."""
     lines = _verdict_lines(items.item_verdict(analysis), width)
     arms = as_text(items.arms_table(analysis), width)
-    return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:]])
+    more = [line for t in items.more_tables(analysis) for line in ("", as_text(t, width))]
+    return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:], *more])
 
 
 def terminal_diagnosis(diagnoses: Sequence[Diagnosis], width: int | None = None) -> str:

@@ -19,7 +19,7 @@ from orchestrator.stats.inference import (
     mean_effect,
     r_squared,
 )
-from orchestrator.stats.sentences import in_points, missing_text
+from orchestrator.stats.sentences import in_digits, in_points, missing_text
 
 Conclusion = Literal["supported", "refuted", "inconclusive"]
 Item = Literal["question", "update", "run", "policy"]
@@ -65,6 +65,11 @@ class Measured(NamedTuple):
             missing=missing_text(pair) if pair.misses_unlike else "",
         )
 
+    def times(self, factor: float) -> "Measured":
+        """The same in another unit."""
+        effect, low, high = (factor * x for x in (self.effect, self.low, self.high))
+        return self._replace(effect=effect, low=low, high=high)
+
 
 class ClaimVerdict(NamedTuple):
     """The verdict on one claim, the numbers behind it, and why, in words."""
@@ -88,17 +93,22 @@ def measured_difference(
 
 
 def measured_change(
-    changes: RunScores, groups: Mapping[str, str] = MappingProxyType({})
+    changes: RunScores,
+    groups: Mapping[str, str] = MappingProxyType({}),
+    *,
+    of_shares: bool = True,
 ) -> Measured:
     """The mean change of one side's runs from their base model: seed -> items and changes.
 
-    The base model has no seeds, so only those of the runs vary.
+    The base model has no seeds, so only those of the runs vary. of_shares: no change exceeds 1
+    unless one of these does.
     """
     runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
     items, values = available(runs)
     codes = group_codes(items, groups)
     mean = mean_effect(values, codes) if items else Effect(nan, -inf, inf, 1.0)
-    if max(abs(change) for run in runs for change in run.values() if change == change) <= 1:
+    sizes = [abs(change) for run in runs for change in run.values() if change == change]
+    if of_shares and max(sizes) <= 1:
         mean = mean.within(-1.0, 1.0)
     return Measured(
         effect=100 * mean.mean,
@@ -149,6 +159,8 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
     unit = " points"
     if claim.metric == CORRELATION:
         sides, unit = "R²", ""
+    if claim.per:
+        unit = f" points {claim.per.per}"
     value, interval = value_texts(claim, measured)
     reason = f"{sides} is {value}{unit} {interval}; claimed: {_claimed(claim)}"
     return ClaimVerdict(verdict, "; ".join([reason, *_notes(measured)]), measured)
@@ -157,7 +169,7 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
 def value_texts(claim: Claim, measured: Measured) -> tuple[str, str]:
     """The value and its interval, as `+4.7` and `[+1.2, +8.1]`."""
     low, value, high = (
-        f"{x:.2f}" if claim.metric == CORRELATION else in_points(x)
+        f"{x:.2f}" if claim.metric == CORRELATION else in_digits(x) if claim.per else in_points(x)
         for x in (measured.low, measured.effect, measured.high)
     )
     return value, f"[{low}, {high}]"
@@ -166,7 +178,7 @@ def value_texts(claim: Claim, measured: Measured) -> tuple[str, str]:
 def _claimed(claim: Claim) -> str:
     """The region in words."""
     low, high = (in_points(x, plus=False).removesuffix(".0") for x in claim.region)
-    if claim.level is not None:
+    if claim.level is not None or claim.per:
         low, high = (f"{x:g}" for x in claim.region)
     match claim.sign:
         case ">":

@@ -1,7 +1,7 @@
 """What a report says in words: comparisons, and what a cap left out. Pure."""
 
 from collections.abc import Mapping, Sequence
-from math import floor, isfinite, log10, sqrt
+from math import floor, isfinite, isnan, log10, sqrt
 from typing import Any
 
 from orchestrator.planning.cells import axis_names
@@ -180,6 +180,14 @@ def in_points(value: float, plus: bool = True) -> str:
     rounded = round(value, 1) + 0.0
     text = f"{rounded:+.1f}" if plus else f"{rounded:.1f}"
     return text.replace("-", "−").replace("inf", "∞")
+
+
+def in_digits(value: float, digits: int = 3) -> str:
+    """With a sign, a typographic minus and so many significant digits: of any magnitude."""
+    if not value or not isfinite(value):
+        return NONE if isnan(value) else in_points(value)
+    places = digits - 1 - floor(log10(abs(value)))
+    return f"{round(value, places):+,.{max(0, places)}f}".replace("-", "−")
 
 
 def _p(value: float) -> str:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -76,7 +77,9 @@ def compare_items(
         every, ordered = _runs(name, own)
         runs, left_out = distinct_runs(name, every)
         notes += left_out
-        read.append(Arm(name, own[0].metric, runs))
+        kept = {item_file.path for run in runs for item_file in run.files}
+        gains = _gain_per([file for file in own if file.path in kept])
+        read.append(Arm(name, own[0].metric, runs, gains))
         if ordered:
             notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
     _check_shared(read, texts, columns)
@@ -304,6 +307,17 @@ def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemCo
             if columns.item is None and (same := words[0] & words[1]):
                 raise UserError(f"{text}; {len(same):,} have the same text: write --id {BY_TEXT}")
             raise UserError(f"{text}: name the column of the question's id with --id")
+
+
+def _gain_per(files: Sequence[ResultFile]) -> dict[str, float]:
+    """Points gained per unit of cost, mean over cells that all know it; nothing of other files."""
+    results = [result for file in files if file.cell and (result := file.cell.result())]
+    if not results or len(results) < len(files):
+        return {}
+    costs = [result.ledger.units for result in results]
+    shared = [unit for unit in costs[0] if all(unit in cost for cost in costs)]
+    pairs = [*zip(results, costs, strict=True)]
+    return {unit: 100 * fmean(r.gain / cost[unit] for r, cost in pairs) for unit in shared}
 
 
 def _spread(files: Mapping[str, Sequence[ResultFile]]) -> SeedSpread | None:

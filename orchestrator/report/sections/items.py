@@ -1,6 +1,7 @@
 """The page of a comparison of item-level results."""
 
 from functools import partial
+from math import nan
 
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
@@ -10,7 +11,7 @@ from orchestrator.report.sections.tables import effect_text
 from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
-from orchestrator.stats.sentences import NONE, in_points, range_text, sentence
+from orchestrator.stats.sentences import NONE, in_digits, in_points, range_text, sentence
 
 MOST_QUESTIONS = 20
 MOST_PAIRS = 45  # of a figure: ten arms
@@ -46,7 +47,12 @@ def item_page(analysis: ItemAnalysis) -> Page:
             Section(
                 "results",
                 "Results",
-                (arms_table(analysis), pairs_table(analysis), FigureRow((figure,))),
+                (
+                    arms_table(analysis),
+                    pairs_table(analysis),
+                    *more_tables(analysis),
+                    FigureRow((figure,)),
+                ),
             ),
             Section("questions", "Questions", (questions_table(analysis),)),
             Section("files", "Files", (files_table(analysis),)),
@@ -126,6 +132,42 @@ def pairs_table(analysis: ItemAnalysis) -> Table:
         "questions, or questions with these seeds, that would detect the difference with 80 % "
         "power; a range, because the difference and how much seeds vary are only estimates.",
     )
+
+
+def more_tables(analysis: ItemAnalysis) -> list[Table]:
+    """Questions that one arm alone answers, and what gains have cost; without empty tables."""
+    alone = [
+        (
+            f"{c.a}, {c.b}",
+            *(in_points(x, plus=False) for x in (own.gained, own.lost)),
+            NONE if own.by_chance is None else in_points(own.by_chance, plus=False),
+            f"{own.questions:,}",
+        )
+        for c, own in zip(analysis.comparisons, analysis.churns, strict=True)
+        if own
+    ]
+    units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
+    gains = [
+        (arm.name, *(in_digits(arm.gain_per.get(unit, nan)) for unit in units))
+        for arm in analysis.arms
+        if units
+    ]
+    churn = Table(
+        "Questions that one of two arms answers",
+        ("arms", "only the first", "only the second", "by chance", "questions"),
+        alone,
+        "With several samples or seeds, a question counts by how often one sample of the first is "
+        "correct and one of the second wrong, or the reverse. By chance: as many of each, if the "
+        "arms were alike: as two samples of a run differ or, of an arm with several seeds, two of "
+        "its seeds. The test of the pair is that of their difference.",
+    )
+    per_cost = Table(
+        "Gain per cost",
+        ("arm", *(f"per {unit}" for unit in units)),
+        gains,
+        "Of cells: points of accuracy gained by training, by what it used, mean over seeds.",
+    )
+    return [table for table in (churn, per_cost) if table.body]
 
 
 def questions_table(analysis: ItemAnalysis) -> Table:

@@ -141,6 +141,7 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
         (
             *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
+            tables.gain_per_cost(families),
             FigureRow((*curves, *over_labels(families, styles))),
             *(table for table in (tables.steps(families),) if table.body),
         ),
@@ -239,9 +240,9 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
 
 
 def breakdown(families: Sequence[Family]) -> Section | None:
-    """Accuracy by source, tier (paper B) and base difficulty; None where none is known."""
+    """Churn, and accuracy by source, tier (paper B) and base difficulty; None of nothing scored."""
     parts = (tables.sources(families), tables.tiers(families), tables.bands(families))
-    shown = [table for table in parts if table.body]
+    shown = [table for table in (*tables.churns(families), *parts) if table.body]
     return Section("tiers", "Where the gain comes from", tuple(shown)) if shown else None
 
 

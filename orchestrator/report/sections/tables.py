@@ -15,12 +15,13 @@ from orchestrator.evaluation.groups import GroupShares
 from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.evaluation.turns import total
 from orchestrator.plugins.counts import counted
+from orchestrator.report.churn import churn_by_part
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, rows_by_policy
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, QuestionCounts, Row, rising, training_tiers
 from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
-from orchestrator.stats.sentences import NONE, in_points, ties_text
+from orchestrator.stats.sentences import NONE, in_digits, in_points, ties_text
 from orchestrator.training.record import pulls_to_base
 
 PREFERRED_K = 8  # as in paper A, table 4
@@ -125,6 +126,80 @@ def gains(families: Sequence[Family]) -> Table:
         "and new questions. Where no answer changed, it covers the questions that might."
     )
     return _by_policy(families, "Gain in accuracy", gain_text, caption)
+
+
+def gain_per_cost(families: Sequence[Family]) -> Table:
+    """What each policy gained for what its training used: its efficiency."""
+    policies = policies_of(families)
+    body = []
+    for family in families:
+        by_policy = family.by_policy()
+        for unit in dict.fromkeys(u for row in family.rows for u in row.result.ledger.units):
+            entries = [
+                _rate_text(by_policy[policy], unit) if policy in by_policy else NONE
+                for policy in policies
+            ]
+            body.append((family.title, unit, *entries))
+    return Table(
+        "Gain per cost",
+        ("model and data", "per", *policies),
+        body,
+        "Points of accuracy gained on the test set, divided by what the training of each cell "
+        "used: mean over seeds, with the 95 % interval of the gain. Probes and evaluations are not "
+        "counted. Longer training usually gains less per cost: compare cells of equal budgets.",
+    )
+
+
+def _rate_text(rows: Sequence[Row], unit: str) -> str:
+    """Points per unit: each seed's differences by its own cost, which is known."""
+    per_question = []
+    for row in rows:
+        before, after = row.scores(0), row.scores(row.cell.updates)
+        points = 100 / row.result.ledger.units.get(unit, nan)
+        shared = before.keys() & after.keys()
+        per_question.append({i: (after[i] - before[i]) * points for i in shared})
+    rates = available(per_question)
+    if not rates.items:
+        return NONE
+    mean, low, high, _ = mean_effect(
+        rates.values, group_codes(rates.items, rows[0].groups.get(OWN, {}))
+    )
+    text = in_digits(mean)
+    return f"{text} [{in_digits(low)}, {in_digits(high)}]" if isfinite(low) else text
+
+
+CHURN = ("questions", "gained", "lost", "net", "by chance", "p")
+CHURNED = (
+    "Of the test set, from the base model to the end of training, mean over seeds. With several "
+    "samples a question counts by how often a sample of the base model is wrong and one of the "
+    "final model correct (gained), or the reverse (lost). By chance: as many would be gained, and "
+    "as many lost, if training changed nothing. p: of McNemar's exact test with one seed, one "
+    "sample and no related questions, else of the gain; not corrected for the number of rows."
+)
+
+
+def churns(families: Sequence[Family]) -> list[Table]:
+    """Questions that each policy gained and lost: of all, and of each tier and source."""
+    every, parts = [], []
+    for family in families:
+        for policy, rows in family.by_policy().items():
+            for kind, name, own in churn_by_part(rows):
+                chance = NONE if own.by_chance is None else in_points(own.by_chance, plus=False)
+                entries = (
+                    f"{own.questions:,}",
+                    *(in_points(x, plus=False) for x in (own.gained, own.lost)),
+                    *(in_points(own.net), chance, f"{own.p:.3g}"),
+                )
+                if kind:
+                    parts.append((family.title, policy, f"{kind} {name}", *entries))
+                else:
+                    every.append((family.title, policy, *entries))
+    head, title = ("model and data", "policy"), "Questions gained and lost"
+    by_part = (*head, "of", *CHURN)
+    return [
+        Table(title, (*head, *CHURN), every, CHURNED),
+        Table(f"{title}, by tier and source", by_part, parts, CHURNED, folded=True),
+    ]
 
 
 def at_equal_cost(families: Sequence[Family]) -> Table:

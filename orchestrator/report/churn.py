@@ -1,0 +1,56 @@
+"""The churn (`stats.churn`) of cells: of all test questions, and of each tier and source."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from orchestrator.report.rows import OWN, Row, rising
+from orchestrator.stats.churn import Churn, churn, flips
+
+
+class PartChurn(NamedTuple):
+    """The churn of the test questions of a tier or source; of all, where `kind` is empty."""
+
+    kind: Literal["", "tier", "source"]
+    name: str
+    churn: Churn
+
+
+def churn_by_part(rows: Sequence[Row], span: tuple[int, int] | None = None) -> list[PartChurn]:
+    """The mean over cells, from one evaluation (update) to another: of all questions first.
+
+    span: None: from the base model to each cell's end. Kinds with one name are left out.
+    """
+    spans = [(row.counts[OWN], span or (0, row.cell.updates)) for row in rows]
+    changed = [flips([counts[first]], [counts[last]]) for counts, (first, last) in spans]
+    groups = rows[0].groups.get(OWN, {})
+    parts = [PartChurn("", "", every)] if (every := churn(changed, groups)) else []
+    kinds: tuple[Literal["tier", "source"], ...] = ("tier", "source")
+    for kind in kinds:
+        of = rows[0].kinds[kind]
+        names = rising({*of.values()})
+        for name in names if len(names) > 1 else ():
+            own = {i for i, each in of.items() if each == name}
+            if found := churn(changed, groups, own):
+                parts.append(PartChurn(kind, name, found))
+    return parts
+
+
+def churn_table(rows: Sequence[Row]) -> pa.Table:
+    """A row per finished cell, pair of evaluations and part of its own test set.
+
+    The pairs are the base and the final model, and every two that follow one another.
+    """
+    axes = dict.fromkeys(axis for row in rows for axis in row.cell.axes)
+    body = []
+    for row in rows:
+        evaluated = sorted(row.counts[OWN])
+        for span in dict.fromkeys([(0, row.cell.updates), *pairwise(evaluated)]):
+            about = {axis: row.cell.axes.get(axis) for axis in axes}
+            about |= {"cell_id": row.cell.cell_id, "from_update": span[0], "to_update": span[1]}
+            for kind, name, found in churn_by_part([row], span):
+                numbers = found._asdict() | {"net": found.net}
+                body.append({**about, "part": kind or "all", "name": name, **numbers})
+    return pa.Table.from_pylist(body)
