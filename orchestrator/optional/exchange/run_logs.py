@@ -129,6 +129,8 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     if layout is TRL:
         batches = _trained_batches(batches, objects(history), notes)
     rollouts = [rollout for batch in batches.values() for rollout in batch]
+    if path.is_file() and layout and not rollouts:
+        raise UserError(f"{path} holds no completions: write a row per completion")
     column, marked = _with_correctness(rollouts, correct)
     if correct is not None and not column:
         names = sorted({name for rollout in rollouts for name in rollout.rewards})
@@ -159,8 +161,8 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
         if path.name == "trainer_state.json":
             return _rollout_files(path.parent)
         if path.suffix in (".parquet", ".csv", ".tsv") or path.name.endswith(".gz"):
-            names = pq.read_schema(path).names if path.suffix == ".parquet" else []
-            return (TRL if {"step", "completion", "advantage"} <= {*names} else TABLE), [path], []
+            is_trl = {"step", "completion", "advantage"} <= {*_parquet_columns(path)}
+            return (TRL if is_trl else TABLE), [path], []
         row = next(_json_rows(path), {}) if path.suffix == ".jsonl" else {}
         layout = next((each for each in LAYOUTS if each.keys and each.keys <= {*row}), None)
         columns = all({*names} & {*row} for names in (_UPDATE, _PROMPT, _REWARD))
@@ -183,6 +185,16 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
                 held_out = [file for file in held_out if file not in files]
                 return layout, sorted(files, key=_step_of), sorted(held_out, key=_step_of)
     return None, [], []
+
+
+def _parquet_columns(file: Path) -> list[str]:
+    """The columns of a Parquet file; none of another file. Raises UserError if it is damaged."""
+    if file.suffix != ".parquet":
+        return []
+    try:
+        return list(pq.read_schema(file).names)
+    except pa.ArrowException as error:
+        raise UserError(f"{file} cannot be read as Parquet: {error}") from error
 
 
 def _step_of(file: Path) -> tuple[int, str]:
