@@ -30,6 +30,7 @@ CALLS = {
     "import": "import in.jsonl --task gsm8k --out p.parquet --layout completions --samples 4",
     "export": "export --subset s.parquet --task arithmetic --layout jsonl --out o.jsonl",
     "compare": "compare in.jsonl b=b.jsonl --out page.html --metric m --id question",
+    "diagnose": "diagnose in.jsonl --out page.html --correct m",
     "init": "init --train in.jsonl --model tiny --yes --marker number --output new.yaml",
     "ls": "ls models e.yaml",
     "ui": "ui --storage runs --port 5000",
@@ -39,7 +40,7 @@ CALLS = {
 INPUTS = {
     **dict.fromkeys(("plan", "fetch", "run", "probe", "evaluate", "report"), "e.yaml"),
     **dict.fromkeys(("ls", "doctor"), "e.yaml"),
-    **dict.fromkeys(("mark", "import", "init", "compare"), "in.jsonl"),
+    **dict.fromkeys(("mark", "import", "init", "compare", "diagnose"), "in.jsonl"),
     "select": "t.parquet",
     "export": "s.parquet",
 }
@@ -52,6 +53,7 @@ OUTPUTS = {
     "import": "p.parquet",
     "export": "o.jsonl",
     "compare": "page.html",
+    "diagnose": "page.html",
     "init": "new.yaml",
 }
 NUMBERS = ("--cpus", "--gpus", "--gpu-price", "--seed", "--samples", "--port", "--budget")

@@ -120,11 +120,14 @@ def commands(folder: Path) -> dict[str, list[str]]:
     )
     file, out = catalogue(folder), str(folder / NAME[:40])
     compare = ["compare", str(arms[0]), f"arm{HOSTILE}={arms[1]}", "--id", "id"]
+    log = folder / "arms" / f"{NAME} log.jsonl"
+    log.write_text(json.dumps({"update": 1, "prompt": NAME, "reward": 1, "correct": True}) + "\n")
     init = ["--train", str(folder / f"{NAME}.jsonl"), "--model", str(folder / "model")]
     return {
         "compare": compare,
         "compare, a page": [*compare, "--out", f"{out}1.html"],
         "compare, as JSON": [*compare, "--json"],
+        "diagnose": ["diagnose", str(log), "--out", f"{out}3.html"],
         "doctor": ["doctor", "--storage", storage(folder)],
         "plan": ["plan", file, "-e", "e"],
         "plan, as JSON": ["plan", file, "-e", "e", "--json"],
@@ -151,7 +154,7 @@ def test_commands_print_hostile_names_spelled_out(
         if "--json" in line:
             json.loads(printed.out)
     pages = [page.read_text() for page in tmp_path.glob("*.html")]
-    assert len(pages) == 2 and not any(map(raw_controls, pages))
+    assert len(pages) == 3 and not any(map(raw_controls, pages))
 
 
 def test_a_terminal_gets_no_control_character(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def reading_commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
         yield name, ["init", "--train", path, "--model", "tiny", "--out", f"{folder}/new.yaml"]
         yield name, ["import", path, "--task", "gsm8k", "--out", out]
         yield name, ["compare", path, f"{folder}/good.jsonl"]
+        yield name, ["diagnose", path]
     for name in ("a.csv", "a.eval", "a.unknown"):
         yield name, ["compare", f"{folder}/{name}", f"{folder}/good.jsonl"]
     yield "a.eval", ["import", f"{folder}/a.eval", "--task", "gsm8k", "--out", out]

@@ -1,7 +1,8 @@
 """`decile …`: the command line. What each command does is in `commands`.
 
 Exit codes: 0 done, 1 a cell, a check, Ray or the machine failed, or another driver is running,
-2 invalid input, 3 a cap (`max_gpu_hours`, `max_hours`) left cells out, 128 + N ended by signal N.
+2 invalid input, 3 a cap (`max_gpu_hours`, `max_hours`) left cells out or a diagnosed run has a
+problem, 128 + N ended by signal N.
 docs/operations.md lists every fault.
 """
 

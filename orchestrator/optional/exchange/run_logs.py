@@ -27,7 +27,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
 from tasks import TaskError
 from tasks.sources.files import is_chat, json_text, message_text, parse_json, read_file
-from tasks.sources.user_files import open_file, read_bytes, text_lines
+from tasks.sources.user_files import read_bytes, regular, text_lines
 
 # METRICS of `diagnosis` -> what trainers call them; the first name that a log has counts.
 NAMES = {
@@ -192,7 +192,7 @@ def _parquet_columns(file: Path) -> list[str]:
     if file.suffix != ".parquet":
         return []
     try:
-        return list(pq.read_schema(file).names)
+        return list(pq.read_schema(regular(file)).names)
     except pa.ArrowException as error:
         raise UserError(f"{file} cannot be read as Parquet: {error}") from error
 
@@ -284,17 +284,13 @@ def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:
 
 def _trl(file: Path) -> Iterator[Rollout]:
     """A file of `log_completions`: prompt, completion, a column per reward function, advantage."""
-    with open_file(file) as stream:
-        table = pq.read_table(stream)
-    fixed = ("step", "prompt", "completion")
-    rewards = [
-        field.name
-        for field in table.schema
-        if pa.types.is_floating(field.type) and field.name != "advantage"
-    ]
-    for row in table.select([*fixed, *rewards]).to_pylist():
+    for row in read_file(file, ["step", "prompt", "completion"]).rows:
+        values = {
+            name: value
+            for name, value in row.items()
+            if name != "advantage" and (value is None or isinstance(value, float))
+        }
         text = _text(row["completion"])
-        values = {name: row[name] for name in rewards}
         yield Rollout(int(row["step"]), _text(row["prompt"]), values, text=text)
 
 
@@ -585,11 +581,8 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
 
 
 def _trainer_state(file: Path) -> dict[str, Any]:
-    """TRL's trainer_state.json. Raises UserError if it is none."""
-    try:
-        state = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+    """TRL's trainer_state.json. Raises UserError or TaskError if it is none."""
+    state = parse_json(read_bytes(file), str(file))
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         raise UserError(f"{file} is not a trainer_state.json: it has no log_history")
     return state
