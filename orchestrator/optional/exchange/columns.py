@@ -93,6 +93,11 @@ def rate_record(
     value = cell(row, column) if column else None
     if isinstance(value, str) and (share := _SHARE.fullmatch(value)):
         successes, n, value = int(share[1]), int(share[2]), None
+    if n is not None and successes is not None and successes > n:
+        raise TaskError(
+            f"{source.place}: {counted(successes, 'success', 'successes')} of "
+            f"{counted(n, 'sample')}"
+        )
     if value is None and n and successes is not None:
         value = successes / n
     if value is None:
@@ -100,11 +105,6 @@ def rate_record(
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
-        )
-    if n is not None and successes is not None and successes > n:
-        raise TaskError(
-            f"{source.place}: {counted(successes, 'success', 'successes')} of "
-            f"{counted(n, 'sample')}"
         )
     rate = float(value)
     return SolveRateRecord(

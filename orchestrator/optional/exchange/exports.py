@@ -66,11 +66,14 @@ OPEN_INSTRUCT = pa.schema(
 # A reward profile of NeMo-Gym (reward_profile.py at 07d6b0d).
 _STATISTICS = ("mean/reward", "max/reward", "min/reward", "median/reward", "std/reward")
 _COUNTS = ("num_rollouts", "expected_num_rollouts", "missing_num_rollouts")
-_ROLLOUT = {
-    "rollout_id": pa.string(),
-    "_ng_task_index": pa.int64(),
-    "_ng_rollout_index": pa.int64(),
-}
+_ROLLOUT = pa.struct(
+    {
+        "rollout_id": pa.string(),
+        "_ng_task_index": pa.int64(),
+        "_ng_rollout_index": pa.int64(),
+        "reward": pa.float64(),
+    }
+)
 NEMO_GYM = pa.schema(
     {
         "_ng_task_index": pa.int64(),
@@ -84,7 +87,7 @@ NEMO_GYM = pa.schema(
         ),
         **dict.fromkeys(_COUNTS, pa.int64()),
         "reward_profile_completion_pct": pa.float64(),
-        "rollout_infos": pa.list_(pa.struct({**_ROLLOUT, "reward": pa.float64()})),
+        "rollout_infos": pa.list_(_ROLLOUT),
     }
 )
 
@@ -160,7 +163,7 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
         # chat messages. `datasource` reaches the reward function; no built-in reward has that name.
         return {"datasource": name, "label": answer, "input": messages, **common}
     if layout == "open-instruct":
-        # It groups by `dataset`, whose verifiers it would also train with: none has that name.
+        # `dataset` names a verifier of its training, and deliberately none of its own.
         successes, n = sample_counts(chosen)
         return {
             **common,
@@ -185,8 +188,8 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
 def sample_counts(chosen: Row) -> tuple[int, int]:
     """A prompt's successes and scored samples; the latter is 0 where they are not known.
 
-    A subset's n also counts samples whose marking failed, without which its rate is the share of
-    successes; of a prompt without successes, their number is not known.
+    A subset's n also counts samples whose marking failed, and its rate does not. How many they are
+    is not known of a prompt without successes: there, all count.
     """
     n, successes, rate = (chosen.get(name) for name in ("n", "successes", "pass_rate"))
     if not n or successes is None or rate is None:
@@ -206,7 +209,7 @@ def _reward_profile(chosen: Row) -> dict[str, Any]:
         **dict(zip(_COUNTS, (n, chosen["n"], chosen["n"] - n), strict=True)),
         "reward_profile_completion_pct": 100 * n / chosen["n"],
         "rollout_infos": [
-            dict(zip((*_ROLLOUT, "reward"), (f"{task}:{i}", task, i, reward), strict=True))
+            dict(zip(_ROLLOUT.names, (f"{task}:{i}", task, i, reward), strict=True))
             for i, reward in enumerate(rewards)
         ],
     }
@@ -295,8 +298,8 @@ def exported_table(
         )
     if LAYOUTS[layout].counted and (unknown := sum(not sample_counts(row)[1] for row in rows)):
         raise TaskError(
-            f"{unknown:,} of {len(rows):,} prompts of the subset have no counts of samples, of which "
-            f"the layout {layout} consists: choose another, or import the rates with --samples"
+            f"{unknown:,} of {len(rows):,} prompts of the subset have no counts of samples, which "
+            f"the layout {layout} needs: choose another, or import the rates with --samples"
         )
     chosen = [by_id[row["prompt_id"]] for row in rows]
     further, schema = _pool_columns(subset.sort_by("rank"), pool), LAYOUTS[layout].schema

@@ -366,7 +366,7 @@ def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> lis
         fields = sorted({name for _, row in rows for name in _task_data(row)})
         notes.add(f"no task has the field answer; tasks have: {', '.join(fields)}")
     _note_steps((nested(row, "run", "work").get("step") for _, row in rows), notes)
-    traces = (trace for _, row in rows for trace in objects(row.get("traces")))
+    traces = (trace for _, row in rows for trace in (row, *objects(row.get("traces"))))
     if any("advantages" in node for trace in traces for node in objects(trace.get("nodes"))):
         notes.add(
             "the rollouts that prime-rl trained on: by default (filter_zero_advantages) without "
@@ -503,7 +503,7 @@ def _profiled(row: Row, source: SourceQuestion, notes: Notes) -> SolveRateRecord
                 "cannot be counted: import the rollouts, which the task marks"
             )
     if row.get("missing_num_rollouts"):
-        notes.count("prompts lack some of their rollouts, which do not count", source.place)
+        notes.count("prompts have missing rollouts, which do not count", source.place)
     if not scored:
         return SolveRateRecord(source, None)
     errors = len(rewards) - len(scored)
