@@ -178,7 +178,7 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
         if all(cell(row, name) is None for _, row in rows):
             known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))
             option = f"--{kind.replace('_', '-')}"
-            raise TaskError(f"{option} {name}: no row has a value there; columns are: {known}")
+            raise TaskError(f"{option} {name}: no row has a value there: write one of: {known}")
         if kind in Columns._fields:
             columns = columns._replace(**{kind: (name,)})
     if hints.completions is None:
