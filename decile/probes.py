@@ -191,8 +191,8 @@ class Subset:
     def export(self, layout: str, file: str | Path, *, card: bool = False) -> dict[str, Any]:
         """Write the prompts in a trainer's layout, and `file`.provenance.json, which it returns.
 
-        layout: jsonl, trl, verl, verifiers, openrlhf or prime-rl. card: write the data set card
-        `file`.card.md, too. Raises UserError.
+        layout: jsonl, trl, verl, verifiers, openrlhf, prime-rl, open-instruct or nemo-gym. card:
+        write the data set card `file`.card.md, too. Raises UserError.
         """
         stored = self.probe.stored
         return export_selected(stored, self._cell, self.table, layout, file, card=card)

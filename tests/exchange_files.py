@@ -86,6 +86,8 @@ def subset_of(prompts: list[Prompt], chosen: list[int]) -> pa.Table:
             "prompt_id": prompts[i].prompt_id,
             "tier": prompts[i].tier,
             "pass_rate": None if i == 0 else i / 32,
+            "n": None if i == 0 else 32,
+            "successes": None if i == 0 else i,
         }
         for rank, i in enumerate(chosen)
     ]

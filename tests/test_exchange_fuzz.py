@@ -35,6 +35,20 @@ ROWS: list[dict[str, Any]] = [
     {"prompt": [USER], "completion": [REPLY], "reward": 1.0, "answer": "4", "token_usage": {}},
     {"task": DATA, "nodes": NODES, "calls": [{"usage": {}}], "rewards": {"a": 1.0}, "errors": []},
     {"task": DATA, "traces": [{"nodes": NODES, "calls": [], "rewards": {"a": REWARD}}]},
+    {
+        "responses_create_params": {"input": [USER]},
+        "expected_answer": "4",
+        "response": {"output": [REPLY], "incomplete_details": None, "usage": {"output_tokens": 1}},
+        "reward": 1.0,
+        "_ng_task_index": 0,
+    },
+    {
+        "mean/reward": 1.0,
+        "sample": {"responses_create_params": {"input": [USER]}, "expected_answer": "4"},
+        "rollout_infos": [{"reward": 1.0}, {"reward": 0}],
+        "missing_num_rollouts": 0,
+    },
+    {"messages": [USER], "ground_truth": ["4"], "pass_count": 1, "num_samples": 2},
     *map(json.loads, (LOGS / "lm_eval_sums.jsonl").read_text().splitlines()),
     *map(json.loads, (LOGS / "verl_rollouts.jsonl").read_text().splitlines()),
     {"eval": {}, "samples": json.loads((LOGS / "inspect.json").read_text())["samples"][:1]},
@@ -58,6 +72,7 @@ OPTIONS = [
     *[["--question", "messages"], ["--question", "a.b"], ["--answer", "completion"]],
     *[["--answer", "reward_model.ground_truth"], ["--completions", "messages"]],
     *[["--rate", "n"], ["--prompt-id", "tier"], ["--samples", "4"], ["--samples", "0"]],
+    *[["--successes", "pass_count", "--samples", "num_samples"], ["--samples", "n"]],
     *[["--layout", name] for name in ("columns", "trl", "verl", "lm-eval", "inspect", "rllm")],
 ]
 

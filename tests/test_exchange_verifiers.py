@@ -64,6 +64,7 @@ def test_verifiers_traces_and_episodes_are_read(tmp_path: Path) -> None:
         trace("so", calls=cut, rewards={"correct": 0.0}),
         trace("so", stop_condition="max_output_tokens", rewards={}),
         trace("", nodes=[], ok=False, errors=[{"type": "E", "message": "m"}]),
+        trace("so", stop_condition="compaction_failed"),
     ]
     task_of = rows[0]["task"]
     rows += [
@@ -73,10 +74,29 @@ def test_verifiers_traces_and_episodes_are_read(tmp_path: Path) -> None:
     ]
     probe = imported(tmp_path, rows, TASK)
     assert probe.layout == "verifiers"
-    assert outcomes(probe) == ["correct", "truncated", "truncated", "error", "wrong", "error"]
+    cuts = ["truncated"] * 3
+    assert outcomes(probe) == ["correct", *cuts[:2], "error", cuts[2], "wrong", "error"]
     assert probe.samples is not None
-    assert probe.samples["tokens"].to_pylist() == [7, None, 7, 7, 7, None]
-    assert noted(probe, "1 row dropped: .*line 7")
+    assert probe.samples["tokens"].to_pylist() == [7, None, 7, 7, 7, 7, None]
+    assert noted(probe, "1 row dropped: .*line 8")
+
+
+def test_episodes_of_prime_rl_are_read(tmp_path: Path) -> None:
+    """rollouts/step_N/train/all and effective, as file.py of prime-rl writes them (at 559b447)."""
+
+    def episode(step: int, text: str, **node: Any) -> dict:
+        one = trace(text)
+        one["nodes"][-1] |= node
+        work = {"type": "train", "step": step, "policy": {"start": step - 1, "end": step}}
+        run = {"type": "train", "id": "r1", "name": "run", "work": work}
+        return {"task": one["task"], "group": {"id": "g"}, "run": run, "ok": True, "traces": [one]}
+
+    arrived = imported(tmp_path, [episode(2, RIGHT), episode(2, WRONG)], TASK)
+    assert (arrived.layout, outcomes(arrived)) == ("verifiers", ["correct", "wrong"])
+    assert not noted(arrived, "prime-rl|training steps")
+    trained = [episode(1, RIGHT, advantages=[0.5]), episode(2, WRONG, advantages=[-0.5])]
+    probe = imported(tmp_path, trained, TASK)
+    assert noted(probe, "prime-rl.*train/all") and noted(probe, "2 training steps")
 
 
 def test_early_traces_have_flat_tasks_and_no_sampled_flag(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     row = {"problem": "2+2?", "meta": {"gold": "4"}, "outputs": [RIGHT, WRONG]}
     written(tmp_path, [row], "mine.jsonl")
     written(tmp_path, [{"q": "2+2?", "a": "4", "stats": {"mean": 0.5}}], "rates.jsonl")
+    written(tmp_path, [{"q": "2+2?", "a": "4", "solved": 3, "tries": 4}], "counts.jsonl")
     return tmp_path
 
 
@@ -45,7 +46,7 @@ def test_every_command_of_the_page_runs(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(CompetitionMath, "prompt_table", lambda task, split: pool)
     monkeypatch.setattr(CompetitionMath, "provenance", {})
     of_files = [command for command in COMMANDS if "mine.yaml" not in command]
-    assert len(of_files) == len(COMMANDS) - 1 == 10  # test_api exports from an experiment
+    assert len(of_files) == len(COMMANDS) - 1 == 11  # test_api exports from an experiment
     for command in of_files:
         arguments = shlex.split(command)
         if arguments[0] == "select":

@@ -186,6 +186,12 @@ def test_prompts_that_are_not_from_a_file_have_no_such_columns() -> None:
     assert pool_columns(pool.train).column_names == []
 
 
+def own_columns(row: dict, layout: str) -> dict:
+    if name := LAYOUTS[layout].own:
+        return row[name]
+    return json.loads(row["info"]) if "info" in row else row
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_has_them(tmp_path: Path, layout: str) -> None:
     rows = numbered(4, id=lambda i: f"q{i}", label=lambda i: i, topic=lambda i: "s")
@@ -193,13 +199,14 @@ def test_every_layout_has_them(tmp_path: Path, layout: str) -> None:
     task = QuestionFile(train=str(file), source="topic", keep=["id", "label"])
     prompts = task.prompt_table("train")
     ids = prompts.column("prompt_id").combine_chunks()
-    rated = with_pool_columns(pa.table({"prompt_id": ids, "pass_rate": [0.5] * 4}), prompts)
+    rates = {"prompt_id": ids, "pass_rate": [0.5] * 4, "n": [4] * 4, "successes": [2] * 4}
+    rated = with_pool_columns(pa.table(rates), prompts)
     subset, _ = select(rated, SubsetRequest(PolicyEntry(policy="random"), 2))
     assert subset["id"].to_pylist() == [f"q{line - 1}" for line in subset["line"].to_pylist()]
     for row, chosen in zip(
         exported_table(subset, prompts, task, layout).to_pylist(), subset.to_pylist(), strict=True
     ):
-        own = row.get("extra_info") or (json.loads(row["info"]) if "info" in row else row)
+        own = own_columns(row, layout)
         label = "row_label" if layout == "openrlhf" else "label"  # which has a label of its own
         assert (own["id"], own[label], own["source"]) == (chosen["id"], chosen["label"], "s")
         assert (own["file"], own["line"]) == (str(file), chosen["line"])
@@ -212,11 +219,12 @@ def test_no_column_takes_the_place_of_a_layout_s_own(tmp_path: Path, layout: str
     task = QuestionFile(train=str(write_rows(tmp_path / "a.jsonl", rows)), keep="all")
     prompts = task.prompt_table("train")
     ids = prompts.column("prompt_id").combine_chunks()
-    rated = pa.table({"prompt_id": ids, "pass_rate": [0.5] * 2})
+    rates = {"prompt_id": ids, "pass_rate": [0.5] * 2, "n": [4] * 2, "successes": [2] * 2}
+    rated = pa.table(rates)
     request = SubsetRequest(PolicyEntry(policy="random"), 1)
     subset, _ = select(with_pool_columns(rated, prompts), request)
     [row] = exported_table(subset, prompts, task, layout).to_pylist()
-    own = row.get("extra_info") or (json.loads(row["info"]) if "info" in row else row)
+    own = own_columns(row, layout)
     line = row["line"] if "line" in row else own["line"]
     for name in taken:
         values = {key: value for key, value in own.items() if key.endswith(name)}

@@ -249,6 +249,7 @@ def import_(arguments: argparse.Namespace) -> int:
         hints=Hints(
             rate=arguments.rate,
             samples=arguments.samples,
+            successes=arguments.successes,
             model=arguments.model,
             question=arguments.question,
             answer=arguments.answer,

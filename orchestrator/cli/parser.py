@@ -80,6 +80,11 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
+def _samples(text: str) -> int | str:
+    """A number of samples, or the name of the column that has them."""
+    return integer(1, 2**31 - 1)(text) if re.fullmatch(r"[-+]?\d+", text) else text
+
+
 def number(low: float, high: float) -> Callable[[str], float]:
     """A converter for an option that takes a finite number in these limits."""
 
@@ -449,12 +454,16 @@ def _add_exchange(subparsers: "Subparsers") -> None:
         ("completions", "the model's completions"),
         ("prompt-id", "Decile's prompt ids"),
         ("rate", "the solve rates"),
+        ("successes", "the numbers of correct samples"),
     ):
         importer.add_argument(
             f"--{option}", metavar="COLUMN", help=f"column of {text}; a.b is a value inside a"
         )
     importer.add_argument(
-        "--samples", type=integer(1, 2**31 - 1), help="samples per prompt behind the solve rates"
+        "--samples",
+        type=_samples,
+        metavar="N|COLUMN",
+        help="samples per prompt behind the solve rates, or their column",
     )
     importer.add_argument("--model", help="model to import, if the source has several")
     importer.add_argument(
@@ -469,7 +478,10 @@ def _add_exchange(subparsers: "Subparsers") -> None:
     )
     _add_probed(exporter)
     exporter.add_argument("--subset", type=Path, help="file from decile select")
-    exporter.add_argument("--layout", help="jsonl, trl, verl, verifiers, openrlhf or prime-rl")
+    exporter.add_argument(
+        "--layout",
+        help="jsonl, trl, verl, verifiers, openrlhf, prime-rl, open-instruct or nemo-gym",
+    )
     exporter.add_argument(
         "--card", action="store_true", help="also write OUT.card.md, which describes the data set"
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from math import ceil, floor
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ from tasks.sources.files import (
 
 QUESTIONS = ("question", "problem")
 SAMPLE_COUNTS = ("n", "samples", "num_samples", "n_samples", "rollouts", "attempts")
-SUCCESS_COUNTS = ("successes", "num_correct", "n_correct")
+SUCCESS_COUNTS = ("successes", "num_correct", "n_correct", "pass_count")
 RATE = re.compile(r"(?:.+_)?(?:solve|pass|success)_rate(?:_.+)?")
 BIG_MATH_RATE, BIG_MATH_SAMPLES = "llama8b_solve_rate", 64
 RATES_ONLY = "solve rates only: no outcome detail, so hard may also mean unparsed or truncated"
@@ -67,26 +68,36 @@ def read_big_math(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
     As its dataset card says: the share of 64 rollouts of Llama-3.1-8B that succeed. The values are
     shares from 0 to 1 (public code compares them as such), null where none was measured.
     """
-    samples = hints.samples or BIG_MATH_SAMPLES
+    hints = replace(hints, samples=hints.samples or BIG_MATH_SAMPLES)
     records = []
     for place, row in rows:
         question = next((row[name] for name in QUESTIONS if row.get(name)), None)
         source = source_question(row, place, question, row.get("answer"), notes)
         if source is not None:
-            records.append(rate_record(row, source, BIG_MATH_RATE, samples))
+            records.append(rate_record(row, source, BIG_MATH_RATE, hints))
     return records
 
 
 def rate_record(
-    row: Row, source: SourceQuestion, column: str | None, samples: int | None
+    row: Row, source: SourceQuestion, column: str | None, hints: Hints
 ) -> SolveRateRecord:
     """A row's rate: a number from 0 to 1, a text such as "7/8", or successes of samples."""
-    n = _first_count(row, SAMPLE_COUNTS, source.place)
-    n = samples if n is None else n
-    successes = _first_count(row, SUCCESS_COUNTS, source.place)
+    samples, named = hints.samples, hints.successes
+    n = _first_count(row, [samples] if isinstance(samples, str) else SAMPLE_COUNTS, source.place)
+    n = samples if n is None and isinstance(samples, int) else n
+    successes = _first_count(row, [named] if named else SUCCESS_COUNTS, source.place)
+    if named and successes is not None and n is None:
+        raise TaskError(
+            f"{source.place}: {named} is {successes}, of an unknown number: write --samples"
+        )
     value = cell(row, column) if column else None
     if isinstance(value, str) and (share := _SHARE.fullmatch(value)):
         successes, n, value = int(share[1]), int(share[2]), None
+    if n is not None and successes is not None and successes > n:
+        raise TaskError(
+            f"{source.place}: {counted(successes, 'success', 'successes')} of "
+            f"{counted(n, 'sample')}"
+        )
     if value is None and n and successes is not None:
         value = successes / n
     if value is None:
@@ -95,11 +106,6 @@ def rate_record(
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
-    if n is not None and successes is not None and successes > n:
-        raise TaskError(
-            f"{source.place}: {counted(successes, 'success', 'successes')} of "
-            f"{counted(n, 'sample')}"
-        )
     rate = float(value)
     return SolveRateRecord(
         source, rate, n, counted_successes(rate, n) if successes is None else successes
@@ -107,8 +113,8 @@ def rate_record(
 
 
 def _first_count(row: Row, names: Sequence[str], place: str) -> int | None:
-    name = next((name for name in names if row.get(name) is not None), "")
-    return parse_count(row.get(name), place, name)
+    name = next((name for name in names if cell(row, name) is not None), "")
+    return parse_count(cell(row, name), place, name)
 
 
 def counted_successes(rate: float, n: int | None) -> int | None:
@@ -172,8 +178,8 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
         if all(cell(row, name) is None for _, row in rows):
             known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))
             option = f"--{kind.replace('_', '-')}"
-            raise TaskError(f"{option} {name}: no row has a value there; columns are: {known}")
-        if kind != "prompt_id":
+            raise TaskError(f"{option} {name}: no row has a value there: write one of: {known}")
+        if kind in Columns._fields:
             columns = columns._replace(**{kind: (name,)})
     if hints.completions is None:
         # What is named as the question or the answer is not also the model's completion.
@@ -187,9 +193,10 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
             for row, source in _questions(rows, columns, hints, notes)
             for record in _completions(row, source, columns.completions, notes)
         ]
-    rate = rate_column((name for _, row in rows for name in row), hints)
+    names = (name for _, row in rows for name in row)
+    rate = None if hints.successes else rate_column(names, hints)
     pairs = _questions(rows, columns, hints, notes)
-    return [rate_record(row, source, rate, hints.samples) for row, source in pairs]
+    return [rate_record(row, source, rate, hints) for row, source in pairs]
 
 
 def _questions(

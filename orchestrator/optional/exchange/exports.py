@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from statistics import median, stdev
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -50,6 +51,45 @@ OPENRLHF = pa.schema(
 PRIME_RL = pa.schema(
     {"example_id": pa.int64(), "task": pa.string(), **{f.name: f.type for f in VERIFIERS}}
 )
+# What create_difficulty_map.py of open-instruct reads (at dd99f97), and its training, the messages.
+OPEN_INSTRUCT = pa.schema(
+    {
+        "messages": _MESSAGES,
+        "ground_truth": pa.string(),
+        "dataset": pa.string(),
+        "pass_count": pa.int64(),
+        "num_samples": pa.int64(),
+        "extra_info": pa.struct({"index": pa.string()}),
+        **_COMMON,
+    }
+)
+# A reward profile of NeMo-Gym (reward_profile.py at 07d6b0d).
+_STATISTICS = ("mean/reward", "max/reward", "min/reward", "median/reward", "std/reward")
+_COUNTS = ("num_rollouts", "expected_num_rollouts", "missing_num_rollouts")
+_ROLLOUT = pa.struct(
+    {
+        "rollout_id": pa.string(),
+        "_ng_task_index": pa.int64(),
+        "_ng_rollout_index": pa.int64(),
+        "reward": pa.float64(),
+    }
+)
+NEMO_GYM = pa.schema(
+    {
+        "_ng_task_index": pa.int64(),
+        **dict.fromkeys(_STATISTICS, pa.float64()),
+        "sample": pa.struct(
+            {
+                "responses_create_params": pa.struct({"input": _MESSAGES}),
+                "expected_answer": pa.string(),
+                **_COMMON,
+            }
+        ),
+        **dict.fromkeys(_COUNTS, pa.int64()),
+        "reward_profile_completion_pct": pa.float64(),
+        "rollout_infos": pa.list_(_ROLLOUT),
+    }
+)
 
 
 # Columns to which TRL's GRPOTrainer gives a meaning, or of which it passes its own to rewards.
@@ -58,11 +98,17 @@ _OF_TRL += " trainer_state log_extra log_metric"
 
 
 class Layout(NamedTuple):
-    """A trainer's columns, the file types that it reads, and names that columns may not have."""
+    """A trainer's columns, the file types that it reads, and names that columns may not have.
+
+    `own`: the object that holds the columns of the user's data. `counted`: whether the layout
+    consists of counts of samples.
+    """
 
     schema: pa.Schema
     suffixes: tuple[str, ...]
     reserved: tuple[str, ...] = ()
+    own: str | None = None
+    counted: bool = False
 
     @property
     def names(self) -> set[str]:
@@ -75,10 +121,12 @@ class Layout(NamedTuple):
 LAYOUTS: Mapping[str, Layout] = {
     "jsonl": Layout(JSONL, (".jsonl",)),
     "trl": Layout(TRL, (".jsonl", ".parquet"), tuple(_OF_TRL.split())),
-    "verl": Layout(VERL, (".parquet",)),
+    "verl": Layout(VERL, (".parquet",), own="extra_info"),
     "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet")),
     "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet")),
     "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet")),
+    "open-instruct": Layout(OPEN_INSTRUCT, (".jsonl", ".parquet"), counted=True),
+    "nemo-gym": Layout(NEMO_GYM, (".jsonl",), own="sample", counted=True),
 }
 
 
@@ -114,11 +162,57 @@ def _row(layout: str, prompt: Prompt, chosen: Row, task: Task, further: Row) -> 
         # With its options --input_key input --label_key label --apply_chat_template, which takes
         # chat messages. `datasource` reaches the reward function; no built-in reward has that name.
         return {"datasource": name, "label": answer, "input": messages, **common}
+    if layout == "open-instruct":
+        # `dataset` names a verifier of its training, and deliberately none of its own.
+        successes, n = sample_counts(chosen)
+        return {
+            **common,
+            "messages": messages,
+            "ground_truth": answer,
+            "dataset": name,
+            "pass_count": successes,
+            "num_samples": n,
+            "pass_rate": successes / n,
+            "extra_info": {"index": prompt.prompt_id},
+        }
+    if layout == "nemo-gym":
+        params = {"responses_create_params": {"input": messages}, "expected_answer": answer}
+        return {**_reward_profile(chosen), "sample": {**params, **common}}
     # `info` as JSON text, which the documentation of verifiers prefers and its environments parse.
     info = json.dumps({**common, "question": question}, ensure_ascii=False)
     row = {"prompt": messages, "answer": answer, "info": info}
     # prime-rl reads the rows of a verifiers environment, with ids of its own.
     return row if layout == "verifiers" else {"example_id": rank, "task": name, **row}
+
+
+def sample_counts(chosen: Row) -> tuple[int, int]:
+    """A prompt's successes and scored samples; the latter is 0 where they are not known.
+
+    A subset's n also counts samples whose marking failed, and its rate does not. How many they are
+    is not known of a prompt without successes: there, all count.
+    """
+    n, successes, rate = (chosen.get(name) for name in ("n", "successes", "pass_rate"))
+    if not n or successes is None or rate is None:
+        return 0, 0
+    return successes, min(n, round(successes / rate)) if successes and rate else n
+
+
+def _reward_profile(chosen: Row) -> dict[str, Any]:
+    """The counts as NeMo-Gym's statistics of rewards of 0 and 1; rollouts are in no order."""
+    task, (successes, n) = chosen["rank"], sample_counts(chosen)
+    rewards = [1.0] * successes + [0.0] * (n - successes)
+    deviation = stdev(rewards) if n > 1 else 0.0
+    values = (successes / n, max(rewards), min(rewards), median(rewards), deviation)
+    return {
+        "_ng_task_index": task,
+        **dict(zip(_STATISTICS, values, strict=True)),
+        **dict(zip(_COUNTS, (n, chosen["n"], chosen["n"] - n), strict=True)),
+        "reward_profile_completion_pct": 100 * n / chosen["n"],
+        "rollout_infos": [
+            dict(zip(_ROLLOUT.names, (f"{task}:{i}", task, i, reward), strict=True))
+            for i, reward in enumerate(rewards)
+        ],
+    }
 
 
 def export_layout(name: str, out: str | Path) -> Layout:
@@ -202,6 +296,11 @@ def exported_table(
             f"{task.name} ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
             "it was probed with, or the import that holds the texts"
         )
+    if LAYOUTS[layout].counted and (unknown := sum(not sample_counts(row)[1] for row in rows)):
+        raise TaskError(
+            f"{unknown:,} of {len(rows):,} prompts of the subset have no counts of samples, which "
+            f"the layout {layout} needs: choose another, or import the rates with --samples"
+        )
     chosen = [by_id[row["prompt_id"]] for row in rows]
     further, schema = _pool_columns(subset.sort_by("rank"), pool), LAYOUTS[layout].schema
     further = further.rename_columns(distinct_names(further.column_names, LAYOUTS[layout].names))
@@ -210,8 +309,8 @@ def exported_table(
         _row(layout, prompt, row, task, own)
         for prompt, row, own in zip(chosen, rows, columns, strict=True)
     ]
-    if layout == "verl":
-        at = schema.get_field_index("extra_info")
+    if own := LAYOUTS[layout].own:
+        at = schema.get_field_index(own)
         extra = pa.struct([*schema.field(at).type, *further.schema])
         schema = schema.set(at, schema.field(at).with_type(extra))
     elif "info" not in schema.names:

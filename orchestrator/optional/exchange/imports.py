@@ -420,7 +420,7 @@ def import_probe(
     rows of other questions are dropped.
     Raises TaskError where no or several layouts fit, or a row has another form.
     """
-    if hints.samples is not None and not 1 <= hints.samples <= MAX_SAMPLES:
+    if isinstance(hints.samples, int) and not 1 <= hints.samples <= MAX_SAMPLES:
         raise TaskError(f"--samples {hints.samples}: expected an integer from 1 to {MAX_SAMPLES:,}")
     notes = Notes()
     opened = read_source(Path(source))

@@ -20,6 +20,7 @@ from orchestrator.optional.exchange.readers import (
     read_inspect,
     read_lm_eval,
     read_log,
+    read_nemo_gym,
     read_rllm,
     read_rollouts,
     read_skywork,
@@ -45,10 +46,11 @@ REQUIRES = {
     "rllm": "a run's folder or results.json: an object with items",
     "rllm-data": "question, ground_truth",
     "verifiers": "prompt, completion, reward (results.jsonl), or task with nodes or traces",
+    "nemo-gym": "responses_create_params, or sample and mean/reward (*_reward_profiling.jsonl)",
     "lm-eval": "doc, target, resps (samples_TASK_DATE.jsonl of --log_samples)",
     "inspect": "a log of inspect_ai: a .eval file, or .json with eval and samples",
 }
-ALIASES = {"dapo": "verl"}
+ALIASES = {"dapo": "verl", "open-instruct": "trl"}
 GENERAL = {"skywork": "verl", "big-math": "solve-rates"}  # a layout, and the one it is a kind of
 READERS: Mapping[str, Reader] = {
     "big-math": read_big_math,
@@ -147,6 +149,8 @@ def _fitting(source: SourceFile, hints: Hints) -> list[str]:
     if source.layout:
         return [source.layout]
     columns = set(source.columns)
+    if "responses_create_params" in columns or {"sample", "mean/reward"} <= columns:
+        return ["nemo-gym"]  # whose rows also have the fields of their data set
     counted = columns & set(SAMPLE_COUNTS) and columns & set(SUCCESS_COUNTS)
     rated = bool(hints.rate in columns or rate_columns(columns) or counted)
     answered = bool(columns & set(QUESTIONS)) and "answer" in columns
@@ -180,6 +184,8 @@ def read_layout(source: SourceFile, layout: str, hints: Hints, notes: Notes) -> 
     try:
         if source.rllm_run is not None:
             return read_rllm(source.rllm_run, source.file, notes)
+        if layout == "nemo-gym":
+            return read_nemo_gym(source.rows, source.file, notes)
         if layout in LAYOUTS:
             return read_columns(source.rows, layout, hints, notes)
         return READERS[layout](source.rows, hints, notes)

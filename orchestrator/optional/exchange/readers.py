@@ -2,15 +2,17 @@
 
 inspect_ai's logs: .json, or .eval (a zip of JSON files), read without it. lm-evaluation-harness:
 samples_TASK_DATE.jsonl of `--log_samples`. `rllm eval`: results.json, and episodes/ if they were
-saved. PrimeIntellect's verifiers: results.jsonl (v0) and traces.jsonl (v1). verl's data sets (DAPO,
-Skywork-OR1 and rLLM use their columns) and its dumps of rollouts.
+saved. PrimeIntellect's verifiers and prime-rl: results.jsonl (v0) and traces.jsonl (v1). NeMo-Gym:
+rollouts and `*_reward_profiling.jsonl`. verl's data sets (DAPO, Skywork-OR1 and rLLM use their
+columns) and its dumps of rollouts.
 """
 
 import json
+import os
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -41,7 +43,7 @@ from orchestrator.optional.exchange.records import (
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
-from tasks.sources.files import is_chat, message_text, parse_json, read_chat
+from tasks.sources.files import is_chat, message_text, parse_json, read_chat, read_file
 from tasks.sources.user_files import open_file, read_bytes
 
 MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
@@ -342,15 +344,17 @@ def _index(item: Row, place: str) -> int:
 
 
 VERIFIERS_LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"}
+VERIFIERS_LIMITS |= {"compaction_failed", "context_length"}  # since 0.4.0, and at a60a606
 
 
 def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
     """One row per rollout, or (traces.jsonl of late v1) one row per episode of several traces.
 
-    v0 as save_utils.py writes it (at 00d8320): prompt, completion, answer, info, reward, error,
-    is_truncated, token_usage. v1 as trace.py and episode.py have it (at 00eee6c and 11eb4d6):
-    task.data, nodes, calls, rewards, errors, stop_condition. In both the answer is the field
-    `answer` of the task; the question is the prompt's last user message, unless the task has one.
+    v0 as save_utils.py writes it (0.1.14): prompt, completion, answer, info, reward, error,
+    is_truncated, token_usage. v1 as trace.py and episode.py have it (at 00eee6c and 11eb4d6, and in
+    0.4.0): task.data, nodes, calls, rewards, errors, stop_condition. In both the answer is the
+    field `answer` of the task; the question is the prompt's last user message, unless the task has
+    one. prime-rl (at 559b447) writes such episodes to rollouts/step_N/train/all and effective.
     """
     records: list[CompletionRecord] = []
     for place, row in rows:
@@ -361,7 +365,21 @@ def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> lis
     if not any(record.source.answer for record in records):
         fields = sorted({name for _, row in rows for name in _task_data(row)})
         notes.add(f"no task has the field answer; tasks have: {', '.join(fields)}")
+    _note_steps((nested(row, "run", "work").get("step") for _, row in rows), notes)
+    traces = (trace for _, row in rows for trace in (row, *objects(row.get("traces"))))
+    if any("advantages" in node for trace in traces for node in objects(trace.get("nodes"))):
+        notes.add(
+            "the rollouts that prime-rl trained on: by default (filter_zero_advantages) without "
+            "prompts that were always or never solved, which train/all beside train/effective has"
+        )
     return records
+
+
+def _note_steps(steps: Iterable[Any], notes: Notes) -> None:
+    if len(different := {str(step) for step in steps}) > 1:
+        notes.add(
+            f"rollouts of {counted(len(different), 'training step')}: not samples of one model"
+        )
 
 
 def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
@@ -430,6 +448,67 @@ def _record(
 def _task_data(row: Row) -> Row:
     task = nested(row, "task")
     return nested(task, "data") or task or row
+
+
+_NG_TASK, _NG_ANSWERS = "_ng_task_index", ("expected_answer", "answer")
+
+
+def read_nemo_gym(
+    rows: Sequence[PlacedRow], file: Path, notes: Notes
+) -> list[CompletionRecord] | list[SolveRateRecord]:
+    """NeMo-Gym's rollouts, reward profiles (`gym eval profile`), or inputs (at 07d6b0d, 0.5.1).
+
+    Completions where rows have a `response`. A profile's solve rates are counts of the rewards in
+    `rollout_infos`. The question is the last user message of the model's input, the answer the
+    field expected_answer or answer of the row, or of its task in OUT_materialized_inputs.jsonl.
+    """
+    beside = file.with_name(f"{file.stem}_materialized_inputs.jsonl")
+    written = read_file(beside, []).rows if os.path.isfile(beside) else []
+    inputs = {valid_count(row.get(_NG_TASK)): row for row in written}
+    completions, rated = [], []
+    for place, row in rows:
+        task = nested(row, "sample") or {**row, **inputs.get(valid_count(row.get(_NG_TASK)), {})}
+        question = nested(task, "responses_create_params").get("input")
+        question = chat_question(question, place, notes)
+        golds = (task[name] for name in _NG_ANSWERS if task.get(name) is not None)
+        answer = first_answer(next(golds, None), place, notes)
+        source = source_question(task, place, question, answer, notes)
+        if source is None:
+            continue
+        if "response" not in row:
+            rated.append(_profiled(row, source, notes))
+            continue
+        response = nested(row, "response")
+        failed = not response or bool(response.get("error")) or "_ng_failure_class" in row
+        cut = nested(response, "incomplete_details").get("reason") == "max_output_tokens"
+        tokens = valid_count(nested(response, "usage").get("output_tokens"))
+        text = last_message(response.get("output"), "assistant")
+        finish = _finish(failed, cut)
+        completions.append(_record(source, text, tokens, finish, row.get("reward")))
+    return completions or rated
+
+
+def _profiled(row: Row, source: SourceQuestion, notes: Notes) -> SolveRateRecord:
+    if "mean/reward" in row and "rollout_infos" not in row:
+        raise TaskError(
+            f"{source.place}: no rollout_infos, so the rewards cannot be counted: import the "
+            "rollouts, or a profile by a newer NeMo-Gym"
+        )
+    rewards = [info.get("reward") for info in objects(row.get("rollout_infos"))]
+    scored = [reward for reward in rewards if reward is not None]
+    for reward in scored:
+        if reward not in (0, 1):
+            raise TaskError(
+                f"{source.place}: the reward {reward!r:.60} is not 0 or 1, so correct answers "
+                "cannot be counted: import the rollouts, which the task marks"
+            )
+    if row.get("missing_num_rollouts"):
+        notes.count("prompts have missing rollouts, which do not count", source.place)
+    if not scored:
+        return SolveRateRecord(source, None)
+    errors = len(rewards) - len(scored)
+    rate = sum(scored) / len(scored)
+    return SolveRateRecord(source, rate, len(rewards), int(sum(scored)), errors)
 
 
 SKYWORK_SAMPLES = 16
@@ -504,7 +583,7 @@ def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[Sol
             question = None if question == PLACEHOLDER else question
         source = source_question(row, place, question, answer, notes)
         if source is not None:
-            records.append(rate_record(row, source, column, hints.samples))
+            records.append(rate_record(row, source, column, hints))
     return records
 
 
@@ -529,9 +608,7 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
         correct = bool(score == 1) if score in (0, 1, -1) else None  # True and False are 1 and 0
         completion = Completion(texts["output"], 0, "stop")
         records.append(CompletionRecord(source, completion, correct=correct))
-    steps = {str(row.get("step")) for _, row in rows}
-    if len(steps) > 1:
-        notes.add(f"rollouts of {counted(len(steps), 'training step')}: not samples of one model")
+    _note_steps((row.get("step") for _, row in rows), notes)
     notes.add("verl does not record which answers were cut off: they count as unparsed or wrong")
     return records
 

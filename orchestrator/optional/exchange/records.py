@@ -61,13 +61,15 @@ Records = list[CompletionRecord] | list[SolveRateRecord]
 class Hints:
     """What a file may leave open.
 
-    `rate` is the column of solve rates, `samples` their number of samples, and `model` one of the
-    rated models. `question`, `answer`, `completions` and `prompt_id` are columns, or values inside
-    them (`reward_model.ground_truth`).
+    `rate` is the column of solve rates, `samples` their number of samples or its column, and
+    `model` one of the rated models. `question`, `answer`, `completions`, `prompt_id` and
+    `successes`, which replaces a rate, are columns, or values inside them
+    (`reward_model.ground_truth`).
     """
 
     rate: str | None = None
-    samples: int | None = None
+    samples: int | str | None = None
+    successes: str | None = None
     model: str | None = None
     question: str | None = None
     answer: str | None = None
@@ -77,9 +79,9 @@ class Hints:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The named columns of texts and ids, by what they hold."""
-        names = ("question", "answer", "completions", "prompt_id")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        """The named columns of texts, ids and counts, by what they hold."""
+        names = ("question", "answer", "completions", "prompt_id", "samples", "successes")
+        return {name: value for name in names if isinstance(value := getattr(self, name), str)}
 
 
 class Notes:
