@@ -5,7 +5,6 @@ one core), `… diagnose --out FOLDER` prints what is found in each. Nothing of 
 the training but the tasks' prompts and markers.
 """
 
-import argparse
 import multiprocessing
 import random
 import shutil
@@ -19,6 +18,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
+import decile
 from benchmarks.command_line import add_json, benchmark_parser, write_json
 from orchestrator.embedded import embedded_path
 from tasks import Task, get_task
@@ -40,7 +40,7 @@ class Run(NamedTuple):
     seed: int
     trouble: str = ""
     expected: tuple[str, ...] = ()
-    grpo: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    grpo: dict[str, Any] = {}
 
 
 _TASKS = (("shuffled_objects", "tiny"), ("plus_minus", "tiny-plus-minus"))
@@ -169,6 +169,34 @@ def train_all(out: Path, only: str) -> None:
         print(f"{run.name}: exit code {process.exitcode}", flush=True)
 
 
+def diagnose_all(out: Path) -> dict[str, Any]:
+    """Print a line per run; returns the codes found in each, and how many runs are named rightly."""
+    codes: dict[str, list[str]] = {}
+    named, alarms, healthy, troubled = 0, 0, 0, 0
+    for run in runs():
+        if not (out / run.name / DONE).exists():
+            continue
+        findings = decile.diagnose(out / run.name, correct="correct").runs[0].findings
+        codes[run.name] = [finding.code for finding in findings]
+        right = bool({*run.expected} & {*codes[run.name]})
+        healthy, troubled = healthy + (not run.trouble), troubled + bool(run.trouble)
+        named, alarms = named + right, alarms + bool(not run.trouble and findings)
+        print(f"{run.name}:")
+        for finding in findings:
+            print(f"  {'problem' if finding.bad else 'warning'} {finding.code}: {finding.text}")
+    print(
+        f"named rightly: {named} of {troubled} troubled runs; healthy runs with a finding: "
+        f"{alarms} of {healthy}"
+    )
+    return {
+        "codes": codes,
+        "named": named,
+        "troubled": troubled,
+        "alarms": alarms,
+        "healthy": healthy,
+    }
+
+
 def main() -> None:
     """Train, or diagnose what is trained."""
     parser = benchmark_parser("troubled_runs", __doc__)
@@ -180,7 +208,7 @@ def main() -> None:
     if arguments.step == "train":
         train_all(arguments.out, arguments.only)
     else:
-        write_json(arguments, diagnose_all(arguments))
+        write_json(arguments, diagnose_all(arguments.out))
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def groups_of(completions: pa.Table) -> Groups:
     size = np.diff(starts, append=len(group)).astype(float)
 
     def column(name: str) -> Floats:
-        return pc.cast(completions[name], pa.float64()).to_numpy().astype(float)
+        return np.asarray(pc.cast(completions[name], pa.float64()).to_numpy(), dtype=float)
 
     def share(values: Floats) -> Floats:
         """The mean of the known values of each group."""

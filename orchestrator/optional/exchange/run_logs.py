@@ -27,7 +27,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
 from tasks import TaskError
 from tasks.sources.files import is_chat, json_text, message_text, parse_json, read_file
-from tasks.sources.user_files import read_bytes, regular, text_lines
+from tasks.sources.user_files import exists, read_bytes, regular, text_lines
 
 # METRICS of `diagnosis` -> what trainers call them; the first name that a log has counts.
 NAMES = {
@@ -97,7 +97,7 @@ def read_logs(path: str, correct: str | None = None) -> list[RunLog]:
     UserError or TaskError for what is no log.
     """
     folder = Path(path)
-    if not folder.exists():
+    if not exists(path):
         raise UserError(f"{path} does not exist: write a file or folder of a training's logs")
     if (folder / CELLS).is_dir():
         logs = [log for cell in CellFolder.all(Store(path)) if (log := _cell_log(cell))]
@@ -270,16 +270,19 @@ def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:
 def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:
     """The objects of JSON lines; an incomplete last line, of a live run, is left out."""
     pending: str | None = None
-    for number, line in text_lines(file):
-        if pending is not None:
-            raise TaskError(f"{file}:{number - 1}: not JSON: {pending[:60]}")
-        try:
-            row = json.loads(line) if line.strip() else None
-        except ValueError:
-            pending = line
-            continue
-        if isinstance(row, Mapping):
-            yield row
+    try:
+        for number, line in text_lines(file):
+            if pending is not None:
+                raise TaskError(f"{file}:{number - 1}: not JSON: {pending[:60]}")
+            try:
+                row = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError):
+                pending = line
+                continue
+            if isinstance(row, Mapping):
+                yield row
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file}: {error}: write it as UTF-8 text") from error
 
 
 def _trl(file: Path) -> Iterator[Rollout]:
