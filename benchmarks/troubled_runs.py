@@ -170,7 +170,7 @@ def train_all(out: Path, only: str) -> None:
 
 
 def diagnose_all(out: Path) -> dict[str, Any]:
-    """Print a line per run; returns the codes found in each, and how many runs are named rightly."""
+    """Print the findings of each run; returns them, and how many troubles are named rightly."""
     codes: dict[str, list[str]] = {}
     named, alarms, healthy, troubled = 0, 0, 0, 0
     for run in runs():
@@ -184,17 +184,10 @@ def diagnose_all(out: Path) -> dict[str, Any]:
         print(f"{run.name}:")
         for finding in findings:
             print(f"  {'problem' if finding.bad else 'warning'} {finding.code}: {finding.text}")
-    print(
-        f"named rightly: {named} of {troubled} troubled runs; healthy runs with a finding: "
-        f"{alarms} of {healthy}"
-    )
-    return {
-        "codes": codes,
-        "named": named,
-        "troubled": troubled,
-        "alarms": alarms,
-        "healthy": healthy,
-    }
+    print(f"named rightly: {named} of {troubled} troubled runs")
+    print(f"healthy runs with a finding: {alarms} of {healthy}")
+    counts = {"named": named, "troubled": troubled, "alarms": alarms, "healthy": healthy}
+    return {"codes": codes, **counts}
 
 
 def main() -> None:
