@@ -1,6 +1,8 @@
 """What is wrong with a run, from a table of its completions and metrics; no file is read."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,6 +166,13 @@ def test_a_planted_trouble_is_named(name: str) -> None:
     findings = diagnosed(**settings)
     assert code in findings
     assert findings[code].bad == bad
+
+
+def test_the_page_lists_every_code() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "diagnosing.md").read_text()
+    listed = re.findall(r"^\| `([a-z-]+)` \|", page, re.M)
+    planted = {code for _, code, _ in PLANTED.values()}
+    assert sorted(listed) == sorted(planted | {"reward-is-length", "wrong-golds", "never-live"})
 
 
 def test_a_reward_for_length_is_named() -> None:
