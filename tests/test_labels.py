@@ -227,6 +227,24 @@ def test_a_question_in_several_rows_has_the_answer_of_one(pool_file: Path) -> No
     assert prompts["What is 1 + 1?"] == "2" and prompts["What is 2 + 2?"] == ""
 
 
+@pytest.mark.parametrize("skip_invalid", [False, True])
+def test_a_row_whose_answer_cannot_be_read_stays_without_one(
+    skip_invalid: bool, tmp_path: Path
+) -> None:
+    file, given = tmp_path / "pool.jsonl", [True, "?", {"a": 1}, "4", None, 6]
+    rows = ({"question": f"What is {i} - {i}?", "answer": each} for i, each in enumerate(given))
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    names = {"train": str(file), "answers": "optional", "skip_invalid": skip_invalid}
+    pool = load_pool(Dataset("d", "file", names, "lenient"))
+    assert sorted(pool.train.column("answer").to_pylist()) == ["", "", "", "", "4", "6"]
+    [note] = [each for each in pool.notes if "not used: " in each]
+    assert [f"pool.jsonl:{i}" in note for i in range(1, 7)] == [True] * 3 + [False] * 3
+    file.write_text('{"question": "", "answer": "?"}\n{"question": "What is 1 + 1?"}\n')
+    if not skip_invalid:
+        with pytest.raises(TaskError, match="pool.jsonl:1"):
+            load_pool(Dataset("d", "file", names, "lenient"))
+
+
 def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     other = write_labels(tmp_path / "other.jsonl", {"0123456789abcdef": 7})
     with refused("other.jsonl", code="invalid-dataset"):

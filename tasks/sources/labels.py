@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
 NAMED = 3  # answers that a note names
+NOT_OF_FORM = "not of the marker's form"
 
 
 class Label(NamedTuple):
@@ -102,7 +103,7 @@ def with_labels(
     notes = []
     for texts, why in (
         (required, "their data set's answers are not optional"),
-        (unreadable, "not of the marker's form"),
+        (unreadable, NOT_OF_FORM),
         (conflicts, "prompts whose answers contradict each other"),
     ):
         notes += not_used(texts, why)
