@@ -298,6 +298,16 @@ def test_labels_of_other_prompts_are_named(pool_file: Path, tmp_path: Path) -> N
     assert "l.jsonl:2 '8.69E+25'" in note and prompt_id not in note
 
 
+def test_open_rows_of_label_files_are_counted(pool_file: Path, tmp_path: Path) -> None:
+    dataset = Dataset("d", "file", options(pool_file), "lenient")
+    ids = [prompt.prompt_id for prompt in dataset.build().train()[:3]]
+    half = write_labels(tmp_path / "half.jsonl", {ids[0]: 7, ids[1]: "", ids[2]: None})
+    whole = write_labels(tmp_path / "whole.jsonl", dict.fromkeys(ids, 7))
+    for files, counts in (((half, whole), [f"{half}: 1 of 3"]), ((whole,), [])):
+        notes = load_pool(replace(dataset, labels=files)).notes
+        assert [n.partition(" rows")[0] for n in notes if n.startswith(str(tmp_path))] == counts
+
+
 def test_a_summary_is_of_the_subset_that_is_trained_on(pool_file: Path, tmp_path: Path) -> None:
     """In a partly labelled pool, policies without gold answers choose among labelled prompts."""
     ids = [prompt.prompt_id for prompt in plan_of(tmp_path, pool_file).pools["d"].train]
@@ -341,7 +351,8 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
         assert row["answer"] == "" and row["id"] == row["line"] - 1
     for name in ("one.csv", "one.jsonl"):
         write_to_label(tmp_path / name, rows)
-        assert read_labels(str(tmp_path / name)) == []
+        labels, [note] = read_labels(str(tmp_path / name))
+        assert labels == [] and note.startswith(f"{tmp_path / name}: 0 of 8 ")
     with (tmp_path / "one.csv").open() as stream:
         listed = [row["prompt_id"] for row in csv.DictReader(stream)]
         assert listed == [row["prompt_id"] for row in rows]
