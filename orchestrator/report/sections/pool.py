@@ -324,12 +324,18 @@ def advice(pool: PoolAnalysis) -> str:
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:
         return text
     suspects = bool(subsets[worst].suspected)
-    return (
+    text = (
         f"{text}; {doubtful[worst]:,} of the {counted(subsets[worst].size, 'prompt')} of {worst} "
         f"were never solved{' or have a suspected gold answer' if suspects else ''}: read them "
-        "before training on them, or leave them out with exclude: "
-        f"{'[suspected, unsolved]' if suspects else 'unsolved'}"
+        "before training on them"
     )
+    left = counts(pool.table, "successes") > 0
+    if suspects:
+        left &= ~pc.fill_null(pool.table["suspected"], False).to_numpy()
+    if np.count_nonzero(left) < subsets[worst].size:  # the option could not fill the subset
+        return text
+    options = "[suspected, unsolved]" if suspects else "unsolved"
+    return f"{text}, or leave them out with exclude: {options}"
 
 
 def _count(prompts: int, table: pa.Table) -> str:
