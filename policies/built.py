@@ -119,6 +119,12 @@ class BuiltPolicy(Built):
         return self.needs == "nothing" and not self.whole
 
     @property
+    @property
+    def ranks_by(self) -> str:
+        """The column that it ranks by whatever its difficulty is; empty: what that decides."""
+        without = not self.reads_golds and self.needs != "nothing"
+        return str(self.declared("ranks_by", "agreement" if without else ""))
+
     def reads_answers(self) -> bool:
         """Whether it uses columns for which the samples' answers are read, such as `suspected`."""
         return bool(self.declared("reads_answers", False))

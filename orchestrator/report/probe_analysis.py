@@ -281,7 +281,7 @@ def _policies(
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")
         if cell.difficulty:
-            notes.append(f"ranked by {cell.difficulty.title}")
+            notes.append(f"ranked by {cell.difficulty_title}")
         elif spec.dataset.title in plan.lacking_golds and not cell.online:
             command = _label_command(plan, cell.policy)
         elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):

@@ -84,7 +84,8 @@ def select(
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
-    texts = _rate_texts(rows, request.difficulty) if request.difficulty else _count_texts(rows)
+    by, column = request.difficulty, policy.ranks_by or "pass_rate"
+    texts = _rate_texts(rows, by, column) if by else _count_texts(rows)
     return _subset_table(own, tied, texts), why
 
 
@@ -143,11 +144,12 @@ def _count_texts(rows: pa.Table) -> list[str]:
     ]
 
 
-def _rate_texts(rows: pa.Table, difficulty: str) -> list[str]:
-    """The rate of each row by another difficulty, of that name, as the end of a sentence."""
+def _rate_texts(rows: pa.Table, difficulty: str, column: str) -> list[str]:
+    """The value of each row by another difficulty, of that name, as the end of a sentence."""
+    known = column in rows.column_names
     return [
         f"; {difficulty} {'unknown' if rate is None else f'{rate:.3g}'}"
-        for rate in rows["pass_rate"].to_pylist()
+        for rate in (rows[column].to_pylist() if known else [None] * rows.num_rows)
     ]
 
 
