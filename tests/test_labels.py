@@ -16,7 +16,7 @@ from remedies import refused
 from orchestrator.cli.main import main
 from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.planning.open_plan import check_trainable
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part
 from orchestrator.probing.samples import mark_samples
@@ -426,6 +426,29 @@ def test_the_page_names_the_command_that_lists_prompts(pool_file: Path, tmp_path
     for number, words in enumerate(commands):
         assert words[-2] == "--to-label"
         assert main([*words[1:-1], str(tmp_path / f"{number}.csv")]) == 0
+
+
+def test_the_page_names_the_pool_whose_prompts_are_listed(pool_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(pool_file.read_text().replace(" + ", " plus "))
+    files = {"d": pool_file, "e": other}
+    datasets = {n: {"task": "file", "options": options(file)} for n, file in files.items()}
+    grid = {"model": ["stub"], "dataset": ["d", "e"], "policy": ["least_agreed"], "seed": [0]}
+    plan = small_plan(
+        tmp_path, datasets=datasets, grid=grid, budget=8, probe={"samples": K, "temperature": 1.0}
+    )
+    store = Store(str(tmp_path / "runs"))
+    for spec in training_probes(plan):
+        part = replace(plan, cells=[cell for cell in plan.cells if cell.probe == spec])
+        probed(part, store)
+        analysis = analyse_pool(plan, store, spec)
+        assert analysis is not None
+        [outlook] = analysis.policies
+        words, out = shlex.split(outlook.command), tmp_path / f"{spec.dataset.name}.csv"
+        assert main([*words[1:-1], str(out)]) == 0
+        with out.open() as stream:
+            listed = {row["prompt_id"] for row in csv.DictReader(stream)}
+        assert len(listed) == 8 and listed == {*plan.pool(spec).train.with_ids(listed)}
 
 
 def test_a_subset_needs_gold_answers(pool_file: Path, tmp_path: Path) -> None:
