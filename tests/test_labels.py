@@ -13,6 +13,7 @@ import pytest
 from factories import small_plan
 from remedies import refused
 
+from decile.probes import Probe
 from orchestrator.cli.main import main
 from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.planning.open_plan import check_trainable
@@ -24,6 +25,7 @@ from orchestrator.report.probe_analysis import analyse_pool
 from orchestrator.sampling.base import Completion
 from orchestrator.selection.labelling import prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.selection.subsets import reason
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from policies import PolicyError
@@ -336,13 +338,38 @@ def test_scores_of_labelled_prompts_choose_no_others(pool_file: Path, tmp_path: 
         prompts_to_label(probe, cell)
 
 
+def test_prompts_without_a_score_are_counted(
+    pool_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In decile plan, and where such prompts fill a subset or a list for annotators."""
+    ids = [prompt.prompt_id for prompt in plan_of(tmp_path, pool_file).pools["d"].train]
+    labels = write_labels(tmp_path / "l.jsonl", dict.fromkeys(ids[:12], 1))
+    scores = tmp_path / "scores.csv"
+    scored = [*ids[:6], *ids[12:15]]
+    scores.write_text("prompt_id,score\n" + "".join(f"{i},0.5\n" for i in scored))
+    plan = plan_of(tmp_path, pool_file, labels, difficulty={"file": str(scores)})
+    probe = probed(plan, Store(str(tmp_path / "runs")))
+    [cell] = [each for each in plan.cells if each.policy == "hard"]
+    subset = reason(probe.select(cell))
+    assert [note[:16] for note in subset["notes"] if "scores.csv" in note] == ["2 of the 8 chose"]
+    rows, [note] = prompts_to_label(probe, cell)
+    assert len(rows) == 8 and note.startswith("5 of the 8 ") and "scores.csv" in note
+    assert not prompts_to_label(probe, cell.changed(size=3)).notes
+    assert "notes" not in reason(probe.select(cell.changed(size=6)))
+    capsys.readouterr()
+    assert main(["plan", str(plan.source.file), "-e", plan.name]) == 0
+    counts = f"scores.csv has no value for {len(ids) - 9} of the {len(ids)} training prompts of d"
+    assert counts in " ".join(capsys.readouterr().out.split())
+
+
 def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
     """Both answers of one value are one; what has a label is not listed again."""
     store, plan = Store(str(tmp_path / "runs")), plan_of(tmp_path, pool_file)
     probe, cells = probed(plan, store), {cell.policy: cell for cell in plan.cells}
     with pytest.raises(PolicyError, match="hard"):
         prompts_to_label(probe, cells["hard"])
-    rows = prompts_to_label(probe, cells["random"])
+    rows, notes = prompts_to_label(probe, cells["random"])
+    assert not notes
     assert len(rows) == 8
     for row in rows:
         value = gold(row["question"])
@@ -359,7 +386,8 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
     one = write_labels(tmp_path / "l.jsonl", {r["prompt_id"]: gold(r["question"]) for r in rows})
     plan = plan_of(tmp_path, pool_file, one, budget=1.0)
     probe = PlanProbe(plan, store, plan.cells[0].probe)
-    rest = prompts_to_label(probe, plan.cells[1])
+    rest, notes = prompts_to_label(probe, plan.cells[1])
+    assert len(notes) == 1 and f"the {len(plan.pools['d'].train)} of the budget" in notes[0]
     left = {row["prompt_id"] for row in rest}
     assert len(left) == len(plan.pools["d"].train) - 8
     assert left.isdisjoint(row["prompt_id"] for row in rows)
@@ -449,6 +477,25 @@ def test_the_page_names_the_pool_whose_prompts_are_listed(pool_file: Path, tmp_p
         with out.open() as stream:
             listed = {row["prompt_id"] for row in csv.DictReader(stream)}
         assert len(listed) == 8 and listed == {*plan.pool(spec).train.with_ids(listed)}
+
+
+def test_python_lists_prompts_by_another_difficulty(pool_file: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    probe = probed(plan, Store(str(tmp_path / "runs")))
+    ids = [prompt.prompt_id for prompt in plan.pools["d"].train]
+    scores = tmp_path / "scores.csv"
+    lines = (f"{i},{n / len(ids)}\n" for n, i in enumerate(reversed(ids)))
+    scores.write_text("prompt_id,score\n" + "".join(lines))
+    for name, given in {"path": scores, "mapping": {"file": str(scores)}}.items():
+        out = tmp_path / f"{name}.jsonl"
+        assert Probe(probe).to_label(out, "hard", 4, difficulty=given) == 4
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [row["prompt_id"] for row in rows] == ids[:-5:-1]
+    out = tmp_path / "probe.jsonl"
+    by_agreement = {"model": "stub", "by": "agreement"}
+    assert Probe(probe).to_label(out, "hard", 4, difficulty=by_agreement) == 4
+    with pytest.raises(PolicyError, match="gold"):
+        prompts_to_label(probe, probe.cell("hard", 4, difficulty=probe), probe)
 
 
 def test_a_subset_needs_gold_answers(pool_file: Path, tmp_path: Path) -> None:

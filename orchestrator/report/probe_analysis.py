@@ -39,7 +39,7 @@ from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import read_subset, request_of
-from orchestrator.selection.subsets import select
+from orchestrator.selection.subsets import select, unranked
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -276,6 +276,7 @@ def _policies(
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
         command, notes = "", cell.rule.build().notes(table, rows)
+        notes += unranked(cell.rule.build(), table, rows, cell.difficulty_title)
         if cell.rule.build().excludes_suspected:
             notes.append(no_suspects(table))
         if cell.online:
