@@ -22,6 +22,7 @@ from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part
 from orchestrator.probing.samples import mark_samples
 from orchestrator.report.probe_analysis import analyse_pool
+from orchestrator.report.sections.pool import policy_table
 from orchestrator.sampling.base import Completion
 from orchestrator.selection.labelling import prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
@@ -121,7 +122,12 @@ def test_a_pool_without_answers_is_only_probed(pool_file: Path, tmp_path: Path) 
         check_trainable(plan)
     assert error.value.code == "missing-gold-answers"
     store = Store(str(tmp_path / "runs"))
-    table = probed(plan, store).tables.of(plan.cells[0], unlabelled=True)
+    probe = probed(plan, store)
+    analysis = analyse_pool(plan, store, probe.spec)
+    assert analysis is not None
+    [row] = policy_table(analysis).body
+    assert row[:6] == ("random", "8", *["–"] * 4), "nothing is known of gold answers"
+    table = probe.tables.of(plan.cells[0], unlabelled=True)
     assert set(table["unlabelled"].to_pylist()) == {3} and set(table["unparsed"].to_pylist()) == {1}
     assert table["pass_rate"].null_count == table.num_rows == len(plan.pools["d"].train)
 
@@ -370,6 +376,8 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
         prompts_to_label(probe, cells["hard"])
     rows, notes = prompts_to_label(probe, cells["random"])
     assert not notes
+    agreed, [note] = prompts_to_label(probe, probe.cell("least_agreed"))
+    assert len(agreed) == 8 and str(len(plan.pools["d"].train)) in note, "all of them tie"
     assert len(rows) == 8
     for row in rows:
         value = gold(row["question"])

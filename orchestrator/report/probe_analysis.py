@@ -259,10 +259,9 @@ def _policies(
                 outlooks.append(PolicyOutlook(policy, None, "", note))
                 continue
             subset, _ = select(table, request_of(cell), golds)
-            size = subset.num_rows
             summary = summarise(
                 table,
-                size,
+                subset.num_rows,
                 cell.rule.build(),
                 cell.seed,
                 cell.probe.settings.samples,
@@ -275,9 +274,9 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
-        command, notes = "", cell.rule.build().notes(table, rows)
-        notes += unranked(cell.rule.build(), table, rows, cell.difficulty_title)
-        if cell.rule.build().excludes_suspected:
+        command, rule, sources = "", cell.rule.build(), Counter[str]()
+        notes = [*rule.notes(table, rows), *unranked(rule, table, rows, cell.difficulty_title)]
+        if rule.excludes_suspected:
             notes.append(no_suspects(table))
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")
@@ -286,10 +285,10 @@ def _policies(
         elif spec.dataset.title in plan.lacking_golds and not cell.online:
             command = _label_command(plan, spec, cell.policy)
         elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
-            command = _select_command(policy, cell, size, table_file)
-        note, sources = "; ".join(filter(None, notes)), Counter[str]()
+            command = _select_command(policy, cell, subset.num_rows, table_file)
         if "source" in subset.column_names:
             sources.update(subset["source"].fill_null("").to_pylist())
+        note = "; ".join(filter(None, notes))
         outlooks.append(PolicyOutlook(policy, summary, command, note, sources))
     return outlooks
 

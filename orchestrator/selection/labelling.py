@@ -68,6 +68,9 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
     policy = cell.rule.build()
     chosen = policy(table, size, np.random.default_rng(cell.seed))
     notes += unranked(policy, table, chosen, request_of(cell).difficulty)
+    ties, _ = policy.tied(table, chosen)
+    if ties and size == ties.chosen < ties.pool:
+        notes.append(f"chosen at random: {ties.pool:,} prompts tie, these {size:,} among them")
     ids = table["prompt_id"].to_numpy()[chosen]
     prompts = pool.train.with_ids(ids)
     folder = ProbeFolder(probe.store, probe.spec, [*prompts.values()], pool.task)

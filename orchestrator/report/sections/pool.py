@@ -414,8 +414,8 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 f"{s.size:,}",
                 NONE if s.pass_rate is None else f"{100 * s.pass_rate:.1f} %",
                 NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
-                f"{s.unsolved:,}",
-                NONE if s.suspected is None else f"{s.suspected:,}",
+                NONE if s.pass_rate is None else f"{s.unsolved:,}",
+                NONE if s.pass_rate is None or s.suspected is None else f"{s.suspected:,}",
                 ties_text(*s.ties) if s.ties else NONE,
                 NONE if s.overlap is None else f"{100 * s.overlap:.0f} %",
             )
