@@ -22,7 +22,7 @@ from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part
 from orchestrator.probing.samples import mark_samples
 from orchestrator.report.probe_analysis import analyse_pool
-from orchestrator.report.sections.pool import policy_table
+from orchestrator.report.sections.pool import policy_table, purpose
 from orchestrator.sampling.base import Completion
 from orchestrator.selection.labelling import prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
@@ -480,6 +480,7 @@ def test_the_page_names_the_pool_whose_prompts_are_listed(pool_file: Path, tmp_p
         analysis = analyse_pool(plan, store, spec)
         assert analysis is not None
         [outlook] = analysis.policies
+        assert "annotators" in purpose(analysis)
         words, out = shlex.split(outlook.command), tmp_path / f"{spec.dataset.name}.csv"
         assert main([*words[1:-1], str(out)]) == 0
         with out.open() as stream:

@@ -142,14 +142,14 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
             *([turns] if turns.body else []),
         ]
         commands = [Command(p.command) for p in pool.policies if p.command]
-        about = "To select a subset from the pool's difficulty table, one row per prompt:"
+        about = purpose(pool)
         policies: list[Block] = [policy_table(pool)] if subsets else []
         if (by_source := source_table(pool)).body:
             policies.append(by_source)
         policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
         policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
-        policies += [Paragraph(about), *commands] if commands else []
+        policies += [Paragraph(f"{about[0].upper()}{about[1:]}:"), *commands] if commands else []
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", difficulty),
             ("policies", "Subsets", policies),
@@ -159,6 +159,13 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         ):
             if blocks:
                 yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
+
+
+def purpose(pool: PoolAnalysis) -> str:
+    """What the commands of a pool's policies do."""
+    if any("--to-label" in policy.command for policy in pool.policies):
+        return "to list prompts for annotators"
+    return "to select a subset from the pool's difficulty table, one row per prompt"
 
 
 def pool_section(pool: PoolOutcomes) -> Section:
