@@ -492,7 +492,7 @@ class QuestionFile(ReadTask):
             edits = self.corrections.edits if self.corrections is not None else {}
             if not self.optional_answers or row_id(row) in edits:
                 raise
-            prompt = self._prompt(row, place, rows.dropped, answered=False)
+            prompt = self._read_prompt(row, place, rows.dropped, unlabelled=True)
             rows.unread.append(f"{place} {cell(row, self.answer or '')!r:.40}")
         return self._travelling(prompt, row, place)
 
@@ -513,13 +513,13 @@ class QuestionFile(ReadTask):
         golds = zip(answers, marks, strict=True)
         return prompts.filter([not a or mark.outcome == "correct" for a, mark in golds])
 
-    def _prompt(
-        self, row: Row, place: str, dropped: Counter[str], *, answered: bool = True
-    ) -> Prompt:
+    def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+        unlabelled = self.optional_answers and not value_text(cell(row, self.answer or ""))
+        return self._read_prompt(row, place, dropped, unlabelled)
+
+    def _read_prompt(self, row: Row, place: str, dropped: Counter[str], unlabelled: bool) -> Prompt:
+        """The prompt of a row, without a gold answer if it is `unlabelled`. Raises TaskError."""
         value = cell(row, self.answer) if self.function and self.answer else None
-        unlabelled = not answered or (
-            self.optional_answers and not value_text(cell(row, self.answer or ""))
-        )
         column = None if unlabelled else self.answer
         try:
             if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function
