@@ -701,12 +701,12 @@ def test_policies_with_a_source_of_their_own_are_compared_as_before_and_by_sourc
 
 def test_a_source_is_named_by_what_the_policy_reads_of_it(tmp_path: Path) -> None:
     rules = {
-        "strata": {"policy": "least_agreed", "options": {"within": "tier"}},
+        "strata": {"policy": "longest", "options": {"within": "tier"}},
         "sure": {"policy": "least_agreed", "options": {"exclude": "unsolved"}},
         "mixed": {"policy": "mixture", "options": {"shares": {"least_agreed": 0.5, "random": 0.5}}},
     }
     names = dict.fromkeys(("least_agreed", "agreement_band", *rules), "agreement")
-    names |= {"uncertain": "entropy", "longest": "tokens", "hard": "pass rate"}
+    names |= {"uncertain": "entropy", "longest": "tokens", "strata": "tokens", "hard": "pass rate"}
     rules["agreement_band"] = {"policy": "agreement_band", "options": {"low": 0.0, "high": 1.0}}
     grid = AXIS | {"policy": [*names], "difficulty": ["gold", OTHER]}
     plan, store = finished(tmp_path, grid=grid, rules=rules)
