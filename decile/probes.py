@@ -119,11 +119,7 @@ class Probe:
         the experiment. options: those of the policy. Raises UserError where the policy is unknown,
         chooses prompts during training (see `decile.trl`), or cannot fill the subset.
         """
-        other = difficulty.stored if isinstance(difficulty, Probe) else None
-        given: Any = difficulty
-        if isinstance(difficulty, str | Path):
-            given = difficulty_option(str(difficulty))
-        cell = self.stored.cell(policy, budget, seed, options, other or given)
+        cell, other = self._chosen(policy, budget, seed, difficulty, options)
         return Subset(self, cell, self.stored.select(cell, other))
 
     @as_user_error()
@@ -134,19 +130,36 @@ class Probe:
         budget: float | None = None,
         *,
         seed: int | None = None,
+        difficulty: "Probe | str | Path | Mapping[str, str] | None" = None,
         **options: Any,
     ) -> int:
         """Write the prompts without a gold answer that a policy chooses for annotators.
 
         file: JSONL or CSV, with an empty `answer` to be filled in; the data set's setting `labels`
-        reads it back. budget, seed, options: as of `select`. Returns the number of prompts. Raises
+        reads it back. The others: as of `select`. Returns the number of prompts. Raises
         UserError where the file exists, where no prompt lacks a gold answer, and for a policy that
         ranks by gold answers.
         """
         check_label_file(Path(file))
-        rows = prompts_to_label(self.stored, self.stored.cell(policy, budget, seed, options))
-        write_to_label(Path(file), rows)
-        return len(rows)
+        cell, other = self._chosen(policy, budget, seed, difficulty, options)
+        listed = prompts_to_label(self.stored, cell, other)
+        write_to_label(Path(file), listed.rows)
+        return len(listed.rows)
+
+    def _chosen(
+        self,
+        policy: str,
+        budget: float | None,
+        seed: int | None,
+        difficulty: "Probe | str | Path | Mapping[str, str] | None",
+        options: Mapping[str, Any],
+    ) -> tuple[Cell, PlanProbe | None]:
+        """The cell with these settings, and the probe that it ranks by, if that is given."""
+        other = difficulty.stored if isinstance(difficulty, Probe) else None
+        given: Any = other or difficulty
+        if isinstance(difficulty, str | Path):
+            given = difficulty_option(str(difficulty))
+        return self.stored.cell(policy, budget, seed, options, given), other
 
     def to_pandas(self) -> "pd.DataFrame":
         """The difficulty table."""

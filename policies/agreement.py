@@ -13,6 +13,7 @@ class WithoutGolds(BuiltIn):
     """Ranks prompts by what their samples say, whatever the gold answers are."""
 
     simulated = False
+    ranks_by: ClassVar[str] = "agreement"
 
     @property
     def reads_golds(self) -> bool:
@@ -81,6 +82,7 @@ class Uncertain(ByAnswers):
     """
 
     name = "uncertain"
+    ranks_by = "entropy"
 
     def score(self, difficulty: pa.Table) -> Floats:
         return -self.measured(difficulty, "entropy")
@@ -90,6 +92,7 @@ class Longest(WithoutGolds):
     """Most generated tokens on average first. Needs no gold answer."""
 
     name = "longest"
+    ranks_by = "tokens"
 
     def score(self, difficulty: pa.Table) -> Floats:
         return -self.measured(difficulty, "tokens")

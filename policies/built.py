@@ -29,6 +29,7 @@ from policies.base import (
     Ties,
     checked_rows,
     kept_advice,
+    numbers,
 )
 from policies.online import (
     MAX_DRAWS,
@@ -119,6 +120,12 @@ class BuiltPolicy(Built):
         return self.needs == "nothing" and not self.whole
 
     @property
+    def ranks_by(self) -> str:
+        """The column that it ranks by whatever its difficulty is; empty: what that decides."""
+        without = not self.reads_golds and self.needs != "nothing"
+        return str(self.declared("ranks_by", "agreement" if without else ""))
+
+    @property
     def reads_answers(self) -> bool:
         """Whether it uses columns for which the samples' answers are read, such as `suspected`."""
         return bool(self.declared("reads_answers", False))
@@ -170,6 +177,16 @@ class BuiltPolicy(Built):
     def capacity(self, difficulty: pa.Table) -> int:
         """The number of eligible rows."""
         return int(np.count_nonzero(self.eligible(difficulty)))
+
+    def unranked(self, difficulty: pa.Table) -> Bools:
+        """One boolean per row: whether it has no score, or, without scores, no pass rate."""
+        table, score = self.shown(difficulty), np.zeros(difficulty.num_rows)
+        if self.scored is not None:
+            with self.errors():
+                score = np.asarray(self.scored.score(table), dtype=float)
+        elif self.needs != "nothing" and "pass_rate" in table.column_names:
+            score = numbers(table, "pass_rate", self.name)
+        return np.isnan(score)
 
     def capacity_text(self, difficulty: pa.Table) -> str:
         """The number in words: `band has 3 of 40 prompts with a pass rate from …`."""

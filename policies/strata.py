@@ -75,7 +75,7 @@ class Stratified(Restricted):
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
         # Each simulated choice would draw other labels, which the seed decides for all probes.
         self.simulated = policy.simulated and self.labels is None
-        self.excludes_suspected = policy.excludes_suspected
+        self.excludes_suspected, self.ranks_by = policy.excludes_suspected, policy.ranks_by
         self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
 

@@ -43,8 +43,8 @@ from tasks.sources.files import (
     whole,
 )
 from tasks.sources.kept_columns import KeptColumns
-from tasks.sources.labels import with_labels
-from tasks.sources.row_corrections import RowCorrections
+from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
+from tasks.sources.row_corrections import RowCorrections, row_id
 from tasks.sources.source import ReadTask
 from tasks.sources.user_files import Files, named_files
 
@@ -67,11 +67,15 @@ _OPTIONAL = ", or answers: optional where gold answers come later"
 
 @dataclass
 class _RowCounts:
-    """How many rows were read, of which files, and what was left out or is wrong with the first."""
+    """How many rows were read, of which files, and what was left out or is wrong with the first.
+
+    unread: optional answers that are not of the marker's form, with their places.
+    """
 
     count: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     error: str = ""
+    unread: list[str] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
 
     def add(self, other: "_RowCounts") -> None:
@@ -79,6 +83,7 @@ class _RowCounts:
         self.count += other.count
         self.dropped += other.dropped
         self.error = self.error or other.error
+        self.unread += other.unread
         self.origins += other.origins
 
 
@@ -346,6 +351,8 @@ class QuestionFile(ReadTask):
         for label, count in rows.dropped.items():
             if count:
                 self.note(f"{split}: {counted_label(count, label)}")
+        for note in not_used(rows.unread, NOT_OF_FORM):
+            self.note(f"{split}: {note}")
         if self.group and split != "train" and len(prompts) > 1:
             self._check_groups(", ".join(files), {*prompts.column("group").to_pylist()})
         if invalid_rows := rows.count - len(prompts):
@@ -447,7 +454,7 @@ class QuestionFile(ReadTask):
                 read,
                 self.question,
                 self.answer,
-                lambda row, place: self._checked_prompt(row, place, rows.dropped),
+                lambda row, place: self._checked_prompt(row, place, rows),
                 lambda some: self._markable(PromptTable.of(some)),
             )
             return PromptTable.of(prompts), rows
@@ -468,17 +475,26 @@ class QuestionFile(ReadTask):
     def _row_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt | None:
         """The prompt of a row; with `skip_invalid`, None for a row that has none."""
         try:
-            return self._checked_prompt(row, place, rows.dropped)
+            return self._checked_prompt(row, place, rows)
         except TaskError as invalid:
             if not self.skip_invalid:
                 raise
             rows.error = rows.error or str(invalid)
             return None
 
-    def _checked_prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+    def _checked_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt:
+        """The prompt of a row; an optional answer that cannot be read counts as none."""
         if self.skip_invalid:
             check_columns(place, row, self._columns)
-        return self._travelling(self._prompt(row, place, dropped), row, place)
+        try:
+            prompt = self._prompt(row, place, rows.dropped)
+        except TaskError:
+            edits = self.corrections.edits if self.corrections is not None else {}
+            if not self.optional_answers or row_id(row) in edits:
+                raise
+            prompt = self._read_prompt(row, place, rows.dropped, unlabelled=True)
+            rows.unread.append(f"{place} {cell(row, self.answer or '')!r:.40}")
+        return self._travelling(prompt, row, place)
 
     def _travelling(self, prompt: Prompt, row: Row, place: str) -> Prompt:
         """The prompt of a row with what leads back to it."""
@@ -498,8 +514,12 @@ class QuestionFile(ReadTask):
         return prompts.filter([not a or mark.outcome == "correct" for a, mark in golds])
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
-        value = cell(row, self.answer) if self.function and self.answer else None
         unlabelled = self.optional_answers and not value_text(cell(row, self.answer or ""))
+        return self._read_prompt(row, place, dropped, unlabelled)
+
+    def _read_prompt(self, row: Row, place: str, dropped: Counter[str], unlabelled: bool) -> Prompt:
+        """The prompt of a row, without a gold answer if it is `unlabelled`. Raises TaskError."""
+        value = cell(row, self.answer) if self.function and self.answer else None
         column = None if unlabelled else self.answer
         try:
             if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function

@@ -699,6 +699,29 @@ def test_policies_with_a_source_of_their_own_are_compared_as_before_and_by_sourc
     assert [*arms.rows] == ["pass rate of stub", "pass rate of other"]
 
 
+def test_a_source_is_named_by_what_the_policy_reads_of_it(tmp_path: Path) -> None:
+    rules = {
+        "strata": {"policy": "longest", "options": {"within": "tier"}},
+        "sure": {"policy": "least_agreed", "options": {"exclude": "unsolved"}},
+        "mixed": {"policy": "mixture", "options": {"shares": {"least_agreed": 0.5, "random": 0.5}}},
+    }
+    names = dict.fromkeys(("least_agreed", "agreement_band", *rules), "agreement")
+    names |= {"uncertain": "entropy", "longest": "tokens", "strata": "tokens", "hard": "pass rate"}
+    rules["agreement_band"] = {"policy": "agreement_band", "options": {"low": 0.0, "high": 1.0}}
+    grid = AXIS | {"policy": [*names], "difficulty": ["gold", OTHER]}
+    plan, store = finished(tmp_path, grid=grid, rules=rules)
+    arms = {each.policy: [*each.rows] for each in analyse(plan, store).difficulty}
+    assert arms == {n: [f"{by} of stub", f"{by} of other"] for n, by in names.items()}
+    subset = selected(plan, store, by_source(plan, "least_agreed")["agreement of other"])
+    assert reason(subset)["ranked_by"] == "agreement of other"
+    table = PlanProbe(plan, store, training_probes(plan)[1]).tables
+    cell = by_source(plan, "hard")["pass rate of other"]
+    known = table.with_source(cell.difficulty.probe, 4, "agreement")
+    rates = dict(zip(*(known[n].to_pylist() for n in ("prompt_id", "agreement")), strict=True))
+    for row in subset.to_pylist():
+        assert row["why"].endswith(f"; agreement of other {rates[row['prompt_id']]:.3g}")
+
+
 def test_a_sweep_of_one_model_and_its_golds_has_no_matrix(tmp_path: Path) -> None:
     plan, store = finished(tmp_path, grid=GRID)
     analysis = analyse(plan, store)

@@ -13,17 +13,20 @@ import pytest
 from factories import small_plan
 from remedies import refused
 
+from decile.probes import Probe
 from orchestrator.cli.main import main
 from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.planning.open_plan import check_trainable
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part
 from orchestrator.probing.samples import mark_samples
 from orchestrator.report.probe_analysis import analyse_pool
+from orchestrator.report.sections.pool import policy_table, purpose
 from orchestrator.sampling.base import Completion
 from orchestrator.selection.labelling import prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.selection.subsets import reason
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from policies import PolicyError
@@ -119,7 +122,12 @@ def test_a_pool_without_answers_is_only_probed(pool_file: Path, tmp_path: Path) 
         check_trainable(plan)
     assert error.value.code == "missing-gold-answers"
     store = Store(str(tmp_path / "runs"))
-    table = probed(plan, store).tables.of(plan.cells[0], unlabelled=True)
+    probe = probed(plan, store)
+    analysis = analyse_pool(plan, store, probe.spec)
+    assert analysis is not None
+    [row] = policy_table(analysis).body
+    assert row[:6] == ("random", "8", *["–"] * 4), "nothing is known of gold answers"
+    table = probe.tables.of(plan.cells[0], unlabelled=True)
     assert set(table["unlabelled"].to_pylist()) == {3} and set(table["unparsed"].to_pylist()) == {1}
     assert table["pass_rate"].null_count == table.num_rows == len(plan.pools["d"].train)
 
@@ -227,6 +235,24 @@ def test_a_question_in_several_rows_has_the_answer_of_one(pool_file: Path) -> No
     assert prompts["What is 1 + 1?"] == "2" and prompts["What is 2 + 2?"] == ""
 
 
+@pytest.mark.parametrize("skip_invalid", [False, True])
+def test_a_row_whose_answer_cannot_be_read_stays_without_one(
+    skip_invalid: bool, tmp_path: Path
+) -> None:
+    file, given = tmp_path / "pool.jsonl", [True, "?", {"a": 1}, "4", None, 6]
+    rows = ({"question": f"What is {i} - {i}?", "answer": each} for i, each in enumerate(given))
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    names = {"train": str(file), "answers": "optional", "skip_invalid": skip_invalid}
+    pool = load_pool(Dataset("d", "file", names, "lenient"))
+    assert sorted(pool.train.column("answer").to_pylist()) == ["", "", "", "", "4", "6"]
+    [note] = [each for each in pool.notes if "not used: " in each]
+    assert [f"pool.jsonl:{i}" in note for i in range(1, 7)] == [True] * 3 + [False] * 3
+    file.write_text('{"question": "", "answer": "?"}\n{"question": "What is 1 + 1?"}\n')
+    if not skip_invalid:
+        with pytest.raises(TaskError, match="pool.jsonl:1"):
+            load_pool(Dataset("d", "file", names, "lenient"))
+
+
 def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     other = write_labels(tmp_path / "other.jsonl", {"0123456789abcdef": 7})
     with refused("other.jsonl", code="invalid-dataset"):
@@ -280,6 +306,16 @@ def test_labels_of_other_prompts_are_named(pool_file: Path, tmp_path: Path) -> N
     assert "l.jsonl:2 '8.69E+25'" in note and prompt_id not in note
 
 
+def test_open_rows_of_label_files_are_counted(pool_file: Path, tmp_path: Path) -> None:
+    dataset = Dataset("d", "file", options(pool_file), "lenient")
+    ids = [prompt.prompt_id for prompt in dataset.build().train()[:3]]
+    half = write_labels(tmp_path / "half.jsonl", {ids[0]: 7, ids[1]: "", ids[2]: None})
+    whole = write_labels(tmp_path / "whole.jsonl", dict.fromkeys(ids, 7))
+    for files, counts in (((half, whole), [f"{half}: 1 of 3"]), ((whole,), [])):
+        notes = load_pool(replace(dataset, labels=files)).notes
+        assert [n.partition(" rows")[0] for n in notes if n.startswith(str(tmp_path))] == counts
+
+
 def test_a_summary_is_of_the_subset_that_is_trained_on(pool_file: Path, tmp_path: Path) -> None:
     """In a partly labelled pool, policies without gold answers choose among labelled prompts."""
     ids = [prompt.prompt_id for prompt in plan_of(tmp_path, pool_file).pools["d"].train]
@@ -308,13 +344,40 @@ def test_scores_of_labelled_prompts_choose_no_others(pool_file: Path, tmp_path: 
         prompts_to_label(probe, cell)
 
 
+def test_prompts_without_a_score_are_counted(
+    pool_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In decile plan, and where such prompts fill a subset or a list for annotators."""
+    ids = [prompt.prompt_id for prompt in plan_of(tmp_path, pool_file).pools["d"].train]
+    labels = write_labels(tmp_path / "l.jsonl", dict.fromkeys(ids[:12], 1))
+    scores = tmp_path / "scores.csv"
+    scored = [*ids[:6], *ids[12:15]]
+    scores.write_text("prompt_id,score\n" + "".join(f"{i},0.5\n" for i in scored))
+    plan = plan_of(tmp_path, pool_file, labels, difficulty={"file": str(scores)})
+    probe = probed(plan, Store(str(tmp_path / "runs")))
+    [cell] = [each for each in plan.cells if each.policy == "hard"]
+    subset = reason(probe.select(cell))
+    assert [note[:16] for note in subset["notes"] if "scores.csv" in note] == ["2 of the 8 chose"]
+    rows, [note] = prompts_to_label(probe, cell)
+    assert len(rows) == 8 and note.startswith("5 of the 8 ") and "scores.csv" in note
+    assert not prompts_to_label(probe, cell.changed(size=3)).notes
+    assert "notes" not in reason(probe.select(cell.changed(size=6)))
+    capsys.readouterr()
+    assert main(["plan", str(plan.source.file), "-e", plan.name]) == 0
+    counts = f"scores.csv has no value for {len(ids) - 9} of the {len(ids)} training prompts of d"
+    assert counts in " ".join(capsys.readouterr().out.split())
+
+
 def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
     """Both answers of one value are one; what has a label is not listed again."""
     store, plan = Store(str(tmp_path / "runs")), plan_of(tmp_path, pool_file)
     probe, cells = probed(plan, store), {cell.policy: cell for cell in plan.cells}
     with pytest.raises(PolicyError, match="hard"):
         prompts_to_label(probe, cells["hard"])
-    rows = prompts_to_label(probe, cells["random"])
+    rows, notes = prompts_to_label(probe, cells["random"])
+    assert not notes
+    agreed, [note] = prompts_to_label(probe, probe.cell("least_agreed"))
+    assert len(agreed) == 8 and str(len(plan.pools["d"].train)) in note, "all of them tie"
     assert len(rows) == 8
     for row in rows:
         value = gold(row["question"])
@@ -323,14 +386,16 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
         assert row["answer"] == "" and row["id"] == row["line"] - 1
     for name in ("one.csv", "one.jsonl"):
         write_to_label(tmp_path / name, rows)
-        assert read_labels(str(tmp_path / name)) == []
+        labels, [note] = read_labels(str(tmp_path / name))
+        assert labels == [] and note.startswith(f"{tmp_path / name}: 0 of 8 ")
     with (tmp_path / "one.csv").open() as stream:
         listed = [row["prompt_id"] for row in csv.DictReader(stream)]
         assert listed == [row["prompt_id"] for row in rows]
     one = write_labels(tmp_path / "l.jsonl", {r["prompt_id"]: gold(r["question"]) for r in rows})
     plan = plan_of(tmp_path, pool_file, one, budget=1.0)
     probe = PlanProbe(plan, store, plan.cells[0].probe)
-    rest = prompts_to_label(probe, plan.cells[1])
+    rest, notes = prompts_to_label(probe, plan.cells[1])
+    assert len(notes) == 1 and f"the {len(plan.pools['d'].train)} of the budget" in notes[0]
     left = {row["prompt_id"] for row in rest}
     assert len(left) == len(plan.pools["d"].train) - 8
     assert left.isdisjoint(row["prompt_id"] for row in rows)
@@ -397,6 +462,49 @@ def test_the_page_names_the_command_that_lists_prompts(pool_file: Path, tmp_path
     for number, words in enumerate(commands):
         assert words[-2] == "--to-label"
         assert main([*words[1:-1], str(tmp_path / f"{number}.csv")]) == 0
+
+
+def test_the_page_names_the_pool_whose_prompts_are_listed(pool_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(pool_file.read_text().replace(" + ", " plus "))
+    files = {"d": pool_file, "e": other}
+    datasets = {n: {"task": "file", "options": options(file)} for n, file in files.items()}
+    grid = {"model": ["stub"], "dataset": ["d", "e"], "policy": ["least_agreed"], "seed": [0]}
+    plan = small_plan(
+        tmp_path, datasets=datasets, grid=grid, budget=8, probe={"samples": K, "temperature": 1.0}
+    )
+    store = Store(str(tmp_path / "runs"))
+    for spec in training_probes(plan):
+        part = replace(plan, cells=[cell for cell in plan.cells if cell.probe == spec])
+        probed(part, store)
+        analysis = analyse_pool(plan, store, spec)
+        assert analysis is not None
+        [outlook] = analysis.policies
+        assert "annotators" in purpose(analysis)
+        words, out = shlex.split(outlook.command), tmp_path / f"{spec.dataset.name}.csv"
+        assert main([*words[1:-1], str(out)]) == 0
+        with out.open() as stream:
+            listed = {row["prompt_id"] for row in csv.DictReader(stream)}
+        assert len(listed) == 8 and listed == {*plan.pool(spec).train.with_ids(listed)}
+
+
+def test_python_lists_prompts_by_another_difficulty(pool_file: Path, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, pool_file)
+    probe = probed(plan, Store(str(tmp_path / "runs")))
+    ids = [prompt.prompt_id for prompt in plan.pools["d"].train]
+    scores = tmp_path / "scores.csv"
+    lines = (f"{i},{n / len(ids)}\n" for n, i in enumerate(reversed(ids)))
+    scores.write_text("prompt_id,score\n" + "".join(lines))
+    for name, given in {"path": scores, "mapping": {"file": str(scores)}}.items():
+        out = tmp_path / f"{name}.jsonl"
+        assert Probe(probe).to_label(out, "hard", 4, difficulty=given) == 4
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [row["prompt_id"] for row in rows] == ids[:-5:-1]
+    out = tmp_path / "probe.jsonl"
+    by_agreement = {"model": "stub", "by": "agreement"}
+    assert Probe(probe).to_label(out, "hard", 4, difficulty=by_agreement) == 4
+    with pytest.raises(PolicyError, match="gold"):
+        prompts_to_label(probe, probe.cell("hard", 4, difficulty=probe), probe)
 
 
 def test_a_subset_needs_gold_answers(pool_file: Path, tmp_path: Path) -> None:

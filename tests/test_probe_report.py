@@ -310,6 +310,7 @@ def test_no_policy_is_named_best_where_all_are_equal(tmp_path: Path) -> None:
     draw(plan, store, lambda _prompt, i: {"outcome": "wrong", "extracted": str(i)})
     [pool] = probe_report(plan, store, tmp_path / "p.html").pools
     assert "all policies have as many groups to learn from" in advice(pool)
+    assert "exclude: unsolved" not in advice(pool), "it would leave no prompt"
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def _to_label(arguments: argparse.Namespace) -> int:
     check_label_file(file)
     needed = () if arguments.test else ("policy",)
     _reads_experiment(arguments, needed, ("file", *needed))
-    note = ""
+    notes = list[str]()
     if arguments.test:
         for name in ("policy", "budget", "seed", "difficulty", "model", "option"):
             if getattr(arguments, name) not in (None, []):
@@ -417,14 +417,11 @@ def _to_label(arguments: argparse.Namespace) -> int:
         rows = [row for pool in pools for row in test_questions_to_label(pool)]
     else:
         probe, cell = _chosen_cell(arguments)
-        rows = prompts_to_label(probe, cell)
-        if len(rows) < cell.size:
-            asked = f"fewer than the {cell.size:,} of the budget"
-            note = f"\n  {asked}: no other prompt lacks a gold answer"
+        rows, notes = prompts_to_label(probe, cell)
     write_to_label(file, rows)
     text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: [{file}]"
-    summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows]}
-    _print_result(summary, f"{text} beside the data set's options{note}", arguments.json)
+    summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows], "notes": notes}
+    _print_result(summary, f"{text} beside the data set's options", arguments.json)
     return 0
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from orchestrator.config.experiment import Axes, axes_text, value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.difficulty.remedies import pool_warning
+from orchestrator.difficulty.sources import rated_rows, with_ranks_of
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import crowded_prompts
 from orchestrator.pipeline.manifest import changed_settings
@@ -24,6 +26,7 @@ from orchestrator.planning.flaws import overlap_line
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan, unused_budgets
+from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
@@ -264,6 +267,7 @@ def _notes(run: Run, site: Site) -> list[str]:
         *crowded_prompts(run),
         *(f"warning: {note}" for note in unused_budgets(plan)),
         *_budget_notes(plan),
+        *_score_notes(plan),
         *_place_notes(run, site),
         *(
             f"{title}: {note}"
@@ -381,6 +385,26 @@ def _label_notes(plan: Plan) -> list[str]:
                 "labels, with one number, for each of these policies"
             )
     return list(dict.fromkeys(notes))
+
+
+def _score_notes(plan: Plan) -> list[str]:
+    """How many prompts of a pool a file of difficulty has no value for."""
+    pools = {
+        (cell.difficulty.file, cell.probe.dataset.title): plan.pool(cell.probe)
+        for cell in plan.cells
+        if cell.difficulty and cell.difficulty.file
+    }
+    notes = []
+    for (file, title), pool in pools.items():
+        table = with_ranks_of(pool.unprobed(columns=False), read_scores(file))
+        lacking = len(pool.train) - int(np.count_nonzero(rated_rows(table)))
+        if lacking:
+            prompts = f"{lacking:,} of the {counted(len(pool.train), 'training prompt')} of {title}"
+            notes.append(
+                f"warning: {Path(file).name} has no value for {prompts}: they come last, in random "
+                "order"
+            )
+    return notes
 
 
 def _place_notes(run: Run, site: Site) -> list[str]:

@@ -37,6 +37,14 @@ def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
     return _with_columns(table, columns)
 
 
+def rated_rows(table: pa.Table) -> np.ndarray:
+    """One boolean per row: whether it has a pass rate or an agreement."""
+    rated = np.zeros(table.num_rows, dtype=bool)
+    for name in {"pass_rate", "agreement"} & {*table.column_names}:
+        rated |= table[name].is_valid().to_numpy()
+    return rated
+
+
 def _with_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     """The table with columns of DIFFICULTY in place of its own, or added."""
     for name, values in columns.items():

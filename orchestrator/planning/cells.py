@@ -220,11 +220,22 @@ class Cell(Spec):
 
     @property
     def ranked_by(self) -> str:
-        """What its prompts are ranked by, with the model: `pass rate of tiny`."""
+        """What its prompts are ranked by, with the model: `pass rate of tiny`, or a file's name."""
         source = self.difficulty
-        if source and (source.probe or source.file):
-            return source.title
-        return source_title(source.by if source else "gold", self.probe.model.name)
+        probe = source and source.probe or self.probe
+        return source.title if source and source.file else self._ranked_by(probe.model.name)
+
+    @property
+    def difficulty_title(self) -> str:
+        """The same without its own model; empty where its pass rates are what counts."""
+        source = self.difficulty
+        if source is None or source.file:
+            return source.title if source else ""
+        return self._ranked_by(source.probe.model.name if source.probe else "")
+
+    def _ranked_by(self, model: str) -> str:
+        by = self.difficulty.by if self.difficulty else "gold"
+        return source_title(self.rule.build().ranks_by or by, model)
 
     @property
     def reads_golds(self) -> bool:

@@ -294,7 +294,7 @@ def _with_labels(
     if not task.optional_answers:
         raise TaskError("labels: its prompts have gold answers: write answers: optional, or none")
     try:
-        labels = read_labels([*files])
+        labels, notes = read_labels([*files])
     except TaskError as error:
         raise TaskError(f"labels: {error}") from error
     names, ids = ", ".join(files), {label.prompt_id for label in labels}
@@ -303,7 +303,7 @@ def _with_labels(
         raise TaskError(f"labels: {names} has no prompt_id of this data set: write its own file")
     others = (each for each in labels if each.prompt_id not in known)
     unknown = [f"{each.place} {each.prompt_id!r:.40}" for each in others]
-    notes = not_used(unknown, "no prompt_id of this data set")
+    notes += not_used(unknown, "no prompt_id of this data set")
     (train, own), (test, of_test) = (with_labels(each, labels, task) for each in (train, test))
     return train, test, [*notes, *own, *of_test]
 

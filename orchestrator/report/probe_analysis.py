@@ -31,7 +31,7 @@ from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
-from orchestrator.planning.plan import Plan, pool_title
+from orchestrator.planning.plan import Plan, pool_title, training_probes
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Answers, Outcomes
 from orchestrator.probing.probe import targets_of
@@ -39,7 +39,7 @@ from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import read_subset, request_of
-from orchestrator.selection.subsets import select
+from orchestrator.selection.subsets import select, unranked
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -259,10 +259,9 @@ def _policies(
                 outlooks.append(PolicyOutlook(policy, None, "", note))
                 continue
             subset, _ = select(table, request_of(cell), golds)
-            size = subset.num_rows
             summary = summarise(
                 table,
-                size,
+                subset.num_rows,
                 cell.rule.build(),
                 cell.seed,
                 cell.probe.settings.samples,
@@ -275,31 +274,36 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
-        command, notes = "", cell.rule.build().notes(table, rows)
-        if cell.rule.build().excludes_suspected:
+        command, rule, sources = "", cell.rule.build(), Counter[str]()
+        notes = [*rule.notes(table, rows), *unranked(rule, table, rows, cell.difficulty_title)]
+        if rule.excludes_suspected:
             notes.append(no_suspects(table))
         if cell.online:
             notes.append("chooses the prompts of each update among these, during training")
         if cell.difficulty:
-            notes.append(f"ranked by {cell.difficulty.title}")
+            notes.append(f"ranked by {cell.difficulty_title}")
         elif spec.dataset.title in plan.lacking_golds and not cell.online:
-            command = _label_command(plan, cell.policy)
+            command = _label_command(plan, spec, cell.policy)
         elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
-            command = _select_command(policy, cell, size, table_file)
-        note, sources = "; ".join(filter(None, notes)), Counter[str]()
+            command = _select_command(policy, cell, subset.num_rows, table_file)
         if "source" in subset.column_names:
             sources.update(subset["source"].fill_null("").to_pylist())
+        note = "; ".join(filter(None, notes))
         outlooks.append(PolicyOutlook(policy, summary, command, note, sources))
     return outlooks
 
 
-def _label_command(plan: Plan, policy: str) -> str:
-    """The command line that lists the policy's prompts for annotators."""
-    out = f"{UNSAFE.sub('_', policy)}.csv"
-    file = str(plan.source.file)
-    return shlex.join(
-        ["decile", "select", file, "-e", plan.name, "--policy", policy, "--to-label", out]
-    )
+def _label_command(plan: Plan, spec: ProbeSpec, policy: str) -> str:
+    """The command line that lists the policy's prompts of a pool for annotators."""
+    words = ["decile", "select", str(plan.source.file), "-e", plan.name, "--policy", policy]
+    names, probes = [policy], training_probes(plan)
+    if len({each.model.name for each in probes}) > 1:
+        names.append(spec.model.name)
+        words += ["--model", spec.model.name]
+    if len({each.dataset.title for each in probes}) > 1:
+        names.append(spec.dataset.title)
+        words += ["--dataset", spec.dataset.title]
+    return shlex.join([*words, "--to-label", f"{UNSAFE.sub('_', '-'.join(names))}.csv"])
 
 
 def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:

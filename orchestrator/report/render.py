@@ -43,6 +43,7 @@ from orchestrator.report.sections.pool import (
     part_table,
     policy_table,
     probe_report,
+    purpose,
     source_table,
     suspect_lines,
     turn_table,
@@ -286,7 +287,7 @@ def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
     if text := advice(pool):
         parts.append(wrapped(text, width))
     if command := next((p.command for p in pool.policies if p.command), ""):
-        parts.append(f"to select a subset:\n  {command}")
+        parts.append(f"{purpose(pool)}:\n  {command}")
     return "\n\n".join(parts)
 
 

@@ -8,18 +8,21 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.answers import PoolSpellings
+from orchestrator.difficulty.sources import rated_rows
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pool_columns import pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.selection.stored import request_of
+from orchestrator.selection.subsets import unranked
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
 from policies import PolicyError
@@ -29,14 +32,22 @@ from tasks.prompt_table import PromptTable
 SUFFIXES = (".jsonl", ".csv")
 
 
-def prompts_to_label(probe: PlanProbe, cell: Cell) -> list[dict[str, Any]]:
+class ToLabel(NamedTuple):
+    """Rows for annotators, and notes on what they are short of."""
+
+    rows: list[dict[str, Any]]
+    notes: list[str]
+
+
+def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = None) -> ToLabel:
     """The prompts that the cell's policy chooses of those without a gold answer, best first.
 
-    As many as the cell's subset has, or all that are left. Raises PolicyError for a policy that
-    ranks by gold answers, and UserError where no prompt lacks one.
+    As many as the cell's subset has, or all that are left. other: the probe that it ranks by, if
+    that is none of the plan's. Raises PolicyError for a policy that ranks by gold answers, and
+    UserError where no prompt lacks one.
     """
     pool = probe.plan.pool(probe.spec)
-    table = probe.tables.of(cell, unlabelled=True)
+    table = probe.tables_by(other).of(cell, unlabelled=True)
     table = table.filter(pc.invert(table["labelled"]))
     if not table.num_rows:
         raise UserError(f"every prompt of {probe.spec.dataset.title} has a gold answer")
@@ -46,12 +57,20 @@ def prompts_to_label(probe: PlanProbe, cell: Cell) -> list[dict[str, Any]]:
             f"policy {cell.policy!r} ranks prompts by their gold answers: write one that does "
             f"without, such as least_agreed or random{own}"
         )
-    ranks = [table[name] for name in ("pass_rate", "agreement") if name in table.column_names]
-    if cell.difficulty and all(column.null_count == len(column) for column in ranks):
+    if cell.difficulty and not rated_rows(table).any():
         title = cell.difficulty.title
         raise UserError(f"{title}: has no prompt without a gold answer: write another difficulty")
-    size = min(cell.size, table.num_rows)
-    chosen = cell.rule.build()(table, size, np.random.default_rng(cell.seed))
+    size, notes = min(cell.size, table.num_rows), list[str]()
+    if size < cell.size:
+        notes.append(
+            f"fewer than the {cell.size:,} of the budget: no other prompt lacks a gold answer"
+        )
+    policy = cell.rule.build()
+    chosen = policy(table, size, np.random.default_rng(cell.seed))
+    notes += unranked(policy, table, chosen, request_of(cell).difficulty)
+    ties, _ = policy.tied(table, chosen)
+    if ties and size == ties.chosen < ties.pool:
+        notes.append(f"chosen at random: {ties.pool:,} prompts tie, these {size:,} among them")
     ids = table["prompt_id"].to_numpy()[chosen]
     prompts = pool.train.with_ids(ids)
     folder = ProbeFolder(probe.store, probe.spec, [*prompts.values()], pool.task)
@@ -62,7 +81,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell) -> list[dict[str, Any]]:
     spellings = votes.texts.take(pa.array(votes.text)).to_pylist()
     for row, text, count in zip(votes.row, spellings, votes.samples.tolist(), strict=True):
         answers.setdefault(by_id[row], []).append({"answer": text, "count": count})
-    return _rows([prompts[i] for i in ids], answers)
+    return ToLabel(_rows([prompts[i] for i in ids], answers), notes)
 
 
 def test_questions_to_label(pool: Pool) -> list[dict[str, Any]]:

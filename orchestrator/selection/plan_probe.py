@@ -108,6 +108,20 @@ class PlanProbe:
         """The difficulty tables of the probe's cells."""
         return CellTables(self.outcomes, self.folder, others=self._tables_of)
 
+    def tables_by(self, other: "PlanProbe | None") -> CellTables:
+        """The tables of cells that rank by another probe, if it is none of the plan's.
+
+        Raises UserError where that has none of the prompts.
+        """
+        if other is None:
+            return self.tables
+        if not (self.folder.prompts.rows_of(other.folder.prompts.column("prompt_id")) >= 0).any():
+            raise UserError(
+                f"the probe of {other.title} has no prompt of {self.title}: write a probe of "
+                "the same prompts"
+            )
+        return CellTables(self.outcomes, self.folder, others=lambda _: other.tables)
+
     def _tables_of(self, spec: ProbeSpec) -> CellTables:
         """Those of another model's probe. Raises UserError while samples are missing."""
         return PlanProbe(self.plan, self.store, spec).tables
@@ -209,15 +223,7 @@ class PlanProbe:
         other: the probe that it ranks by, if that is none of the plan's. Raises PolicyError where
         it cannot be filled, and UserError where samples are missing.
         """
-        tables = self.tables
-        if other is not None:
-            tables = CellTables(self.outcomes, self.folder, others=lambda _: other.tables)
-            shared = self.folder.prompts.rows_of(other.folder.prompts.column("prompt_id")) >= 0
-            if not shared.any():
-                raise UserError(
-                    f"the probe of {other.title} has no prompt of {self.title}: write a probe of "
-                    "the same prompts"
-                )
+        tables = self.tables_by(other)
         table = tables.of(cell)
         if not table.num_rows:
             raise UserError(

@@ -69,7 +69,7 @@ def request_of(cell: Cell) -> SubsetRequest:
     if source is None:
         return request
     samples = None if source.file else probe.samples
-    return request._replace(samples=samples, difficulty=source.title)
+    return request._replace(samples=samples, difficulty=cell.difficulty_title)
 
 
 def subset_size(store: Store, cell: Cell) -> int:

@@ -16,7 +16,7 @@ from orchestrator.planning.pool_columns import pool_column_names
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from policies import PolicyError, get_policy
+from policies import BuiltPolicy, PolicyError, get_policy
 
 
 class SubsetRequest(NamedTuple):
@@ -77,6 +77,7 @@ def select(
     if request.difficulty:
         why["ranked_by"] = request.difficulty
     notes = policy.notes(difficulty, chosen)
+    notes += unranked(policy, difficulty, chosen, request.difficulty)
     notes += [no_suspects(difficulty)] if policy.excludes_suspected else []
     rows = difficulty.take(pa.array(chosen))
     own = rows if golds is None else same_prompts(golds, rows)
@@ -84,8 +85,25 @@ def select(
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
-    texts = _rate_texts(rows, request.difficulty) if request.difficulty else _count_texts(rows)
+    by, column = request.difficulty, policy.ranks_by or "pass_rate"
+    texts = _rate_texts(rows, by, column) if by else _count_texts(rows)
     return _subset_table(own, tied, texts), why
+
+
+def unranked(
+    policy: BuiltPolicy, table: pa.Table, chosen: np.ndarray, difficulty: str
+) -> list[str]:
+    """A note on chosen rows without a value to rank them by; none if there are none.
+
+    difficulty: the title of what the policy ranks by, if not pass rates of the prompts' model.
+    """
+    if not (count := int(np.count_nonzero(policy.unranked(table)[chosen]))):
+        return []
+    by = f" ({difficulty})" if difficulty else ""
+    return [
+        f"{count:,} of the {counted(len(chosen), 'chosen prompt')} have no value to rank them by"
+        f"{by}: they come last, in random order"
+    ]
 
 
 def same_prompts(table: pa.Table, rows: pa.Table) -> pa.Table:
@@ -143,11 +161,12 @@ def _count_texts(rows: pa.Table) -> list[str]:
     ]
 
 
-def _rate_texts(rows: pa.Table, difficulty: str) -> list[str]:
-    """The rate of each row by another difficulty, of that name, as the end of a sentence."""
+def _rate_texts(rows: pa.Table, difficulty: str, column: str) -> list[str]:
+    """The value of each row by another difficulty, of that name, as the end of a sentence."""
+    known = column in rows.column_names
     return [
         f"; {difficulty} {'unknown' if rate is None else f'{rate:.3g}'}"
-        for rate in rows["pass_rate"].to_pylist()
+        for rate in (rows[column].to_pylist() if known else [None] * rows.num_rows)
     ]
 
 

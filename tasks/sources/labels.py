@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.plugins.counts import counted
 from tasks.base import Task, TaskError
 from tasks.sources.files import cell, check_columns, one_answer, read_file, value_text
 from tasks.sources.user_files import Files, named_files
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
 NAMED = 3  # answers that a note names
+NOT_OF_FORM = "not of the marker's form"
 
 
 class Label(NamedTuple):
@@ -22,12 +24,13 @@ class Label(NamedTuple):
     place: str
 
 
-def read_labels(files: Files) -> list[Label]:
-    """The answers in files with the columns `prompt_id` and `answer`; empty ones are left out.
+def read_labels(files: Files) -> tuple[list[Label], list[str]]:
+    """The answers in files with the columns `prompt_id` and `answer`, and notes on open rows.
 
-    Raises TaskError with the file's line for a value of another form.
+    Open are rows with an empty answer. Raises TaskError with the file's line for a value of another
+    form.
     """
-    labels = []
+    labels, notes = list[Label](), list[str]()
     for file in named_files(files):
         read = read_file(file, ())
         if not read.rows and not Path(file).stat().st_size:
@@ -41,13 +44,16 @@ def read_labels(files: Files) -> list[Label]:
             raise TaskError(
                 f"{file} has no column 'answer': write the answers into one of that name"
             )
+        before = len(labels)
         for row, place in zip(read.rows, read.places, strict=True):
             prompt_id, value = row["prompt_id"], one_answer(cell(row, "answer"))[0]
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
                 raise TaskError(f"{place}: the answer is {value!r:.80}: write a text or a number")
             if text := value_text(value):
                 labels.append(Label(str(prompt_id), text, place))
-    return labels
+        if (filled := len(labels) - before) < len(read.rows):
+            notes.append(f"{file}: {filled:,} of {counted(len(read.rows), 'row')} have an answer")
+    return labels, notes
 
 
 def not_used(texts: Sequence[str], why: str) -> list[str]:
@@ -102,7 +108,7 @@ def with_labels(
     notes = []
     for texts, why in (
         (required, "their data set's answers are not optional"),
-        (unreadable, "not of the marker's form"),
+        (unreadable, NOT_OF_FORM),
         (conflicts, "prompts whose answers contradict each other"),
     ):
         notes += not_used(texts, why)

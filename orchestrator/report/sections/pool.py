@@ -142,14 +142,14 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
             *([turns] if turns.body else []),
         ]
         commands = [Command(p.command) for p in pool.policies if p.command]
-        about = "To select a subset from the pool's difficulty table, one row per prompt:"
+        about = purpose(pool)
         policies: list[Block] = [policy_table(pool)] if subsets else []
         if (by_source := source_table(pool)).body:
             policies.append(by_source)
         policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
         policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
-        policies += [Paragraph(about), *commands] if commands else []
+        policies += [Paragraph(f"{about[0].upper()}{about[1:]}:"), *commands] if commands else []
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", difficulty),
             ("policies", "Subsets", policies),
@@ -159,6 +159,13 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         ):
             if blocks:
                 yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
+
+
+def purpose(pool: PoolAnalysis) -> str:
+    """What the commands of a pool's policies do."""
+    if any("--to-label" in policy.command for policy in pool.policies):
+        return "to list prompts for annotators"
+    return "to select a subset from the pool's difficulty table, one row per prompt"
 
 
 def pool_section(pool: PoolOutcomes) -> Section:
@@ -324,12 +331,18 @@ def advice(pool: PoolAnalysis) -> str:
     if doubtful[worst] < DOUBTFUL * subsets[worst].size:
         return text
     suspects = bool(subsets[worst].suspected)
-    return (
+    text = (
         f"{text}; {doubtful[worst]:,} of the {counted(subsets[worst].size, 'prompt')} of {worst} "
         f"were never solved{' or have a suspected gold answer' if suspects else ''}: read them "
-        "before training on them, or leave them out with exclude: "
-        f"{'[suspected, unsolved]' if suspects else 'unsolved'}"
+        "before training on them"
     )
+    left = counts(pool.table, "successes") > 0
+    if suspects:
+        left &= ~pc.fill_null(pool.table["suspected"], False).to_numpy()
+    if np.count_nonzero(left) < subsets[worst].size:  # the option could not fill the subset
+        return text
+    options = "[suspected, unsolved]" if suspects else "unsolved"
+    return f"{text}, or leave them out with exclude: {options}"
 
 
 def _count(prompts: int, table: pa.Table) -> str:
@@ -408,8 +421,8 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 f"{s.size:,}",
                 NONE if s.pass_rate is None else f"{100 * s.pass_rate:.1f} %",
                 NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
-                f"{s.unsolved:,}",
-                NONE if s.suspected is None else f"{s.suspected:,}",
+                NONE if s.pass_rate is None else f"{s.unsolved:,}",
+                NONE if s.pass_rate is None or s.suspected is None else f"{s.suspected:,}",
                 ties_text(*s.ties) if s.ties else NONE,
                 NONE if s.overlap is None else f"{100 * s.overlap:.0f} %",
             )
