@@ -49,7 +49,7 @@ _TROUBLES: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     ("cut", ("truncated",), {"max_completion_length": 16}),
     ("length", ("reward-not-correctness", "reward-is-length", "phantom"), {}),
     ("dead pool", ("dead",), {}),
-    ("tiny subset", ("few-prompts",), {}),
+    ("tiny subset", ("few-prompts", "early-end"), {}),
     ("wrong golds", ("wrong-golds",), {}),
     ("fresh adapter", ("reset",), {}),
 )
@@ -66,6 +66,11 @@ def runs() -> list[Run]:
     return healthy + troubled
 
 
+def wrong(gold: str) -> str:
+    """Another answer: a number that is larger by 5, or the next letter."""
+    return f"({chr(ord(gold[1]) + 1)})" if gold.startswith("(") else str(int(gold) + 5)
+
+
 def prompts_of(run: Run, task: Task) -> list[dict[str, Any]]:
     """80 prompts of the training pool, messages and answers."""
     rng = random.Random(run.seed)
@@ -74,12 +79,12 @@ def prompts_of(run: Run, task: Task) -> list[dict[str, Any]]:
         pool = [prompt for prompt in pool if prompt.tier != "0"]
     chosen = rng.sample(pool, 80)
     if run.trouble == "tiny subset":
-        chosen = chosen[:3]
+        chosen = chosen[: 3 if run.task == "shuffled_objects" else 8]  # an update draws 8
     golds = [prompt.answer for prompt in chosen]
     if run.trouble == "dead pool":
         golds = ["-1"] * len(golds)
     if run.trouble == "wrong golds":
-        golds = [g if i % 3 else str(int(g) + 5) for i, g in enumerate(golds)]
+        golds = [g if i % 3 else wrong(g) for i, g in enumerate(golds)]
     return [
         {"prompt": task.messages(prompt.question), "answer": gold}
         for prompt, gold in zip(chosen, golds, strict=True)
@@ -176,7 +181,7 @@ def diagnose_all(out: Path) -> dict[str, Any]:
     for run in runs():
         if not (out / run.name / DONE).exists():
             continue
-        findings = decile.diagnose(out / run.name, correct="correct").runs[0].findings
+        findings = decile.diagnose(out / run.name).runs[0].findings
         codes[run.name] = [finding.code for finding in findings]
         right = bool({*run.expected} & {*codes[run.name]})
         healthy, troubled = healthy + (not run.trouble), troubled + bool(run.trouble)

@@ -256,6 +256,28 @@ def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
     assert METRICS["correct"] in facts.absent
 
 
+def test_a_run_without_an_update_is_a_problem() -> None:
+    finding = diagnosed(planned=30)["early-end"]
+    assert finding.bad
+    assert "prompts" in finding.remedy
+
+
+def test_a_reset_is_found_in_entropy_and_length_where_correctness_is_noisy() -> None:
+    rng = np.random.default_rng(0)
+    done = [*np.linspace(0, 1, 18), *np.linspace(0, 0.6, 12)]
+    correct = {u: 0.2 + 0.6 * d + rng.normal(0, 0.1) for u, d in enumerate(done, 1)}
+    entropy = {u: 0.3 * (1 - d) + rng.normal(0, 0.01) for u, d in enumerate(done, 1)}
+    tokens = {u: 20 + 30 * d + rng.normal(0, 2) for u, d in enumerate(done, 1)}
+    metrics = {"correct": correct, "entropy": entropy, "tokens": tokens}
+    assert diagnosed(metrics=metrics)["reset"].text.startswith("at update 19,")
+    assert "reset" not in diagnosed(metrics={"correct": correct})
+
+
+def test_completions_that_were_cut_at_the_start_are_named() -> None:
+    falling = {"truncated": steps(lambda done: 0.5 * max(0.0, 1 - 2 * done))}
+    assert not diagnosed(metrics=falling)["truncated"].bad
+
+
 def test_a_run_that_goes_on_has_not_ended_early() -> None:
     assert diagnosed(completions(), planned=200, running=True) == {}
 

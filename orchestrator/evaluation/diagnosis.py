@@ -69,7 +69,8 @@ LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights ar
 KL, KL_BAD = 1.0, 10.0
 CLIPPED = 0.3
 LEARNING_RATE = {True: 5e-3, False: 1e-4}  # with LoRA, and of all weights
-RESET = 6.0  # standard errors of a fall within one update
+RESET = 6.0  # standard errors of a return to the start within one update
+WINDOW = 3  # updates before and after it
 AGAIN = 30  # visits of each prompt, on average
 
 
@@ -428,12 +429,13 @@ def _run_dry(facts: Facts) -> Iterator[Finding]:
 def _truncated(facts: Facts) -> Iterator[Finding]:
     share, change = facts.mean("truncated"), facts.change("truncated")
     rises = change is not None and change.rose and change.end - change.start >= CUT_RISE
-    if not (share >= CUT or rises):
+    falls = change is not None and change.start >= CUT
+    if not (share >= CUT or rises or falls):
         return
     limit = f" of {facts.log.most_tokens}" if facts.log.most_tokens else ""
     text = f"{percent(share)} of completions end at the token limit{limit}"
-    if rises and change is not None:
-        text += f", rising from {percent(change.start)} to {percent(change.end)}"
+    if (rises or falls) and change is not None:
+        text += f", from {percent(change.start)} at the start to {percent(change.end)}"
     remedy = "raise the limit, or do not train on completions that it cuts"
     yield Finding("truncated", share >= MOSTLY_CUT, text, remedy)
 
@@ -495,26 +497,39 @@ def _collapse(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def _returns(series: Floats) -> Floats:
+    """How surely a series is back at its start within one update: [updates - 2 * WINDOW + 1].
+
+    In standard errors of the change from WINDOW updates to the next WINDOW; 0 where it goes on
+    moving away from the start, or comes back by less than two thirds.
+    """
+    steps = np.diff(series)
+    noise = 1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / 2**0.5
+    error = max(noise, 0.02 * abs(float(series[:WINDOW].mean())), 1e-9) * (2 / WINDOW) ** 0.5
+    means = np.convolve(series, np.ones(WINDOW) / WINDOW, "valid")
+    gap, change = means[:-WINDOW] - means[0], means[:-WINDOW] - means[WINDOW:]
+    is_back = (abs(gap) > 3 * error) & (abs(means[WINDOW:] - means[0]) <= abs(gap) / 3)
+    surprise: Floats = np.where(is_back, change * np.sign(gap) / error, 0.0)
+    return surprise
+
+
 def _reset(facts: Facts) -> Iterator[Finding]:
-    values = facts.series(facts.quality)
-    rows = np.flatnonzero(np.isfinite(values))
-    known, width = values[rows], 3
-    if len(known) < 3 * width:
+    quality = facts.series(facts.quality)
+    rows = np.flatnonzero(np.isfinite(quality))
+    if len(rows) < 3 * WINDOW:
         return
-    steps = np.diff(known)
-    noise = max(1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / 2**0.5, 1e-3)
-    error = noise * (2 / width) ** 0.5
-    means = np.convolve(known, np.ones(width) / width, "valid")  # [t]: of t to t + width
-    falls = (means[:-width] - means[width:]) / error
-    at = int(np.argmax(falls))
-    before, after, start = means[at], means[at + width], means[0]
-    back = abs(after - start) <= 3 * error and before - start > 3 * error
-    if falls[at] >= RESET and back:
+    every = [quality[rows], *(facts.series(name)[rows] for name in ("entropy", "tokens"))]
+    scores = [_returns(series) for series in every if np.isfinite(series).all()]
+    # All series together, where correctness is back, too.
+    total = np.where(scores[0] > 0, np.sum(scores, axis=0) / len(scores) ** 0.5, 0.0)
+    at = int(np.argmax(total)) + WINDOW
+    before, after = quality[rows[at - WINDOW : at]], quality[rows[at : at + WINDOW]]
+    if total.max() >= RESET:
         yield Finding(
             "reset",
             True,
-            f"at update {facts.updates[rows[at + width]]} {facts.quality} falls from {before:.3g} "
-            f"to {after:.3g}, its level at the start ({start:.3g})",
+            f"at update {facts.updates[rows[at]]}, {METRICS[facts.quality]} goes from "
+            f"{before.mean():.3g} back to {after.mean():.3g}, as at the start",
             "check that the resumed run loads the adapter and the optimizer's state",
         )
 
@@ -631,7 +646,10 @@ def _early_end(facts: Facts) -> Iterator[Finding]:
     planned, done = facts.log.planned, int(facts.updates.max(initial=0))
     if planned and done < planned and not facts.log.running:
         text = f"the log ends at update {done:,} of {planned:,}"
-        yield Finding("early-end", False, text, "resume it from its last checkpoint")
+        remedy = "resume it from its last checkpoint"
+        if not done:  # TRL ends at once
+            remedy = "check that the data set has at least as many prompts as an update draws"
+        yield Finding("early-end", not done, text, remedy)
 
 
 Check = Callable[[Facts], Iterator[Finding]]

@@ -125,9 +125,10 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     notes: list[str] = []
     state = max(map(_trainer_state, states), key=lambda s: len(s["log_history"]), default=None)
     history = state["log_history"] if state else _metric_rows(metric_files)
+    rows = objects(history)
     batches = _batches(layout, files, notes) if layout else {}
     if layout is TRL:
-        batches = _trained_batches(batches, objects(history), notes)
+        batches = _trained_batches(batches, rows, notes)
     rollouts = [rollout for batch in batches.values() for rollout in batch]
     if path.is_file() and layout and not rollouts:
         raise UserError(f"{path} holds no completions: write a row per completion")
@@ -138,7 +139,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
             f"{path} has no reward or column {correct!r} with 0 or 1: "
             f"write one of {', '.join(names) or 'none (the log holds no completions)'}"
         )
-    metrics = _metrics(history)
+    metrics = _metrics(rows)
     if validation and layout:
         metrics["evaluation"] = _validation(_batches(layout, validation, notes))
     newest = max(file.stat().st_mtime for file in [*files, *states, *metric_files])
@@ -149,7 +150,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         metrics=metrics,
         planned=(state or {}).get("max_steps") or None,
         lora=_is_lora(path),
-        running=time.time() - newest < LIVE,
+        running=time.time() - newest < LIVE and not any("train_runtime" in row for row in rows),
         by_correct=column,
         notes=tuple(notes),
     )
@@ -605,11 +606,11 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"step": row.get("step"), **json_object(row.get("data", row))}
 
 
-def _metrics(history: Iterable[Any]) -> dict[str, dict[int, float]]:
+def _metrics(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """The metrics under Decile's names, by update; a later row of an update replaces an earlier."""
     metrics: dict[str, dict[int, float]] = {}
     longest = set[Any]()
-    for row in objects(list(history)):
+    for row in history:
         step = row.get("step")
         if not isinstance(step, int):
             continue
