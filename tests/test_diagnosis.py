@@ -203,6 +203,25 @@ def test_wrong_golds_are_named_with_the_agreed_answer() -> None:
     }
 
 
+def test_a_curriculum_of_repeated_prompts_is_no_collapse() -> None:
+    def fall(by: float) -> dict[str, diagnosis.Finding]:
+        """Each half draws the same prompts, from easy to hard; the second changes their rates."""
+        return diagnosed(
+            completions(lambda done: 0.8 - 1.2 * (done % 0.5) + by * (done > 0.5), pool=160)
+        )
+
+    assert "collapse" not in fall(0.15)
+    assert fall(-0.2)["collapse"].bad
+
+
+def test_a_reward_of_a_completion_that_is_not_finite_is_named() -> None:
+    rows = completions().to_pylist()
+    rows[100]["reward"], rows[900]["reward"], rows[901]["reward"] = float("nan"), float("inf"), None
+    finding = diagnosed(pa.Table.from_pylist(rows, schema=COMPLETIONS))["not-finite"]
+    assert finding.bad
+    assert "at 2 updates, first at update 2" in finding.text
+
+
 def test_prompts_without_a_signal_are_listed() -> None:
     rows = completions(lambda done: 0.5, pool=16).to_pylist()
     for row in rows:

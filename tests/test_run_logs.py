@@ -206,6 +206,89 @@ def test_a_table_of_the_user_is_a_log(tmp_path: Path) -> None:
     assert Facts(log).kinds == EXPECTED
 
 
+def table_rows() -> list[dict[str, Any]]:
+    return [
+        {"update": r["update"], "prompt": r["prompt"], "reward": float(r["mark"]), "completion": ""}
+        for r in rows()
+    ]
+
+
+@pytest.mark.parametrize("update", ["update", "step"])
+def test_a_table_with_completions_is_not_taken_for_another_trainers(
+    update: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.jsonl"
+    write_lines(file, [{update: row.pop("update"), **row} for row in table_rows()])
+    (log,) = read_logs(str(file))
+    assert (log.layout, log.by_correct) == ("table", "reward")
+    assert Facts(log).updates.tolist() == list(range(1, UPDATES + 1))
+
+
+def test_an_incomplete_last_group_does_not_split_the_others(tmp_path: Path) -> None:
+    write_lines(tmp_path / "log.jsonl", table_rows()[:-2])
+    (log,) = read_logs(str(tmp_path / "log.jsonl"))
+    assert Facts(log).kinds == EXPECTED
+
+
+def test_the_incomplete_last_line_of_a_table_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    write_lines(file, table_rows())
+    file.write_text(file.read_text()[:-20])
+    (log,) = read_logs(str(file))
+    assert log.completions.num_rows == len(rows()) - 1
+
+
+def test_a_table_without_rewards_is_refused_and_missing_ones_are_noted(tmp_path: Path) -> None:
+    lines = ["update,prompt,reward", *(f"{r['update']},{r['prompt']}," for r in rows())]
+    file = tmp_path / "log.csv"
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match="holds no reward"):
+        read_logs(str(file))
+    lines[1:4] = [f"{line}1" for line in lines[1:4]]
+    file.write_text("\n".join(lines) + "\n")
+    (log,) = read_logs(str(file))
+    assert log.notes == (f"{len(rows()) - 3} of {len(rows())} completions have no reward",)
+
+
+def test_a_missing_reward_is_not_taken_from_correctness(tmp_path: Path) -> None:
+    lines = [{**row, "correct": row["reward"] == 1} for row in table_rows()]
+    lines[0]["reward"] = None
+    write_lines(tmp_path / "log.jsonl", lines)
+    (log,) = read_logs(str(tmp_path / "log.jsonl"))
+    assert log.completions["reward"].null_count == 1
+    assert "1 of" in log.notes[0]
+
+
+def test_states_and_metrics_of_several_runs_are_refused(tmp_path: Path) -> None:
+    state = json.dumps({"log_history": [{"step": 1, "loss": 0.1}]})
+    for folder in ("a", "a/checkpoint-1", "a/final", "b/checkpoint-1"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "trainer_state.json").write_text(state)
+    with pytest.raises(UserError, match=f"several runs: write one of {tmp_path / 'a'}, "):
+        read_logs(str(tmp_path))
+    assert read_logs(str(tmp_path / "a"))[0].metrics["loss"] == {1: 0.1}
+    for name in ("first", "second"):
+        line = {"step": 1, "data": {"actor/kl_loss": 0.1}}
+        write_lines(tmp_path / "project" / f"{name}.jsonl", [line])
+    with pytest.raises(UserError, match="metrics of several runs: write one of .*first"):
+        read_logs(str(tmp_path / "project"))
+
+
+def test_a_torn_state_is_left_out_and_named(tmp_path: Path) -> None:
+    write_trl(tmp_path)
+    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
+    (log,) = read_logs(str(tmp_path))
+    assert Facts(log).kinds == EXPECTED
+    assert "trainer_state.json is left out" in log.notes[0]
+
+
+def test_several_runs_of_trl_are_named_by_the_folders_with_their_metrics(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_trl(tmp_path / name)
+    with pytest.raises(UserError, match=f"write one of {tmp_path / 'a'}, {tmp_path / 'b'}$"):
+        read_logs(str(tmp_path))
+
+
 def test_mixed_rows_of_verl_without_uid_are_grouped_by_prompt(tmp_path: Path) -> None:
     write_verl(tmp_path, uid=False)
     for file in tmp_path.glob("*.jsonl"):
@@ -359,7 +442,7 @@ def test_a_cell_has_the_numbers_of_its_ledger(finished: Path) -> None:
         assert done is not None
         ledger, kinds = done.result.ledger, Facts(log).kinds
         assert {name: kinds[name] for name in ("live", "all_right", "all_wrong")} == {
-            name: ledger[name] for name in ("live", "all_right", "all_wrong")
+            name: ledger.get(name) for name in ("live", "all_right", "all_wrong")
         }
         (alone,) = read_logs(str(finished.parent / "runs" / folder.place))
         assert alone.completions == log.completions

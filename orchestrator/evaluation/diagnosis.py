@@ -71,6 +71,7 @@ CLIPPED = 0.3
 LEARNING_RATE = {True: 5e-3, False: 1e-4}  # with LoRA, and of all weights
 RESET = 6.0  # standard errors of a return to the start within one update
 WINDOW = 3  # updates before and after it
+SEEN_BEFORE = 8  # prompts that were drawn in two parts of a run, from which on they are compared
 AGAIN = 30  # visits of each prompt, on average
 
 
@@ -327,6 +328,31 @@ class Facts:
         return [self.groups.prompts[i] for i in np.flatnonzero((visits >= VISITS) & (live == 0))]
 
     @cached_property
+    def same_prompts_hold(self) -> bool:
+        """Whether prompts of the last fifth of updates are solved no less often than earlier.
+
+        Then a fall is one of other prompts: a curriculum. False if few of them were drawn before.
+        """
+        values, width = getattr(self.groups, self.quality), max(3, len(self.updates) // 5)
+        late = self._row >= len(self.updates) - width
+        known, count = np.isfinite(values), len(self.groups.prompts)
+        means = []
+        for part in (known & ~late, known & late):
+            drawn = np.bincount(self.groups.prompt[part], minlength=count)
+            total = np.bincount(self.groups.prompt[part], values[part], count)
+            means.append(np.divide(total, drawn, out=np.full(count, np.nan), where=drawn > 0))
+        gains = means[1] - means[0]
+        gains = gains[np.isfinite(gains)]
+        return len(gains) >= SEEN_BEFORE and float(gains.mean()) >= 0
+
+    @cached_property
+    def broken_rewards(self) -> set[int]:
+        """The updates in which a completion has a reward that is not finite."""
+        table = self.log.completions
+        finite = pc.fill_null(pc.is_finite(table["reward"]), True)
+        return {*table.filter(pc.invert(finite))["update"].to_pylist()}
+
+    @cached_property
     def golds(self) -> DisputedGolds | None:
         """What the completions say about the gold answers; None without texts or correctness."""
         table = self.log.completions
@@ -377,7 +403,9 @@ def percent(share: float) -> str:
 def _not_finite(facts: Facts) -> Iterator[Finding]:
     for name in ("loss", "grad_norm", "reward", "kl"):
         values = facts.log.metrics.get(name, {})
-        broken = [update for update, value in values.items() if not np.isfinite(value)]
+        broken = {update for update, value in values.items() if not np.isfinite(value)}
+        if name == "reward":
+            broken |= facts.broken_rewards
         if broken:
             yield Finding(
                 "not-finite",
@@ -485,7 +513,7 @@ def _reward_is_length(facts: Facts) -> Iterator[Finding]:
 
 def _collapse(facts: Facts) -> Iterator[Finding]:
     change = facts.change(facts.quality)
-    if change is None or not change.fell:
+    if change is None or not change.fell or facts.same_prompts_hold:
         return
     what = "correctness" if facts.quality == "correct" else "the reward"
     yield Finding(

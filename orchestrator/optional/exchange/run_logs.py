@@ -49,6 +49,7 @@ NAMES = {
     "evaluation": ("eval_reward",),
 }
 METRIC_ROWS = 20  # of a file, among which some have metrics
+RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
 LIVE = 600  # seconds since the last write, up to which a run is taken to go on
 OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
 _STEP = re.compile(r"step_?(\d+)|(\d+)")
@@ -123,7 +124,9 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
             f"trainer_state.json (TRL), {expected}, or a table with update, prompt and reward"
         )
     notes: list[str] = []
-    state = max(map(_trainer_state, states), key=lambda s: len(s["log_history"]), default=None)
+    state = _newest_state(path, states, notes, needed=not files)
+    if layout is None and not states:
+        _refuse_several(path, metric_files)
     history = state["log_history"] if state else _metric_rows(metric_files)
     rows = objects(history)
     batches = _batches(layout, files, notes) if layout else {}
@@ -134,11 +137,11 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         raise UserError(f"{path} holds no completions: write a row per completion")
     column, marked = _with_correctness(rollouts, correct)
     if correct is not None and not column:
-        names = sorted({name for rollout in rollouts for name in rollout.rewards})
-        raise UserError(
-            f"{path} has no reward or column {correct!r} with 0 or 1: "
-            f"write one of {', '.join(names) or 'none (the log holds no completions)'}"
-        )
+        names = {name for rollout in rollouts for name in rollout.rewards}
+        graded = sorted(name for name in names if _with_correctness(rollouts, name)[0])
+        choices = f"write one of {', '.join(graded)}" if graded else "the log has none"
+        raise UserError(f"{path} has no reward or column {correct!r} with 0 or 1: {choices}")
+    _note_missing(path, layout, marked, notes)
     metrics = _metrics(rows)
     if validation and layout:
         metrics["evaluation"] = _validation(_batches(layout, validation, notes))
@@ -156,6 +159,18 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     )
 
 
+def _note_missing(
+    path: Path, layout: Layout | None, rollouts: Sequence[Rollout], notes: list[str]
+) -> None:
+    """Notes how many completions have no reward. Raises UserError for a table without any."""
+    without = sum(rollout.reward is None for rollout in rollouts)
+    if without == len(rollouts) and layout is TABLE:
+        if all(rollout.correct is None for rollout in rollouts):
+            raise UserError(f"{path} holds no reward: write the columns update, prompt and reward")
+    elif 0 < without < len(rollouts):
+        notes.append(f"{without:,} of {len(rollouts):,} completions have no reward")
+
+
 def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
     """The layout of the completions at a path, their files, and those of validation."""
     if path.is_file():
@@ -166,8 +181,11 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
             return (TRL if is_trl else TABLE), [path], []
         row = next(_json_rows(path), {}) if path.suffix == ".jsonl" else {}
         layout = next((each for each in LAYOUTS if each.keys and each.keys <= {*row}), None)
-        columns = all({*names} & {*row} for names in (_UPDATE, _PROMPT, _REWARD))
-        layout = layout or (TABLE if columns else None)
+        if all({*names} & {*row} for names in (_UPDATE, _PROMPT, _REWARD)) and (
+            # Rows of verifiers' evaluations have no update, and a number of the example.
+            layout is None or "update" in row or (layout is VERIFIERS and "example_id" not in row)
+        ):
+            layout = TABLE
         return layout, [path] if layout else [], []
     for layout in LAYOUTS:
         for pattern in layout.files:
@@ -179,13 +197,19 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
             )
             held_out = [file for file in files if "val" in str(file.parent.relative_to(path))]
             files = [file for file in files if file not in held_out] or files
-            folders = sorted({str(file.parent) for file in files})
+            folders = sorted({str(_run_folder(file)) for file in files})
             if len(folders) > 1 and not layout.spread:
                 raise UserError(f"{path} holds several runs: write one of {', '.join(folders)}")
             if files:
                 held_out = [file for file in held_out if file not in files]
                 return layout, sorted(files, key=_step_of), sorted(held_out, key=_step_of)
     return None, [], []
+
+
+def _run_folder(file: Path) -> Path:
+    """The folder of the run that a file belongs to; TRL's metrics are above its completions."""
+    folder = file.parent
+    return folder.parent if folder.name == "completions" else folder
 
 
 def _parquet_columns(file: Path) -> list[str]:
@@ -371,7 +395,9 @@ def _nemo(file: Path) -> Iterator[Rollout]:
 
 def _table(file: Path) -> Iterator[Rollout]:
     """A table: update, prompt, reward; and correct, tokens, truncated, completion, group."""
-    for place, row in zip(*_placed(read_file(file, [])), strict=True):
+    lines = file.suffix == ".jsonl"  # the last of which may be incomplete, in a live run
+    numbered = ((f"{file} row {n}", row) for n, row in enumerate(_json_rows(file), 1))
+    for place, row in numbered if lines else zip(*_placed(read_file(file, [])), strict=True):
 
         def value(names: Sequence[str], row: Mapping[str, Any] = row) -> Any:
             return next((row[name] for name in names if row.get(name) is not None), None)
@@ -438,6 +464,9 @@ def _open_instruct(file: Path) -> Iterator[Rollout]:
 
 
 TRL = Layout("TRL", ("completions_*.parquet",), frozenset(), _trl)
+VERIFIERS = Layout(
+    "verifiers", ("results.jsonl",), frozenset({"prompt", "completion", "reward"}), _verifiers
+)
 LAYOUTS = (
     TRL,
     Layout(
@@ -462,9 +491,7 @@ LAYOUTS = (
         _open_instruct,
     ),
     Layout("verl", ("[0-9]*.jsonl",), frozenset({"input", "output", "score"}), _verl),
-    Layout(
-        "verifiers", ("results.jsonl",), frozenset({"prompt", "completion", "reward"}), _verifiers
-    ),
+    VERIFIERS,
     Layout(
         "NeMo-RL",
         ("train_data_step*.jsonl",),
@@ -502,16 +529,18 @@ def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[s
     """The reward that says what is correct, and the rollouts with it and with their reward.
 
     It is the one named; else the only one with a name such as accuracy; else the only one. It has
-    two values at most, of which the larger means correct; "" where there is none. The reward of a
-    rollout that has none of its own is the sum of its reward functions, whose weights no log holds.
+    two values at most, of which the larger means correct; "" where there is none. Where the log
+    has no rewards of its own, they are the sum of reward functions, whose weights no log holds.
     """
     values = defaultdict[str, set[float]](set)
     for rollout in rollouts:
         for name, value in rollout.rewards.items():
-            if (number := _number(value)) is not None and len(values[name]) < 3:
+            number = _number(value)
+            if number is not None and np.isfinite(number) and len(values[name]) < 3:
                 values[name].add(number)
     binary = [name for name, seen in values.items() if 0 < len(seen) <= 2 and _grades(seen)]
     likely = [name for name in binary if OF_CORRECTNESS.search(name)]
+    summed = all(rollout.reward is None for rollout in rollouts)
     column = ""
     if named is not None:
         column = named if named in binary else ""
@@ -521,13 +550,15 @@ def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[s
     for rollout in rollouts:
         numbers = [n for value in rollout.rewards.values() if (n := _number(value)) is not None]
         reward = rollout.reward
-        if reward is None and numbers:
+        if summed and numbers:
             reward = _number(rollout.rewards.get("score"))
             reward = sum(numbers) if reward is None else reward
         grade = _number(rollout.rewards.get(column)) if column else None
         marked.append(
             rollout._replace(
-                reward=reward, correct=None if grade is None else grade == 1.0, rewards={}
+                reward=reward,
+                correct=None if grade is None or np.isnan(grade) else grade == 1.0,
+                rewards={},
             )
         )
     return column, marked
@@ -541,8 +572,9 @@ def _grades(values: set[float]) -> bool:
 def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
     """The table of diagnosis.COMPLETIONS, sorted by group.
 
-    Where no group is named, the rollouts of a prompt in an update are one; if all such numbers are
-    multiples of the smallest, that is the size of a group, and the others are several.
+    Where no group is named, the rollouts of a prompt in an update are one; if nearly all such
+    numbers are multiples of the smallest that is not rare, that is the size of a group, and the
+    others are several.
     """
     if not rollouts:
         return COMPLETIONS.empty_table()
@@ -557,10 +589,10 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
     )
     code = code.ravel()
     order = np.argsort(code, kind="stable")
-    least = int(sizes.min())
-    if groups.null_count and least > 1 and not (sizes % least).any():
+    least = _group_size(sizes)
+    if groups.null_count and least > 1:
         place = np.arange(len(code)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        code = code[order] * (int(sizes.max()) // least) + place // least
+        code = code[order] * (int(sizes.max()) // least + 1) + place // least
     else:
         code = code[order]
     reward = [None if value is None else float(value) for value in named["reward"]]
@@ -584,12 +616,57 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
     return table.set_column(1, "group", pa.array(code, pa.int64())).cast(COMPLETIONS)
 
 
+def _group_size(sizes: np.ndarray) -> int:
+    """The completions of a group, of the numbers of a prompt's in an update; 1 if unknown.
+
+    A few incomplete groups, such as the last one of a run that goes on, do not set the size.
+    """
+    values, counts = np.unique(sizes, return_counts=True)
+    least = int(values[counts >= RARE * len(sizes)].min(initial=int(values[-1])))
+    return least if (sizes % least == 0).mean() >= 1 - RARE else 1
+
+
 def _trainer_state(file: Path) -> dict[str, Any]:
     """TRL's trainer_state.json. Raises UserError or TaskError if it is none."""
     state = parse_json(read_bytes(file), str(file))
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         raise UserError(f"{file} is not a trainer_state.json: it has no log_history")
     return state
+
+
+def _newest_state(
+    path: Path, files: Sequence[Path], notes: list[str], *, needed: bool
+) -> dict[str, Any] | None:
+    """The longest of a run's states: its own, and those of its checkpoints.
+
+    One that cannot be read is left out, with a note, where the log holds more. Raises UserError for
+    states of several runs.
+    """
+    runs = {f.parent.parent if f.parent.name.startswith("checkpoint-") else f.parent for f in files}
+    runs = {run for run in runs if not runs & {*run.parents}}
+    if len(runs) > 1:
+        names = ", ".join(sorted(map(str, runs)))
+        raise UserError(f"{path} holds several runs: write one of {names}")
+    states = []
+    for file in files:
+        try:
+            states.append(_trainer_state(file))
+        except (UserError, TaskError) as error:
+            if needed and len(files) == 1:
+                raise
+            notes.append(f"{file.name} is left out: {error}")
+    return max(states, key=lambda state: len(state["log_history"]), default=None)
+
+
+def _refuse_several(path: Path, files: Sequence[Path]) -> None:
+    """Raises UserError if files of metrics have updates in common: they are of several runs."""
+    seen = set[int]()
+    for file in files:
+        steps = {step for row in _metric_rows([file]) if isinstance(step := row.get("step"), int)}
+        if steps & seen:
+            names = ", ".join(map(str, files))
+            raise UserError(f"{path} holds metrics of several runs: write one of {names}")
+        seen |= steps
 
 
 def _has_metrics(file: Path) -> bool:
