@@ -275,6 +275,19 @@ def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
     assert METRICS["correct"] in facts.absent
 
 
+def test_a_fall_on_new_prompts_alone_is_a_warning() -> None:
+    table = completions(lambda done: 0.7 - 0.25 * done, pool=UPDATES * PROMPTS)
+    assert not diagnosed(table)["collapse"].bad
+    assert diagnosed(completions(lambda done: 0.7 - 0.25 * done))["collapse"].bad
+
+
+def test_a_high_learning_rate_is_the_remedy_of_dead_groups() -> None:
+    metrics = {"learning_rate": steps(lambda done: 0.1)}
+    table = completions(lambda done: 0.002)
+    assert "learning rate" in diagnosed(table, metrics=metrics)["dead"].remedy
+    assert "learning rate" not in diagnosed(table)["dead"].remedy
+
+
 def test_a_run_without_an_update_is_a_problem() -> None:
     finding = diagnosed(planned=30)["early-end"]
     assert finding.bad

@@ -328,10 +328,10 @@ class Facts:
         return [self.groups.prompts[i] for i in np.flatnonzero((visits >= VISITS) & (live == 0))]
 
     @cached_property
-    def same_prompts_hold(self) -> bool:
-        """Whether prompts of the last fifth of updates are solved no less often than earlier.
+    def _gains(self) -> Floats:
+        """By how much more often the last fifth of updates solves prompts that were drawn before.
 
-        Then a fall is one of other prompts: a curriculum. False if few of them were drawn before.
+        One value per prompt that was drawn in both parts.
         """
         values, width = getattr(self.groups, self.quality), max(3, len(self.updates) // 5)
         late = self._row >= len(self.updates) - width
@@ -342,8 +342,17 @@ class Facts:
             total = np.bincount(self.groups.prompt[part], values[part], count)
             means.append(np.divide(total, drawn, out=np.full(count, np.nan), where=drawn > 0))
         gains = means[1] - means[0]
-        gains = gains[np.isfinite(gains)]
-        return len(gains) >= SEEN_BEFORE and float(gains.mean()) >= 0
+        return np.asarray(gains[np.isfinite(gains)])
+
+    @property
+    def seen_before(self) -> int:
+        """Prompts of the last fifth of updates that were drawn before."""
+        return len(self._gains)
+
+    @property
+    def same_prompts_hold(self) -> bool:
+        """Whether such prompts are solved no less often: a fall is one of others, a curriculum."""
+        return self.seen_before >= SEEN_BEFORE and float(self._gains.mean()) >= 0
 
     @cached_property
     def broken_rewards(self) -> set[int]:
@@ -425,7 +434,9 @@ def _dead(facts: Facts) -> Iterator[Finding]:
         if kinds[kind]:
             shares.append(f"{percent(kinds[kind] / groups)} are {text}")
     detail = f" ({', '.join(shares)})" if shares else ""
-    if kinds["all_right"] > kinds["all_wrong"]:
+    if any(True for _ in _learning_rate(facts)):
+        remedy = "lower the learning rate"
+    elif kinds["all_right"] > kinds["all_wrong"]:
         remedy = "train on harder prompts, or sample at a higher temperature"
     elif facts.mean("truncated") >= CUT:
         remedy = "raise the token limit of completions"
@@ -518,7 +529,7 @@ def _collapse(facts: Facts) -> Iterator[Finding]:
     what = "correctness" if facts.quality == "correct" else "the reward"
     yield Finding(
         "collapse",
-        True,
+        facts.seen_before >= SEEN_BEFORE or change.end < change.start / 2,
         f"{what} falls from {change.start:.3g} to {change.end:.3g}, beyond chance",
         "lower the learning rate, raise beta, or check the gold answers; if prompts get harder by "
         "design, compare evaluations",

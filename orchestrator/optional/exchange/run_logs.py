@@ -52,6 +52,7 @@ METRIC_ROWS = 20  # of a file, among which some have metrics
 RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
 LIVE = 600  # seconds since the last write, up to which a run is taken to go on
 OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
+_HELD_OUT = re.compile(r"(^|[/_.-])(e?val|valid)", re.IGNORECASE)  # in the path of a folder
 _STEP = re.compile(r"step_?(\d+)|(\d+)")
 _UPDATE, _PROMPT = ("update", "step"), ("prompt_id", "prompt", "question", "input")
 _TEXT, _GROUP = ("completion", "output", "response", "text"), ("group", "group_id")
@@ -116,7 +117,11 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     layout, files, validation = _rollout_files(path)
     below = [path] if path.is_file() else sorted(path.rglob("*.json*"))
     states = [file for file in below if file.name == "trainer_state.json"]
-    metric_files = [f for f in below if f.suffix == ".jsonl" and f not in files and _has_metrics(f)]
+    metric_files = [
+        f
+        for f in below
+        if f.suffix == ".jsonl" and f not in [*files, *validation] and _has_metrics(f)
+    ]
     if not files and not states and not metric_files:
         expected = ", ".join(f"{layout.files[0]} ({layout.name})" for layout in LAYOUTS)
         raise UserError(
@@ -195,7 +200,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
                 if file.is_file()
                 and layout.keys <= {*(next(_json_rows(file), {}) if layout.keys else ())}
             )
-            held_out = [file for file in files if "val" in str(file.parent.relative_to(path))]
+            held_out = [f for f in files if _HELD_OUT.search(str(f.parent.relative_to(path)))]
             files = [file for file in files if file not in held_out] or files
             folders = sorted({str(_run_folder(file)) for file in files})
             if len(folders) > 1 and not layout.spread:
