@@ -40,8 +40,11 @@ class ItemComparison:
         return self.analysis.to_dict()
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row per pair; its columns are the fields of `comparisons`."""
-        return pa.Table.from_pylist(self.analysis.pairs).to_pandas()
+        """A DataFrame with one row per pair; its columns are the fields of `comparisons`.
+
+        But for `parts`, a list.
+        """
+        return pa.Table.from_pylist(self.analysis.pairs).to_pandas().drop(columns="parts")
 
     def save(self, page: str | Path) -> Path:
         """Write the HTML page. Raises UserError where it cannot be written."""

@@ -185,6 +185,28 @@ def items(*scores: float) -> pa.Table:
     return pa.table({"id": QUESTIONS[: len(scores)], "correct": [*map(float, scores)]})
 
 
+def test_arms_have_them_by_tier_and_source_where_files_agree(tmp_path: Path) -> None:
+    a, b = items(1, 1, 1, 0, 1, 0, 0), items(0, 0, 1, 1, 1, 0, 0)
+    tiers, sources = pa.array([*"1122222"]), [pa.array([*"xxyyyyy"]), pa.array([*"xyyyyyy"])]
+    a = a.append_column("tier", tiers).append_column("source", sources[0])
+    b = b.append_column("tier", tiers).append_column("source", sources[1])
+    comparison = decile.compare({"a": a, "b": b})
+    [pair] = comparison.to_dict()["comparisons"]
+    parts = {
+        (p["kind"], p["name"]): (p["only_a"], p["only_b"], p["questions"]) for p in pair["parts"]
+    }
+    assert parts == {
+        ("tier", "1"): (2, 0, 2),
+        ("tier", "2"): (0, 1, 5),
+        ("source", "x"): (1, 0, 1),  # of the second question the files name two sources
+        ("source", "y"): (0, 1, 5),
+    }
+    page = comparison.save(tmp_path / "page.html").read_text()
+    assert "source x" in page
+    assert "source x" not in repr(comparison)
+    assert "parts" not in comparison.to_pandas()
+
+
 def test_arms_have_the_questions_that_one_alone_answers() -> None:
     a, b = items(1, 1, 1, 0, 1, 0, 0), items(0, 0, 1, 1, 1, 0, 0)
     [pair] = decile.compare({"a": a, "b": b}).to_dict()["comparisons"]

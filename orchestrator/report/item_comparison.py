@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.stats.churn import Churn, churn, flips
+from orchestrator.report.rows import rising
+from orchestrator.stats.churn import Churn, Flips, churn, flips
 from orchestrator.stats.comparison import Comparison, Run, compare_policies
 from orchestrator.stats.inference import (
     Available,
@@ -21,6 +22,7 @@ from orchestrator.stats.inference import (
 )
 from orchestrator.stats.sentences import pairing_caveats
 
+MOST_PARTS = 50  # tiers or sources whose churn is shown
 HANDFUL = 5  # questions on which two runs may well have equal scores
 
 
@@ -136,7 +138,8 @@ class Differing(NamedTuple):
 class ItemAnalysis:
     """Compared arms. questions: id -> text, where files hold it; notes: remarks of the readers.
 
-    groups: question -> its group, of related questions.
+    groups: question -> its group, of related questions. kinds: tier and source -> question -> its
+    name.
     """
 
     arms: tuple[Arm, ...]
@@ -144,6 +147,7 @@ class ItemAnalysis:
     questions: Mapping[str, str]
     notes: tuple[str, ...] = ()
     groups: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> dict[str, int]:
@@ -161,9 +165,30 @@ class ItemAnalysis:
 
         None where scores are not right or wrong.
         """
+        return [churn([each], self.groups) if each else None for each in self._flips]
+
+    @cached_property
+    def _flips(self) -> list[Flips | None]:
         counts = {arm.name: arm.counts for arm in self.arms}
         pairs = [(counts[c.b], counts[c.a]) for c in self.comparisons]
-        return [churn([flips(b, a)], self.groups) if a and b else None for b, a in pairs]
+        return [flips(b, a) if a and b else None for b, a in pairs]
+
+    @cached_property
+    def part_churns(self) -> list[list[tuple[str, str, Churn]]]:
+        """Of each comparison, the churn of each tier and source: kind, name, churn.
+
+        A kind with one name, or with more than MOST_PARTS, is left out.
+        """
+        parts: list[list[tuple[str, str, Churn]]] = []
+        for each in self._flips:
+            parts.append([])
+            for kind, of in self.kinds.items():
+                names = rising({*of.values()})
+                for name in names if each and 1 < len(names) <= MOST_PARTS else ():
+                    own = {item for item, known in of.items() if known == name}
+                    if each and (found := churn([each], self.groups, own)):
+                        parts[-1].append((kind, name, found))
+        return parts
 
     @property
     def pairs(self) -> list[dict[str, Any]]:
@@ -173,8 +198,16 @@ class ItemAnalysis:
                 "only_a": own.gained if own else None,
                 "only_b": own.lost if own else None,
                 "only_by_chance": own.by_chance if own else None,
+                "parts": [
+                    {
+                        **{"kind": kind, "name": name, "questions": part.questions},
+                        **{"only_a": part.gained, "only_b": part.lost},
+                        "only_by_chance": part.by_chance,
+                    }
+                    for kind, name, part in parts
+                ],
             }
-            for own in self.churns
+            for own, parts in zip(self.churns, self.part_churns, strict=True)
         ]
         values = map(comparison_values, self.comparisons)
         return [{**pair, **more} for pair, more in zip(values, only, strict=True)]
@@ -232,12 +265,13 @@ def compare_arms(
     spread: SeedSpread | None = None,
     notes: Sequence[str] = (),
     groups: Mapping[str, str] = MappingProxyType({}),
+    kinds: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> ItemAnalysis:
     """Every pair of arms, Holm-corrected together; `spread`, `groups` as in `compare_policies`."""
     scores = {arm.name: {run.seed: run.run for run in arm.runs} for arm in arms}
     comparisons = tuple(compare_policies(scores, spread, groups=groups))
     remarks = (*notes, *_shared_runs(arms))
-    return ItemAnalysis(tuple(arms), comparisons, questions, remarks, groups)
+    return ItemAnalysis(tuple(arms), comparisons, questions, remarks, groups, kinds)
 
 
 def distinct_runs(name: str, runs: Sequence[ArmRun]) -> tuple[tuple[ArmRun, ...], list[str]]:

@@ -196,7 +196,12 @@ def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
     """The arms, what each pair concludes, and further tables. Lines fit `width` columns."""
     lines = _verdict_lines(items.item_verdict(analysis), width)
     arms = as_text(items.arms_table(analysis), width)
-    more = [line for t in items.more_tables(analysis) for line in ("", as_text(t, width))]
+    more = [
+        line
+        for t in items.more_tables(analysis)
+        if not t.folded
+        for line in ("", as_text(t, width))
+    ]
     return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:], *more])
 
 

@@ -69,7 +69,7 @@ class ItemRow(NamedTuple):
     """One score: None where the sample has none; `sample`, `seed`: None where the file has none.
 
     `data` are the texts that identify the question's content: equal ids need equal texts. `group`:
-    of related questions; "" for a question by itself.
+    of related questions; "" for a question by itself. `tier` and `source` are "" where unknown.
     """
 
     place: str
@@ -80,6 +80,8 @@ class ItemRow(NamedTuple):
     question: str = ""
     data: tuple[str, ...] = ()
     group: str = ""
+    tier: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _known(rows: list[PlacedRow], schema: pa.Schema, columns: ItemColumns) -> li
     """
     if not item_metadata(schema):
         return rows
-    known = {*EVALUATED, *astuple(columns)}
+    known = {*EVALUATED, "source", *astuple(columns)}
     return [PlacedRow(p, {name: row[name] for name in row if name in known}) for p, row in rows]
 
 
@@ -388,6 +390,8 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
                     texts[0] or (identity if item in TEXTS else ""),
                     texts,
                     _text(cell(row, group)) if group else "",
+                    _text(row.get("tier")),
+                    _text(row.get("source")),
                 )
             )
         except TaskError as error:
@@ -423,7 +427,7 @@ def _cell(folder: Path) -> ResultFile:
         raise UserError(f"{folder} fails verification: see decile doctor --storage")
     result, tables = finished
     evaluation = main(by_update(tables["evaluations"])[result.updates])
-    names = ("prompt_id", "outcome", "sample", "group")
+    names = ("prompt_id", "outcome", "sample", "group", "tier", "source")
     columns = (evaluation[name].to_pylist() for name in names)
     rows = [
         ItemRow(
@@ -432,8 +436,12 @@ def _cell(folder: Path) -> ResultFile:
             None if outcome == "error" else float(outcome == "correct"),
             str(sample),
             group=group or "",
+            tier=tier or "",
+            source=source or "",
         )
-        for n, (item, outcome, sample, group) in enumerate(zip(*columns, strict=True), 1)
+        for n, (item, outcome, sample, group, tier, source) in enumerate(
+            zip(*columns, strict=True), 1
+        )
     ]
     about = {name: getattr(result, name) for name in ("model", "dataset", "policy")}
     digest, cell = _sha256(folder / "evaluations.parquet"), stored.settings()

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -87,7 +88,7 @@ def compare_items(
     if missing:
         counts = ", ".join(f"{name} {count:,}" for name, count in missing.items())
         notes.append(f"samples without a score are left out, not counted as wrong: {counts}")
-    return compare_arms(read, texts, _spread(files), notes, groups)
+    return compare_arms(read, texts, _spread(files), notes, groups, _kinds(files))
 
 
 def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
@@ -198,6 +199,20 @@ def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns)
             f"{one_line(item, SHOWN)} is {difference}: compare results on the same data{by_text}"
         )
     return texts
+
+
+def _kinds(files: Mapping[str, Sequence[ResultFile]]) -> dict[str, dict[str, str]]:
+    """Tier and source -> question -> its name, of questions on which all files agree."""
+    names = defaultdict[tuple[str, str], set[str]](set)
+    for file in (file for own in files.values() for file in own):
+        for row in file.rows:
+            names["tier", row.item].add(row.tier)
+            names["source", row.item].add(row.source)
+    kinds: dict[str, dict[str, str]] = {"tier": {}, "source": {}}
+    for (kind, item), each in names.items():
+        if len(each - {""}) == 1:
+            kinds[kind][item] = (each - {""}).pop()
+    return kinds
 
 
 def _groups(

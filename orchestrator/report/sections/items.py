@@ -146,6 +146,16 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         for c, own in zip(analysis.comparisons, analysis.churns, strict=True)
         if own
     ]
+    by_part = [
+        (
+            f"{c.a}, {c.b}",
+            f"{kind} {name}",
+            *(in_points(x, plus=False) for x in (part.gained, part.lost)),
+            f"{part.questions:,}",
+        )
+        for c, parts in zip(analysis.comparisons, analysis.part_churns, strict=True)
+        for kind, name, part in parts
+    ]
     units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
     gains = [
         (arm.name, *(in_digits(arm.gain_per.get(unit, nan)) for unit in units))
@@ -167,7 +177,13 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         gains,
         "Of cells: points of accuracy gained by training, by what it used, mean over seeds.",
     )
-    return [table for table in (churn, per_cost) if table.body]
+    parts = Table(
+        "Questions that one of two arms answers, by tier and source",
+        ("arms", "part", "only the first", "only the second", "questions"),
+        by_part,
+        folded=True,
+    )
+    return [table for table in (churn, parts, per_cost) if table.body]
 
 
 def questions_table(analysis: ItemAnalysis) -> Table:
