@@ -288,6 +288,13 @@ def test_a_high_learning_rate_is_the_remedy_of_dead_groups() -> None:
     assert "learning rate" not in diagnosed(table)["dead"].remedy
 
 
+def test_single_completions_are_no_groups() -> None:
+    rows = [{"update": u, "group": u, "prompt": f"p{u}", "reward": 1.0} for u in range(1, 20)]
+    facts = Facts(RunLog("run", "table", pa.Table.from_pylist(rows, schema=COMPLETIONS)))
+    assert np.isnan(facts.live)
+    assert diagnosed(pa.Table.from_pylist(rows, schema=COMPLETIONS)) == {}
+
+
 def test_a_run_without_an_update_is_a_problem() -> None:
     finding = diagnosed(planned=30)["early-end"]
     assert finding.bad

@@ -185,11 +185,12 @@ def groups_of(completions: pa.Table) -> Groups:
         return mean
 
     def differs(values: Floats) -> Floats:
-        """1 where the known values of a group differ, 0 where not, nan without any."""
+        """1 where the known values of a group differ, 0 where not, nan where fewer than two are."""
         known = np.isfinite(values)
         high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
         low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
-        differs: Floats = np.where(np.isfinite(high), high > low + 1e-9, np.nan)
+        several = np.add.reduceat(known.astype(float), starts) > 1
+        differs: Floats = np.where(several, high > low + 1e-9, np.nan)
         return differs
 
     encoded = completions["prompt"].combine_chunks().dictionary_encode()
@@ -593,9 +594,8 @@ def _few_prompts(facts: Facts) -> Iterator[Finding]:
     per_update = float(np.median(np.unique(groups.update, return_counts=True)[1]))
     visits = len(groups.update) / len(groups.prompts)
     if len(groups.prompts) <= per_update and len(np.unique(groups.update)) > 1:
-        text = (
-            f"an update draws {per_update:.0f} groups of {counted(len(groups.prompts), 'prompt')}"
-        )
+        drawn = counted(round(per_update), "group")
+        text = f"an update draws {drawn} of {counted(len(groups.prompts), 'prompt')}"
     elif visits >= AGAIN:
         text = f"each of {len(groups.prompts):,} prompts was drawn {visits:.0f} times on average"
     else:
