@@ -306,6 +306,8 @@ class Facts:
 
         Seconds of an update are divided among its groups by their tokens, else by rollouts.
         """
+        if not np.isfinite(self.groups.live).any():
+            return {}
         dead = self.groups.live == 0
         shares = {}
         amounts = {"rollouts": self.groups.size, "tokens": self.groups.tokens}
