@@ -33,8 +33,8 @@ def churn_by_part(rows: Sequence[Row], span: tuple[int, int] | None = None) -> l
         names = rising({*of.values()})
         for name in names if len(names) > 1 else ():
             own = {i for i, each in of.items() if each == name}
-            if found := churn(changed, groups, own):
-                parts.append(PartChurn(kind, name, found))
+            if part := churn(changed, groups, own):
+                parts.append(PartChurn(kind, name, part))
     return parts
 
 
@@ -50,7 +50,7 @@ def churn_table(rows: Sequence[Row]) -> pa.Table:
         for span in dict.fromkeys([(0, row.cell.updates), *pairwise(evaluated)]):
             about = {axis: row.cell.axes.get(axis) for axis in axes}
             about |= {"cell_id": row.cell.cell_id, "from_update": span[0], "to_update": span[1]}
-            for kind, name, found in churn_by_part([row], span):
-                numbers = found._asdict() | {"net": found.net}
+            for kind, name, part in churn_by_part([row], span):
+                numbers = part._asdict() | {"net": part.net}
                 body.append({**about, "part": kind or "all", "name": name, **numbers})
     return pa.Table.from_pylist(body)

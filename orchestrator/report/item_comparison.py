@@ -186,8 +186,8 @@ class ItemAnalysis:
                 names = rising({*of.values()})
                 for name in names if each and 1 < len(names) <= MOST_PARTS else ():
                     own = {item for item, known in of.items() if known == name}
-                    if each and (found := churn([each], self.groups, own)):
-                        parts[-1].append((kind, name, found))
+                    if each and (part := churn([each], self.groups, own)):
+                        parts[-1].append((kind, name, part))
         return parts
 
     @property

@@ -124,7 +124,7 @@ def compare_markers(
         row |= {name: other[name.removeprefix(AGAINST)] for name in _OF_SECOND}
     if target is not None:
         _write(marked, COMPARED, target)
-    questions = [row["asked"] for row in rows]
+    questions = [row["question_text"] for row in rows]
     return Disagreement.of(marked, questions, (first.marker_id, second.marker_id))
 
 
@@ -134,7 +134,9 @@ def attack_file(source: Source, marker: Task, notes: list[str]) -> list[Attacked
     Raises TaskError where the input is wrong.
     """
     rows = [row for row, _ in _read_prompts(source, marker, notes, sampled=False)]
-    prompts = [make_prompt(marker.name, r["asked"], r["answer"], "", r["info"]) for r in rows]
+    prompts = [
+        make_prompt(marker.name, r["question_text"], r["answer"], "", r["info"]) for r in rows
+    ]
     if not any(prompt.answer for prompt in prompts):
         raise TaskError(f"{source.file} holds no gold answers: write one row per prompt")
     return attacked(marker, prompts)
@@ -231,7 +233,7 @@ def _read_prompts(
         prompt = {
             "prompt_id": str(row.get("prompt_id", index)),
             "question": question,
-            "asked": question or _asked(row, letters),
+            "question_text": question or _question_text(row, letters),
             "answer": gold,
             "info": info,
         }
@@ -255,7 +257,7 @@ def _completions_of(row: Row, place: str, column: str | None) -> list[tuple[str,
     return [*zip(texts, cuts, strict=True)]
 
 
-def _asked(row: Row, letters: bool) -> str:
+def _question_text(row: Row, letters: bool) -> str:
     """The question of a row, to show and to attack with; "" where there is none to read."""
     with suppress(KeyError, TaskError):
         choices = Numbering() if letters else None
