@@ -158,7 +158,6 @@ class Groups:
     prompts: tuple[str, ...]
     size: Floats
     tokens: Floats
-    length: Floats
     reward: Floats
     correct: Floats
     rewarded: Floats
@@ -214,7 +213,6 @@ def groups_of(completions: pa.Table) -> Groups:
         prompts=tuple(encoded.dictionary.to_pylist()),
         size=size,
         tokens=share(tokens) * size,
-        length=share(lengths) * size,
         reward=share(reward),
         correct=share(correct),
         rewarded=rewarded,
@@ -241,6 +239,11 @@ class Facts:
 
     def series(self, name: str) -> Floats:
         """A metric by update, [updates]: of the completions where they hold it; else nan."""
+        return self._series[name]
+
+    @cached_property
+    def _series(self) -> dict[str, Floats]:
+        """The series of every metric."""
         from_groups = {
             "reward": self.groups.reward,
             "correct": self.groups.correct,
@@ -248,12 +251,14 @@ class Facts:
             "truncated": self.groups.truncated,
             "tokens": self.groups.tokens / np.maximum(1, self.groups.size),
         }
-        values = self.mean_by_update(from_groups[name]) if name in from_groups else self._unknown()
-        for update, value in self.log.metrics.get(name, {}).items():
-            row = int(np.searchsorted(self.updates, update))
-            if np.isnan(values[row]):
-                values[row] = value
-        return values
+        series = {name: self._unknown() for name in METRICS}
+        series |= {name: self.mean_by_update(values) for name, values in from_groups.items()}
+        for name, values in self.log.metrics.items():
+            for update, value in values.items():
+                row = int(np.searchsorted(self.updates, update))
+                if np.isnan(series[name][row]):
+                    series[name][row] = value
+        return series
 
     def _unknown(self) -> Floats:
         return np.full(len(self.updates), np.nan)
