@@ -7,6 +7,7 @@ AReaL 1.0.4, open-instruct e6c3044. Each was compared with a file that its own c
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -469,3 +470,61 @@ def test_the_api_has_what_the_command_prints(
     with pytest.raises(decile.UserError):
         decile.diagnose(tmp_path / "absent")
     assert isinstance(result.runs[0].facts.log, RunLog)
+
+
+# Values of a wrong type, or of the right type and no sense, for every field of a row.
+STRANGE = [None, "x", "\ud800", -1, 10**400, 2**40, float("nan"), float("inf"), True, [], [[]], {}]
+
+
+def rewritten(file: Path, name: str, value: Any) -> None:
+    """Replace a field of the second row of JSON lines, or of a JSON object."""
+    lines = file.read_text().splitlines()
+    at = min(1, len(lines) - 1)
+    row = json.loads(lines[at])
+    lines[at] = json.dumps(row | {name: value})
+    file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_no_value_of_a_row_ends_in_a_traceback(layout: str, tmp_path: Path) -> None:
+    WRITERS[layout](tmp_path / "run")
+    files = sorted(
+        {file.parent: file for file in sorted((tmp_path / "run").rglob("*.json*"))}.values()
+    )
+    for file in files:
+        whole = file.read_text()
+        for name in json.loads(whole.splitlines()[0]):
+            for value in STRANGE:
+                rewritten(file, name, value)
+                with suppress(UserError):
+                    json.dumps(decile.diagnose(tmp_path / "run").to_dict(), allow_nan=False)
+        file.write_text(whole)
+
+
+@pytest.mark.parametrize("name", ["step", "reward", "rewards/accuracy_reward/mean", "eval_reward"])
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: ascii(value)[:8])
+def test_no_value_of_a_trainer_state_ends_in_a_traceback(
+    name: str, value: Any, tmp_path: Path
+) -> None:
+    write_trl(tmp_path)
+    file = tmp_path / "checkpoint-4" / "trainer_state.json"
+    state = json.loads(file.read_text())
+    state["log_history"][1] |= {"eval_reward": 1.0, "eval_rewards/accuracy_reward/mean": value}
+    state["log_history"][1][name] = value
+    file.write_text(json.dumps(state | {"max_steps": value}))
+    with suppress(UserError):
+        json.dumps(decile.diagnose(tmp_path).to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("column", ["update", "prompt", "reward", "correct", "tokens", "truncated"])
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: ascii(value)[:8])
+def test_no_value_of_a_table_ends_in_a_traceback(column: str, value: Any, tmp_path: Path) -> None:
+    lines = [
+        {"update": u, "prompt": "a", "reward": m, "correct": m, "tokens": 5, "truncated": False}
+        for u in range(1, 10)
+        for m in (0, 1)
+    ]
+    lines[1][column] = value
+    write_lines(tmp_path / "log.jsonl", lines)
+    with suppress(UserError):
+        json.dumps(decile.diagnose(tmp_path / "log.jsonl").to_dict(), allow_nan=False)

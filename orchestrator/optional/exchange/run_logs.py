@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.evaluation.diagnosis import COMPLETIONS, RunLog
-from orchestrator.optional.exchange.records import json_object, nested, objects
+from orchestrator.optional.exchange.records import json_object, nested, objects, valid_count
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
@@ -50,6 +50,11 @@ NAMES = {
 }
 METRIC_ROWS = 20  # of a file, among which some have metrics
 RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
+# What readers raise for rows of other types than the trainer writes.
+UNREADABLE = (
+    *(TaskError, OSError, pa.ArrowException, LookupError, TypeError, ValueError),
+    *(ArithmeticError, AttributeError),
+)
 LIVE = 600  # seconds since the last write, up to which a run is taken to go on
 OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
 _HELD_OUT = re.compile(r"(^|[/_.-])(e?val|valid)", re.IGNORECASE)  # in the path of a folder
@@ -64,18 +69,37 @@ class Rollout(NamedTuple):
     """A completion of a log; None is what the log does not hold.
 
     `group` tells groups of one prompt in one update apart; `rewards` are named values of reward
-    functions, of which `correct` may be one.
+    functions, of which `correct` may be one. Readers give values as the log has them, which may be
+    of any type; `typed` are those of COMPLETIONS.
     """
 
-    update: int
+    update: Any
     prompt: str
     rewards: Mapping[str, Any]
-    reward: float | None = None
+    reward: Any = None
     correct: bool | None = None
     group: str | None = None
-    tokens: int | None = None
-    truncated: bool | None = None
+    tokens: Any = None
+    truncated: Any = None
     text: str | None = None
+
+    def typed(self) -> "Rollout":
+        """The same with values of the types of COMPLETIONS; those without sense are unknown.
+
+        Raises TaskError without an update.
+        """
+        update, cut = valid_count(_number(self.update)), _number(self.truncated)
+        if update is None:
+            raise TaskError(f"the update is {self.update!r:.60}: write a number from 0")
+        return self._replace(
+            update=update,
+            prompt=_utf8(self.prompt),
+            reward=_number(self.reward),
+            group=None if self.group is None else _utf8(self.group),
+            tokens=valid_count(_number(self.tokens)),
+            truncated=None if cut is None else cut == 1,
+            text=None if self.text is None else _utf8(self.text),
+        )
 
 
 class Layout(NamedTuple):
@@ -133,7 +157,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     if layout is None and not states:
         _refuse_several(path, metric_files)
     history = state["log_history"] if state else _metric_rows(metric_files)
-    rows = objects(history)
+    rows = [row for row in objects(history) if valid_count(row.get("step")) is not None]
     batches = _batches(layout, files, notes) if layout else {}
     if layout is TRL:
         batches = _trained_batches(batches, rows, notes)
@@ -156,7 +180,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         layout=layout.name if layout else "TRL" if states else "metrics",
         completions=completions_of(marked),
         metrics=metrics,
-        planned=(state or {}).get("max_steps") or None,
+        planned=valid_count((state or {}).get("max_steps")) or None,
         lora=_is_lora(path),
         running=time.time() - newest < LIVE and not any("train_runtime" in row for row in rows),
         by_correct=column,
@@ -241,8 +265,8 @@ def _batches(layout: Layout, files: Sequence[Path], notes: list[str]) -> dict[Pa
     batches: dict[Path, list[Rollout]] = {}
     for file in files:
         try:
-            batches[file] = list(layout.rollouts(file))
-        except (TaskError, OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
+            batches[file] = [rollout.typed() for rollout in layout.rollouts(file)]
+        except UNREADABLE as error:
             if len(files) == 1:
                 raise UserError(
                     f"{file} cannot be read as a log of {layout.name}: {error}"
@@ -277,8 +301,8 @@ def _trained_batches(
         name, update = next(iter(batch[0].rewards), ""), batch[0].update
         values = [v for r in batch if (v := _number(r.rewards.get(name))) is not None]
         mean = sum(values) / max(1, len(values))
-        of_evaluation = evaluated.get(update, {}).get(f"eval_rewards/{name}/mean")
-        of_training = means.get(update, {}).get(f"rewards/{name}/mean")
+        of_evaluation = _number(evaluated.get(update, {}).get(f"eval_rewards/{name}/mean"))
+        of_training = _number(means.get(update, {}).get(f"rewards/{name}/mean"))
         if of_evaluation is not None and (of_training is None or abs(mean - of_training) > 1e-6):
             notes.append(f"{file.name} is left out: an evaluation has replaced its completions")
             continue
@@ -324,14 +348,14 @@ def _trl(file: Path) -> Iterator[Rollout]:
             if name != "advantage" and (value is None or isinstance(value, float))
         }
         text = _text(row["completion"])
-        yield Rollout(int(row["step"]), _text(row["prompt"]), values, text=text)
+        yield Rollout(row["step"], _text(row["prompt"]), values, text=text)
 
 
 def _verl(file: Path) -> Iterator[Rollout]:
     for row in _json_rows(file):
         uid = str(row.get("uid") or "")
         yield Rollout(
-            int(row["step"]),
+            row["step"],
             str(row["input"]),
             {"score": row["score"]} | {name: row[name] for name in ("acc",) if name in row},
             group=uid.rsplit("_", 2)[0] if uid.count("_") >= 2 else None,
@@ -356,10 +380,10 @@ def _prime(file: Path) -> Iterator[Rollout]:
             calls = objects(trace.get("calls"))
             nodes = [node for node in objects(trace.get("nodes")) if node.get("sampled")]
             yield Rollout(
-                int(work.get("step") or 0),
+                work.get("step") or 0,
                 str(prompt),
                 {name: part.get("score") for name, part in parts.items()},
-                reward=float(reward) if scored else None,
+                reward=reward if scored else None,
                 group=str(group) if group else None,
                 tokens=trace.get("num_output_tokens"),
                 truncated=calls[-1].get("finish_reason") == "length" if calls else None,
@@ -374,7 +398,7 @@ def _verifiers(file: Path) -> Iterator[Rollout]:
             0,
             str(row.get("example_id", _text(row["prompt"]))),
             json_object(row.get("metrics")),
-            reward=row["reward"] if _is_number(row["reward"]) else None,
+            reward=row["reward"],
             tokens=json_object(row.get("token_usage")).get("output_tokens"),
             truncated=row.get("is_truncated"),
             text=_text(row["completion"]),
@@ -401,32 +425,28 @@ def _nemo(file: Path) -> Iterator[Rollout]:
 def _table(file: Path) -> Iterator[Rollout]:
     """A table: update, prompt, reward; and correct, tokens, truncated, completion, group."""
     lines = file.suffix == ".jsonl"  # the last of which may be incomplete, in a live run
-    numbered = ((f"{file} row {n}", row) for n, row in enumerate(_json_rows(file), 1))
-    for place, row in numbered if lines else zip(*_placed(read_file(file, [])), strict=True):
+    rows = _json_rows(file) if lines else read_file(file, []).rows
+    for number, row in enumerate(rows, 1):
 
         def value(names: Sequence[str], row: Mapping[str, Any] = row) -> Any:
             return next((row[name] for name in names if row.get(name) is not None), None)
 
         update, prompt = value(_UPDATE), value(_PROMPT)
         if update is None or prompt is None:
-            raise TaskError(f"{place}: write the columns update, prompt and reward")
-        text, cut, group = value(_TEXT), value(_CUT), value(_GROUP)
+            raise TaskError(f"row {number}: write the columns update, prompt and reward")
+        text, group = value(_TEXT), value(_GROUP)
         scalars = {name: v for name, v in row.items() if _is_number(_number(v))}
         yield Rollout(
-            int(float(update)),
+            update,
             _text(prompt),
             {name: _number(v) for name, v in scalars.items() if name in (*_REWARD, *_CORRECT)}
             | {name: _number(v) for name, v in scalars.items() if OF_CORRECTNESS.search(name)},
-            reward=_number(value(_REWARD)),
+            reward=value(_REWARD),
             group=None if group is None else str(group),
-            tokens=None if (count := _number(value(_TOKENS))) is None else int(count),
-            truncated=None if cut is None else _number(cut) == 1,
+            tokens=value(_TOKENS),
+            truncated=value(_CUT),
             text=None if text is None else _text(text),
         )
-
-
-def _placed(rows: Any) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
-    return rows.places, rows.rows
 
 
 def _rllm(file: Path) -> Iterator[Rollout]:
@@ -435,10 +455,10 @@ def _rllm(file: Path) -> Iterator[Rollout]:
     reward = trajectories[-1].get("reward") if trajectories else None
     correct, ended = episode.get("is_correct"), str(episode.get("termination_reason"))
     yield Rollout(
-        int(episode["training_step"]),
+        episode["training_step"],
         str(episode["task_hash"]),
         {"is_correct": correct} if isinstance(correct, bool) else {},
-        reward=_number(reward),
+        reward=reward,
         truncated="max" in ended.lower(),
     )
 
@@ -446,7 +466,7 @@ def _rllm(file: Path) -> Iterator[Rollout]:
 def _areal(file: Path) -> Iterator[Rollout]:
     for row in _json_rows(file):
         yield Rollout(
-            int(row["tail_version"]),
+            row["tail_version"],
             str(row["prompt"]),
             {"reward": row["reward"]},
             group=str(row["task_id"]),
@@ -459,7 +479,7 @@ def _open_instruct(file: Path) -> Iterator[Rollout]:
     """Written after open-instruct has dropped the groups whose rewards are equal, by default."""
     for row in _json_rows(file):
         yield Rollout(
-            int(row["step"]),
+            row["step"],
             json_text(row["prompt_tokens"]),
             {"reward": row["reward"]},
             group=str(row["prompt_idx"]),
@@ -513,8 +533,13 @@ def _number(value: Any) -> float | None:
         value = {"true": 1.0, "false": 0.0}.get(value.strip().lower(), value)
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _utf8(text: str) -> str:
+    """The text, with halves of surrogate pairs, which JSON may hold, replaced."""
+    return text.encode(errors="replace").decode()
 
 
 def _is_number(value: Any) -> bool:
@@ -600,7 +625,6 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
         code = code[order] * (int(sizes.max()) // least + 1) + place // least
     else:
         code = code[order]
-    reward = [None if value is None else float(value) for value in named["reward"]]
     table = pa.table(
         {
             "update": pa.array(update, pa.int32()),
@@ -609,7 +633,7 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
                 name: pa.array(values, COMPLETIONS.field(name).type)
                 for name, values in (
                     ("prompt", named["prompt"]),
-                    ("reward", reward),
+                    ("reward", named["reward"]),
                     ("correct", named["correct"]),
                     ("tokens", named["tokens"]),
                     ("truncated", named["truncated"]),
@@ -697,13 +721,13 @@ def _metrics(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]
         if not isinstance(step, int):
             continue
         for name, aliases in NAMES.items():
-            value = next((row[alias] for alias in aliases if _is_number(row.get(alias))), None)
-            if value is not None:
-                metrics.setdefault(name, {})[step] = float(value)
-        longest.add(row.get("response_length/max"))
-        validation = [v for k, v in row.items() if k.startswith("val-core/") and _is_number(v)]
-        if validation:
-            metrics.setdefault("evaluation", {})[step] = float(validation[0])
+            values = (_number(row[alias]) for alias in aliases if _is_number(row.get(alias)))
+            if (value := next(values, None)) is not None:
+                metrics.setdefault(name, {})[step] = value
+        longest.add(_number(row.get("response_length/max")))
+        validation = (_number(row[key]) for key in row if key.startswith("val-core/"))
+        if (score := next(validation, None)) is not None:
+            metrics.setdefault("evaluation", {})[step] = score
     if len(longest) > 2:  # verl counts those as long as the longest of the batch, whatever it is
         metrics.pop("truncated", None)
     return metrics
