@@ -63,6 +63,7 @@ PLAIN = (
 )
 CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
 REWARDS = ("score", *sorted(CONTROLS))
+MAX_LOGP_DIFFERENCE = 0.1  # nats per token: several times what bfloat16 makes
 MOST_WEIGHT = 1e6  # of a reward, so that no sum overflows
 _REWARD = (
     f"write one of {', '.join(REWARDS)}, package.module:function, or weights such as "
@@ -78,6 +79,7 @@ _REFUSED = {
     "compare_at": _OF_THE_SWEEP,
     "max_gpu_hours": _OF_THE_SWEEP,
     "max_hours": _OF_THE_SWEEP,
+    "max_logp_difference": _OF_THE_SWEEP,
     "max_marking_errors": _OF_THE_SWEEP,
     "marking": "it is a property of the data: write an experiment for each",
     "resources": _OF_THE_SWEEP,
@@ -322,6 +324,9 @@ class Experiment(Settings):
     """How answers are read for rewards and accuracy."""
     max_marking_errors: float = Field(default=0.1, ge=0, le=1)
     """Stop with an error if the marker fails on more than this share of a batch."""
+    max_logp_difference: float = Field(default=MAX_LOGP_DIFFERENCE, gt=0)
+    """Stop a cell if the log-probabilities of its rollouts' tokens differ by more than this many
+    nats, on average, from those in the loss: the engine then draws from other weights."""
     probe: Probe = Probe()
     """How difficulty is measured."""
     grpo: dict[str, Any] = Field(default_factory=dict, examples=[{"max_steps": 50}])

@@ -10,7 +10,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.config.experiment import REWARDS, Axes, Refresh, Resources, value_text
+from orchestrator.config.experiment import (
+    MAX_LOGP_DIFFERENCE,
+    REWARDS,
+    Axes,
+    Refresh,
+    Resources,
+    value_text,
+)
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
@@ -144,7 +151,7 @@ NO_TREATMENT = frozenset(
         "golds",
         "difficulty",
         *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
-        *("resources", "provenance", "swept"),
+        *("resources", "max_logp_difference", "provenance", "swept"),
     }
 )
 
@@ -183,6 +190,7 @@ class Cell(Spec):
     refresh: Refresh | None = Field(default=None, exclude_if=operator.not_)  # None: never
     evaluate_engine: str | None = None  # None: the trainer's own model evaluates, during training
     resources: Resources
+    max_logp_difference: float = MAX_LOGP_DIFFERENCE
     provenance: dict[str, str] = {}
     # Settings that are axes, dotted name -> value. The id hashes what they set, not their names.
     swept: Axes = Field(default={}, exclude_if=operator.not_)

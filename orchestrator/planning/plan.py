@@ -201,6 +201,7 @@ def _cells(
                 refresh=experiment.refresh if experiment.refresh.every else None,
                 evaluate_engine=evaluate.engine,
                 resources=experiment.resources,
+                max_logp_difference=experiment.max_logp_difference,
                 provenance=pool.task.provenance,
                 swept=dict(axes),
             )

@@ -260,9 +260,9 @@ class DecodeBatch:
     """The rows of a batch: row i of every tensor is the same sample, T the limit on its tokens.
 
     `prompts` is the cache they attend to, `slots` [B] their positions in the caller's list, `draws`
-    [B, T + 1] their uniforms. `tokens` [B, T + 1] were sampled in `steps` [B] steps, `limits` [B]
-    at most; end tokens fill the rest. `logits` [B, V] belong to the next token; `ended` [B] rows
-    get no further one.
+    [B, T + 1] their uniforms. `tokens` [B, T + 1], with their `log_probs` [B, T + 1], were sampled
+    in `steps` [B] steps, `limits` [B] at most; end tokens fill the rest. `logits` [B, V] belong to
+    the next token; `ended` [B] rows get no further one.
     """
 
     prompts: SharedPrefixCache | RepeatedPrefixCache
@@ -270,6 +270,7 @@ class DecodeBatch:
     slots: Tensor
     draws: Tensor
     tokens: Tensor
+    log_probs: Tensor
     steps: Tensor
     limits: Tensor
     ended: Tensor
@@ -282,9 +283,10 @@ class DecodeBatch:
     def step(self, settings: SamplingSettings, eos: Tensor) -> None:
         """Sample each row's next token; rows that have ended stay as they are."""
         at = self.steps[:, None]
-        new = sample_tokens(self.logits, self.draws.gather(1, at)[:, 0], settings)
+        new, log_probs = sample_tokens(self.logits, self.draws.gather(1, at)[:, 0], settings)
         new = torch.where(self.ended, eos[0], new)
         self.tokens.scatter_(1, at, new[:, None])
+        self.log_probs.scatter_(1, at, log_probs[:, None])
         self.steps = self.steps + ~self.ended
         self.ended = self.ended | torch.isin(new, eos) | (self.steps >= self.limits)
 

@@ -19,24 +19,30 @@ FIRST_BLOCKS = 16  # those with the largest maxima hold the kept tokens of most 
 MORE_BLOCKS = 8  # times as many, where they do not
 
 
-def sample_tokens(logits: Tensor, draws: Tensor, settings: SamplingSettings) -> Tensor:
+def sample_tokens(
+    logits: Tensor, draws: Tensor, settings: SamplingSettings
+) -> tuple[Tensor, Tensor]:
     """Next tokens [B] from logits [B, V] and uniforms [B]; the first largest logit where greedy.
 
-    A token of probability 0 is never drawn. Temperature, top-k and top-p act in this order, as in
-    `generate`. Raises FloatingPointError where logits hold NaN or infinity.
+    With their log-probabilities [B] (float32) after temperature and before top-k and top-p, as GRPO
+    uses them; NaN where greedy. A token of probability 0 is never drawn. Temperature, top-k and
+    top-p act in this order, as in `generate`. Raises FloatingPointError where logits hold NaN or
+    infinity.
     """
     if settings.temperature == 0:
-        return _largest(logits)
+        return _largest(logits), torch.full_like(draws, torch.nan, dtype=torch.float32)
     if settings.temperature != 1:
         logits = logits.float() / settings.temperature
     weights = _blocks(logits.softmax(-1, dtype=torch.float32), 0.0)
     sums = weights.sum(-1)
     _check_finite(sums[:, 0])  # of a row with one such logit, every weight is NaN
     if settings.top_k > 0 or settings.top_p < 1:
-        return _sample_likely(weights, sums, draws, settings)
-    block, rest = _inverse_transform(sums, draws)
-    token, _ = _inverse_transform(_of_block(weights, block), rest)
-    return block * BLOCK + token
+        tokens = _sample_likely(weights, sums, draws, settings)
+    else:
+        block, rest = _inverse_transform(sums, draws)
+        token, _ = _inverse_transform(_of_block(weights, block), rest)
+        tokens = block * BLOCK + token
+    return tokens, weights.flatten(1).gather(-1, tokens[:, None])[:, 0].log()
 
 
 def _largest(logits: Tensor) -> Tensor:

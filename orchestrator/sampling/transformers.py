@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -66,6 +66,13 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 Prefill = Callable[[Sequence[Row]], DecodeBatch]
+
+
+class SampledTokens(NamedTuple):
+    """The token ids of a completion and their log-probabilities (see `sample_tokens`)."""
+
+    ids: list[int]
+    log_probs: list[float]
 
 
 class TransformersSampler(TokenSampler):
@@ -168,13 +175,13 @@ class TransformersSampler(TokenSampler):
         prompts: list[list[int]],
         settings: SamplingSettings,
         complete: Callable[[dict[Row, list[int]]], None] = lambda rows: None,
-    ) -> list[list[list[int]]]:
-        """The same as token ids, the end token included; `prompts` are the rendered requests.
+    ) -> list[list[SampledTokens]]:
+        """The same as tokens, the end token included; `prompts` are the rendered requests.
 
         `complete` gets rows with their ids as soon as they have left the batch.
         """
         prefill = partial(self._prefill, requests, prompts, settings)
-        done: dict[Row, list[int]] = {}
+        done: dict[Row, SampledTokens] = {}
         # The longest prompts come first: too little memory shows early, and lengths are similar.
         order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
         todo = [Row(i, s, len(prompts[i])) for i in order for s in requests[i].samples]
@@ -185,13 +192,13 @@ class TransformersSampler(TokenSampler):
                     with allocation_errors():
                         for ended in self._decode(rows, prefill, settings):
                             left = {
-                                rows[slot]: ids[:length]
-                                for slot, ids, length in zip(
+                                rows[slot]: SampledTokens(ids[:length], log_probs[:length])
+                                for slot, ids, log_probs, length in zip(
                                     *(t.tolist() for t in ended), strict=True
                                 )
                             }
                             done |= left
-                            complete(left)
+                            complete({row: tokens.ids for row, tokens in left.items()})
                 except torch.OutOfMemoryError as error:
                     if self.limits.rows == 1:
                         row = next(row for row in rows if row not in done)
@@ -210,9 +217,9 @@ class TransformersSampler(TokenSampler):
 
     def _decode(
         self, rows: Sequence[Row], prefill: Prefill, settings: SamplingSettings
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    ) -> Iterator[list[Tensor]]:
         """Of rows that have ended, until all have: positions in `rows` [E], tokens [E, T + 1],
-        and how many of these each has sampled [E].
+        their log-probabilities [E, T + 1], and how many of these each has sampled [E].
         """
         eos = torch.tensor(self.eos).to(self._device())
         started, batch, counted_ends = 0, cast(DecodeBatch | None, None), 0
@@ -235,7 +242,8 @@ class TransformersSampler(TokenSampler):
                 self.listener.on_ended(uncounted)
                 counted_ends += uncounted
             if alive < SHRINK_BELOW * len(batch.ended):
-                yield batch.slots[batch.ended], batch.tokens[batch.ended], batch.steps[batch.ended]
+                drawn = (batch.slots, batch.tokens, batch.log_probs, batch.steps)
+                yield [part[batch.ended] for part in drawn]
                 batch, counted_ends = batch.running() if alive else None, 0
             if batch:
                 batch.logits = self._forward(**batch.step_inputs())
@@ -272,6 +280,7 @@ class TransformersSampler(TokenSampler):
             slots=torch.arange(len(rows), device=device),
             draws=torch.from_numpy(np.stack(draws)).to(device),
             tokens=torch.full((len(rows), limit + 1), self.eos[0], device=device),
+            log_probs=torch.zeros((len(rows), limit + 1), device=device),
             steps=torch.zeros_like(owner),
             limits=torch.tensor(limits).to(device),
             ended=torch.zeros_like(owner, dtype=torch.bool),

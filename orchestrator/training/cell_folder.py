@@ -59,12 +59,13 @@ class CellState(StrEnum):
 class Progress(TypedDict):
     """What the manifest of a checkpoint says besides the files.
 
-    `start_seconds`: of a finished cell.
+    `base_weights`: not in files of earlier versions; `start_seconds`: of a finished cell.
     """
 
     seconds: float
     evaluation_seconds: float
     peak_gib: float
+    base_weights: NotRequired[str]
     start_seconds: NotRequired[float]
 
 

@@ -267,6 +267,7 @@ class CellRecord:
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     peak_gib: float = 0.0  # of GPU memory, on the first worker; 0 on a CPU
+    base_weights: str = ""  # their fingerprint (`guards.FrozenWeights`)
     start_seconds: float = 0.0  # loading libraries, model and data, in the last execution
 
     @classmethod
@@ -280,6 +281,7 @@ class CellRecord:
             manifest["seconds"],
             manifest["evaluation_seconds"],
             manifest["peak_gib"],
+            manifest.get("base_weights", ""),  # of earlier versions
             manifest.get("start_seconds", 0.0),  # of a finished cell
         )
 
@@ -335,6 +337,7 @@ class CellRecord:
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "peak_gib": self.peak_gib,
+            "base_weights": self.base_weights,
             "update": update,
         }
         store.write_json(manifest, place, MANIFEST, files=written)

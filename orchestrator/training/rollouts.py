@@ -222,11 +222,12 @@ class Decoder:
 
     def draw(
         self, update: int, drawn: Sequence[tuple[str, int]], prompts: Sequence[list[int]]
-    ) -> list[list[int]]:
+    ) -> tuple[list[list[int]], list[list[float]]]:
         """Token ids of one rollout per prompt, which ends with an end token unless it was cut.
 
-        `drawn` holds each rollout's prompt_id and its number in the group, and `prompts` its
-        prompt's token ids; rollouts of a prompt are contiguous.
+        With the log-probability of each token. `drawn` holds each rollout's prompt_id and its
+        number in the group, and `prompts` its prompt's token ids; rollouts of a prompt are
+        contiguous.
         """
         requests, rendered, begin = [], [], 0
         for prompt_id, group in groupby(drawn, key=lambda each: each[0]):
@@ -235,8 +236,9 @@ class Decoder:
             rendered.append(prompts[begin])
             begin += len(numbers)
         with listening(self.sampler, self.listeners(len(drawn))):
-            rows = self.sampler.sample_ids(requests, rendered, self.settings)
-        return [ids for part in rows for ids in part]
+            groups = self.sampler.sample_ids(requests, rendered, self.settings)
+        rows = [row for group in groups for row in group]
+        return [row.ids for row in rows], [row.log_probs for row in rows]
 
 
 class Player:

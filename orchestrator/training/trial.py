@@ -246,6 +246,7 @@ class Trial:
 
         from orchestrator.sampling.decoding import allocation_errors
         from orchestrator.sampling.transformers import TransformersSampler
+        from orchestrator.training.guards import Guards
         from orchestrator.training.refresh import Refresher
         from orchestrator.training.trainer import CellCallback, build_trainer
 
@@ -272,6 +273,7 @@ class Trial:
         self.sampler = TransformersSampler(
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
         )
+        self.guards = Guards(cell, trainer, self.sampler, self.record, resumes_at)
         before = None
         if cell.refresh:
             groups, listeners = self.record.groups, self.activity.listeners("refresh")
@@ -335,10 +337,12 @@ class Trial:
             {"update": update, "metrics": metrics, "groups": groups, "explanation": explanation}
         )
         self.activity.reported()
+        self.guards.check_rollouts(self.record.log)
         return due and bool(cell.evaluate_engine)
 
     def _after_save(self, update: int) -> None:
         """Complete the trainer's checkpoint, once every worker has written its part of it."""
+        self.guards.check_weights(update)
         self.checkpoints.keep(update)
         self.workers.wait()
         self.workers.from_first(lambda: self._complete(update))

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ os.environ.setdefault("DISABLE_MLFLOW_INTEGRATION", "TRUE")
 
 import torch
 from accelerate.utils import gather_object
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.utils.data import Sampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer  # type: ignore[attr-defined]
@@ -28,6 +29,7 @@ from orchestrator.evaluation.groups import GroupRecorder, Marked, correctness, i
 from orchestrator.sampling.base import Completion
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.storage.errors import UserError
+from orchestrator.training.guards import LOGP_DIFFERENCE
 from orchestrator.training.online import COPY, Chooser, Rollout, TrainingRow
 from orchestrator.training.rollouts import EPISODE, Decoder, own_rows
 from orchestrator.training.shortcuts import (
@@ -38,6 +40,7 @@ from orchestrator.training.shortcuts import (
     disagreement,
     group_advantages,
     idle_rows,
+    loss_mask,
     pack,
     rows_of,
     share_of,
@@ -85,6 +88,11 @@ class ChoosingTrainer(GRPOTrainer):
     drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each
     played: list[Completion] | None = None  # by `rollout_func`, where there is one
     sizes: list[int] | None = None  # rows of each group of the generation; None: num_generations
+
+    def read(self, messages: list[dict[str, Any]]) -> list[int]:
+        """The token ids of a prompt, as training reads it."""
+        ids: list[list[int]] = self._tokenize_prompts([messages])[0]
+        return ids[0]
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         inner = super()._get_train_sampler(dataset)
@@ -305,7 +313,27 @@ class LiveGroupsTrainer(ChoosingTrainer):
         self.before = 0  # groups of the record when this generation began
         self.why_padded: str | None = None  # why rows do not share prompts; None: not yet known
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
+        self.base_weights: list[torch.Tensor] = []  # of layers with an adapter
         self.max_batch = sys.maxsize  # completions generated at once
+        device = self.accelerator.device
+        self.differences = torch.zeros(2, dtype=torch.float64, device=device)  # sum, tokens
+        if self.use_vllm:
+            vllm: Any = self.vllm_generation
+            vllm.sync_weights = partial(self._sync_weights, vllm.sync_weights)
+
+    def _sync_weights(self, sync: Callable[[], None]) -> None:
+        """As in TRL, which merges the adapter meanwhile; then the base weights as they were.
+
+        Unmerging in bfloat16 leaves a sixth of them rounded, each time further (TRL issue 6688).
+        """
+        model: Any = self.model
+        layers = [m.get_base_layer() for m in model.modules() if isinstance(m, BaseTunerLayer)]
+        weights = {id(p): p.data for layer in layers for p in layer.parameters()}
+        if not self.base_weights:
+            self.base_weights = [data.to("cpu", copy=True) for data in weights.values()]
+        sync()
+        for data, before in zip(weights.values(), self.base_weights, strict=True):
+            data.copy_(before)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Nothing: a finished cell gets its own README.md (`training.model_card`)."""
@@ -325,7 +353,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         """
         model: Any = self.model
         if self.decoder and model.training and not images:  # the loss reads token ids alone, too
-            return self.decoder.draw(self.state.global_step + 1, self.drawn, prompt_ids), None
+            return self.decoder.draw(self.state.global_step + 1, self.drawn, prompt_ids)
         rest = (images, multimodal_fields, num_generations, has_tool_images)
         if self.use_vllm or self.is_fsdp_enabled:  # all workers must generate batches of one size
             return super()._generate_single_turn(prompt_ids, *rest)
@@ -422,24 +450,29 @@ class LiveGroupsTrainer(ChoosingTrainer):
         compute_aux_loss: Any = False,
         **of_images: Any,
     ) -> Any:
-        """As in TRL, each [B, C], from rows that share their prompts where the model allows it."""
+        """As in TRL, each [B, C], from rows that share their prompts where the model allows it.
+
+        The log-probabilities stay for `_add_differences`.
+        """
         options = (compute_entropy, compute_aux_loss)
         padded = partial(super()._get_per_token_logps_and_entropies, model, **of_images)
-        if any(value is not None for value in of_images.values()):
-            return padded(input_ids, attention_mask, logits_to_keep, batch_size, *options)
-        if self.why_padded is None:
+        has_images = any(value is not None for value in of_images.values())
+        if self.why_padded is None and not has_images:
             self.why_padded = self._why_padded(padded, input_ids, attention_mask, logits_to_keep)
             if self.why_padded:
                 self.notes.append(f"prompts are read once per completion: {self.why_padded}")
-        if self.why_padded:
-            return padded(input_ids, attention_mask, logits_to_keep, batch_size, *options)
-        size = batch_size or len(input_ids)
-        parts = [
-            self._packed(model, ids, mask, logits_to_keep)
-            for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
-        ]
-        log_probs, entropies = map(torch.cat, zip(*parts, strict=True))
-        return log_probs, entropies if compute_entropy else None, None
+        if has_images or self.why_padded:
+            output = padded(input_ids, attention_mask, logits_to_keep, batch_size, *options)
+        else:
+            size = batch_size or len(input_ids)
+            parts = [
+                self._packed(model, ids, mask, logits_to_keep)
+                for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
+            ]
+            log_probs, entropies = map(torch.cat, zip(*parts, strict=True))
+            output = (log_probs, entropies if compute_entropy else None, None)
+        self.scored = output[0].detach()
+        return output
 
     def _packed(self, model: Any, ids: Any, mask: Any, columns: int) -> list[torch.Tensor]:
         """Log-probabilities and entropies [B, C] of rows that share their prompts."""
@@ -481,13 +514,39 @@ class LiveGroupsTrainer(ChoosingTrainer):
             return torch.stack(zeros).sum()
         if self.pad_to_multiple_of is None and not scales_with_length(self.model):
             rows = cut(rows)
-        if self.beta or not self.independent_rows:
-            return super()._compute_loss(model, rows) * share_of(rows, inputs, self.loss_type)
-        every, self._metrics["train"] = self._metrics["train"], defaultdict(list)
+        every = ours = self._metrics["train"]
+        if self.independent_rows and not self.beta:
+            self._metrics["train"] = ours = defaultdict(list)
         try:
             loss = super()._compute_loss(model, rows)
         finally:
-            ours, self._metrics["train"] = self._metrics["train"], every
-        for name, values in ours.items():
-            every[f"live_rows/{name}"] += values
+            self._metrics["train"] = every
+        if ours is not every:
+            for name, values in ours.items():
+                every[f"live_rows/{name}"] += values
+        self._add_differences(rows)
         return loss * share_of(rows, inputs, self.loss_type)
+
+    def _add_differences(self, rows: Inputs) -> None:
+        """Count how far log-probabilities of rollouts are from those of the weights they were
+        drawn from, in the pass that trains: see `guards.check_rollouts`.
+        """
+        drawn = rows.get("sampling_per_token_logps")
+        if drawn is None:
+            return
+        # Without old ones, an update trains on rollouts of its own weights alone.
+        difference = (rows.get("old_per_token_logps", self.scored) - drawn).abs()
+        counts = loss_mask(rows).bool() & ~difference.isnan()  # NaN: vLLM has none
+        self.differences += torch.stack([difference[counts].sum(), counts.sum()]).to(
+            self.differences
+        )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As in TRL, with the mean difference of all workers where TRL logs none itself."""
+        if LOGP_DIFFERENCE not in self._metrics["train"]:
+            parts = self.accelerator.gather(self.differences[None])  # [workers, 2]
+            total, count = parts.sum(0).tolist()
+            if count:
+                self._metrics["train"][LOGP_DIFFERENCE].append(total / count)
+            self.differences.zero_()
+        super().log(logs, start_time)
