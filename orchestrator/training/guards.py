@@ -1,0 +1,132 @@
+"""Checks of a cell in training whose failure shows in no reward and no loss.
+
+Rollouts of weights that the trainer does not have (TRL issue 5312), an adapter that is applied
+twice or not at all, base weights that move (TRL issue 6688) and prompts that training tokenizes
+otherwise than probes do: each trains something else than the cell describes, and ends it.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+
+from cluster.terminal import PlainError
+from orchestrator.planning.cells import Cell
+from orchestrator.plugins.counts import counted
+from orchestrator.sampling.base import Request
+from orchestrator.sampling.transformers import TransformersSampler
+from orchestrator.sampling.transformers_internals import has_dropout
+from orchestrator.training.record import CellRecord
+
+LOGP_DIFFERENCE = "sampling/sampling_logp_difference/mean"  # TRL's name, of its log with vLLM
+UPDATES = 3  # in a row above the limit: a mean of few tokens may be above it once
+PRECISE_LIMIT = 1e-3  # nats per token, in float32 without dropout, by Decile's decoder
+PROMPTS = 8  # whose tokens are compared before the first update
+SAMPLE = 64  # numbers of each frozen tensor
+
+
+class UnsoundTraining(PlainError, ValueError):
+    """What trains is not what the cell describes; the cell would fail again in the same way."""
+
+
+class Guards:
+    """The checks of one execution of a cell.
+
+    Before the first update, prompts must be tokenized as probes do it, and a cell that resumes
+    after update `resumed` must have the base weights of its checkpoint.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        trainer: Any,
+        sampler: TransformersSampler,
+        record: CellRecord,
+        resumed: int,
+    ) -> None:
+        model = self.model = trainer.model
+        self.limit = cell.max_logp_difference
+        if trainer.decoder and model.dtype == torch.float32 and not has_dropout(model):
+            self.limit = min(self.limit, PRECISE_LIMIT)
+        if trainer.rollout_func is None:  # an episode renders its own chats, with tools
+            rows = trainer.train_dataset.select(range(min(PROMPTS, len(trainer.train_dataset))))
+            for messages in rows["prompt"]:
+                [expected] = sampler.rendered([Request("", messages, [])])
+                check_prompt(trainer.read(messages), expected)
+        self.weights = fingerprint(model)
+        if resumed and not cell.probe.model.load_in_4bit:  # a GPU may round as no CPU does
+            check_base_model(record.base_weights, self.weights, resumed)
+        record.base_weights = self.weights
+
+    def check_rollouts(self, log: Sequence[Mapping[str, Any]]) -> None:
+        """Raise UnsoundTraining where the last updates drew from other weights than they train.
+
+        `log` are the rows of the cell's log (schema LOG). The measure is the mean over tokens of
+        |log-probability when drawn - log-probability in the loss|, of the same weights, in nats:
+        0.015 where vLLM has them in bfloat16, 0.2 where it has old ones (TRL issue 5312).
+        """
+        newest = (row["value"] for row in reversed(log) if row["name"] == LOGP_DIFFERENCE)
+        values = [*islice(newest, UPDATES)]
+        if len(values) == UPDATES and not min(values) <= self.limit:  # NaN is above it
+            raise UnsoundTraining(
+                f"unsound-rollouts: after update {log[-1]['update']}, log-probabilities of tokens "
+                f"that were drawn differ from those in the loss by {values[0]:.3g} nats (at most "
+                f"{self.limit:g} in {UPDATES} updates): rollouts are not drawn from the weights "
+                "that train. Write rollouts: decile and no use_vllm; or a larger "
+                "max_logp_difference, if this is the precision of the engine"
+            )
+
+    def check_weights(self, update: int) -> None:
+        """Raise UnsoundTraining where the base model's weights are not those of the start."""
+        if (now := fingerprint(self.model)) != self.weights:
+            raise UnsoundTraining(
+                f"unsound-weights: after update {update}, the frozen weights of the base model are "
+                f"not those of the start ({self.weights} is now {now}): something merges the "
+                "adapter into them, or casts them. Write rollouts: decile, and no use_vllm or "
+                "use_transformers_continuous_batching"
+            )
+
+
+def check_prompt(ids: Sequence[int], expected: Sequence[int]) -> None:
+    """Raise UnsoundTraining where training reads other tokens of a prompt than probes do."""
+    if ids == expected:
+        return
+    pairs = enumerate(zip(ids, expected, strict=False))
+    shorter = min(len(ids), len(expected))
+    place = next((i for i, (own, other) in pairs if own != other), shorter)
+    raise UnsoundTraining(
+        f"unsound-prompts: training reads {counted(len(ids), 'token')} of a prompt of which probes "
+        f"read {len(expected):,}; the first that differs is number {place}. Compare "
+        "chat_template_kwargs of the model and of grpo"
+    )
+
+
+def check_base_model(stored: str, weights: str, update: int) -> None:
+    """Raise UnsoundTraining where a checkpoint's base model has other weights, of the same type.
+
+    `stored` is its fingerprint, empty in checkpoints of earlier versions.
+    """
+    if stored.partition(":")[0] == weights.partition(":")[0] and stored != weights:
+        raise UnsoundTraining(
+            f"unsound-weights: checkpoint-{update} was trained on a base model with other weights "
+            f"({stored}, here {weights}): restore the model's files, or delete the cell's folder "
+            "to train it again"
+        )
+
+
+def fingerprint(model: torch.nn.Module) -> str:
+    """The data types of the frozen weights, and a hash of evenly spaced numbers of each tensor.
+
+    Merging and unmerging an adapter in bfloat16 changes a sixth of a matrix (TRL issue 6688).
+    """
+    by_type: dict[str, list[torch.Tensor]] = {}
+    for parameter in model.parameters():
+        if not parameter.requires_grad and (size := parameter.numel()):
+            numbers = parameter.detach().flatten()[:: max(1, size // SAMPLE)][:SAMPLE]
+            by_type.setdefault(str(numbers.dtype).removeprefix("torch."), []).append(numbers)
+    digest = hashlib.sha256()
+    for _, sampled in sorted(by_type.items()):  # one transfer from the device for each type
+        digest.update(torch.cat(sampled).view(torch.uint8).cpu().numpy().tobytes())
+    return f"{'+'.join(sorted(by_type))}:{digest.hexdigest()[:16]}"
