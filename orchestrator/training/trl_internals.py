@@ -27,7 +27,8 @@ from trl.trainer.utils import RepeatSampler
 
 from orchestrator.evaluation.groups import GroupRecorder, Marked, correctness, is_live
 from orchestrator.sampling.base import Completion
-from orchestrator.sampling.transformers_internals import scales_with_length
+from orchestrator.sampling.transformers import evaluating
+from orchestrator.sampling.transformers_internals import has_dropout, scales_with_length
 from orchestrator.storage.errors import UserError
 from orchestrator.training.guards import LOGP_DIFFERENCE
 from orchestrator.training.online import COPY, Chooser, Rollout, TrainingRow
@@ -198,6 +199,7 @@ class ChoosingTrainer(GRPOTrainer):
             self.beta = beta
 
 
+ROWS_WITHOUT_DROPOUT = 4  # of each micro-batch
 BROUGHT = "decile_rewards"  # the column of rows whose rollouts were drawn, and rewarded, before
 
 
@@ -524,29 +526,39 @@ class LiveGroupsTrainer(ChoosingTrainer):
         if ours is not every:
             for name, values in ours.items():
                 every[f"live_rows/{name}"] += values
-        self._add_differences(rows)
+        self._add_differences(model, rows)
         return loss * share_of(rows, inputs, self.loss_type)
 
-    def _add_differences(self, rows: Inputs) -> None:
-        """Count how far log-probabilities of rollouts are from those of the weights they were
-        drawn from, in the pass that trains: see `guards.check_rollouts`.
+    def _add_differences(self, model: Any, rows: Inputs) -> None:
+        """Add how far log-probabilities of rollouts are from those of the weights they were drawn
+        from, as the loss has them: see `guards.check_rollouts`.
         """
         drawn = rows.get("sampling_per_token_logps")
         if drawn is None:
             return
         # Without old ones, an update trains on rollouts of its own weights alone.
-        difference = (rows.get("old_per_token_logps", self.scored) - drawn).abs()
+        scored = rows.get("old_per_token_logps", self.scored)
+        if has_dropout(self.model):  # the loss has dropout, and no decoder does: a pass without
+            rows = rows_of(rows, slice(ROWS_WITHOUT_DROPOUT))
+            ids, masks = (
+                torch.cat([rows[f"prompt_{name}"], rows[f"completion_{name}"]], 1)
+                for name in ("ids", "mask")
+            )
+            base = self.accelerator.unwrap_model(model)
+            with evaluating(base):
+                scored, *_ = self._get_per_token_logps_and_entropies(
+                    base, ids, masks, drawn.shape[1]
+                )
+            drawn = rows["sampling_per_token_logps"]
+        difference = (scored - drawn).abs()
         counts = loss_mask(rows).bool() & ~difference.isnan()  # NaN: vLLM has none
-        self.differences += torch.stack([difference[counts].sum(), counts.sum()]).to(
-            self.differences
-        )
+        self.differences[0] += difference[counts].sum()
+        self.differences[1] += counts.sum()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As in TRL, with the mean difference of all workers where TRL logs none itself."""
-        if LOGP_DIFFERENCE not in self._metrics["train"]:
-            parts = self.accelerator.gather(self.differences[None])  # [workers, 2]
-            total, count = parts.sum(0).tolist()
-            if count:
-                self._metrics["train"][LOGP_DIFFERENCE].append(total / count)
-            self.differences.zero_()
+        """As in TRL, with the mean difference over the tokens of all workers."""
+        total, count = self.accelerator.gather(self.differences[None]).sum(0).tolist()
+        if count:
+            self._metrics["train"][LOGP_DIFFERENCE] = [total / count]
+        self.differences.zero_()
         super().log(logs, start_time)
