@@ -59,8 +59,10 @@ def test_tokens_are_those_of_a_sum_over_the_vocabulary(
     logits = logits.masked_fill(hidden, -torch.inf)
     draws = torch.rand(16, generator=generator, dtype=torch.float64)
     options = SamplingSettings(temperature=temperature, top_k=cut[0], top_p=cut[1])
-    tokens = sample_tokens(logits, draws, options)
+    tokens, log_probs = sample_tokens(logits, draws, options)
     scores = exact_scores(logits, options)
+    uncut = (logits / temperature).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    torch.testing.assert_close(log_probs, uncut, rtol=1e-4, atol=1e-5)
     expected, cumulative = by_whole_sums(scores, draws)
     for row in (tokens != expected).nonzero()[:, 0].tolist():
         if scale == 0 and cut[1] < 1:
@@ -79,7 +81,10 @@ def test_frequencies_are_the_probabilities(dtype: torch.dtype, cut: tuple[int, f
     draws = torch.rand(40_000, generator=generator, dtype=torch.float64)
     options = SamplingSettings(top_k=cut[0], top_p=cut[1])
     tokens = torch.cat(
-        [sample_tokens(logits.expand(len(part), -1), part, options) for part in draws.split(4_000)]
+        [
+            sample_tokens(logits.expand(len(part), -1), part, options)[0]
+            for part in draws.split(4_000)
+        ]
     )
     counts = tokens.bincount(minlength=1_006).double()
     expected = exact_scores(logits, options)[0].double().softmax(-1) * len(draws)
@@ -100,7 +105,7 @@ def test_a_token_of_probability_0_is_never_drawn(cut: tuple[int, float], draw: f
         logits = torch.full((1, size), -torch.inf)
         logits[0, likely] = torch.arange(len(likely), 0, -1).float()
         options = SamplingSettings(top_k=cut[0], top_p=cut[1])
-        [token] = sample_tokens(logits, torch.tensor([draw], dtype=torch.float64), options)
+        [token], _ = sample_tokens(logits, torch.tensor([draw], dtype=torch.float64), options)
         assert int(token) in likely
 
 
@@ -110,7 +115,8 @@ def test_greedy_takes_the_first_of_the_largest(size: int, dtype: torch.dtype) ->
     logits = torch.randint(-5, 2, (64, size)).to(dtype)
     expected = [row.index(max(row)) for row in logits.tolist()]
     draws = torch.zeros(64, dtype=torch.float64)
-    assert sample_tokens(logits, draws, SamplingSettings(temperature=0)).tolist() == expected
+    tokens, _ = sample_tokens(logits, draws, SamplingSettings(temperature=0))
+    assert tokens.tolist() == expected
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -134,6 +140,6 @@ def test_rows_whose_kept_tokens_are_in_many_blocks_draw_from_all_of_them() -> No
     for cut in ((0, 0.95), (1_000, 1.0), (3, 0.7)):
         options = SamplingSettings(top_k=cut[0], top_p=cut[1])
         expected, cumulative = by_whole_sums(exact_scores(logits, options), draws)
-        differs = (sample_tokens(logits, draws, options) != expected).nonzero()[:, 0]
+        differs = (sample_tokens(logits, draws, options)[0] != expected).nonzero()[:, 0]
         for row in differs.tolist():
             assert (cumulative[row] - draws[row]).abs().min() < 1e-4
