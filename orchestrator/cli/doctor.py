@@ -1,13 +1,10 @@
 """Checks what a sweep needs: libraries, Ray, MLflow and every marker, within seconds.
 
-With --gpu, the embedded model goes through the ordinary pipeline in a minute: probe, subset, GRPO,
-evaluation, result. What fails here would fail in a sweep that occupies a GPU for hours. With
+With --gpu, the embedded model goes through the ordinary pipeline, too: see `gpu_checks`. With
 --storage, every file of a storage proves itself.
 """
 
 import importlib.metadata
-import importlib.util
-import io
 import os
 import shlex
 import shutil
@@ -38,79 +35,8 @@ from tasks import Prompt, Task, find_task, task_names
 if TYPE_CHECKING:
     from orchestrator.sampling import Completion
 
-# 64 prompts and four updates of the embedded model.
-EXPERIMENT = """
-models: {tiny: {embedded: tiny}}
-datasets: {few: {task: shuffled_objects, options: {train: 64, test: 16}}}
-experiments:
-  smoke_test:
-    grid: {model: [tiny], dataset: [few], policy: [middle]}
-    budget: 16
-    probe: {samples: 4, max_completion_length: 64}
-    grpo:
-      max_steps: 4
-      num_generations: 4
-      per_device_train_batch_size: 16
-      max_completion_length: 64
-      save_steps: 2
-    lora: {r: 8}
-    evaluate: {samples: 2}
-    resources: {cpus: 1, gpus: GPUS}
-"""
 
-
-class NoGpu(RuntimeError):
-    """torch finds no GPU on this machine."""
-
-
-def gpu_names() -> str:
-    """The GPUs of this machine, by name. Raises NoGpu if there is none."""
-    import torch
-
-    count = torch.cuda.device_count()
-    if not count:
-        raise NoGpu("torch finds no GPU; its checks were skipped")
-    names = [torch.cuda.get_device_name(i) for i in range(count)]
-    bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
-    return f"{', '.join(names)} ({bf16} bfloat16, CUDA {torch.version.cuda})"
-
-
-def smoke_test(gpus: float = 1) -> str:
-    """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
-    from orchestrator.pipeline.estimate import finished_results
-    from orchestrator.pipeline.progress import ProgressDisplay
-    from orchestrator.pipeline.run import Run
-    from orchestrator.pipeline.sweep import run_experiment
-    from orchestrator.planning.plan import make_plan
-    from orchestrator.tracking import default_tracking_uri
-
-    with tempfile.TemporaryDirectory(prefix="decile-smoke-test-") as folder:
-        file = Path(folder) / "experiments.yaml"
-        file.write_text(EXPERIMENT.replace("GPUS", f"{gpus:g}"))
-        plan, store = make_plan(load_config(file), "smoke_test"), Store(f"{folder}/runs")
-        progress = ProgressDisplay(total=1, out=io.StringIO())
-        outcome = run_experiment(Run(plan, store, progress), default_tracking_uri(store))
-        if outcome.failed:
-            raise RuntimeError("; ".join(outcome.failed.values()))
-        [result] = finished_results(plan, store).values()
-    ledger = result.ledger
-    return (
-        f"{ledger.updates:.0f} updates in {ledger.seconds:.1f} s, "
-        f"{ledger.generated_tokens:,.0f} tokens generated, "
-        f"accuracy {result.accuracy_base:.2f} → {result.accuracy_final:.2f}"
-    )
-
-
-def sample_with_vllm() -> str:
-    """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
-    samples = _sampled("tiny", "vllm", samples=4, tokens=16)
-    return (
-        f"{counted(sum(sample.tokens for sample in samples), 'token')} in "
-        f"{counted(len(samples), 'sample')}"
-    )
-
-
-def _sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Completion]":
+def sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Completion]":
     """Completions of one prompt by an embedded model."""
     from orchestrator.embedded import embedded_path
     from orchestrator.sampling import Request, SamplingSettings, load_sampler
@@ -209,8 +135,8 @@ def checks(
     """Run all checks, yielding each as soon as it is done; one that fails does not end the rest.
 
     Every task's marker is checked on the task's own examples, and the marker of each of `datasets`
-    on all its answers; `settings` construct what an experiment describes. With `gpu`, a small
-    sweep also runs on a GPU.
+    on all its answers; `settings` construct what an experiment describes. With `gpu`, those of
+    `gpu_checks` follow.
     """
     versions = (f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
     yield _guard("libraries", lambda: ", ".join(versions))
@@ -234,14 +160,10 @@ def checks(
         yield Check("ray", False, f"{type(error).__name__}: {error}")
     if not gpu:
         return
-    gpu_check = _guard("gpu", gpu_names)
-    yield gpu_check
-    if gpu_check.ok:
-        yield _guard("sweep on a GPU", smoke_test)
-    if gpu_check.ok and importlib.util.find_spec("vllm"):
-        yield _guard("vllm", sample_with_vllm)
-    elif gpu_check.ok:
-        yield Check("vllm", True, "not installed; probes sample with transformers")
+    from orchestrator.cli.gpu_checks import gpu_checks
+
+    for name, check in gpu_checks():
+        yield _guard(name, check)
 
 
 def declared(
@@ -293,7 +215,7 @@ def _embedded() -> str:
 
     results = []
     for name in EMBEDDED:
-        [completion] = _sampled(name, "transformers", samples=1, tokens=8)
+        [completion] = sampled(name, "transformers", samples=1, tokens=8)
         results.append(f"{name} generated {counted(completion.tokens, 'token')}")
     return ", ".join(results)
 

@@ -159,7 +159,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("-e", "--experiment", help="check only this experiment's datasets")
     doctor.add_argument("--tracking-uri", help="also check this MLflow server")
     doctor.add_argument(
-        "--gpu", action="store_true", help="also run a small sweep on a GPU (1 min)"
+        "--gpu", action="store_true", help="also train on a GPU, kill and resume (some minutes)"
     )
     doctor.add_argument(
         "--storage", help="check the files of this storage instead, and nothing else"

@@ -1,0 +1,247 @@
+"""The checks of `decile doctor --gpu`: a small cell on the GPU, and what its guards measure there.
+
+What fails here would fail, or pass unnoticed, in a sweep that occupies a GPU for hours. Without a
+GPU the same cell trains on a CPU, so that the checks can be tried before there is one.
+"""
+
+import importlib.util
+import io
+import multiprocessing
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.catalog import load_config
+from orchestrator.config.experiment import MAX_LOGP_DIFFERENCE
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.plugins.counts import counted
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import ADAPTER, FINAL_ADAPTER, CellFolder, Finished
+from orchestrator.training.trial import run_cell
+
+# 64 prompts and six updates of the embedded model, in the type of most models. The limit is
+# checked here, so that the cell ends and its difference is known.
+EXPERIMENT = """
+models: {tiny: {embedded: tiny, dtype: bfloat16}}
+datasets: {few: {task: shuffled_objects, options: {train: 64, test: 16}}}
+experiments:
+  small_sweep:
+    grid: {model: [tiny], dataset: [few], policy: [middle]}
+    budget: 16
+    max_logp_difference: 1000
+    probe: {samples: 4, max_completion_length: 64}
+    grpo:
+      max_steps: 6
+      num_generations: 4
+      per_device_train_batch_size: 16
+      max_completion_length: 64
+      learning_rate: 0.001
+      save_steps: 2
+    lora: {r: 8}
+    evaluate: {samples: 2}
+    resources: {cpus: 1, gpus: GPUS}
+"""
+FILE = "experiments.yaml"
+KILL_SECONDS = 300.0  # to reach the first checkpoint
+SAME = 1e-6  # relative difference of sums in another order
+COMPARED = ("loss", "grad_norm", "learning_rate", "reward", "completions/mean_length")
+
+
+class NoGpu(RuntimeError):
+    """torch finds no GPU on this machine."""
+
+
+def gpu_checks() -> Iterator[tuple[str, Callable[[], str]]]:
+    """Each check by its name, to be called before the next one is taken."""
+    import torch
+
+    yield "gpu", gpu_names
+    gpus, where = (1, "a GPU") if torch.cuda.is_available() else (0, "a CPU")
+    with tempfile.TemporaryDirectory(prefix="decile-doctor-") as name:
+        folder = Path(name)
+        yield f"sweep on {where}", partial(small_sweep, folder / "first", gpus)
+        yield "rollouts", partial(rollouts_verdict, folder / "first")
+        yield "base weights", partial(weights_verdict, folder / "first")
+        yield "resume", partial(resume_verdict, folder / "first", folder)
+    if gpus and importlib.util.find_spec("vllm"):
+        yield "vllm", sample_with_vllm
+    elif gpus:
+        yield "vllm", lambda: "not installed; probes sample with transformers"
+
+
+def gpu_names() -> str:
+    """The GPUs of this machine, by name. Raises NoGpu if there is none."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise NoGpu("torch finds no GPU; the checks below ran on the CPU")
+    names = [torch.cuda.get_device_name(i) for i in range(count)]
+    bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
+    return f"{', '.join(names)} ({bf16} bfloat16, CUDA {torch.version.cuda})"
+
+
+def small_sweep(folder: Path, gpus: float = 1) -> str:
+    """Run the small sweep in a new folder and summarise it. Raises RuntimeError where it fails."""
+    from orchestrator.pipeline.progress import ProgressDisplay
+    from orchestrator.pipeline.run import Run
+    from orchestrator.pipeline.sweep import run_experiment
+    from orchestrator.tracking import default_tracking_uri
+
+    folder.mkdir(parents=True)
+    (folder / FILE).write_text(EXPERIMENT.replace("GPUS", f"{gpus:g}"))
+    plan, trained = _cell_of(folder)
+    progress = ProgressDisplay(total=1, out=io.StringIO())
+    outcome = run_experiment(
+        Run(plan, trained.store, progress), default_tracking_uri(trained.store)
+    )
+    if outcome.failed:
+        raise RuntimeError("; ".join(outcome.failed.values()))
+    result = _finished(trained).result
+    ledger = result.ledger
+    return (
+        f"{ledger.updates:.0f} updates in {ledger.seconds:.1f} s, "
+        f"{ledger.generated_tokens:,.0f} tokens generated, "
+        f"accuracy {result.accuracy_base:.2f} → {result.accuracy_final:.2f}"
+    )
+
+
+def _cell_of(folder: Path) -> tuple[Plan, CellFolder]:
+    """The plan of the small sweep in a folder, and its only cell."""
+    plan = make_plan(load_config(folder / FILE), "small_sweep")
+    return plan, CellFolder(Store(str(folder / "runs")), plan.cells[0].cell_id)
+
+
+def rollouts_verdict(folder: Path) -> str:
+    """How far rollouts are from the weights that trained. Raises RuntimeError above the limit."""
+    from orchestrator.training.guards import LOGP_DIFFERENCE
+
+    values = _series(_cell_of(folder)[1], LOGP_DIFFERENCE)
+    if not values:
+        raise RuntimeError("no update had a live group, so that none could be compared")
+    worst = max(values.values())
+    text = (
+        f"tokens differ by {worst:.2g} nats at most between decoder and loss, in "
+        f"{counted(len(values), 'update')} (limit {MAX_LOGP_DIFFERENCE:g})"
+    )
+    if not worst <= MAX_LOGP_DIFFERENCE:
+        raise RuntimeError(f"{text}: rollouts are not drawn from the weights that train")
+    return text
+
+
+def weights_verdict(folder: Path) -> str:
+    """That the base weights did not move: the cell would have failed (`guards.check_weights`)."""
+    plan, trained = _cell_of(folder)
+    _finished(trained)
+    count = plan.cells[0].updates // int(plan.cells[0].grpo["save_steps"])
+    return f"a sample of every frozen tensor was the same at {counted(count, 'checkpoint')}"
+
+
+def resume_verdict(first: Path, folder: Path) -> str:
+    """That a cell which was killed after a checkpoint goes on as one that was not.
+
+    Compares its updates and final adapter with those of an undisturbed one, by as much as two
+    undisturbed ones differ. Raises RuntimeError where they differ more.
+    """
+    plan, undisturbed = _cell_of(first)
+    cell = plan.cells[0]
+    again, _ = _trained(cell, undisturbed.store, folder / "again", kill=False)
+    killed, update = _trained(cell, undisturbed.store, folder / "killed", kill=True)
+    expected, resumed = difference(undisturbed, again), difference(undisturbed, killed)
+    text = (
+        f"killed after update {update} of {cell.updates}, updates and adapter differ by "
+        f"{resumed:.2g} from those of a cell that was not; of two that were not, by {expected:.2g}"
+    )
+    if not resumed <= max(SAME, 3 * expected):
+        raise RuntimeError(text)
+    return text
+
+
+def difference(one: CellFolder, other: CellFolder) -> float:
+    """The largest difference of what two runs of a cell logged, and of their adapters.
+
+    Relative to the largest value of each series and tensor; infinite where an update is missing.
+    """
+    import numpy as np
+    from safetensors.numpy import load
+
+    pairs = []
+    for name in COMPARED:
+        series = [_series(folder, name) for folder in (one, other)]
+        if series[0].keys() != series[1].keys():
+            return float("inf")
+        pairs.append([np.array([*values.values()]) for values in series])
+    adapters = [
+        load(folder.store.read_bytes(folder.place, FINAL_ADAPTER, ADAPTER[0]))
+        for folder in (one, other)
+    ]
+    pairs += [[adapter[name] for adapter in adapters] for name in adapters[0]]
+    scales = [max(float(np.abs(a).max()), 1e-12) for a, _ in pairs if a.size]
+    return max(
+        float(np.abs(a - b).max()) / scale
+        for (a, b), scale in zip((pair for pair in pairs if pair[0].size), scales, strict=True)
+    )
+
+
+def _series(cell: CellFolder, name: str) -> dict[int, float]:
+    """A number of a finished cell's log, by update."""
+    rows = _finished(cell).tables["log"].to_pylist()
+    return {row["update"]: row["value"] for row in rows if row["name"] == name}
+
+
+def _finished(cell: CellFolder) -> Finished:
+    finished = cell.finished()
+    if finished is None:
+        raise RuntimeError("the small sweep did not finish")
+    return finished
+
+
+def _trained(cell: Cell, store: Store, folder: Path, *, kill: bool) -> tuple[CellFolder, int]:
+    """A cell trained by processes of its own with the probes and the subset of another storage.
+
+    And the update from whose checkpoint it resumed; 0 without `kill`.
+    """
+    for kind in ("probes", "subsets"):
+        shutil.copytree(store.local_path(kind), folder / kind)
+    trained, update = CellFolder(Store(str(folder)), cell.cell_id), 0
+    if kill:
+        process, deadline = _start(cell, folder), time.monotonic() + KILL_SECONDS
+        while not trained.checkpoints() and process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.kill()
+        process.join()
+        update = max(trained.checkpoints(), default=0)
+        if not 0 < update < cell.updates:
+            raise RuntimeError(f"the cell was not killed in its middle, but after update {update}")
+    process = _start(cell, folder)
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"a process that trains the cell ended with code {process.exitcode}")
+    return trained, update
+
+
+def _start(cell: Cell, folder: Path) -> Any:
+    context = multiprocessing.get_context("spawn")  # a GPU's context cannot be forked
+    process = context.Process(target=run_cell, args=(cell, str(folder), ignore))
+    process.start()
+    return process
+
+
+def ignore(_report: Mapping[str, Any]) -> None:
+    """No report is read."""
+
+
+def sample_with_vllm() -> str:
+    """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
+    from orchestrator.cli.doctor import sampled
+
+    samples = sampled("tiny", "vllm", samples=4, tokens=16)
+    return (
+        f"{counted(sum(sample.tokens for sample in samples), 'token')} in "
+        f"{counted(len(samples), 'sample')}"
+    )
