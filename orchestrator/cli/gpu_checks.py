@@ -6,14 +6,14 @@ GPU the same cell trains on a CPU, so that the checks can be tried before there 
 
 import importlib.util
 import io
-import multiprocessing
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import MAX_LOGP_DIFFERENCE
@@ -46,7 +46,7 @@ experiments:
     evaluate: {samples: 2}
     resources: {cpus: 1, gpus: GPUS}
 """
-FILE = "experiments.yaml"
+FILE, LOG = "experiments.yaml", "train.log"
 KILL_SECONDS = 300.0  # to reach the first checkpoint
 SAME = 1e-6  # relative difference of sums in another order
 COMPARED = ("loss", "grad_norm", "learning_rate", "reward", "completions/mean_length")
@@ -211,29 +211,32 @@ def _trained(cell: Cell, store: Store, folder: Path, *, kill: bool) -> tuple[Cel
     trained, update = CellFolder(Store(str(folder)), cell.cell_id), 0
     if kill:
         process, deadline = _start(cell, folder), time.monotonic() + KILL_SECONDS
-        while not trained.checkpoints() and process.is_alive() and time.monotonic() < deadline:
+        while not trained.checkpoints() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.kill()
-        process.join()
+        process.wait()
         update = max(trained.checkpoints(), default=0)
         if not 0 < update < cell.updates:
             raise RuntimeError(f"the cell was not killed in its middle, but after update {update}")
-    process = _start(cell, folder)
-    process.join()
-    if process.exitcode:
-        raise RuntimeError(f"a process that trains the cell ended with code {process.exitcode}")
+    if _start(cell, folder).wait():
+        lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
+        raise RuntimeError(f"a process that trains the cell failed: {lines[-1] if lines else ''}")
     return trained, update
 
 
-def _start(cell: Cell, folder: Path) -> Any:
-    context = multiprocessing.get_context("spawn")  # a GPU's context cannot be forked
-    process = context.Process(target=run_cell, args=(cell, str(folder), ignore))
-    process.start()
-    return process
+def _start(cell: Cell, folder: Path) -> "subprocess.Popen[bytes]":
+    """A process that trains the cell in a storage, and can be killed; it prints to a file there."""
+    (folder / "cell.json").write_text(cell.model_dump_json())
+    code = "import sys; from orchestrator.cli.gpu_checks import train; train(sys.argv[1])"
+    with (folder / LOG).open("wb") as log:
+        # -P: modules in the user's folder are not the libraries'.
+        return subprocess.Popen([sys.executable, "-Pc", code, folder], stdout=log, stderr=log)
 
 
-def ignore(_report: Mapping[str, Any]) -> None:
-    """No report is read."""
+def train(folder: str) -> None:
+    """Train, or resume, the cell that `_start` has written."""
+    cell = Cell.model_validate_json(Path(folder, "cell.json").read_bytes())
+    run_cell(cell, folder, lambda _: None)
 
 
 def sample_with_vllm() -> str:
