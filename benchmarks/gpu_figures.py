@@ -39,6 +39,7 @@ HALF_B, FOUR_B, FOURTEEN_B = "qwen2.5-0.5b-instruct", "qwen3-4b", "qwen3-14b"
 BATCH = "--prompts 32 --tokens 250"
 VLLM = """--repeats 3 --prompts 256 --vllm '{"gpu_memory_utilization": 0.4}'"""
 COMMANDS = {
+    "guards": {"guards": "benchmarks.guards"},  # first: whether the figures mean anything
     "sampler": {
         "tiny": "benchmarks.probe --prompts 256 --rows 128,512",
         **{
@@ -64,11 +65,11 @@ COMMANDS = {
         f"--repeats 0 --at-once {counts}"
         for shape, counts in ((HALF_B, "1,2,4"), (FOUR_B, "1,2"))
     },
-    "doctor": {"doctor": "orchestrator doctor --gpu"},
 }
 FEW = "--prompts 2 --tokens 8 --updates 2 --warm 1"
 ON_A_CPU = '{"enforce_eager": true, "enable_chunked_prefill": false, "max_model_len": 512}'
 SMALL = {
+    "guards": {"guards": "benchmarks.guards"},
     "sampler": {
         "small": "benchmarks.probe --shape small --ends 32 --prompts 8 --samples 2 --tokens 16 "
         "--repeats 2 --rows 8,16"
@@ -80,7 +81,6 @@ SMALL = {
     "update": {"small": f"benchmarks.update --shape small {FEW} --at-once 2"},
     "memory": {"tiny": f"benchmarks.update {FEW} --repeats 0 --at-once 1"},
     "packing": {"tiny": f"benchmarks.update {FEW} --repeats 0 --at-once 2"},
-    "doctor": {"doctor": "orchestrator doctor"},
 }
 
 
@@ -203,13 +203,12 @@ def run(command: str, limit: float, log: Path) -> dict[str, Any]:
     words = [sys.executable, "-m", *shlex.split(command)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     environment.setdefault("CUDA_VISIBLE_DEVICES", "0")  # all figures are those of one GPU
-    benchmark, errors = command.startswith("benchmarks."), log.with_suffix(".err")
+    errors = log.with_suffix(".err")
     with tempfile.TemporaryDirectory() as folder, log.open("w") as out, errors.open("w") as err:
         file = Path(folder) / "measured.json"
-        if benchmark:  # the weights that it saves are deleted also where it is killed
-            environment["TMPDIR"] = folder
+        environment["TMPDIR"] = folder  # what it saves is deleted also where it is killed
         process = subprocess.Popen(
-            [*words, f"--json={file}"] if benchmark else words,
+            [*words, f"--json={file}"],
             cwd=ROOT,
             env=environment,
             stdout=out,
@@ -226,7 +225,7 @@ def run(command: str, limit: float, log: Path) -> dict[str, Any]:
         if process.returncode:
             reason = {"failed": f"exit code {process.returncode}"}
             return reason | {"output": printed[-20:] + warnings[-20:]}
-        return {"result": json.loads(file.read_text()) if benchmark else {"output": printed}}
+        return {"result": json.loads(file.read_text())}
 
 
 def _kill_group(process: subprocess.Popen[Any]) -> None:

@@ -40,12 +40,12 @@ def tables(figures: dict[str, dict[str, Any]]) -> str:
     ]
     blocks = [
         *dict.fromkeys(machine(each) for each in everything),
+        *guards(measured.get("guards", {})),
         *titled("Sampling", samplers(measured.get("sampler", {}))),
         *titled("Sampling with vLLM", samplers(measured.get("vllm", {}))),
         *titled("An update", updates_split(measured.get("update", {}))),
         *titled("Peak memory of one cell", memory(updates)),
         *titled("Cells that share the GPU", packing(measured.get("packing", {}))),
-        *doctor(measured.get("doctor", {})),
         *failures(figures),
     ]
     return "\n\n".join(blocks)
@@ -187,10 +187,21 @@ def packing(results: dict[str, Any]) -> str:
     )
 
 
-def doctor(results: dict[str, Any]) -> list[str]:
-    """What `decile doctor` printed."""
-    blocks = ["```\n" + "\n".join(result["output"]) + "\n```" for result in results.values()]
-    return ["### `decile doctor --gpu`", *blocks] if blocks else []
+def guards(results: dict[str, Any]) -> list[str]:
+    """The verdicts on the engine, the faults that were planted, and what the guards cost."""
+    blocks = []
+    for result in results.values():
+        verdicts = [f"* {name}: {text}" for name, text in result["verdicts"].items()]
+        cost = f"* cost: {100 * result['cost']:.2f} % of the time of updates"
+        faults = table(
+            "fault in the rollouts | last update | line",
+            (
+                (name.replace("_", " "), str(each["update"]), each["line"])
+                for name, each in result["faults"].items()
+            ),
+        )
+        blocks += ["### Guards", "\n".join([*verdicts, cost]), faults]
+    return blocks
 
 
 def failures(figures: dict[str, dict[str, Any]]) -> list[str]:

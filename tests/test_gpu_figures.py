@@ -86,9 +86,9 @@ def test_figures_of_a_cpu_stay_out_of_the_documentation(tmp_path: Path) -> None:
     assert list(gpu_figures.read_json(docs / "gpu-figures.json")["memory"]) == ["4b"]
     # The parts of another day are kept.
     (out / "memory.json").unlink()
-    (out / "doctor.json").write_text(json.dumps({"doctor": measurement(failed="a")}))
+    (out / "guards.json").write_text(json.dumps({"guards": measurement(failed="a")}))
     list(gpu_figures.write_figures(out, docs))
-    assert set(gpu_figures.read_json(docs / "gpu-figures.json")) == {"memory", "doctor"}
+    assert set(gpu_figures.read_json(docs / "gpu-figures.json")) == {"memory", "guards"}
 
 
 def test_a_measurement_of_another_command_or_machine_is_taken_again() -> None:

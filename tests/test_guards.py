@@ -1,7 +1,6 @@
 """Cells whose rollouts, weights or prompts are not those they record: each is stopped."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,15 @@ import pytest
 import sweeps
 import torch
 from grpo import mark_in_this_process, trained_cell, trainer_of
-from peft.tuners.lora import LoraLayer
 
+from benchmarks.guards import (
+    Fault,
+    adapter_twice,
+    forgotten_adapter,
+    in_bfloat16,
+    old_weights,
+    planted,
+)
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
 from orchestrator.training import guards
@@ -29,64 +35,13 @@ def cell_of(folder: Path, **changes: object) -> Cell:
     return cell
 
 
-@contextmanager
-def without_adapter(model: Any) -> Iterator[None]:
-    """An adapter that the decoder forgets."""
-    with model.disable_adapter():
-        yield
-
-
-@contextmanager
-def twice(model: Any) -> Iterator[None]:
-    """An adapter that the decoder applies twice (ms-swift issue 8233)."""
-    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
-    for layer in layers:
-        layer.scaling["default"] *= 2
-    yield
-    for layer in layers:
-        layer.scaling["default"] /= 2
-
-
-@contextmanager
-def in_bfloat16(_model: Any) -> Iterator[None]:
-    """A decoder in another type than the loss."""
-    with torch.autocast("cpu", torch.bfloat16):
-        yield
-
-
-@contextmanager
-def one_update_old(model: Any) -> Iterator[None]:
-    """A decoder that has the weights of the update before."""
-    own = [p for p in model.parameters() if p.requires_grad]
-    now = [p.detach().clone() for p in own]
-    old = getattr(model, "old_weights", now)
-    for weight, value in zip(own, old, strict=True):
-        weight.data.copy_(value)
-    yield
-    for weight, value in zip(own, now, strict=True):
-        weight.data.copy_(value)
-    model.old_weights = now
-
-
-def drawing(fault: Callable[[Any], Any]) -> Callable[..., Any]:
-    """`Decoder.draw` with a fault."""
-    draw = Decoder.draw
-
-    def faulty(self: Decoder, *arguments: Any) -> Any:
-        with fault(self.sampler.model):
-            return draw(self, *arguments)
-
-    return faulty
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [without_adapter, twice, in_bfloat16, one_update_old])
+@pytest.mark.parametrize("fault", [forgotten_adapter, adapter_twice, old_weights, in_bfloat16])
 def test_rollouts_of_other_weights_stop_a_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Any], Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     cell, updates = cell_of(tmp_path), []
-    monkeypatch.setattr(Decoder, "draw", drawing(fault))
-    with pytest.raises(UnsoundTraining, match="unsound-rollouts") as error:
+    with planted(fault), pytest.raises(UnsoundTraining, match="unsound-rollouts") as error:
         trained_cell(tmp_path, cell, (), monkeypatch, updates.append)
     # The adapter begins at 0 and differs from the base model from the second update on.
     last = max(report["update"] for report in updates if "update" in report)

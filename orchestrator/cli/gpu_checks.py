@@ -95,7 +95,7 @@ def small_sweep(folder: Path, gpus: float = 1) -> str:
 
     folder.mkdir(parents=True)
     (folder / FILE).write_text(EXPERIMENT.replace("GPUS", f"{gpus:g}"))
-    plan, trained = _cell_of(folder)
+    plan, trained = cell_of(folder)
     progress = ProgressDisplay(total=1, out=io.StringIO())
     outcome = run_experiment(
         Run(plan, trained.store, progress), default_tracking_uri(trained.store)
@@ -111,7 +111,7 @@ def small_sweep(folder: Path, gpus: float = 1) -> str:
     )
 
 
-def _cell_of(folder: Path) -> tuple[Plan, CellFolder]:
+def cell_of(folder: Path) -> tuple[Plan, CellFolder]:
     """The plan of the small sweep in a folder, and its only cell."""
     plan = make_plan(load_config(folder / FILE), "small_sweep")
     return plan, CellFolder(Store(str(folder / "runs")), plan.cells[0].cell_id)
@@ -121,7 +121,7 @@ def rollouts_verdict(folder: Path) -> str:
     """How far rollouts are from the weights that trained. Raises RuntimeError above the limit."""
     from orchestrator.training.guards import LOGP_DIFFERENCE
 
-    values = _series(_cell_of(folder)[1], LOGP_DIFFERENCE)
+    values = _series(cell_of(folder)[1], LOGP_DIFFERENCE)
     if not values:
         raise RuntimeError("no update had a live group, so that none could be compared")
     worst = max(values.values())
@@ -136,7 +136,7 @@ def rollouts_verdict(folder: Path) -> str:
 
 def weights_verdict(folder: Path) -> str:
     """That the base weights did not move: the cell would have failed (`guards.check_weights`)."""
-    plan, trained = _cell_of(folder)
+    plan, trained = cell_of(folder)
     _finished(trained)
     count = plan.cells[0].updates // int(plan.cells[0].grpo["save_steps"])
     return f"a sample of every frozen tensor was the same at {counted(count, 'checkpoint')}"
@@ -148,7 +148,7 @@ def resume_verdict(first: Path, folder: Path) -> str:
     Compares its updates and final adapter with those of an undisturbed one, by as much as two
     undisturbed ones differ. Raises RuntimeError where they differ more.
     """
-    plan, undisturbed = _cell_of(first)
+    plan, undisturbed = cell_of(first)
     cell = plan.cells[0]
     again, _ = _trained(cell, undisturbed.store, folder / "again", kill=False)
     killed, update = _trained(cell, undisturbed.store, folder / "killed", kill=True)
