@@ -9,8 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-SERVED = {"id": "served", "max_model_len": 64}
-MODELS = {"data": [SERVED]}
+MODELS = {"data": [{"id": "served", "max_model_len": 64}]}
 
 
 @dataclass
@@ -60,11 +59,15 @@ Behaviour = Callable[[str, dict[str, Any], int], Answer | None]
 
 @dataclass
 class Adapters:
-    """A behaviour like vLLM 0.29's; `loaded`: name -> folder. Adapters are folders, or missing."""
+    """A behaviour like vLLM 0.29's; `loaded`: name -> folder. Adapters are folders, or missing.
+
+    What `never_ends` is true of is not answered.
+    """
 
     server: "FakeServer"
     loaded: dict[str, str] = field(default_factory=dict)
     sampled: list[str] = field(default_factory=list)
+    never_ends: Callable[[str], bool] = lambda name: False
 
     def __call__(self, path: str, body: dict[str, Any], number: int) -> Answer | None:
         if path.endswith("completions"):
@@ -88,7 +91,7 @@ class Adapters:
         if model not in {"served", *self.loaded}:
             return failure(404, f"The model `{model}` does not exist.")
         self.sampled.append(model)
-        return completion(body)
+        return None if self.never_ends(model) else completion(body)
 
     def list_models(self) -> None:
         """What GET /models answers from now on."""
