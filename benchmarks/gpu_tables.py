@@ -138,8 +138,8 @@ def batch(result: dict[str, Any]) -> str:
 def memory(results: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """GiB of a cell alone on the GPU, with the estimate."""
     return table(
-        "model | batch | allocated in the rollout | allocated in the update | reserved | "
-        "on the GPU | estimate | estimate ÷ on the GPU",
+        "model | batch | allocated in the rollout (estimate) | allocated in the update (estimate) "
+        "| reserved | on the GPU | estimate | estimate ÷ on the GPU",
         dict.fromkeys(
             (name, batch(result), *memory_of(run["processes"][0]))
             for name, result in results
@@ -151,11 +151,14 @@ def memory(results: Sequence[tuple[str, dict[str, Any]]]) -> str:
 
 def memory_of(process: dict[str, Any]) -> Iterator[str]:
     """The figures of one process; dashes where there was no GPU."""
-    used, expected = process["memory"], process["estimate_gib"]["peak"]
-    for name in ("rollout_gib", "update_gib", "reserved_gib", "device_gib"):
+    used, estimate = process["memory"], process["estimate_gib"]
+    for phase in ("rollout", "update"):
+        measured = f"{used[f'{phase}_gib']:.1f}" if used else "–"
+        yield f"{measured} ({estimate[phase]:.1f})"
+    for name in ("reserved_gib", "device_gib"):
         yield f"{used[name]:.1f}" if used else "–"
-    yield f"{expected:.1f}"
-    yield f"{expected / used['device_gib']:.2f}" if used else "–"
+    yield f"{estimate['peak']:.1f}"
+    yield f"{estimate['peak'] / used['device_gib']:.2f}" if used else "–"
 
 
 def packing(results: dict[str, Any]) -> str:

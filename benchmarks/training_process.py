@@ -139,13 +139,14 @@ def wait_for_all(folder: Path, processes: int) -> None:
 
 
 def estimate(plan: Plan, cell: Cell, tokenizer: Any) -> dict[str, float]:
-    """Decile's estimate of the cell's memory in GiB, by part and at the peak."""
+    """Decile's estimate of the cell's memory in GiB, by part, by phase and at the peak."""
     shape = shape_of(cell.probe.model)
     assert shape is not None
     pool = plan.pool(cell.probe)
     longest = max(len(render(tokenizer, pool.task.messages(p.question), {})) for p in pool.train)
     memory = training_memory(shape, training_load(cell, longest))
-    return {name: size / GIB for name, size in (memory._asdict() | {"peak": memory.peak}).items()}
+    sizes = memory._asdict() | memory.phases | {"peak": memory.peak}
+    return {name: size / GIB for name, size in sizes.items()}
 
 
 class Clock(TrainerCallback):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 MODELS = {"data": [{"id": "served", "max_model_len": 64}]}
@@ -54,6 +55,48 @@ def failure(status: int, message: str = "out of order", **headers: str) -> Answe
 
 # Called with the path and the body of each POST, and its number from 0; None never answers.
 Behaviour = Callable[[str, dict[str, Any], int], Answer | None]
+
+
+@dataclass
+class Adapters:
+    """A behaviour like vLLM 0.29's; `loaded`: name -> folder. Adapters are folders, or missing.
+
+    What `never_ends` is true of is not answered.
+    """
+
+    server: "FakeServer"
+    loaded: dict[str, str] = field(default_factory=dict)
+    sampled: list[str] = field(default_factory=list)
+    never_ends: Callable[[str], bool] = lambda name: False
+
+    def __call__(self, path: str, body: dict[str, Any], number: int) -> Answer | None:
+        if path.endswith("completions"):
+            return self.complete(body)
+        name = body["lora_name"]
+        if path.endswith("/unload_lora_adapter"):
+            if self.loaded.pop(name, None) is None:
+                return failure(404, f"The lora adapter '{name}' cannot be found.")
+        elif name in self.loaded:
+            return failure(400, f"The lora adapter '{name}' has already been loaded.")
+        elif not Path(body["lora_path"]).is_dir():
+            return failure(404, f"No adapter found for {body['lora_path']}")
+        else:
+            self.loaded[name] = body["lora_path"]
+        self.list_models()
+        return Answer(b"Success", kind="text/plain")
+
+    def complete(self, body: dict[str, Any]) -> Answer | None:
+        """A completion of a model that is loaded."""
+        model = body["model"]
+        if model not in {"served", *self.loaded}:
+            return failure(404, f"The model `{model}` does not exist.")
+        self.sampled.append(model)
+        return None if self.never_ends(model) else completion(body)
+
+    def list_models(self) -> None:
+        """What GET /models answers from now on."""
+        cards = [{"id": n, "root": f, "parent": "served"} for n, f in self.loaded.items()]
+        self.server.models = Answer({"data": [self.server.models.content["data"][0], *cards]})
 
 
 @dataclass

@@ -2,11 +2,24 @@
 
 import re
 from pathlib import Path
+from shutil import copytree
+from subprocess import Popen
 
 import psutil
 import pytest
+from http_server import Adapters, Answer, fake_server
 from remedies import refused
-from sweeps import experiments, plan_of, probed, run, same_results, start, store_of, wait_for
+from sweeps import (
+    experiments,
+    plan_of,
+    probed,
+    run,
+    same_results,
+    start,
+    store_of,
+    wait_for,
+    workers,
+)
 
 from benchmarks.local_cluster import ROOT, kill_all
 
@@ -68,6 +81,63 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
     for cell in cells:
         assert store_of(file).folders("cells", cell) == ["adapter"], "nothing else is left"
     assert "nothing to do" in run(file, here=True)
+
+
+def test_sweeps_share_a_server_and_a_kill_leaves_no_adapter_there(tmp_path: Path) -> None:
+    """A copy of a sweep runs beside it on equal adapters; then processes of the first are killed.
+
+    First all of them, and in the next run only the one that evaluates.
+    """
+    log, copy = tmp_path / "driver.log", tmp_path / "copy"
+    with fake_server() as server:
+        server.models = Answer({"data": [{"id": "served", "max_model_len": 4096}]})
+        server.behaviour = adapters = Adapters(server)
+        adapters.loaded["by-hand"] = str(tmp_path)
+
+        def drawn_from(driver: Popen[bytes], known: set[str]) -> set[str]:
+            """Names of adapters that are not known and that it draws from, once there are any."""
+            wait_for(lambda: {*adapters.sampled} & adapters.loaded.keys() - known, driver, log)
+            return {*adapters.loaded} - known
+
+        engine_args = {"base_url": server.base_url, "model": "served"}
+        served = {"engine": "server", "engine_args": engine_args, "every": 6, "samples": 1}
+        grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["random"]}
+        file = experiments(tmp_path, grid=grid, evaluate=served)
+        adapters.never_ends = lambda name: name != "served"
+        driver = start(file, log)
+        try:
+            first = drawn_from(driver, {"by-hand"})
+            copytree(tmp_path / "runs", copy / "runs")
+            adapters.never_ends = first.__contains__
+            run(experiments(copy, grid=grid, evaluate=served))
+            assert {*adapters.loaded} == {"by-hand", *first}, "those of the other sweep remain"
+            contents = [name.split("-")[4] for name in {*adapters.sampled} - {"served"}]
+            assert len(contents) == 3 == len({*contents}) + 1, "one in both"
+        finally:
+            kill_tree(driver.pid)
+            driver.wait()
+        assert {*adapters.loaded} == {"by-hand", *first}
+
+        adapters.never_ends = lambda name: name != "served"
+        driver = start(file, log)
+        try:
+            drawn_from(driver, {"by-hand", *first})
+            assert not first & adapters.loaded.keys(), "unloaded before anything is evaluated"
+            adapters.never_ends = lambda name: False
+            [actor] = workers(driver.pid, "CheckpointActor")
+            actor.kill()
+            assert driver.wait(timeout=300) == 0, log.read_text()
+        finally:
+            kill_tree(driver.pid)
+        assert {*adapters.loaded} == {"by-hand"}
+    assert not store_of(file).sizes("sweeps/served")
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and those below it, if it still runs."""
+    if psutil.pid_exists(pid):
+        process = psutil.Process(pid)
+        kill_all([*process.children(recursive=True), process])
 
 
 def test_an_engine_without_adapters_cannot_evaluate(tmp_path: Path) -> None:

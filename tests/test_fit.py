@@ -8,8 +8,9 @@ from factories import result_json, small_plan
 
 from orchestrator.cost.memory import SHAPES, fit_training
 from orchestrator.cost.throughput import DEVICES, GIB, memory_fit
-from orchestrator.pipeline.estimate import finished_results
+from orchestrator.pipeline.estimate import finished_results, measured_memory
 from orchestrator.storage.store import Store
+from orchestrator.training.record import CellRecord
 
 SHAPE = SHAPES["Qwen/Qwen3-14B"]
 CONFIG = (
@@ -24,9 +25,10 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
     small_plan(folder)
     (folder / "model" / "config.json").write_text(CONFIG)
     plan = small_plan(folder, **settings)
-    results = finished_results(plan, Store(str(folder / "runs")))
-    fits = memory_fit(plan, DEVICES[gpu], results)
-    return [fit.line(model) for model, fit in fits.items()]
+    store = Store(str(folder / "runs"))
+    results = finished_results(plan, store)
+    fits = memory_fit(plan, DEVICES[gpu], measured_memory(plan, store, results))
+    return [line for model, fit in fits.items() for line in fit.lines(model)]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,31 @@ def test_measured_peaks_replace_the_estimate(tmp_path: Path) -> None:
     first, second, *_ = small_plan(tmp_path, resources={"gpus": 1}).cells
     store = Store(str(tmp_path / "runs"))
     for cell, peak in ((first, 30.0), (second, 20.0)):
-        own = {"cell_id": cell.cell_id, "timing": {"peak_gib": peak}}
+        own = {"cell_id": cell.cell_id, "timing": {"peak_gib": peak}}  # as of earlier versions
         store.write_json(result_json(**own), "cells", cell.cell_id, "result.json")
     [line] = lines(tmp_path, "h200", resources={"gpus": 1})
-    assert re.search(r"31 GiB \(measured: 2 finished cells\): 4 .* H200 141GB", line)
+    assert re.search(r"31 GiB \(measured: 2 finished cells; .*\): 4 .* H200 141GB", line)
+    assert "(estimated)" in estimate
+    [estimated] = re.findall(r"(\d+) GiB", estimate)
+    assert f"estimated {estimated} GiB" in line
+
+
+def test_phases_of_finished_and_running_cells_stand_beside_their_estimates(tmp_path: Path) -> None:
+    [estimate] = lines(tmp_path, "h200", resources={"gpus": 1})
+    first, second, *_ = small_plan(tmp_path, resources={"gpus": 1}).cells
+    store = Store(str(tmp_path / "runs"))
+    peaks = {"rollout": 28.0, "update": 12.0}
+    CellRecord(peak_gib=30.0, peaks_gib={**peaks}).save(store, second.cell_id, 2)
+    line, phases = lines(tmp_path, "h200", resources={"gpus": 1})
+    assert "31 GiB (measured: 1 running cell; " in line
+    assert re.search(r"rollout 28\.0 \(\d+\.\d\), update 12\.0 \(\d+\.\d\)$", phases)
+
+    own = {"peak_gib": 20.0, "peaks_gib": {"update": 14.0, "evaluation": 9.0}}
+    result = result_json(cell_id=first.cell_id, timing=own)
+    store.write_json(result, "cells", first.cell_id, "result.json")
+    line, phases = lines(tmp_path, "h200", resources={"gpus": 1})
+    assert "31 GiB (measured: 1 finished cell and 1 running cell; " in line
+    assert re.search(r"rollout 28\.0 .*, update 14\.0 .*, evaluation 9\.0 ", phases)
     assert "(estimated)" in estimate
 
 

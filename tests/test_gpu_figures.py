@@ -33,7 +33,7 @@ def process(seconds: float, gib: float | None = 20.0, **more: Any) -> dict[str, 
     return {
         "parts": {"rollout": seconds, "scoring": 0.0, "forward-backward": 0.0, "rest": 0.0},
         "memory": dict.fromkeys(names, gib) if gib else None,
-        "estimate_gib": {"peak": 25.0},
+        "estimate_gib": {"peak": 25.0, "rollout": 23.0, "update": 14.0},
         "max_batch": 256,
     } | more
 
@@ -66,7 +66,8 @@ def test_a_cell_is_compared_with_plain_trl_and_with_several_at_once() -> None:
     )
     assert row(tables, "4b", "32 × 8 × 250 tokens", "a cell").endswith("1.25 / **1.25** / 1.25 |")
     # The same cell, its memory: 25 GiB were estimated, 20 used.
-    assert row(tables, "4b", "32 × 8 × 250 tokens", "20.0").endswith("| 20.0 | 25.0 | 1.25 |")
+    memory = row(tables, "4b", "32 × 8 × 250 tokens", "20.0 (23.0)", "20.0 (14.0)")
+    assert memory.endswith("| 20.0 | 25.0 | 1.25 |")
 
 
 def test_the_tables_of_the_page_are_those_of_the_stored_figures() -> None:

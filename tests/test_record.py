@@ -208,6 +208,8 @@ def test_every_evaluation_of_trained_weights_counts_for_estimates(tmp_path: Path
         "decode_steps": 4 * 20,
         "peak_gib": 1.5,
     }
+    record.peaks_gib["update"] = 1.25
+    assert timing(record)["peaks_gib"] == {"update": 1.25}
     untrained = record.evaluations.filter(pc.equal(record.evaluations["update"], 0))
     early = timing(CellRecord(evaluations=untrained))
     assert (early["evaluations"], early["answers"], early["answer_tokens"]) == (0, 0, 0)

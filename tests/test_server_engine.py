@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_server import Answer, FakeServer, completion, failure, fake_server
+from http_server import Adapters, Answer, FakeServer, completion, failure, fake_server
 from remedies import refused
 from sweeps import experiments, plan_of
 
@@ -327,30 +327,6 @@ def test_a_key_that_is_none_is_refused(
     assert "sk-" not in str(caught.value)
 
 
-class Adapters:
-    """Behaves as vLLM 0.29 does; adapters that are not folders are missing."""
-
-    def __init__(self) -> None:
-        self.loaded: dict[str, str] = {}
-        self.sampled: list[str] = []
-
-    def __call__(self, path: str, body: dict[str, Any], number: int) -> Answer:
-        if path.endswith("completions"):
-            self.sampled.append(body["model"])
-            return completion(body)
-        name = body["lora_name"]
-        if path.endswith("/unload_lora_adapter"):
-            if self.loaded.pop(name, None) is None:
-                return failure(404, f"The lora adapter '{name}' cannot be found.")
-        elif name in self.loaded:
-            return failure(400, f"The lora adapter '{name}' has already been loaded.")
-        elif not Path(body["lora_path"]).is_dir():
-            return failure(404, f"No adapter found for {body['lora_path']}")
-        else:
-            self.loaded[name] = body["lora_path"]
-        return Answer(b"Success", kind="text/plain")
-
-
 def adapter(folder: Path, content: bytes) -> Path:
     folder.mkdir()
     (folder / "adapter_model.safetensors").write_bytes(content)
@@ -358,7 +334,7 @@ def adapter(folder: Path, content: bytes) -> Path:
 
 
 def test_adapters_are_swapped(server: FakeServer, tmp_path: Path) -> None:
-    server.behaviour = adapters = Adapters()
+    server.behaviour = adapters = Adapters(server)
     first, second = adapter(tmp_path / "1", b"1"), adapter(tmp_path / "2", b"2")
     loaded = load(server, lora_rank=4)
     for folder in (first, second):
@@ -371,14 +347,85 @@ def test_adapters_are_swapped(server: FakeServer, tmp_path: Path) -> None:
     assert len({*adapters.sampled}) == 3 and adapters.sampled[-1] == "served"
 
 
-def test_an_adapter_that_a_kill_left_loaded_is_used(server: FakeServer, tmp_path: Path) -> None:
-    server.behaviour = adapters = Adapters()
+def test_equal_adapters_of_two_users_are_loaded_and_unloaded_apart(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    server.behaviour = adapters = Adapters(server)
     folder = adapter(tmp_path / "1", b"1")
-    load(server, lora_rank=4).adapt(folder)
-    again = load(server, lora_rank=4)
-    again.adapt(folder)
-    again.sample([request("a", [0])], SETTINGS)
-    assert adapters.sampled == [*adapters.loaded]
+    first, second = load(server, lora_rank=4), load(server, lora_rank=4)
+    for each in (first, second):
+        each.adapter_label = "run-cell-6"
+        each.adapt(folder)
+    assert len(adapters.loaded) == 2
+    first.drop_adapter()
+    [[drawn]] = second.sample([request("a", [0])], SETTINGS)
+    assert drawn.finish == "stop" and [*adapters.loaded] == [second.adapter]
+    assert second.adapter.startswith("decile-run-cell-6-")
+
+
+def test_an_adapter_has_another_name_whenever_it_is_loaded(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    """vLLM caches prompts by the name, also after an unload."""
+    server.behaviour = adapters = Adapters(server)
+    folder, loaded = adapter(tmp_path / "1", b"1"), load(server, lora_rank=4)
+    for content in (b"1", b"2"):
+        (folder / "adapter_model.safetensors").write_bytes(content)
+        loaded.adapt(folder)
+        loaded.sample([request("a", [0])], SETTINGS)
+    first, second = adapters.sampled
+    assert first.split("-")[1] != second.split("-")[1], "the content is part of the name"
+    assert first.split("-")[2] != second.split("-")[2]
+
+
+def test_what_a_dead_run_left_is_unloaded_by_its_label_alone(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    server.behaviour = adapters = Adapters(server)
+    folder = adapter(tmp_path / "1", b"1")
+    for label in ("dead-a-6", "dead-b-12", "dead2-a-6", ""):
+        left = load(server, lora_rank=4)
+        left.adapter_label = label
+        left.adapt(folder)
+    adapters.loaded["decile-by-hand"] = str(folder)
+    ServerSampler.unload("dead", base_url=server.base_url, model="served", api="chat")
+    assert len(adapters.loaded) == 3
+    assert not [name for name in adapters.loaded if name.startswith("decile-dead-")]
+    ServerSampler.unload("dead", base_url=server.base_url)
+
+
+def test_a_server_that_was_restarted_has_nothing_to_unload(
+    server: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.behaviour = adapters = Adapters(server)
+    loaded = load(server, lora_rank=4)
+    loaded.adapt(adapter(tmp_path / "1", b"1"))
+    adapters.loaded.clear()
+    adapters.list_models()
+    loaded.drop_adapter()
+    assert not caplog.records
+
+
+def test_a_load_whose_reply_was_lost_is_repeated(server: FakeServer, tmp_path: Path) -> None:
+    adapters = Adapters(server)
+
+    def behaviour(path: str, body: dict[str, Any], number: int) -> Answer | None:
+        answer = adapters(path, body, number)
+        first = path.endswith("/load_lora_adapter") and len(server.posts) == 2
+        return failure(503, "the reply is lost") if first else answer
+
+    server.behaviour = behaviour
+    loaded = load(server, lora_rank=4)
+    loaded.adapt(adapter(tmp_path / "1", b"1"))
+    assert [*adapters.loaded] == [loaded.adapter]
+    assert [path for path, *_ in server.posts] == 3 * ["/v1/load_lora_adapter"]
+
+
+def test_an_adapter_as_the_served_model_cannot_be_swapped(server: FakeServer) -> None:
+    server.models.content = {"data": [{"id": "served", "parent": "base", "max_model_len": 64}]}
+    with refused("served", "{model: base}", by=SamplingError):
+        load(server, lora_rank=4)
+    load(server)
 
 
 def test_a_server_that_loads_no_adapters_is_told_how(server: FakeServer) -> None:
@@ -390,7 +437,7 @@ def test_a_server_that_loads_no_adapters_is_told_how(server: FakeServer) -> None
 def test_an_adapter_that_the_server_cannot_read_is_named(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    server.behaviour = Adapters()
+    server.behaviour = Adapters(server)
     loaded = load(server, lora_rank=4)
     folder = adapter(tmp_path / "1", b"1")
     server.behaviour = lambda path, body, number: failure(404, "No adapter found for …")

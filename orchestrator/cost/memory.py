@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.planning.cells import Cell
 from orchestrator.sampling.batches import PROMPT_TOKENS
+from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.sampling.model import ModelSource
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
@@ -163,10 +164,17 @@ class Memory(NamedTuple):
     overhead: int
 
     @property
+    def phases(self) -> dict[Phase, int]:
+        """Bytes of the tensors at the peak of each phase."""
+        always = self.weights + self.adapter + self.logits
+        sampling = always + max(self.reading, self.kv_cache)
+        update = always + self.activations
+        return {"rollout": sampling, "update": update, "evaluation": sampling}
+
+    @property
     def peak(self) -> int:
         """Bytes at the peak."""
-        phase = max(self.reading, self.kv_cache, self.activations)
-        return self.weights + self.adapter + phase + self.logits + self.overhead
+        return max(self.phases.values()) + self.overhead
 
 
 def training_load(cell: Cell, prompt: int) -> TrainingLoad:

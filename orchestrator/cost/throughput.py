@@ -38,8 +38,9 @@ from orchestrator.cost.memory import (
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.result import Result
+from orchestrator.planning.result import GpuMemory, Result
 from orchestrator.plugins.counts import counted
+from orchestrator.sampling.gpu_peaks import Phase
 from policies import BuiltOnlinePolicy
 from tasks.prompt_table import PromptTable
 
@@ -508,21 +509,31 @@ CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, n
 class MemoryFit:
     """The peak memory of a model's largest cell, and how many such cells fit a GPU.
 
-    requested: cells per GPU by `resources.gpus`; measured: number of finished cells with the same
-    memory load that give the peak, 0 for an estimate, whose parts are `parts_gib`.
+    requested: cells per GPU by `resources.gpus`; measured, running: numbers of finished and of
+    running cells with the same memory load that give the peak, 0 for an estimate. phases_gib: what
+    they have allocated at the peak of each phase. estimated_gib, estimated_phases_gib and the parts
+    parts_gib are the estimate in either case.
     """
 
     peak_gib: float
     measured: int
-    parts_gib: dict[str, float]
+    running: int
+    phases_gib: Mapping[Phase, float]
+    estimated_gib: float
+    estimated_phases_gib: Mapping[Phase, float]
+    parts_gib: Mapping[str, float]
     gpu: str
     gpu_gib: float
     per_gpu: int
     requested: int
 
-    def line(self, model: str) -> str:
-        """As text."""
-        source = f"measured: {counted(self.measured, 'finished cell')}"
+    def lines(self, model: str) -> list[str]:
+        """As text: the peak and what fits, then measured phases beside their estimates."""
+        cells = {"finished cell": self.measured, "running cell": self.running}
+        of_cells = " and ".join(counted(n, kind) for kind, n in cells.items() if n)
+        source = "estimated"
+        if of_cells:
+            source = f"measured: {of_cells}; estimated {self.estimated_gib:.0f} GiB"
         if self.per_gpu == 0:
             fits = f" and does not fit {self.gpu}: use a smaller batch or load_in_4bit"
         elif self.per_gpu < self.requested:
@@ -531,12 +542,18 @@ class MemoryFit:
             fits = f": {self.requested} at a time do not fit {most}; use {share}"
         else:
             fits = f": {self.per_gpu} at a time fit {self.gpu}"
-        peak = f"memory: a cell of {model} takes about {self.peak_gib:.0f} GiB"
-        return f"{peak} ({source if self.measured else 'estimated'}){fits}"
+        lines = [f"memory: a cell of {model} takes about {self.peak_gib:.0f} GiB ({source}){fits}"]
+        if self.phases_gib:
+            phases = (
+                f"{phase} {gib:.1f} ({self.estimated_phases_gib[phase]:.1f})"
+                for phase, gib in self.phases_gib.items()
+            )
+            lines.append(f"  GiB allocated by phase, measured (estimated): {', '.join(phases)}")
+        return lines
 
 
-def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[str, MemoryFit]:
-    """By model, how its largest cell fits a GPU; `results` are by cell_id.
+def memory_fit(plan: Plan, gpu: Device, measured: Mapping[str, GpuMemory]) -> dict[str, MemoryFit]:
+    """By model, how its largest cell fits a GPU; `measured` is by cell_id.
 
     Empty for trials without a GPU; models of unknown shape are left out.
     """
@@ -548,25 +565,37 @@ def memory_fit(plan: Plan, gpu: Device, results: Mapping[str, Result]) -> dict[s
         longest = max(int(p.question_lengths.max(initial=0)) for p in (pool.train, pool.test))
         tokens[dataset] = round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
     loads = {c.cell_id: training_load(c, tokens[c.probe.dataset.name]) for c in plan.cells}
-    measured: dict[tuple[str, str], list[float]] = {}
+    by_load: dict[tuple[str, str], list[GpuMemory]] = {}
     for cell in plan.cells:
-        result = results.get(cell.cell_id)
-        if result and (peak := result.timing.peak_gib):
+        if cell.cell_id in measured:
             key = (cell.probe.model.name, repr(loads[cell.cell_id]))
-            measured.setdefault(key, []).append(peak)
+            by_load.setdefault(key, []).append(measured[cell.cell_id])
     fits: dict[str, MemoryFit] = {}
     for cell in plan.cells:
         model, load = cell.probe.model, loads[cell.cell_id]
         shape = shape_of(model)
         if shape is None:
             continue
-        memory = training_memory(shape, load)
-        peaks = measured.get((model.name, repr(load)), [])
-        peak = max(peaks) + CUDA_CONTEXT_GIB if peaks else memory.peak / GIB
+        memory, of_load = training_memory(shape, load), by_load.get((model.name, repr(load)), [])
+        peak = estimated = memory.peak / GIB
+        if of_load:
+            peak = max(each.reserved_gib for each in of_load) + CUDA_CONTEXT_GIB
         if model.name not in fits or peak > fits[model.name].peak_gib:
             fits[model.name] = MemoryFit(
                 peak_gib=peak,
-                measured=len(peaks),
+                measured=sum(each.done for each in of_load),
+                running=sum(not each.done for each in of_load),
+                phases_gib={
+                    phase: max(peaks)
+                    for phase in memory.phases
+                    if (
+                        peaks := [
+                            m.allocated_gib[phase] for m in of_load if phase in m.allocated_gib
+                        ]
+                    )
+                },
+                estimated_gib=estimated,
+                estimated_phases_gib={k: size / GIB for k, size in memory.phases.items()},
                 parts_gib={name: part / GIB for name, part in memory._asdict().items()},
                 gpu=gpu.name,
                 gpu_gib=gpu.memory / GIB,

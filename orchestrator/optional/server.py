@@ -13,9 +13,10 @@ import asyncio
 import logging
 import os
 import re
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -38,19 +39,21 @@ from orchestrator.storage.identity import folder_identity
 
 CONNECT_SECONDS = 10.0
 CONTROL_RETRIES = 2  # of requests that draw nothing: their errors should arrive soon
-NO_ADAPTER = "decile-none"  # a name that no adapter has
+PREFIX = "decile-"  # of the names of adapters
+NO_ADAPTER = f"{PREFIX}none"  # a name that no adapter has
 MAX_MESSAGE = 300
 TOO_LONG = ("context_length_exceeded", "context length")  # a code of OpenAI's, and vLLM's words
 
 
 class ServedModel(BaseModel):
-    """One model of GET /models; `root` and `max_model_len` are extensions of vLLM's.
+    """One model of GET /models; all but `id` are extensions of vLLM's.
 
-    `root` is the folder or hub id that the server loaded.
+    `root` is the folder or hub id that the server loaded; an adapter has a `parent`, its model.
     """
 
     id: str
     root: str | None = None
+    parent: str | None = None
     max_model_len: int | None = None
 
 
@@ -130,21 +133,28 @@ class Endpoint:
                 raise self.error("GET /models does not list models: check base_url") from None
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        """Load the LoRA adapter in this folder, which the server reads itself, under a name.
-
-        The name is a hash of the content: an adapter of that name may stay loaded.
-        """
+        """Load the LoRA adapter in this folder, which the server reads itself, under a new name."""
         try:
             await self._control("load", {"lora_name": name, "lora_path": str(folder)})
         except SamplingError as error:
-            if "already been loaded" not in str(error):
+            if "already been loaded" not in str(error):  # by a request whose reply was lost
                 raise SamplingError(
                     f"{error}; the server must see the adapter under this path: {folder}"
                 ) from None
 
     async def unload_adapter(self, name: str) -> None:
-        """Unload the adapter of that name."""
-        await self._control("unload", {"lora_name": name})
+        """Unload the adapter of that name. One that is not loaded is no error."""
+        try:
+            await self._control("unload", {"lora_name": name})
+        except SamplingError:
+            if any(model.id == name for model in await self.models()):
+                raise
+
+    async def unload_adapters(self, prefix: str) -> None:
+        """Unload the adapters whose names begin so."""
+        for model in await self.models():
+            if model.id.startswith(prefix):
+                await self.unload_adapter(model.id)
 
     async def check_adapters(self, rank: int) -> None:
         """Raise SamplingError where the server cannot load adapters.
@@ -304,19 +314,31 @@ class ServerSampler(TokenSampler):
 
         server, served = Endpoint(**endpoint), model or source.location
         tokenizer = load_tokenizer(source)
-        window = asyncio.run(_window(server, served, source))
+        window = asyncio.run(_window(server, served, source, adapts=lora_rank > 0))
         if lora_rank:
             asyncio.run(server.check_adapters(lora_rank))
         sampler = cls(server, tokenizer, served, window, api, max_concurrency)
         sampler.chat_template_kwargs = source.chat_template_kwargs
         return sampler
 
+    @classmethod
+    def unload(cls, label: str, **engine_args: Any) -> None:
+        """Unload every adapter whose `adapter_label` begins so. Raises SamplingError."""
+        names = {each.name for each in fields(Endpoint) if each.init}
+        endpoint = Endpoint(**{name: engine_args[name] for name in names & engine_args.keys()})
+        asyncio.run(endpoint.unload_adapters(f"{PREFIX}{label}-"))
+
     def adapt(self, folder: Path) -> None:
-        """Load this adapter into the server, which reads the folder itself."""
+        """Load this adapter into the server, which reads the folder itself.
+
+        Its name is new: others of the server's users have equal adapters, and a process that is
+        believed dead may unload its own. vLLM caches prompts by the name, whatever the content.
+        """
         self.drop_adapter()
-        name = f"decile-{folder_identity(folder).removeprefix('folder:')}"
-        asyncio.run(self.endpoint.load_adapter(name, folder.resolve()))
-        self.adapter = name
+        content = folder_identity(folder).removeprefix("folder:")
+        parts = filter(None, (self.adapter_label, content, uuid.uuid4().hex[:8]))
+        self.adapter = PREFIX + "-".join(parts)
+        asyncio.run(self.endpoint.load_adapter(self.adapter, folder.resolve()))
 
     def drop_adapter(self) -> None:
         """Unload the adapter; one that stays in the server does no harm but to its memory."""
@@ -455,8 +477,13 @@ class ServerSampler(TokenSampler):
         return Completion(text, usage.completion_tokens, finish) if finish in ENDS else ERROR
 
 
-async def _window(endpoint: Endpoint, served: str, source: ModelSource) -> int | None:
-    """The length of the served model, None if unknown. SamplingError where it is another model."""
+async def _window(
+    endpoint: Endpoint, served: str, source: ModelSource, *, adapts: bool = False
+) -> int | None:
+    """The length of the served model, None if unknown.
+
+    SamplingError where it is another model, or itself an adapter, which others would replace.
+    """
     models = await endpoint.models()
     card = next((model for model in models if model.id == served), None)
     if card is None:
@@ -467,4 +494,9 @@ async def _window(endpoint: Endpoint, served: str, source: ModelSource) -> int |
     root = card.root or ""
     if source.revision and HUB_ID.fullmatch(root) and root.lower() != source.location.lower():
         raise endpoint.error(f"its model {served} is {root}, not {source.location}")
+    if adapts and card.parent:
+        raise endpoint.error(
+            f"its model {served} is an adapter of {card.parent}, and each checkpoint's would "
+            f"replace it: write engine_args: {{model: {card.parent}}}"
+        )
     return card.max_model_len

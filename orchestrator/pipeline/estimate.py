@@ -44,7 +44,7 @@ from orchestrator.difficulty.estimates import fit_prior, live_chance, posterior_
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.result import Result
+from orchestrator.planning.result import GpuMemory, Result
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.outcomes import NONE, PART_SECONDS, Codes, PartSize
 from orchestrator.probing.probe import sampler_groups
@@ -73,6 +73,17 @@ def finished_results(plan: Plan, store: Store) -> Results:
     """The results of a plan's finished cells."""
     results = {cell.cell_id: CellFolder(store, cell.cell_id).result() for cell in plan.cells}
     return {cell_id: result for cell_id, result in results.items() if result is not None}
+
+
+def measured_memory(plan: Plan, store: Store, results: Results) -> dict[str, GpuMemory]:
+    """The GPU memory of a plan's finished and running cells, by cell_id."""
+    measured = {
+        cell.cell_id: results[cell.cell_id].timing.memory
+        if cell.cell_id in results
+        else CellFolder(store, cell.cell_id).memory_so_far()
+        for cell in plan.cells
+    }
+    return {cell_id: memory for cell_id, memory in measured.items() if memory is not None}
 
 
 def live_share(codes: Codes, group_size: int) -> float:

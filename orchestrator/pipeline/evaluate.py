@@ -4,6 +4,7 @@ It is a probe of the test set: what is stored of it is not drawn again, and the 
 one that cells share.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from orchestrator.stats.inference import Effect
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.store import Store
+from orchestrator.training.served_adapters import server_of, unloaded_at_end
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def plan_evaluation(
         raise UserError("engine server has weights of its own: write engine: vllm or transformers")
     weights = Path(adapter or checkpoint or "").expanduser()
     if adapter:
-        source = with_adapter(source, weights)
+        source = replace(with_adapter(source, weights), adapter_label=uuid.uuid4().hex[:16])
         engine = baseline.settings.engine
         if setting := unsupported_lora(engine, adapter_settings(weights)):
             raise UserError(
@@ -134,6 +136,8 @@ def evaluate_model(
     """
     spec = evaluation.spec
     run = Run.of(replace(plan, only=spec), store)
+    on_server = spec.model.adapter and spec.settings.engine == "server"
+    servers = [server_of(spec.settings)] if on_server else []
     with driver_lease(store, plan.name, run.progress.say, wait=wait):
         folder = run.folder(spec)
         for line in repair_plan(run.plan, store, ("probes",), [folder]):
@@ -144,7 +148,8 @@ def evaluate_model(
                 run = replace(run, cluster=cluster)
                 costs = estimate_costs(run, []).probes
                 run.progress.expect(Forecast([], {}, Capacity((1.0,), 1), costs))
-                run_probes(run)
+                with unloaded_at_end(store, plan.name, spec.model.adapter_label, servers):
+                    run_probes(run)
         else:
             run.progress.say("nothing to do: every sample is stored")
         samples = folder.samples()

@@ -211,7 +211,7 @@ class Sweep:
             trained = [c for c in cells if cell_state(self.store, c) is CellState.TRAINED]
             start = time.monotonic()
             for cell, failure in evaluate_trained(
-                self.store, trained, cluster, self.progress.evaluated
+                self.store, self.plan.name, trained, cluster, self.progress.evaluated
             ):
                 self._finish(cell, cell_state(self.store, cell), failure or None)
             self.meter.add(time.monotonic() - start, floor(cluster.get("GPU", 0.0)))

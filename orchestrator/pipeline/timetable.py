@@ -19,7 +19,7 @@ from orchestrator.cost.schedule import (
     pack,
 )
 from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, MemoryFit, gpu_type, memory_fit
-from orchestrator.pipeline.estimate import estimate_costs, finished_results
+from orchestrator.pipeline.estimate import estimate_costs, finished_results, measured_memory
 from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
 from orchestrator.pipeline.run import Run
@@ -101,7 +101,7 @@ class Timetable:
             lines.append(f"GPU-hours: {self.gpu_hours:,.1f}{price}")
         if self.packing:
             lines += ["schedule:", *(f"  {row}" for row in self.packing)]
-        lines += [fit.line(model) for model, fit in self.memory.items()]
+        lines += [line for model, fit in self.memory.items() for line in fit.lines(model)]
         if dropped := dropped_summary(self.dropped, cells):
             lines.append(f"capped: {dropped}")
         return lines
@@ -145,6 +145,6 @@ def timetable(
         room=f"{counted(count, capacity.unit)}, {at_once} at a time",
         sources=sources,
         packing=gantt(placements, capacity, chart_columns),
-        memory=memory_fit(plan, DEVICES[site.gpu], results),
+        memory=memory_fit(plan, DEVICES[site.gpu], measured_memory(plan, run.store, results)),
         dropped=queue.dropped_json(),
     )

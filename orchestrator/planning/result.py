@@ -1,8 +1,11 @@
 """What a finished cell stores as `result.json`. Pure."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, PlainSerializer
+
+from orchestrator.sampling.gpu_peaks import Phase
 
 Number = int | float  # stays what it was in the file: 3 is not written as 3.0
 Amount = Annotated[int, Field(ge=0)] | Annotated[FiniteFloat, Field(ge=0)]
@@ -51,6 +54,18 @@ class Ledger(_Stored):
         return {name: amount for name, amount in used.items() if amount}
 
 
+class GpuMemory(NamedTuple):
+    """What the first worker of a cell has measured, `done` with all updates or so far.
+
+    reserved_gib: the most that PyTorch's allocator has reserved; allocated_gib: at the peak of each
+    phase, not known of results of earlier versions.
+    """
+
+    reserved_gib: float
+    allocated_gib: Mapping[Phase, float]
+    done: bool
+
+
 class Timing(_Stored):
     """What, besides the ledger, is needed to estimate cost and memory of similar cells."""
 
@@ -61,6 +76,12 @@ class Timing(_Stored):
     answer_tokens: int
     decode_steps: Number
     peak_gib: Number
+    peaks_gib: dict[Phase, Number] = Field(default_factory=dict)
+
+    @property
+    def memory(self) -> GpuMemory | None:
+        """The GPU memory of the cell; None on a CPU."""
+        return GpuMemory(self.peak_gib, self.peaks_gib, done=True) if self.peak_gib else None
 
 
 class Result(_Stored):

@@ -68,6 +68,7 @@ def load_sampler(
     with engine_errors(sampler, "load"):
         loaded = cast(Sampler, sampler.load(source, device, *rank, **options))
     if source.adapter:
+        loaded.adapter_label = source.adapter_label
         with engine_errors(sampler, "adapt"):
             loaded.adapt(Path(source.adapter))
     return loaded

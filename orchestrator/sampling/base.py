@@ -160,6 +160,8 @@ class Sampler(ABC):
     """Passed to the chat template; may be changed between two calls."""
     adapts: bool = False
     """Whether `load` takes a `lora_rank`, and adapters can be swapped without reloading."""
+    adapter_label: str = ""
+    """What names the next adapter, for an engine that others use, too; set before `adapt`."""
     listener: "Listener | None" = None
     """Where it is set, `sample` tells it what has ended, as soon as it has.
 

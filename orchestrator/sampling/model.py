@@ -36,7 +36,8 @@ class ModelSource:
     files, the chat template among them. `chat_template_kwargs` reaches `apply_chat_template`
     (`enable_thinking: false`). `target_modules` are the layers that LoRA adapts in this family;
     empty where the experiment sets them. `adapter` is the folder of a LoRA adapter that the model
-    samples with; `identity` then names its content, too.
+    samples with; `identity` then names its content, too, and `adapter_label` is what names it for
+    an engine that others use, too.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ModelSource:
     load_in_4bit: bool = False
     target_modules: tuple[str, ...] = ()
     adapter: str = ""
+    adapter_label: str = ""
 
     @property
     def repository(self) -> Repository | None:

@@ -140,11 +140,15 @@ class VllmSampler(TokenSampler):
         return cls(llm, output, source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
-        """Sample with this adapter from now on; vLLM caches adapters by number."""
+        """Sample with this adapter from now on.
+
+        vLLM caches adapters by number, and prompts by name: of a folder that has changed, either
+        would be that of the old content.
+        """
         from vllm.lora.request import LoRARequest
 
         self.adapters += 1
-        self.adapter = LoRARequest(str(folder), self.adapters, str(folder))
+        self.adapter = LoRARequest(f"{folder} {self.adapters}", self.adapters, str(folder))
 
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.result import Result
+from orchestrator.planning.result import GpuMemory, Result
+from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.storage.locks import is_held
 from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
@@ -59,13 +60,15 @@ class CellState(StrEnum):
 class Progress(TypedDict):
     """What the manifest of a checkpoint says besides the files.
 
-    `base_weights`: not in files of earlier versions; `start_seconds`: of a finished cell.
+    `base_weights`: not in files of earlier versions; `peaks_gib`: where a GPU measured them;
+    `start_seconds`: of a finished cell.
     """
 
     seconds: float
     evaluation_seconds: float
     peak_gib: float
     base_weights: NotRequired[str]
+    peaks_gib: NotRequired[Mapping[Phase, float]]
     start_seconds: NotRequired[float]
 
 
@@ -214,6 +217,14 @@ class CellFolder:
             return None
         tables = _read_tables(self.store, place, opened.files)
         return Checkpoint(update, opened.value, tables) if tables else None
+
+    def memory_so_far(self) -> GpuMemory | None:
+        """The GPU memory of a cell in training, from its newest checkpoint; None on a CPU."""
+        for update in self.checkpoints()[-1:]:
+            manifest = self.store.read_json(self.checkpoint_place(update), MANIFEST)
+            if manifest and (peak := manifest["peak_gib"]):
+                return GpuMemory(peak, manifest.get("peaks_gib", {}), done=False)
+        return None
 
     def last_update(self) -> int:
         """The update from which it resumes; 0 without a checkpoint. Reads no trainer's file."""

@@ -6,6 +6,7 @@ adapter after the other, and the cells are finished. After a kill, the same call
 """
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -28,6 +29,7 @@ from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import finish_trained
+from orchestrator.training.served_adapters import Server, server_of, unloaded_at_end
 from tasks import TaskError
 
 # Called with (checkpoints evaluated, checkpoints in all, completions of those in progress).
@@ -35,12 +37,33 @@ Progress = Callable[[int, int, int], None]
 
 
 def evaluate_trained(
-    store: Store, cells: Sequence[Cell], cluster: Mapping[str, float], progress: Progress
+    store: Store,
+    experiment: str,
+    cells: Sequence[Cell],
+    cluster: Mapping[str, float],
+    progress: Progress,
 ) -> Iterator[tuple[Cell, str]]:
     """Finish trained cells; yields each with the reason where that failed, else an empty text.
 
-    Cells of one model share its actors. Needs a connected Ray.
+    Cells of one model share its actors. Needs the experiment's lease and a connected Ray.
     """
+    label = uuid.uuid4().hex[:16]
+    with unloaded_at_end(store, experiment, label, servers_of(cells)):
+        failed = _evaluated(store, cells, cluster, progress, label)
+    for cell in cells:
+        if cell.cell_id not in failed:
+            failed[cell.cell_id] = finish_trained(store, cell)
+        yield cell, failed[cell.cell_id]
+
+
+def _evaluated(
+    store: Store,
+    cells: Sequence[Cell],
+    cluster: Mapping[str, float],
+    progress: Progress,
+    label: str,
+) -> dict[str, str]:
+    """Evaluate what is missing; cell_id -> why that failed. `label`: of adapters on servers."""
     folders = [CellFolder(store, cell.cell_id) for cell in cells]
     pending = {f.cell_id: f.pending_updates(c) for f, c in zip(folders, cells, strict=True)}
     total, ended = sum(map(len, pending.values())), set[str]()
@@ -63,7 +86,8 @@ def evaluate_trained(
         settings = group[0].baseline.settings
         gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
         share = probe_share(cluster, len(parts), gpus, most)
-        arguments = {"engine": AdapterEngine.of(group), "storage": store.uri, "cpus": share.cpus}
+        arguments: dict[str, Any] = {"engine": AdapterEngine.of(group), "storage": store.uri}
+        arguments |= {"cpus": share.cpus, "label": label}
         python = settings.engine_python
         with following(follow) as channel:
             arguments["channel"] = channel
@@ -72,10 +96,7 @@ def evaluate_trained(
                 follow({})
                 if row["failure"]:
                     failed[row["cell_id"]] = row["failure"]
-    for cell in cells:
-        if cell.cell_id not in failed:
-            failed[cell.cell_id] = finish_trained(store, cell)
-        yield cell, failed[cell.cell_id]
+    return failed
 
 
 def check_servers(cells: Sequence[Cell]) -> None:
@@ -111,6 +132,13 @@ class AdapterEngine(NamedTuple):
         return load_sampler(self.model, self.name, lora_rank=self.rank, engine_args=self.args)
 
 
+def servers_of(cells: Sequence[Cell]) -> list[Server]:
+    """The servers that evaluate these cells, each once."""
+    served = [cell for cell in cells if cell.evaluate_engine == "server"]
+    servers = [server_of(cell.baseline.settings) for cell in served]
+    return [server for i, server in enumerate(servers) if server not in servers[:i]]
+
+
 def _check_server(engine: AdapterEngine) -> str:
     engine.load()
     return ""
@@ -136,14 +164,17 @@ class CheckpointActor:
     """One base model in one process; evaluates the adapter of a cell after an update.
 
     How many completions have ended is reported to the `channel` of `following`, if there is one.
+    On a server, the names of adapters begin with the `label` of this run.
     """
 
-    def __init__(self, engine: AdapterEngine, storage: str, cpus: float, channel: str = "") -> None:
+    def __init__(
+        self, engine: AdapterEngine, storage: str, cpus: float, channel: str = "", label: str = ""
+    ) -> None:
         import torch
 
         torch.set_num_threads(max(1, int(cpus)))
         self.store, self.reporter = Store(storage), PartReporter(channel)
-        self.failure = ""
+        self.label, self.failure = label, ""
         try:
             self.sampler = engine.load()
         except SamplingError as error:
@@ -182,6 +213,7 @@ class CheckpointActor:
         ) as adapter:
             if not self.store.local:
                 self.store.copy_out(adapter, kept)
+            self.sampler.adapter_label = f"{self.label}-{cell.cell_id}-{update}"
             with engine_errors(type(self.sampler), "adapt"):
                 self.sampler.adapt(adapter)
             try:

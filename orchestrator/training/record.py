@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Self, TypedDict
+from typing import Any, Self, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +31,7 @@ from orchestrator.evaluation.groups import (
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.result import Result
+from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.schema import EVALUATIONS, LOG
@@ -267,7 +268,8 @@ class CellRecord:
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     peak_gib: float = 0.0  # of GPU memory, on the first worker; 0 on a CPU
-    base_weights: str = ""  # their fingerprint (`guards.FrozenWeights`)
+    base_weights: str = ""  # their fingerprint (`guards.fingerprint`)
+    peaks_gib: dict[Phase, float] = field(default_factory=dict)  # of it, allocated in each phase
     start_seconds: float = 0.0  # loading libraries, model and data, in the last execution
 
     @classmethod
@@ -282,6 +284,7 @@ class CellRecord:
             manifest["evaluation_seconds"],
             manifest["peak_gib"],
             manifest.get("base_weights", ""),  # of earlier versions
+            {**manifest.get("peaks_gib", {})},
             manifest.get("start_seconds", 0.0),  # of a finished cell
         )
 
@@ -333,13 +336,15 @@ class CellRecord:
         written |= write_tables(store, place, self.tables())
         if spent is not None:
             written[LEDGER] = store.write_json(dict(spent), place, LEDGER)
-        manifest = {
+        manifest: dict[str, Any] = {
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "peak_gib": self.peak_gib,
             "base_weights": self.base_weights,
             "update": update,
         }
+        if self.peaks_gib:
+            manifest["peaks_gib"] = self.peaks_gib
         store.write_json(manifest, place, MANIFEST, files=written)
 
 
@@ -375,15 +380,16 @@ def result_of(
     return Result.model_validate(numbers)
 
 
-def timing(record: CellRecord) -> dict[str, float]:
+def timing(record: CellRecord) -> dict[str, Any]:
     """What, besides the ledger, is needed to estimate cost and memory of similar cells.
 
     decode_steps: the longest completion of every generation, summed; answers and answer_tokens:
     completions of the evaluations of trained weights, `evaluations` in number; peak_gib: of GPU
-    memory.
+    memory, reserved; peaks_gib: of it, allocated, by phase, where there is a GPU.
     """
     trained = record.evaluations.filter(pc.greater(record.evaluations["update"], 0))
     longest = [row["value"] for row in record.log if row["name"] == "completions/max_length"]
+    peaks = {phase: round(gib, 3) for phase, gib in record.peaks_gib.items()}
     return {
         "start_seconds": round(record.start_seconds, 3),
         "evaluation_seconds": round(record.evaluation_seconds, 3),
@@ -392,6 +398,7 @@ def timing(record: CellRecord) -> dict[str, float]:
         "answer_tokens": pc.sum(trained["tokens"]).as_py() or 0,
         "decode_steps": sum(longest),
         "peak_gib": round(record.peak_gib, 3),
+        **({"peaks_gib": peaks} if peaks else {}),
     }
 
 
@@ -452,6 +459,7 @@ def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
         "seconds": result.ledger.seconds,
         "evaluation_seconds": result.timing.evaluation_seconds,
         "peak_gib": result.timing.peak_gib,
+        "peaks_gib": result.timing.peaks_gib,
         "start_seconds": result.timing.start_seconds,
     }
     record = CellRecord.of(Checkpoint(result.updates, progress, tables))

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.plugins.counts import counted
+from orchestrator.sampling.gpu_peaks import GpuPeaks
 from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.errors import one_line
@@ -239,6 +241,7 @@ class Trial:
         self.evaluator = Evaluator(cell, self.pool, workers.rank, workers.count)
         self.notes: list[str] = []  # reported with the next update
         self.activity = Activity(report if workers.count == 1 else None)
+        self.peaks = GpuPeaks(record.peaks_gib, record.peak_gib)
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""
@@ -248,7 +251,7 @@ class Trial:
         from orchestrator.sampling.transformers import TransformersSampler
         from orchestrator.training.guards import Guards
         from orchestrator.training.refresh import Refresher
-        from orchestrator.training.trainer import CellCallback, build_trainer
+        from orchestrator.training.trainer import Before, CellCallback, build_trainer
 
         cell = self.cell
         torch.set_num_threads(max(1, int(cell.resources.cpus)))
@@ -261,6 +264,7 @@ class Trial:
         place, task = self.checkpoints.folder, self.pool.task
         trainer = build_trainer(cell, place, task, subset, self.record, self.grpo, history)
         self.notes = trainer.notes
+        trainer.generating = partial(self.peaks.phase, "rollout")
         if self.grpo != cell.grpo:
             self.notes.append(
                 f"resumed after running out of memory: micro-batch of {micro_batch}, "
@@ -274,17 +278,18 @@ class Trial:
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
         )
         self.guards = Guards(cell, trainer, self.sampler, self.record, resumes_at)
-        before = None
+        before: Before | None = None
         if cell.refresh:
             groups, listeners = self.record.groups, self.activity.listeners("refresh")
-            before = Refresher(cell, subset, task, self.sampler, groups, self.workers, listeners)
+            refresh = Refresher(cell, subset, task, self.sampler, groups, self.workers, listeners)
+            before = self.peaks.phase("rollout")(refresh)
         trainer.add_callback(
             CellCallback(self.record, self._after_update, self._after_save, before, self.activity)
         )
         resumed = str(self.checkpoints.restored(resumes_at)) if resumes_at else None
         self.record.start_seconds = time.monotonic() - self.started
         try:
-            with allocation_errors():
+            with self.peaks.phase("update"), allocation_errors():
                 trainer.train(resume_from_checkpoint=resumed)
         except torch.OutOfMemoryError as error:  # a new process resumes, with all its memory free
             raise shrink(cell, self.store, micro_batch) from error
@@ -324,7 +329,9 @@ class Trial:
         if due and not cell.evaluate_engine:
             started = time.monotonic()
             listeners = self.activity.listeners("evaluation")
-            self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update, listeners))
+            with self.peaks.phase("evaluation"):
+                evaluation = self.evaluator.evaluate(self.sampler, update, listeners)
+            self.record.add_evaluation(evaluation)
             self.record.evaluation_seconds += time.monotonic() - started
         metrics = self.record.groups.metrics(update) | self.record.choice_metrics(update)
         if self.record.has_evaluation(update):
@@ -348,14 +355,11 @@ class Trial:
         self.workers.from_first(lambda: self._complete(update))
 
     def _complete(self, update: int) -> None:
-        import torch
-
         if self.cell.evaluate_engine and self.cell.evaluates_after(update):
             self.checkpoints.cell.keep_for_evaluation(update)
         files = self.checkpoints.files(update)
-        if torch.cuda.is_available():
-            peak = torch.cuda.max_memory_reserved() / 2**30
-            self.record.peak_gib = max(self.record.peak_gib, peak)
+        self.peaks.note()
+        self.record.peak_gib = self.peaks.reserved_gib
         ledger = self.record.running_ledger(self.cell, self.size)
         self.record.save(self.store, self.cell.cell_id, update, ledger, files)
         self.checkpoints.forget_old(update)

@@ -10,6 +10,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,6 +87,7 @@ class ChoosingTrainer(GRPOTrainer):
 
     chooser: Chooser | None = None  # None: TRL's loader orders the prompts
     rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
+    generating: Callable[[], AbstractContextManager[None]] = nullcontext  # around TRL's own
     drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each
     played: list[Completion] | None = None  # by `rollout_func`, where there is one
     sizes: list[int] | None = None  # rows of each group of the generation; None: num_generations
@@ -163,7 +165,8 @@ class ChoosingTrainer(GRPOTrainer):
 
     def _generated(self, prompts: Any) -> Any:
         """As in TRL; episodes that were played come with the completions, for their marks."""
-        output = super()._generate(prompts)
+        with self.generating():
+            output = super()._generate(prompts)
         played, self.played = self.played, None
         if played is None:
             return output

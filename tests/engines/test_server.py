@@ -1,16 +1,27 @@
 """A real vLLM server behind `ServerSampler`: seeds, greedy tokens, chats, long prompts, LoRA."""
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_vllm_sampler import GREEDY, REQUESTS, SETTINGS, check_adapters, request
+from test_vllm_sampler import (
+    GREEDY,
+    REQUESTS,
+    SETTINGS,
+    check_adapters,
+    check_changed_adapter,
+    request,
+    save_adapter,
+)
 from vllm_models import RANK, comparable, without_ids
 from vllm_server import KEY, vllm_server
 
+from orchestrator.optional.server import ServerSampler
 from orchestrator.sampling import load_sampler
-from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.base import Interrupted, SamplingError
 from orchestrator.sampling.model import ModelSource
 
 
@@ -66,6 +77,40 @@ def test_adapters_are_swapped_and_answer_as_in_our_sampler(
     engine: Any, source: ModelSource, tmp_path: Path
 ) -> None:
     check_adapters(engine, source, tmp_path, engine.drop_adapter)
+
+
+def test_an_adapter_that_changes_in_its_folder_is_not_answered_from_the_cache(
+    engine: Any, source: ModelSource, tmp_path: Path
+) -> None:
+    check_changed_adapter(engine, source, tmp_path)
+    engine.drop_adapter()
+
+
+def test_equal_adapters_of_two_users_are_unloaded_apart_and_what_a_kill_left_by_its_label(
+    engine: Any, source: ModelSource, base_url: str, tmp_path: Path
+) -> None:
+    """The first one's is unloaded while the second draws, as after it was killed."""
+
+    def names() -> set[str]:
+        return {model.id for model in asyncio.run(engine.endpoint.models()) if model.parent}
+
+    before, other = names(), connect(source, base_url)
+    save_adapter(source, tmp_path, 1)
+    engine.adapter_label, other.adapter_label = "dead-cell-6", "alive-cell-6"
+    engine.adapt(tmp_path)
+    other.adapt(tmp_path)
+    assert names() == before | {engine.adapter, other.adapter}
+    expected = engine.sample(REQUESTS, GREEDY)
+    with ThreadPoolExecutor(1) as thread:
+        drawn = thread.submit(other.sample, REQUESTS, GREEDY)
+        ServerSampler.unload("dead", base_url=base_url, api_key_env="SERVER_KEY")
+        assert drawn.result() == expected
+    assert names() == before | {other.adapter}
+    with pytest.raises(Interrupted, match=engine.adapter):
+        engine.sample(REQUESTS, GREEDY)
+    for each in (other, engine):  # the server does not know the second one's any more
+        each.drop_adapter()
+    assert names() == before
 
 
 def test_what_the_server_refuses_is_one_sentence(

@@ -121,6 +121,27 @@ def test_adapters_are_swapped_and_answer_as_in_our_sampler(
     check_adapters(engine, source, tmp_path, lambda: setattr(engine, "adapter", None))
 
 
+def check_changed_adapter(engine: Any, source: ModelSource, folder: Path) -> None:
+    """Another adapter in the same folder: vLLM caches prompts by an adapter's name."""
+    long = [request(f"ball {i}", [0], words=45) for i in range(4)]
+    assert min(engine.count_tokens(long)) > 128, "a block of the cache on CPUs"
+    answers = []
+    for seed in (1, 2):
+        save_adapter(source, folder, seed)
+        engine.adapt(folder)
+        answers.append(without_ids(engine.sample(long, GREEDY)))
+        ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
+        ours.adapt(folder)
+        assert answers[-1] == without_ids(comparable(ours.sample(long, GREEDY)))
+    assert answers[0] != answers[1]
+
+
+def test_an_adapter_that_changes_in_its_folder_is_not_answered_from_the_cache(
+    engine: Any, source: ModelSource, tmp_path: Path
+) -> None:
+    check_changed_adapter(engine, source, tmp_path)
+
+
 def test_a_setting_that_vllm_refuses_is_one_line(source: ModelSource) -> None:
     with pytest.raises(SamplingError, match="max_model_len") as caught:
         load_sampler(source, "vllm", engine_args={"max_model_len": 8 * WINDOW})
