@@ -328,7 +328,7 @@ def test_a_key_that_is_none_is_refused(
 
 
 class Adapters:
-    """Behaves as vLLM 0.29 does; adapters that are not folders are missing."""
+    """Behaves as vLLM 0.30 does; adapters that are not folders are missing."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, str] = {}
