@@ -481,6 +481,19 @@ def test_an_unavailable_tracker_gives_one_warning(
     assert "hunter2" not in messages[0]
 
 
+def test_no_rerun_can_use_the_database_of_a_newer_mlflow(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
+    opened(store, plan).close(ok=True)
+    newer = tmp_path / "newer.db"  # MLflow keeps an engine per name
+    shutil.copyfile(store.path("mlflow.db"), newer)
+    with closing(sqlite3.connect(newer)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'f4a9b2c7d1e6'")
+    with pytest.raises(failures()) as caught:
+        connect(f"sqlite:///{newer}")
+    assert is_damaged(caught.value)
+
+
 @pytest.mark.parametrize(
     ("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)]
 )
