@@ -8,10 +8,12 @@ import logging
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from orchestrator.tracking import (
 )
 from orchestrator.tracking import client as tracking_client
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.client import connect
+from orchestrator.tracking.client import connect, failures, is_damaged
 from orchestrator.tracking.views import as_csv, clean, flatten, sweep_params, sweep_tags
 
 HERE = Path(__file__).parent
