@@ -52,9 +52,9 @@ def is_damaged(error: BaseException) -> bool:
     MLflow migrates the tables of an older one when it connects.
     """
     texts = ("file is not a database", "malformed", "no such table", "no such column")
-    texts += ("out-of-date database schema",)
     half_migrated = ("Can't locate revision", "already exists\n[SQL: \nCREATE TABLE")
-    return any(text in str(error) for text in (*texts, *half_migrated))
+    newer = "out-of-date database schema"
+    return any(text in str(error) for text in (*texts, *half_migrated, newer))
 
 
 def is_full(error: BaseException) -> bool:
