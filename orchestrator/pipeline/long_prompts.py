@@ -114,12 +114,14 @@ def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
         if not window or spec.split != "train" or spec.model.recorded:
             continue
         if long := _long_prompts(plan, spec, window - limit + 1):
+            number = (
+                f"{'at least ' if len(long) == CANDIDATES else ''}{counted(len(long), 'prompt')}"
+            )
             return Problem(
                 "vllm-window",
-                f"vllm_max_model_length {window:,} cuts the completions of "
-                f"{counted(len(long), 'prompt')} of {spec.dataset.title} below "
-                f"max_completion_length {limit:,}: write at least {max(long.values()) + limit:,}, "
-                "beside the tokens of the chat template",
+                f"vllm_max_model_length {window:,} cuts the completions of {number} of "
+                f"{spec.dataset.title} below max_completion_length {limit:,}: write at least "
+                f"{max(long.values()) + limit:,} and the tokens of the chat template",
                 "vllm_max_model_length",
             )
     return None
