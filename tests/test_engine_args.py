@@ -320,6 +320,18 @@ def test_an_engine_that_applies_adapters_otherwise_cannot_evaluate(
     assert str(caught.value).startswith(place(file, "rank_pattern:"))
 
 
+@pytest.mark.parametrize("engine", [{"engine": "vllm"}, {"engine": "server", **SERVED}])
+def test_ranks_above_those_of_vllm_cannot_be_evaluated_with_it(
+    tmp_path: Path, engine: dict[str, Any]
+) -> None:
+    small_plan(tmp_path, lora={"r": 512}, evaluate=engine)
+    small_plan(tmp_path, lora={"r": 513})
+    with pytest.raises(UserError) as caught:
+        small_plan(tmp_path, lora={"r": 513}, evaluate=engine)
+    assert caught.value.code == "engine-without-lora-rank"
+    assert str(caught.value).startswith(place(tmp_path / "experiments.yaml", "r: 513"))
+
+
 def test_every_variant_of_lora_is_known_to_be_unsupported_by_vllm() -> None:
     from peft import LoraConfig
 

@@ -10,9 +10,11 @@ import inspect
 import json
 import tomllib
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -259,6 +261,46 @@ def test_trl_sends_weights_to_a_vllm_server_from_gpus_only(
     client.get_world_size = lambda: 1
     with pytest.raises(NotImplementedError, match="needs a CUDA device, got 'cpu'"):
         client.init_communicator(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("lora", "tied", "same"),
+    [
+        ({}, True, True),
+        ({"use_dora": True, "use_rslora": True, "rank_pattern": {"q_proj": 2}}, True, True),
+        ({"target_modules": ["q_proj"], "target_parameters": ["down_proj.weight"]}, True, True),
+        ({"modules_to_save": ["lm_head"]}, False, True),
+        ({"modules_to_save": ["lm_head"]}, True, False),
+        ({"target_modules": ["q_proj", "embed_tokens"]}, True, False),
+        ({"layer_replication": [[0, 2], [1, 2]]}, False, False),
+        ({"trainable_token_indices": [1, 2]}, False, False),
+    ],
+)
+def test_what_trl_sends_to_vllm_is_the_adapted_model_with_some_adapters_only(
+    lora: dict[str, Any], tied: bool, same: bool
+) -> None:
+    """Which is why config/vllm_rollouts.py refuses the others. vLLM has one tied embedding."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    torch.manual_seed(0)
+    config, ids = small(), torch.arange(1, 9)[None]
+    config.update({"vocab_size": 16, "intermediate_size": 16, "tie_word_embeddings": tied})
+    drawn = AutoModelForCausalLM.from_config(config)  # in place of vLLM's
+    lora = {"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
+    model: Any = get_peft_model(AutoModelForCausalLM.from_config(config), LoraConfig(**lora))
+    for parameter in model.parameters():
+        parameter.data += torch.randn_like(parameter) * parameter.requires_grad
+    generation: Any = object.__new__(VLLMGeneration)
+    generation.model = model.eval()
+    generation._dist = SimpleNamespace(is_fsdp=False, gather_params=lambda _: nullcontext())
+    weights = {name: tensor.clone() for name, tensor in generation._iter_named_params()}
+    if tied:
+        weights.pop("lm_head.weight", None)
+    drawn.load_state_dict(weights, strict=False)
+    with torch.no_grad():
+        assert torch.allclose(drawn(ids).logits, model(ids).logits, atol=1e-3) == same
 
 
 def test_transformers_cache_layers_have_the_attributes_that_are_used() -> None:

@@ -13,7 +13,8 @@ import pytest
 from factories import finished_cell, small_plan
 
 from orchestrator.cli.main import main
-from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, weight_bytes
+from orchestrator.config import library_settings
+from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, shape_of, weight_bytes
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.embedded import embedded_path
 from orchestrator.pipeline import long_prompts
@@ -174,6 +175,48 @@ def test_a_token_limit_that_is_an_axis_is_refused_at_its_value(tmp_path: Path) -
     grid["probe.max_completion_length"] = [32, 200]  # type: ignore[assignment, list-item]
     plan = plan_of(tmp_path, [*range(9, 25)], grid=grid, probe={"samples": 4})
     assert "grid.probe.max_completion_length.1" in refusal(plan)
+
+
+def test_a_window_of_vllm_that_would_cut_completions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_settings, "_is_installed", lambda package: True)
+    lengths, batch = [*range(9, 24), 30], {"num_generations": 4, "per_device_train_batch_size": 8}
+    longest = 30 + AROUND
+    for window, refused in ((32 + longest - 1, True), (32 + longest, False)):
+        grpo = {"use_vllm": True, "vllm_max_model_length": window, "max_completion_length": 32}
+        plan = plan_of(tmp_path, lengths, grpo=batch | grpo, resources={"gpus": 1})
+        if not refused:
+            assert accepted(plan)
+            continue
+        message = refusal(plan)
+        assert "small.grpo.vllm_max_model_length" in message and f"least {32 + longest} " in message
+
+
+def test_what_vllm_needs_to_start_fits_its_share_of_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_settings, "_is_installed", lambda package: True)
+    batch = {"num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 32}
+
+    def planned(**grpo: Any) -> Plan:
+        return plan_of(tmp_path, [*range(9, 25)], grpo=batch | grpo, resources={"gpus": 1})
+
+    plan = planned(use_vllm=True)
+    shape = shape_of(plan.cells[0].probe.model)
+    assert shape is not None
+    needed = weight_bytes(shape, "bfloat16", False) + 100 * kv_bytes(shape, 2)
+    h100 = DEVICES["h100"]
+    monkeypatch.setitem(DEVICES, "h100", h100._replace(memory=needed / 0.3 + 1))
+    assert accepted(plan, "h100", GPU=1)
+    monkeypatch.setitem(DEVICES, "h100", h100._replace(memory=needed / 0.3 - 1))
+    with pytest.raises(UserError) as caught:
+        check_long_prompts(Run.of(plan, Store(plan.source.config.storage), {}), "h100")
+    assert caught.value.code == "vllm-memory"
+    assert "experiments.small.grpo.use_vllm" in str(caught.value)
+    assert accepted(planned(use_vllm=True, vllm_max_model_length=99), "h100", GPU=1)
+    assert accepted(planned(use_vllm=True, vllm_gpu_memory_utilization=0.31), "h100", GPU=1)
+    assert accepted(planned(), "h100", GPU=1) and accepted(plan, None, GPU=1)
 
 
 def test_prompts_that_leave_less_than_the_token_limit_are_counted(tmp_path: Path) -> None:

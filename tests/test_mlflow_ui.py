@@ -98,7 +98,9 @@ def test_runs_are_listed_by_policy(browser: Browser, site: Site) -> None:
     names = browser.wait_for(f"({NAMES}).length >= {len(site.runs)} && {NAMES}")
     assert sorted(names) == sorted(site.runs)  # the cells alone, without the parent run
     assert [name.split("/")[0] for name in names] == ["easy"] * 2 + ["hard"] * 2 + ["random"] * 2
-    text = browser.evaluate("document.body.innerText")
+    text = browser.wait_for(
+        "document.body.innerText.includes('final/learnable_pct') && document.body.innerText"
+    )
     assert {"policy", "final/accuracy", "final/gain", "final/learnable_pct"} <= set(
         text.split("\n")
     )

@@ -8,10 +8,12 @@ import logging
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from orchestrator.tracking import (
 )
 from orchestrator.tracking import client as tracking_client
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.client import connect
+from orchestrator.tracking.client import connect, failures, is_damaged
 from orchestrator.tracking.views import as_csv, clean, flatten, sweep_params, sweep_tags
 
 HERE = Path(__file__).parent
@@ -479,6 +481,19 @@ def test_an_unavailable_tracker_gives_one_warning(
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 1
     assert "hunter2" not in messages[0]
+
+
+def test_no_rerun_can_use_the_database_of_a_newer_mlflow(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
+    opened(store, plan).close(ok=True)
+    newer = tmp_path / "newer.db"  # MLflow keeps an engine per name
+    shutil.copyfile(store.path("mlflow.db"), newer)
+    with closing(sqlite3.connect(newer)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'f4a9b2c7d1e6'")
+    with pytest.raises(failures()) as caught:
+        connect(f"sqlite:///{newer}")
+    assert is_damaged(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class Refusing:
 
 
 class LoRARequest(NamedTuple):
-    """As vLLM 0.29 declares it, as far as it is used."""
+    """As vLLM 0.30 declares it, as far as it is used."""
 
     lora_name: str
     lora_int_id: int

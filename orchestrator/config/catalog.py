@@ -13,6 +13,7 @@ from orchestrator.config.experiment import Experiment, path_of
 from orchestrator.config.problems import Problem
 from orchestrator.config.references import check_references
 from orchestrator.config.schema import Config
+from orchestrator.config.vllm_rollouts import vllm_warnings
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError, shortened
@@ -84,6 +85,10 @@ class LoadedConfig:
                 Problem("unusual-value", text, "experiments", name, "grpo", setting, axes=axes)
                 for setting, value in variant.grpo.items()
                 if (text := settings.unusual(setting, value))
+            ]
+            unusual += [
+                Problem("vllm-rollouts", text, "experiments", name, "grpo", setting, axes=axes)
+                for setting, text in vllm_warnings(variant.grpo).items()
             ]
             every, updates = variant.evaluate.every, variant.grpo_settings.max_steps
             if every > updates:

@@ -41,9 +41,10 @@ from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem
+from orchestrator.config.vllm_rollouts import vllm_problem
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
-from orchestrator.sampling.engine_args import unsupported_lora
+from orchestrator.sampling.engine_args import largest_rank, unsupported_lora
 from orchestrator.storage.errors import shortened
 from policies import PolicyError
 from tasks import TaskError
@@ -211,16 +212,20 @@ class Grid(Settings):
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
-        axes: list[list[Any]] = [self.model, self.dataset, self.policy, self.seed]
-        axes += [self.probe_seed or [0], *self.swept.values()]
-        cells = prod(len(axis) for axis in axes)
-        if cells > _MAX_CELLS:
+        if self.cells > _MAX_CELLS:
             raise Problem(
                 "too-many-cells",
-                f"the grid has {counted(cells, 'cell')}: write at most {_MAX_CELLS:,}, "
+                f"the grid has {counted(self.cells, 'cell')}: write at most {_MAX_CELLS:,}, "
                 "or several experiments",
             )
         return self
+
+    @property
+    def cells(self) -> int:
+        """Combinations of the values of all axes."""
+        axes: list[list[Any]] = [self.model, self.dataset, self.policy, self.seed]
+        axes += [self.probe_seed or [0], *self.swept.values()]
+        return prod(len(axis) for axis in axes)
 
     @property
     def swept(self) -> dict[str, list[Any]]:
@@ -480,18 +485,23 @@ class Experiment(Settings):
                 "lora",
                 name,
             )
+        largest, rank = largest_rank(engine or ""), self.full_lora()["r"]
+        if largest and rank > largest:
+            raise Problem(
+                "engine-without-lora-rank",
+                f"r is {rank}, and engine {engine} of evaluate takes at most {largest}: write a "
+                "smaller one, or leave evaluate.engine out, and the trainer's own model evaluates",
+                "lora",
+                "r",
+            )
         return self
 
     @model_validator(mode="after")
-    def _vllm_receives_weights_on_a_gpu(self) -> Self:
-        if self.grpo.get("use_vllm") and not self.resources.gpus:
-            raise Problem(
-                "vllm-without-gpu",
-                "true: TRL gives vLLM the weights of every update on a GPU: write resources: "
-                "{gpus: 1}, or use_vllm: false",
-                "grpo",
-                "use_vllm",
-            )
+    def _vllm_can_draw(self) -> Self:
+        gpus, workers = self.resources.gpus, self.resources.workers
+        cells = self.grid.cells
+        if problem := vllm_problem(self.full_grpo(), gpus=gpus, workers=workers, cells=cells):
+            raise problem
         return self
 
     @model_validator(mode="after")

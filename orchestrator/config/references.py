@@ -11,6 +11,7 @@ from orchestrator.config.entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.schema import Config
+from orchestrator.config.vllm_rollouts import model_problem
 from orchestrator.storage.errors import shortened
 from policies import Groups, PolicyError
 from tasks import TaskError
@@ -75,6 +76,17 @@ def _check_quantization(config: Config, experiment: Experiment) -> None:
                     f"{block}.engine_args.quantization, or remove load_in_4bit"
                 )
                 raise Problem("quantized-twice", message, "grid", "model", index)
+
+
+def _check_vllm(config: Config, experiment: Experiment) -> None:
+    """The models that are trained on rollouts of vLLM are those that it draws with."""
+    if not experiment.grpo_settings.use_vllm:
+        return
+    for name in experiment.grid.model:
+        model = config.models[name]
+        lora = experiment.full_lora(model.target_modules)
+        if problem := model_problem(lora, in_4bit=model.load_in_4bit):
+            raise problem
 
 
 def _check_online_policies(config: Config, experiment: Experiment) -> None:
@@ -213,6 +225,7 @@ def _check_allocation(config: Config, experiment: Experiment) -> None:
 VARIANT_CHECKS = (
     _check_test_sets,
     _check_quantization,
+    _check_vllm,
     _check_online_policies,
     _check_allocation,
     _check_difficulty,

@@ -32,8 +32,8 @@ from orchestrator.sampling.base import (
     TokenSampler,
     stream_key,
 )
+from orchestrator.sampling.engine_args import VLLM_LORA_RANKS
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.vllm import RANKS
 from orchestrator.storage.errors import one_line
 from orchestrator.storage.identity import folder_identity
 
@@ -166,7 +166,7 @@ class Endpoint:
             await self._control("load", {"lora_name": NO_ADAPTER, "lora_path": missing})
         except SamplingError as error:
             if missing not in str(error):
-                largest = next((known for known in RANKS if known >= rank), rank)
+                largest = next((known for known in VLLM_LORA_RANKS if known >= rank), rank)
                 raise SamplingError(
                     f"{error}; to evaluate adapters, start vLLM with --enable-lora "
                     f"--max-lora-rank {largest} and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"

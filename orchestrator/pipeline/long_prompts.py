@@ -3,13 +3,14 @@
 import os
 from collections.abc import Mapping
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
 from orchestrator.config.problems import Problem
-from orchestrator.cost.memory import longest_prompt, shape_of
+from orchestrator.config.vllm_rollouts import is_colocated
+from orchestrator.cost.memory import kv_bytes, longest_prompt, shape_of, weight_bytes
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
@@ -20,6 +21,7 @@ from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.training.cell_folder import CellState, cell_state
 
+VLLM_SHARE = 0.3  # TRL's default of vllm_gpu_memory_utilization
 CANDIDATES = 256  # of a data set, the longest: their tokens are counted
 
 
@@ -37,7 +39,9 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
     the first prompts that cannot be read, and at a token limit that no completion can reach.
     """
     plan = run.plan
-    _check_token_limits(run)
+    if _draws_more(run):
+        _check_token_limits(plan)
+        _check_vllm(plan, gpu)
     for spec in plan.probes:
         if spec.settings.engine != "transformers" or spec.model.recorded:
             continue
@@ -59,16 +63,17 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
             raise plan.source.error(problem)
 
 
-def _check_token_limits(run: Run) -> None:
+def _draws_more(run: Run) -> bool:
+    """Whether something of a sweep is left to do: otherwise another limit makes other cells."""
+    states = (cell_state(run.store, cell) for cell in run.plan.cells)
+    return not run.plan.trains or any(state is not CellState.FINISHED for state in states)
+
+
+def _check_token_limits(plan: Plan) -> None:
     """Raise UserError at a token limit that is not below the context of a model.
 
-    Models without a known context, such as those that are not on this machine, are not checked, nor
-    is a sweep with nothing left to do: another limit would make other cells.
+    Models without a known context, such as those that are not on this machine, are not checked.
     """
-    plan = run.plan
-    states = (cell_state(run.store, cell) for cell in plan.cells)
-    if plan.trains and all(state is CellState.FINISHED for state in states):
-        return
     models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
     contexts = {name: context_length(model) or inf for name, model in models.items()}
     sources = {spec.model.name: spec.model for spec in plan.probes} | models  # only probed, some
@@ -89,6 +94,62 @@ def _check_token_limits(run: Run) -> None:
                 )
                 path = ("experiments", plan.name, block, "max_completion_length")
                 raise plan.source.error(Problem("limit-above-context", message, *path, axes=axes))
+
+
+def _check_vllm(plan: Plan, gpu: str | None) -> None:
+    """Raise UserError where a vLLM engine in the trainer's process cannot draw the rollouts."""
+    for axes, variant in plan.experiment.variants if plan.trains else ():
+        grpo = variant.full_grpo()
+        if not is_colocated(grpo):
+            continue
+        if problem := _window_problem(plan, grpo) or _memory_problem(plan, grpo, gpu):
+            path = ("experiments", plan.name, "grpo", *problem.path)
+            raise plan.source.error(Problem(problem.code, problem.message, *path, axes=axes))
+
+
+def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
+    """vLLM ends a completion in silence where its window ends, and stops at a longer prompt."""
+    window, limit = grpo.get("vllm_max_model_length"), grpo["max_completion_length"]
+    for spec in plan.probes:
+        if not window or spec.split != "train" or spec.model.recorded:
+            continue
+        if long := _long_prompts(plan, spec, window - limit + 1):
+            number = (
+                f"{'at least ' if len(long) == CANDIDATES else ''}{counted(len(long), 'prompt')}"
+            )
+            return Problem(
+                "vllm-window",
+                f"vllm_max_model_length {window:,} cuts the completions of {number} of "
+                f"{spec.dataset.title} below max_completion_length {limit:,}: write at least "
+                f"{max(long.values()) + limit:,} and the tokens of the chat template",
+                "vllm_max_model_length",
+            )
+    return None
+
+
+def _memory_problem(plan: Plan, grpo: Mapping[str, Any], gpu: str | None) -> Problem | None:
+    """vLLM starts only with space for one completion that fills its window, beside its weights.
+
+    See `_check_enough_kv_cache_memory` in vLLM's v1/core/kv_cache_utils.py. Both are of 16 bits.
+    """
+    share = grpo.get("vllm_gpu_memory_utilization", VLLM_SHARE)
+    for model in {cell.probe.model.name: cell.probe.model for cell in plan.cells}.values():
+        shape = shape_of(model)
+        tokens = grpo.get("vllm_max_model_length") or context_length(model)
+        if not gpu or not shape or not tokens:
+            continue
+        weights = weight_bytes(shape, "bfloat16", load_in_4bit=False)
+        cache, memory = tokens * kv_bytes(shape, 2), share * DEVICES[gpu].memory
+        if weights + cache > memory:
+            return Problem(
+                "vllm-memory",
+                f"vLLM's share of {DEVICES[gpu].name} is {memory / 2**30:.3g} GiB, less than the "
+                f"weights of {model.name} ({weights / 2**30:.3g} GiB) with a completion of "
+                f"{tokens:,} tokens ({cache / 2**30:.3g} GiB): write a smaller "
+                "vllm_max_model_length, or a larger vllm_gpu_memory_utilization",
+                "use_vllm",
+            )
+    return None
 
 
 def crowded_prompts(run: Run) -> list[str]:

@@ -170,7 +170,7 @@ class Sampler(ABC):
 
     @classmethod
     def version(cls) -> str:
-        """The library that generates and its version, such as vllm 0.29.0; empty if there is none.
+        """The library that generates and its version, such as vllm 0.30.0; empty if there is none.
 
         Raises ValueError where it is not installed.
         """

@@ -3,7 +3,7 @@
 Plain data: experiments.yaml is checked, and a probe's key computed, without importing an engine. A
 setting that is not listed as harmless counts as one that can change a completion.
 "Cannot change" is meant up to rounding: another batch shape may round differently, as in every
-engine (see `base`). Names are those of vLLM 0.29, and for `engine: server` those of the openai
+engine (see `base`). Names are those of vLLM 0.30, and for `engine: server` those of the openai
 library where it has one.
 """
 
@@ -169,6 +169,9 @@ VLLM_UNSUPPORTED_LORA = (
     *("velora_config", "monteclora_config", "alora_invocation_tokens"),
 )
 
+# The values that vLLM takes as max_lora_rank: MaxLoRARanks in its config/lora.py, without 1.
+VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+
 
 @dataclass(frozen=True)
 class EngineArgs:
@@ -180,7 +183,8 @@ class EngineArgs:
     maps names to the ends of their range, `reserved` to what to write instead, and `harmless` to
     the reason why another value leaves every completion as it is. `most_on_cpus` bounds the engines
     on a cluster without GPUs. `check` says what is wrong with a value of the right type. Adapters
-    with a setting of `unsupported_lora` are not the trained ones there.
+    with a setting of `unsupported_lora` are not the trained ones there, and those of a higher rank
+    than the last of `lora_ranks` are refused.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -193,6 +197,7 @@ class EngineArgs:
     most_on_cpus: int | None = None
     check: Callable[[str, Any], str | None] = lambda name, value: None
     unsupported_lora: tuple[str, ...] = ()
+    lora_ranks: tuple[int, ...] = ()
 
 
 ENGINE_ARGS: Mapping[str, EngineArgs] = {
@@ -213,6 +218,7 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
         harmless=VLLM_HARMLESS,
         most_on_cpus=1,  # one engine uses all cores of its machine
         unsupported_lora=VLLM_UNSUPPORTED_LORA,
+        lora_ranks=VLLM_LORA_RANKS,
     ),
     "server": EngineArgs(
         arguments=SERVER_ARGUMENTS,
@@ -222,6 +228,7 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
         harmless=SERVER_HARMLESS,
         check=check_server_arg,
         unsupported_lora=VLLM_UNSUPPORTED_LORA,
+        lora_ranks=VLLM_LORA_RANKS,
     ),
 }
 
@@ -235,6 +242,12 @@ def unsupported_lora(engine: str, lora: Mapping[str, Any]) -> str:
     """The first of PEFT's settings that the engine does not apply; empty without one."""
     names = ENGINE_ARGS[engine].unsupported_lora if engine in ENGINE_ARGS else ()
     return next((n for n in names if lora.get(n) not in (None, False, "none", [], {})), "")
+
+
+def largest_rank(engine: str) -> int | None:
+    """The largest rank of an adapter that the engine takes; None without a limit."""
+    ranks = ENGINE_ARGS[engine].lora_ranks if engine in ENGINE_ARGS else ()
+    return ranks[-1] if ranks else None
 
 
 def changing_args(engine: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:

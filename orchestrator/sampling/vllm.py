@@ -29,7 +29,7 @@ from orchestrator.sampling.base import (
     TokenSampler,
     stream_key,
 )
-from orchestrator.sampling.engine_args import VLLM_RESERVED
+from orchestrator.sampling.engine_args import VLLM_LORA_RANKS, VLLM_RESERVED
 from orchestrator.sampling.model import ModelSource, local_folder, stored_dtype, window_bytes
 from orchestrator.storage.errors import one_line
 
@@ -88,7 +88,6 @@ class CapturedOutput:
                 copy.write(line)
 
 
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
 CPU_CACHE = 2**30  # bytes of keys and values that an engine on CPUs reserves at least
 
 
@@ -262,10 +261,10 @@ def _options(
         "load_format": "safetensors",
         "trust_remote_code": False,
     }
-    if lora_rank > RANKS[-1]:
-        raise ValueError(f"engine vllm takes LoRA ranks up to {RANKS[-1]}, not {lora_rank}")
+    if lora_rank > (most := VLLM_LORA_RANKS[-1]):
+        raise ValueError(f"engine vllm takes LoRA ranks up to {most}, not {lora_rank}")
     if lora_rank:  # one adapter at a time
-        largest = next(known for known in RANKS if known >= lora_rank)
+        largest = next(known for known in VLLM_LORA_RANKS if known >= lora_rank)
         options |= {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
     if source.load_in_4bit:
         # vLLM quantizes the same layers to NF4 as `loading.nf4_config`, with quantized scales. Its

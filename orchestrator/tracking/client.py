@@ -47,10 +47,14 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Whether an SQLite file is not a database (any more), so that no rerun can use it."""
+    """Whether no rerun can use an SQLite file: not a database (any more), or of a newer MLflow.
+
+    MLflow migrates the tables of an older one when it connects.
+    """
     texts = ("file is not a database", "malformed", "no such table", "no such column")
     half_migrated = ("Can't locate revision", "already exists\n[SQL: \nCREATE TABLE")
-    return any(text in str(error) for text in (*texts, *half_migrated))
+    newer = "out-of-date database schema"
+    return any(text in str(error) for text in (*texts, *half_migrated, newer))
 
 
 def is_full(error: BaseException) -> bool:

@@ -537,7 +537,8 @@ class LiveGroupsTrainer(ChoosingTrainer):
         from, as the loss has them: see `guards.check_rollouts`.
         """
         drawn = rows.get("sampling_per_token_logps")
-        if drawn is None:
+        # Without the correction, TRL lets vLLM give those before the temperature.
+        if drawn is None or (self.use_vllm and not self.vllm_importance_sampling_correction):
             return
         # Without old ones, an update trains on rollouts of its own weights alone.
         scored = rows.get("old_per_token_logps", self.scored)

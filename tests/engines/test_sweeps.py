@@ -150,7 +150,7 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
 
     text = finish(file, ray_folder)
     if engine["engine"] == "vllm":
-        assert f"engine of probe: vllm 0.29.0 ({sys.executable})" in text
+        assert f"engine of probe: vllm 0.30.0 ({sys.executable})" in text
     assert "evaluations: 2/2 checkpoints" in text
     samples = pa.concat_tables([pq.read_table(part) for part in folder.glob("*.parquet")])
     rows = {(row["prompt_id"], row["sample"]): row for row in samples.to_pylist()}

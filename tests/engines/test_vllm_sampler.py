@@ -5,19 +5,29 @@ Runs where vLLM can be imported; its CPU build is enough. One engine serves all 
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 from vllm_models import RANK, WINDOW, comparable, random_model, without_ids
 
+from orchestrator.config.library_settings import VLLM_MODELS
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import Listener, SamplingError, listening
+from orchestrator.sampling.engine_args import VLLM_LORA_RANKS
 from orchestrator.sampling.model import ModelSource
 
 SETTINGS = SamplingSettings(max_completion_length=24, seed=3)
 GREEDY = SamplingSettings(temperature=0, max_completion_length=24)
+
+
+def test_the_ranks_and_the_implementations_are_those_of_vllm() -> None:
+    from vllm.config.lora import MaxLoRARanks
+    from vllm.config.model import ModelImpl
+
+    assert get_args(MaxLoRARanks) == (1, *VLLM_LORA_RANKS)
+    assert {*VLLM_MODELS} <= {*get_args(ModelImpl)}
 
 
 def save_adapter(source: ModelSource, folder: Path, seed: int) -> None:
