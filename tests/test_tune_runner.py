@@ -165,7 +165,7 @@ def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None
         3: failure(SmallerBatch("8 from here on")),
     }
     group: Any = pickle.loads(pickle.dumps(WorkerGroupError("both failed", failures)))  # type: ignore[arg-type]
-    assert [f"{type(e).__name__}: {e}" for e in worker_failures(group)] == [
+    assert [f"{type(e).__name__}: {e}" for e in worker_failures(group).values()] == [
         "SameAgain: KeyError: 'beta'",
         "OSError: reset",
         "SameAgain: MarkingError: 3 of 3",
