@@ -1,7 +1,7 @@
 """Workers of one cell that wait for each other for too long, as one line."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,10 @@ class GroupWatch:
                     return None
             elif not died and not all(map(is_timeout, failures.values())):
                 return None
-        hang = Hang(hang_line(places, self.timeout))
         for place in places:
-            hang.add_note(f"Worker {place.rank}:\n{place.stack or 'no stack'}")
-        return hang
+            if place.stack:  # for the log file
+                error.add_note(f"Stack of worker {place.rank}:\n{place.stack}")
+        return Hang(hang_line(places, self.timeout))
 
 
 def hang_line(places: Sequence[WorkerPlace], timeout: int) -> str:
