@@ -395,7 +395,7 @@ def places_of_nccl(folder: Path) -> list[WorkerPlace]:
         places = []
         for rank, count in sorted(counts.items()):
             stack = file.parents[1] / "stack_traces" / f"rank_{rank}.log"
-            text = stack.read_text(errors="replace") if stack.exists() else ""
+            text = stack.read_text(errors="replace") if stack.exists() else "none was written"
             where = (str(ranks[rank].get("host", "?")), int(ranks[rank].get("pid", 0)))
             places.append(
                 WorkerPlace(rank, *where, waits=count == max(counts.values()), stack=text)
