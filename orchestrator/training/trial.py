@@ -36,7 +36,7 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
-from orchestrator.training.activity import Activity, Report
+from orchestrator.training.activity import Activity, Report, UpdateReport
 from orchestrator.training.cell_folder import MANIFEST, CellFolder, CellState, Checkpoint
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, finish_trained, versions
@@ -221,7 +221,7 @@ class Busy(Exception):
     """Another process trains the cell; the message is its id."""
 
 
-def waiting(process: str) -> dict[str, Any]:
+def waiting(process: str) -> UpdateReport:
     """The report of a cell that another process trains."""
     text = f"waits until process {process}, which trains this cell, ends"
     return {"update": 0, "metrics": {}, "explanation": text}
