@@ -53,8 +53,8 @@ def hang(
     watch = GroupWatch(folder, "group_worker", 600, nccl=nccl)
     if places:
         watch.file.write_text(json.dumps([quiet, places]))
-    found = watch.hang(error)
-    return None if found is None else str(found)
+    reason = watch.hang(error)
+    return reason and str(reason)
 
 
 @pytest.mark.parametrize("error", [GLOO, REPORT, STORE, MEETING, NCCL])
