@@ -4,6 +4,7 @@
 `pyproject.toml` pins Ray to the minor version that was tested.
 """
 
+import json
 import logging
 import os
 import re
@@ -12,11 +13,12 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -36,6 +38,8 @@ _LOG_LINE = re.compile(
     re.MULTILINE,
 )
 _BOILERPLATE = re.compile(r"An unexpected system state .* fix it\. ")
+_EXCHANGES = ("torch.distributed", "torch.autograd.graph", "ray.")
+_LIBRARIES = ("torch.", "ray.", "accelerate.", "threading")
 _FAILED_AGENT = re.compile(r"one Ray agent failed, agent_name = (\w+)")
 
 
@@ -255,10 +259,149 @@ def forget_metrics(trial: Any) -> None:
     trial.run_metadata.last_result.pop("config", None)  # equal to the trial's own
 
 
-def worker_failures(error: BaseException) -> list[BaseException]:
-    """What the workers of a Ray Train group raised, by the error of the group."""
-    failures = getattr(error, "worker_failures", {}).values()
-    return [getattr(failure, "_base_exc", failure) for failure in failures]
+def worker_failures(error: BaseException) -> dict[int, BaseException]:
+    """What the workers of a Ray Train group raised, by rank, from the error of the group."""
+    failures = getattr(error, "worker_failures", {})
+    return {rank: getattr(each, "_base_exc", each) for rank, each in failures.items()}
+
+
+@contextmanager
+def limited_waits(seconds: int, *, nccl: bool) -> Iterator[None]:
+    """A Ray Train group that runs inside this block fails where its workers wait longer.
+
+    In Ray's own exchanges, such as reports, that is, and with `nccl` in any of NCCL that Ray's hang
+    detector sees: torch has a limit of its own. Variables that the user has set stay.
+    """
+    from ray.train.v2._internal import constants
+
+    variables = {constants.COLLECTIVE_TIMEOUT_S_ENV_VAR: str(seconds)}
+    if nccl:
+        with socket.socket() as free:  # groups that share a port would see each other's workers
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        variables |= {
+            constants.ENABLE_NCCL_HANG_DETECTOR_ENV_VAR: "1",
+            constants.NCCL_RAS_ACTION_ENV_VAR: constants.NCCL_RAS_ACTION_FAIL,
+            constants.NCCL_RAS_CONFIRM_DURATION_S_ENV_VAR: str(seconds),
+            constants.NCCL_RAS_ADDR_ENV_VAR: f"localhost:{port}",
+        }
+    with _environment(**{k: v for k, v in variables.items() if k not in os.environ}):
+        yield
+
+
+class WorkerPlace(NamedTuple):
+    """Where a worker of a Ray Train group is: node, process, and the line that it executes.
+
+    waits: it is in an exchange with other workers. failed: it has raised an error, or has died. The
+    line and the stack are empty where it does not answer.
+    """
+
+    rank: int
+    node: str
+    process: int
+    failed: bool = False
+    waits: bool = False
+    line: str = ""
+    stack: str = ""
+
+
+def places_callback(file: Path, function: str) -> Any:
+    """A callback of a Ray Train group: writes where its workers are as soon as one has failed.
+
+    Into `file`, on the driver's node, as [seconds since the last report, places]. `function` is
+    what the workers run.
+    """
+    import ray
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+
+    class PlacesCallback(WorkerGroupCallback):
+        def after_worker_group_start(self, worker_group: Any) -> None:
+            self.group, self.reported = worker_group, time.monotonic()
+
+        def after_worker_group_poll_status(self, worker_group_status: Any) -> None:
+            statuses = worker_group_status.worker_statuses
+            if any(status.training_report for status in statuses.values()):
+                self.reported = time.monotonic()
+            if worker_group_status.errors:
+                with suppress(Exception):  # it would hide the errors
+                    self.write(worker_group_status.errors)
+
+        def write(self, errors: Any) -> None:
+            workers = {w.distributed_context.world_rank: w for w in self.group.get_workers()}
+            calls = {
+                rank: worker.execute_async(current_line, function)
+                for rank, worker in workers.items()
+                if rank not in errors
+            }
+            answered, _ = ray.wait([*calls.values()], num_returns=len(calls), timeout=5.0)
+            places = []
+            for rank, worker in workers.items():
+                data = worker.metadata
+                answer = ray.get(calls[rank]) if calls.get(rank) in answered else ()
+                places.append((rank, data.node_ip, data.pid, rank in errors, *answer))
+            file.write_text(json.dumps([time.monotonic() - self.reported, places]))
+
+    return PlacesCallback()
+
+
+def current_line(function: str) -> tuple[bool, str, str]:
+    """Of the thread that runs `function`: whether it is in an exchange, the line, and the stack.
+
+    The line is the innermost one outside the libraries that exchange.
+    """
+    for thread in sys._current_frames().values():
+        frames = [frame for frame, _ in traceback.walk_stack(thread)]
+        if function not in [frame.f_code.co_name for frame in frames]:
+            continue
+        modules = [frame.f_globals.get("__name__", "") for frame in frames]
+        waits = any(module.startswith(_EXCHANGES) for module in modules)
+        own = next(f for f, m in zip(frames, modules, strict=True) if not m.startswith(_LIBRARIES))
+        file = "/".join(Path(own.f_code.co_filename).parts[-2:])
+        line = f"{file}:{own.f_lineno} in {own.f_code.co_name}"
+        return waits, line, "".join(traceback.format_stack(thread))
+    return False, "", ""
+
+
+def read_places(file: Path) -> tuple[float, list[WorkerPlace]]:
+    """What `places_callback` has written: seconds since the last report, and where workers are."""
+    try:
+        seconds, places = json.loads(file.read_text())
+    except FileNotFoundError:
+        return 0.0, []
+    return seconds, [WorkerPlace(*place) for place in places]
+
+
+def places_of_nccl(folder: Path) -> list[WorkerPlace]:
+    """Which ranks wait, by the newest report of Ray's hang detector below a run's folder.
+
+    Of a communicator whose ranks have entered different numbers of collectives, those that have
+    entered most of them wait. Their stacks are what the detector has written.
+    """
+    from ray.train.v2._internal.callbacks.nccl_ras import parse_ras_schema
+    from ray.train.v2._internal.constants import HANG_DETECTOR_DIRNAME
+
+    for file in sorted(folder.rglob(f"{HANG_DETECTOR_DIRNAME}/nccl_ras/*.json"), reverse=True):
+        report = parse_ras_schema(file.read_text())
+        if report is None or not report.mismatched_comms:
+            continue
+        name = min(report.mismatched_comms)
+        counts = {rank: sum(ops.values()) for rank, ops in report.comm_op_counts[name].items()}
+        ranks = {
+            rank["rank"]: rank
+            for communicator in json.loads(report.raw_json)["communicators"]
+            if communicator["hash"] == name
+            for rank in communicator["ranks"]
+        }
+        places = []
+        for rank, count in sorted(counts.items()):
+            stack = file.parents[1] / "stack_traces" / f"rank_{rank}.log"
+            text = stack.read_text(errors="replace") if stack.exists() else "none was written"
+            where = (str(ranks[rank].get("host", "?")), int(ranks[rank].get("pid", 0)))
+            places.append(
+                WorkerPlace(rank, *where, waits=count == max(counts.values()), stack=text)
+            )
+        return places
+    return []
 
 
 def shorten_errors_of_raylets() -> None:

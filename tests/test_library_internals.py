@@ -354,6 +354,21 @@ def test_ray_prints_a_dead_raylets_log_by_the_function_that_is_replaced() -> Non
     assert 'msg = "Raylet is terminated. "' in source
 
 
+def test_ray_train_calls_a_groups_callbacks_with_what_is_read() -> None:
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+    from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
+    from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, Worker
+
+    hooks = {"after_worker_group_start": "worker_group"}
+    hooks |= {"after_worker_group_poll_status": "worker_group_status"}
+    for hook, argument in hooks.items():
+        assert parameters(getattr(WorkerGroupCallback, hook)) == ["self", argument]
+    fields = (WorkerStatus, "training_report"), (Worker, "distributed_context")
+    fields += (Worker, "metadata"), (ActorMetadata, "node_ip"), (ActorMetadata, "pid")
+    assert all(name in owner.__dataclass_fields__ for owner, name in fields)
+    assert parameters(Worker.execute_async)[:2] == ["self", "fn"]
+
+
 def test_ray_starts_its_processes_by_the_methods_that_are_replaced() -> None:
     from ray import _raylet
     from ray._private import node, parameter, ray_constants, services, worker

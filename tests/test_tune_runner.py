@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -9,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import killed_cells
+import psutil
 import pyarrow as pa
 import pytest
 from factories import small_plan
+from sweeps import experiments, plan_of, store_of
 
 from cluster.ray_internals import worker_failures
 from cluster.session import RayFails
@@ -165,7 +169,7 @@ def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None
         3: failure(SmallerBatch("8 from here on")),
     }
     group: Any = pickle.loads(pickle.dumps(WorkerGroupError("both failed", failures)))  # type: ignore[arg-type]
-    assert [f"{type(e).__name__}: {e}" for e in worker_failures(group)] == [
+    assert [f"{type(e).__name__}: {e}" for e in worker_failures(group).values()] == [
         "SameAgain: KeyError: 'beta'",
         "OSError: reset",
         "SameAgain: MarkingError: 3 of 3",
@@ -183,3 +187,53 @@ def test_a_deterministic_error_ends_a_group_of_workers_at_once(
     source = Cells([cell.model_copy(update={"probe": probe})])
     run_cells(source, [cell], 1, Store(str(tmp_path / "runs")))
     assert source.ends == ["TaskError: invalid train -5: write an integer ≥ 0"]
+
+
+SLEEPY = """
+import time
+from pathlib import Path
+import torch.distributed as dist
+from tasks.shuffled_objects import ShuffledObjects
+
+
+class Sleepy(ShuffledObjects):
+    \"\"\"Questions that worker 1 does not render: once, it sleeps instead.\"\"\"
+
+    def messages_of(self, question, info=None):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            try:
+                Path({flag!r}).touch(exist_ok=False)
+            except FileExistsError:
+                pass
+            else:
+                time.sleep(100_000)
+        return super().messages_of(question, info)
+"""
+
+
+def test_a_worker_that_sleeps_is_named_and_ended_and_its_cell_is_retried(
+    local_ray: Path, tmp_path: Path
+) -> None:
+    """In the first rollouts, while worker 0 waits in a collective of gloo."""
+    flag = tmp_path / "asleep"
+    (local_ray / "sleepy_task.py").write_text(SLEEPY.format(flag=str(flag)))
+    resources = {"workers": 2, "cpus": 0.5, "timeout": 20}
+    grpo = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 4}
+    grpo |= {"max_completion_length": 8, "save_steps": 1}
+    evaluate = {"every": 2, "samples": 1, "max_completion_length": 8}
+    file = experiments(tmp_path, resources=resources, grpo=grpo, evaluate=evaluate)
+    file.write_text(file.read_text().replace("task: shuffled_objects", "task: sleepy_task:Sleepy"))
+    cell = plan_of(file).cells[0]
+    killed_cells.prepare(cell.model_dump_json(), str(tmp_path / "runs"))
+    source = Cells([cell])
+    run_cells(source, [cell], 1, store_of(file))
+    assert flag.exists()
+    assert source.ends == [None], "the retry finishes the cell"
+    [line] = [line for line in source.retries if "Hang: " in line]
+    assert re.search(
+        r"worker 0 \(node \S+, process \d+\) waited 20 s for worker 1 \(node \S+, process (\d+)\) "
+        r"at \S+/sleepy_task.py:\d+ in messages_of: ",
+        line,
+    )
+    process = int(re.findall(r"process (\d+)", line)[1])
+    assert not psutil.pid_exists(process), "the sleeping worker is ended"

@@ -1,16 +1,20 @@
 """Several workers of one cell start from the checkpoint that rank 0 reads from the store."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 from factories import cell_record, small_plan
+from processes import wait_until
 from two_workers import two_workers
 
 from orchestrator.planning.cells import Cell
+from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
+from orchestrator.training import trial
 from orchestrator.training.record import finish
 from orchestrator.training.trial import Trial, run_cell
 
@@ -58,8 +62,13 @@ def worker(rank: int, folder: Path, cell_json: str, hidden: str) -> None:
         (folder / f"start-{rank}.json").write_text(json.dumps(start))
 
     Trial.run = train  # type: ignore[method-assign]
+
+    def report(values: dict[str, Any]) -> None:
+        (folder / f"report-{rank}").write_text(values["explanation"])
+
+    trial.BUSY_SECONDS = 0.1
     try:
-        run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
+        run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", report)
     except (OSError, RuntimeError) as error:
         (folder / f"error-{rank}").write_text(str(error))
 
@@ -92,3 +101,31 @@ def test_an_error_in_rank_0_ends_the_other_workers(tmp_path: Path) -> None:
     assert starts(tmp_path, cell, "everything") == []
     errors = [(tmp_path / f"error-{rank}").read_text() for rank in (0, 1)]
     assert errors == ["the store is down", "worker 0 failed: OSError: the store is down"]
+
+
+def test_workers_wait_in_steps_for_another_process_that_trains_the_cell(tmp_path: Path) -> None:
+    """Each wait of worker 1 for worker 0 is short: a limit does not end them."""
+    store, cell = two_worker_cell(tmp_path)
+    release = threading.Event()
+
+    def other_process() -> None:
+        with exclusive(Path(store.path("cells", cell.cell_id))):
+            release.wait()
+
+    holder = threading.Thread(target=other_process)
+    holder.start()
+
+    def reported() -> bool:
+        return len([*tmp_path.glob("report-*")]) == 2
+
+    releaser = threading.Thread(target=lambda: (wait_until(reported), release.set()))
+    releaser.start()
+    try:
+        first, second = starts(tmp_path, cell, "nothing")
+    finally:
+        release.set()
+        holder.join()
+        releaser.join()
+    assert first == second and first[0] == 3
+    texts = {(tmp_path / f"report-{rank}").read_text() for rank in (0, 1)}
+    assert len(texts) == 1 and "which trains this cell" in texts.pop()

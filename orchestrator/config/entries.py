@@ -35,6 +35,7 @@ MAX_SAMPLES = 10_000
 MAX_TOKENS = 1_000_000
 MAX_UPDATES = 10_000_000
 MAX_RESOURCES = 100_000  # CPUs, GPUs or workers
+MAX_WAIT = 7 * 24 * 3600  # seconds of one worker for another
 MAX_LISTED = 1_000  # values of an axis of the grid
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # NumPy's and transformers' limit
 

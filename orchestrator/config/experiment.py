@@ -30,6 +30,7 @@ from orchestrator.config.entries import (
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_UPDATES,
+    MAX_WAIT,
     AllocationEntry,
     Difficulty,
     DifficultyEntry,
@@ -266,6 +267,9 @@ class Resources(Settings):
     """GPUs per worker, at most 1 (TRL supports one GPU per process); may be a fraction."""
     workers: int = Field(default=1, ge=1, le=MAX_RESOURCES)
     """Processes that train one cell, through Ray Train."""
+    timeout: int = Field(default=600, ge=5, le=MAX_WAIT)
+    """Seconds that one worker may wait for another, for each exchange of data between them. After
+    these the workers count as hanging: all are ended, and the cell is retried."""
 
     @model_validator(mode="after")
     def _one_gpu_per_worker(self) -> Self:

@@ -27,6 +27,7 @@ _NO_MEMORY = re.compile(
 )
 _DIED = re.compile("(actor|worker) died unexpectedly|worker process has died")  # Ray's words
 _STORE_FULL = re.compile("local object store is full")  # Ray's words
+_MODULE = re.compile(r"^(\w+\.)+(?=\w+: )")  # of an error's class
 REASON_LENGTH = 300
 
 
@@ -94,7 +95,7 @@ def remote_fault(text: str, store: Store) -> str:
         return text.strip()
     node = re.search(r"\bip[=:] ?([\w.:]*\w)", text)
     process = re.search(r"\bpid[=:] ?(\d+)", text)
-    reason = lines[-1][:REASON_LENGTH]
+    reason = _MODULE.sub("", lines[-1])[:REASON_LENGTH]
     if _DIED.search(text):
         reason = "its process died (killed, or out of memory)"
     if memory := low_memory(text):

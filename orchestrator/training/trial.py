@@ -38,7 +38,7 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
-from orchestrator.training.activity import Activity, Report
+from orchestrator.training.activity import Activity, Report, UpdateReport
 from orchestrator.training.cell_folder import MANIFEST, CellFolder, CellState, Checkpoint
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, finish_trained, versions
@@ -53,6 +53,7 @@ _LOADED = re.compile(
 )
 REASON_LENGTH = 200
 KEPT = 2  # checkpoints of a running cell
+BUSY_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -179,12 +180,16 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     with ExitStack() as lock:
 
         def waits(process: str) -> None:
-            if workers.count == 1:  # a report of one worker of a group would wait for the others
-                text = f"waits until process {process}, which trains this cell, ends"
-                report({"update": 0, "metrics": {}, "explanation": text})
+            if workers.count > 1:
+                raise Busy(process)
+            report(waiting(process))
 
-        def start() -> Start | None:
-            lock.enter_context(exclusive(checkpoints.folder, waits))
+        def start() -> Start | Busy | None:
+            try:
+                lock.enter_context(exclusive(checkpoints.folder, waits))
+            except Busy as busy:
+                time.sleep(BUSY_SECONDS)
+                return busy
             for line in folder.forget_unusable(cell):
                 logger.warning(line)
             if folder.state(cell) is CellState.FINISHED:
@@ -200,6 +205,10 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
 
         # Only one worker decides: another could see an older state of the store.
         decided = workers.from_first(start)
+        if isinstance(decided, Busy):
+            report(waiting(str(decided)))
+        while isinstance(decided, Busy):  # the others wait for worker 0 for a limited time
+            decided = workers.from_first(start)
         checkpoints.clear()  # a killed process may have left incomplete files
         if decided is None:
             return
@@ -207,6 +216,17 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
             Trial(cell, store, checkpoints, decided, report, workers).run()
         finally:
             checkpoints.clear()
+        workers.wait()  # until none can hang any more: nobody would notice
+
+
+class Busy(Exception):
+    """Another process trains the cell; the message is its id."""
+
+
+def waiting(process: str) -> UpdateReport:
+    """The report of a cell that another process trains."""
+    text = f"waits until process {process}, which trains this cell, ends"
+    return {"update": 0, "metrics": {}, "explanation": text}
 
 
 class Trial:

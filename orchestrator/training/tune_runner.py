@@ -21,6 +21,7 @@ import pyarrow as pa
 from cluster.ray_internals import (
     forget_metrics,
     keep_credentials_from_trials,
+    limited_waits,
     retry_trials_that_run_out_of_memory,
     worker_failures,
 )
@@ -31,6 +32,7 @@ from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.activity import ActivityReport, Report, UpdateReport
+from orchestrator.training.hangs import GRACE, GroupWatch
 from orchestrator.training.micro_batch import SmallerBatch
 from orchestrator.training.trial import run_cell
 
@@ -235,37 +237,43 @@ def _as_json(report: Callable[[dict[str, str]], None]) -> Report:
 def _run_group(cell: Cell, storage: str) -> None:
     """Train one cell with several Ray Train workers, one process (and GPU) each.
 
-    Raises SameAgain or SmallerBatch where a worker did. Any other failure is the trial's, which
-    Tune retries: Ray Train itself would start the workers again whatever they raised.
+    Raises SameAgain or SmallerBatch where a worker did, and Hang where they wait for each other.
+    That and any other failure is the trial's, which Tune retries: Ray Train itself would start the
+    workers again whatever they raised.
     """
     import ray.train
-    from ray.train.torch import TorchTrainer
+    from ray.train.torch import TorchConfig, TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
     resources = cell.resources
-    bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
-    with scratch_folder("decile-train-") as scratch:
+    bundle, gpu = {"CPU": resources.cpus, "GPU": resources.gpus}, resources.gpus > 0
+    limit = resources.timeout
+    with scratch_folder("decile-train-") as scratch, limited_waits(limit, nccl=gpu):
+        watch = GroupWatch(scratch, group_worker.__name__, limit, nccl=gpu)
         trainer = TorchTrainer(
             group_worker,
             train_loop_config={"cell": cell.model_dump_json(), "storage": storage},
             scaling_config=ray.train.ScalingConfig(
                 num_workers=resources.workers,
-                use_gpu=resources.gpus > 0,
+                use_gpu=gpu,
                 resources_per_worker={k: v for k, v in bundle.items() if v},
             ),
+            torch_config=TorchConfig(timeout_s=limit + GRACE if gpu else limit),
             run_config=ray.train.RunConfig(
                 name=cell.cell_id,
                 storage_path=str(scratch),
-                callbacks=[TuneReportCallback()],  # type: ignore[list-item]
+                callbacks=[TuneReportCallback(), watch.callback],  # type: ignore[list-item]
                 failure_config=ray.train.FailureConfig(max_failures=0),
             ),
         )
         try:
             trainer.fit()
-        except ray.train.WorkerGroupError as error:
-            for failure in worker_failures(error):
+        except ray.train.TrainingFailedError as error:
+            for failure in worker_failures(error).values():
                 if isinstance(failure, SameAgain | SmallerBatch):
                     raise failure from error
+            if hang := watch.hang(error):
+                raise hang from error
             raise
 
 
