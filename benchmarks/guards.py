@@ -155,7 +155,8 @@ def cost(cell: Cell, source: Store, folder: Path) -> float:
         return run
 
     functions = [
-        (LiveGroupsTrainer, "_add_differences", "guards"),
+        (LiveGroupsTrainer, "_differences", "guards"),
+        (LiveGroupsTrainer, "_by_adapter", "guards"),
         (guards.Guards, "check_rollouts", "guards"),
         (guards.Guards, "check_weights", "guards"),
         (LiveGroupsTrainer, "training_step", "updates"),

@@ -22,6 +22,7 @@ from orchestrator.training.record import CellRecord
 LOGP_DIFFERENCE = "sampling/sampling_logp_difference/mean"  # TRL's name, of its log with vLLM
 UPDATES = 3  # in a row above the limit: a mean of few tokens may be above it once
 PRECISE_LIMIT = 1e-3  # nats per token, where decoder and loss compute in float32: on CPUs
+FACTOR = 2  # by which rollouts must be closer to another use of the adapter
 PROMPTS = 8  # whose tokens are compared before the first update
 SAMPLE = 64  # numbers of each frozen tensor
 
@@ -45,46 +46,74 @@ class Guards:
         record: CellRecord,
         resumed: int,
     ) -> None:
-        model = self.model = trainer.model
-        self.limit = cell.max_logp_difference
-        if trainer.decoder and model.dtype == torch.float32 and not torch.cuda.is_available():
+        self.trainer, self.limit = trainer, cell.max_logp_difference
+        on_cpu = not torch.cuda.is_available()
+        if trainer.decoder and trainer.model.dtype == torch.float32 and on_cpu:
             self.limit = min(self.limit, PRECISE_LIMIT)
         if trainer.rollout_func is None:  # an episode renders its own chats, with tools
             rows = trainer.train_dataset.select(range(min(PROMPTS, len(trainer.train_dataset))))
             for messages in rows["prompt"]:
                 [expected] = sampler.rendered([Request("", messages, [])])
                 check_prompt(trainer.read(messages), expected)
-        self.weights = fingerprint(model)
+        self.weights = fingerprint(trainer.model)
         if resumed and not cell.probe.model.load_in_4bit:  # a GPU may round as no CPU does
             check_base_model(record.base_weights, self.weights, resumed)
         record.base_weights = self.weights
 
     def check_rollouts(self, log: Sequence[Mapping[str, Any]]) -> None:
-        """Raise UnsoundTraining where the last updates drew from other weights than they train.
+        """Raise UnsoundTraining where rollouts were not drawn from the weights that train.
 
-        `log` are the rows of the cell's log (schema LOG). The measure is the mean over tokens of
-        |log-probability when drawn - log-probability in the loss|, of the same weights, in nats:
-        0.015 where vLLM has them in bfloat16, 0.2 where it has old ones (TRL issue 5312).
+        `log` are the rows of the cell's log (schema LOG), up to this update.
         """
-        newest = (row["value"] for row in reversed(log) if row["name"] == LOGP_DIFFERENCE)
-        values = [*islice(newest, UPDATES)]
-        if len(values) == UPDATES and not min(values) <= self.limit:  # NaN is above it
-            raise UnsoundTraining(
-                f"unsound-rollouts: after update {log[-1]['update']}, log-probabilities of tokens "
-                f"that were drawn differ from those in the loss by {values[0]:.3g} nats (at most "
-                f"{self.limit:g} in {UPDATES} updates): rollouts are not drawn from the weights "
-                "that train. Write rollouts: decile and no use_vllm; or a larger "
-                "max_logp_difference, if this is the precision of the engine"
-            )
+        by_adapter, self.trainer.by_adapter = self.trainer.by_adapter, {}
+        check_adapter(by_adapter, log[-1]["update"] if log else 0)
+        check_differences(log, self.limit)
 
     def check_weights(self, update: int) -> None:
         """Raise UnsoundTraining where the base model's weights are not those of the start."""
-        if (now := fingerprint(self.model)) != self.weights:
+        if (now := fingerprint(self.trainer.model)) != self.weights:
             raise UnsoundTraining(
                 f"unsound-weights: after update {update}, the frozen weights of the base model are "
                 f"not those of the start ({self.weights} is now {now}): something merges the "
                 "adapter into them, or casts them. Write rollouts: decile, and no use_vllm or "
                 "use_transformers_continuous_batching"
+            )
+
+
+def check_differences(log: Sequence[Mapping[str, Any]], limit: float) -> None:
+    """Raise UnsoundTraining where tokens differ by more than `limit` in each of the last updates.
+
+    The measure is the mean over tokens of |log-probability when drawn - log-probability in the
+    loss|, of the same weights, in nats: 0.015 where vLLM has them in bfloat16, 0.2 where it has old
+    ones (TRL issue 5312).
+    """
+    newest = (row["value"] for row in reversed(log) if row["name"] == LOGP_DIFFERENCE)
+    values = [*islice(newest, UPDATES)]
+    if len(values) == UPDATES and not min(values) <= limit:  # NaN is above it
+        raise UnsoundTraining(
+            f"unsound-rollouts: after update {log[-1]['update']}, log-probabilities of tokens that "
+            f"were drawn differ from those in the loss by {values[0]:.3g} nats (at most {limit:g} "
+            f"in {UPDATES} updates): rollouts are not drawn from the weights that train. Write "
+            "rollouts: decile and no use_vllm; or a larger max_logp_difference, if this is the "
+            "precision of the engine"
+        )
+
+
+def check_adapter(differences: Mapping[str, float], update: int) -> None:
+    """Raise UnsoundTraining where rollouts are explained by another use of the adapter.
+
+    `differences` are those of the tokens of some rollouts from the model with its adapter "once",
+    and otherwise (`LiveGroupsTrainer._by_adapter`). All are as large as the rounding where the
+    adapter has learnt little; the right one is then not the largest by a factor.
+    """
+    own = differences.get("once", 0.0)
+    for use, difference in differences.items():
+        if own > FACTOR * difference:
+            raise UnsoundTraining(
+                f"unsound-rollouts: the rollouts of update {update} were drawn with the adapter "
+                f"applied {use}: their log-probabilities differ from such a model's by "
+                f"{difference:.2g} nats, and by {own:.2g} from those of the model that trains. "
+                "Write rollouts: decile and no use_vllm"
             )
 
 

@@ -20,6 +20,7 @@ os.environ.setdefault("DISABLE_MLFLOW_INTEGRATION", "TRUE")
 
 import torch
 from accelerate.utils import gather_object
+from peft.helpers import rescale_adapter_scale
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.utils.data import Sampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -202,7 +203,8 @@ class ChoosingTrainer(GRPOTrainer):
             self.beta = beta
 
 
-ROWS_WITHOUT_DROPOUT = 4  # of each micro-batch
+ROWS_COMPARED = 8  # rollouts of an update with a checkpoint
+TOKENS_COMPARED = 64  # at least
 BROUGHT = "decile_rewards"  # the column of rows whose rollouts were drawn, and rewarded, before
 
 
@@ -320,6 +322,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.base_weights: list[torch.Tensor] = []  # of layers with an adapter
         self.max_batch = sys.maxsize  # completions generated at once
+        self.by_adapter: dict[str, float] = {}  # of the last comparison: see `_by_adapter`
         device = self.accelerator.device
         self.differences = torch.zeros(2, dtype=torch.float64, device=device)  # sum, tokens
         if self.use_vllm:
@@ -457,7 +460,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
     ) -> Any:
         """As in TRL, each [B, C], from rows that share their prompts where the model allows it.
 
-        The log-probabilities stay for `_add_differences`.
+        The log-probabilities stay for `_differences`.
         """
         options = (compute_entropy, compute_aux_loss)
         padded = partial(super()._get_per_token_logps_and_entropies, model, **of_images)
@@ -519,6 +522,8 @@ class LiveGroupsTrainer(ChoosingTrainer):
             return torch.stack(zeros).sum()
         if self.pad_to_multiple_of is None and not scales_with_length(self.model):
             rows = cut(rows)
+        if self.checks_adapter:
+            self.by_adapter = self._by_adapter(model, rows)
         every = ours = self._metrics["train"]
         if self.independent_rows and not self.beta:
             self._metrics["train"] = ours = defaultdict(list)
@@ -529,35 +534,66 @@ class LiveGroupsTrainer(ChoosingTrainer):
         if ours is not every:
             for name, values in ours.items():
                 every[f"live_rows/{name}"] += values
-        self._add_differences(model, rows)
+        if not has_dropout(self.model):
+            # Without old ones, an update trains on rollouts of its own weights alone.
+            self._differences(rows, rows.get("old_per_token_logps", self.scored))
         return loss * share_of(rows, inputs, self.loss_type)
 
-    def _add_differences(self, model: Any, rows: Inputs) -> None:
-        """Add how far log-probabilities of rollouts are from those of the weights they were drawn
-        from, as the loss has them: see `guards.check_rollouts`.
+    @property
+    def checks_adapter(self) -> bool:
+        """Whether to compare rollouts with other adapters: once in an update with a checkpoint,
+        while its rollouts are those of the weights that train.
+        """
+        args: Any = self.args
+        generations = args.steps_per_generation * self.num_iterations
+        drawn_now = self._step % generations < args.gradient_accumulation_steps
+        due = (self.state.global_step + 1) % max(1, int(args.save_steps)) == 0
+        return due and drawn_now and not self.by_adapter
+
+    def _by_adapter(self, model: Any, rows: Inputs) -> dict[str, float]:
+        """How far a few rollouts are from the model with its adapter, without, and with it twice.
+
+        Means over tokens, in nats; empty where there are too few, or none with a log-probability.
+        """
+        rows = rows_of(rows, slice(ROWS_COMPARED))
+        ids, masks = (
+            torch.cat([rows[f"prompt_{name}"], rows[f"completion_{name}"]], 1)
+            for name in ("ids", "mask")
+        )
+        base = self.accelerator.unwrap_model(model)
+        adapters = {
+            "once": nullcontext(),
+            "not at all": base.disable_adapter(),
+            "twice": rescale_adapter_scale(base, 2.0),
+        }
+        by_adapter = {}
+        for name, adapter in adapters.items():
+            with adapter, evaluating(base):
+                columns = rows["completion_ids"].shape[1]
+                scored, *_ = self._get_per_token_logps_and_entropies(base, ids, masks, columns)
+            total, count = self._differences(rows, scored, add=has_dropout(base) and name == "once")
+            if count >= TOKENS_COMPARED:
+                by_adapter[name] = total / count
+        return by_adapter
+
+    def _differences(
+        self, rows: Inputs, scored: torch.Tensor, *, add: bool = True
+    ) -> tuple[float, float]:
+        """The sum of |log-probability when drawn - `scored`|, both [B, C], and how many tokens.
+
+        With `add` they count in the update's mean: see `guards.check_rollouts`.
         """
         drawn = rows.get("sampling_per_token_logps")
         # Without the correction, TRL lets vLLM give those before the temperature.
         if drawn is None or (self.use_vllm and not self.vllm_importance_sampling_correction):
-            return
-        # Without old ones, an update trains on rollouts of its own weights alone.
-        scored = rows.get("old_per_token_logps", self.scored)
-        if has_dropout(self.model):  # the loss has dropout, and no decoder does: a pass without
-            rows = rows_of(rows, slice(ROWS_WITHOUT_DROPOUT))
-            ids, masks = (
-                torch.cat([rows[f"prompt_{name}"], rows[f"completion_{name}"]], 1)
-                for name in ("ids", "mask")
-            )
-            base = self.accelerator.unwrap_model(model)
-            with evaluating(base):
-                scored, *_ = self._get_per_token_logps_and_entropies(
-                    base, ids, masks, drawn.shape[1]
-                )
-            drawn = rows["sampling_per_token_logps"]
+            return 0.0, 0.0
         difference = (scored - drawn).abs()
         counts = loss_mask(rows).bool() & ~difference.isnan()  # NaN: vLLM has none
-        self.differences[0] += difference[counts].sum()
-        self.differences[1] += counts.sum()
+        sums = torch.stack([difference[counts].sum(), counts.sum()]).to(self.differences)
+        if add:
+            self.differences += sums
+        total, count = sums.tolist()
+        return total, count
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL, with the mean difference over the tokens of all workers."""
