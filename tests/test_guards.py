@@ -83,15 +83,14 @@ def test_one_update_above_the_limit_is_no_reason() -> None:
 
 
 def test_rounding_is_no_other_use_of_an_adapter() -> None:
-    for sound in (
-        {},
-        {"once": 0.01, "not at all": 0.01, "twice": 0.006},
-        {"once": 0.0, "twice": 0.0},
-    ):
-        guards.check_adapter(sound, 4)
+    rounded = {"once": 0.02, "not at all": 0.001, "twice": 0.03}
+    for sound in ({}, rounded, {"once": 0.04, "not at all": 0.03, "twice": 0.021}, {"once": 0.0}):
+        guards.check_adapter(sound, 0.02, 4)
     for use in ("not at all", "twice"):
         with pytest.raises(UnsoundTraining, match=f"unsound-rollouts: .* 4 .*applied {use}"):
-            guards.check_adapter({"once": 0.02, "not at all": 0.03, "twice": 0.03, use: 0.009}, 4)
+            guards.check_adapter(
+                {"once": 0.021, "not at all": 0.03, "twice": 0.03, use: 0.01}, 0.02, 4
+            )
 
 
 def merging(model: Any) -> None:

@@ -24,7 +24,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import ADAPTER, FINAL_ADAPTER, CellFolder, Finished
 from orchestrator.training.trial import run_cell
 
-# 64 prompts and six updates of the embedded model, in the type of most models. The limit is
+# 64 prompts and eight updates of the embedded model, in the type of most models. The limit is
 # checked here, so that the cell ends and its difference is known.
 EXPERIMENT = """
 models: {tiny: {embedded: tiny, dtype: bfloat16}}
@@ -36,11 +36,11 @@ experiments:
     max_logp_difference: 1000
     probe: {samples: 4, max_completion_length: 64}
     grpo:
-      max_steps: 6
+      max_steps: 8
       num_generations: 4
       per_device_train_batch_size: 16
       max_completion_length: 64
-      learning_rate: 0.001
+      learning_rate: 0.003
       save_steps: 2
     lora: {r: 8}
     evaluate: {samples: 2}

@@ -21,7 +21,9 @@ from orchestrator.training.record import CellRecord
 
 LOGP_DIFFERENCE = "sampling/sampling_logp_difference/mean"  # TRL's name, of its log with vLLM
 UPDATES = 3  # in a row above the limit: a mean of few tokens may be above it once
-PRECISE_LIMIT = 1e-3  # nats per token, where decoder and loss compute in float32: on CPUs
+# Nats per token that rounding makes at most in a mean over tokens: in 16 bits, and where decoder
+# and loss compute in float32, on CPUs.
+ROUNDING, PRECISE_ROUNDING = 0.02, 1e-3
 FACTOR = 2  # by which rollouts must be closer to another use of the adapter
 PROMPTS = 8  # whose tokens are compared before the first update
 SAMPLE = 64  # numbers of each frozen tensor
@@ -47,9 +49,11 @@ class Guards:
         resumed: int,
     ) -> None:
         self.trainer, self.limit = trainer, cell.max_logp_difference
+        self.rounding = ROUNDING
         on_cpu = not torch.cuda.is_available()
         if trainer.decoder and trainer.model.dtype == torch.float32 and on_cpu:
-            self.limit = min(self.limit, PRECISE_LIMIT)
+            self.rounding = PRECISE_ROUNDING
+            self.limit = min(self.limit, PRECISE_ROUNDING)
         if trainer.rollout_func is None:  # an episode renders its own chats, with tools
             rows = trainer.train_dataset.select(range(min(PROMPTS, len(trainer.train_dataset))))
             for messages in rows["prompt"]:
@@ -66,7 +70,7 @@ class Guards:
         `log` are the rows of the cell's log (schema LOG), up to this update.
         """
         by_adapter, self.trainer.by_adapter = self.trainer.by_adapter, {}
-        check_adapter(by_adapter, log[-1]["update"] if log else 0)
+        check_adapter(by_adapter, self.rounding, log[-1]["update"] if log else 0)
         check_differences(log, self.limit)
 
     def check_weights(self, update: int) -> None:
@@ -99,16 +103,16 @@ def check_differences(log: Sequence[Mapping[str, Any]], limit: float) -> None:
         )
 
 
-def check_adapter(differences: Mapping[str, float], update: int) -> None:
+def check_adapter(differences: Mapping[str, float], rounding: float, update: int) -> None:
     """Raise UnsoundTraining where rollouts are explained by another use of the adapter.
 
     `differences` are those of the tokens of some rollouts from the model with its adapter "once",
-    and otherwise (`LiveGroupsTrainer._by_adapter`). All are as large as the rounding where the
-    adapter has learnt little; the right one is then not the largest by a factor.
+    and otherwise (`LiveGroupsTrainer._by_adapter`). Where the adapter has learnt little, all are
+    differences by `rounding`, and any may be the smallest.
     """
     own = differences.get("once", 0.0)
     for use, difference in differences.items():
-        if own > FACTOR * difference:
+        if own > max(rounding, FACTOR * difference):
             raise UnsoundTraining(
                 f"unsound-rollouts: the rollouts of update {update} were drawn with the adapter "
                 f"applied {use}: their log-probabilities differ from such a model's by "
