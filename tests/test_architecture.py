@@ -73,6 +73,7 @@ LIBRARY_MODULES = {
         "orchestrator.sampling.transformers",
         "orchestrator.training.settings_check",
         "orchestrator.training.trainer",
+        "orchestrator.training.trl_internals",
     },
 }
 HEAVY = {*LIBRARY_MODULES, "torch", "transformers", "accelerate", "datasets", "matplotlib"}

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cluster.actors import run_in_worker
 from cluster.redaction import redact
 from cluster.resources import usable_cpus
 from cluster.terminal import echo, printable_line
+from orchestrator.cli.gpu_checks import gpu_checks, sampled
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
@@ -31,25 +32,6 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from tasks import Prompt, Task, find_task, task_names
-
-if TYPE_CHECKING:
-    from orchestrator.sampling import Completion
-
-
-def sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Completion]":
-    """Completions of one prompt by an embedded model."""
-    from orchestrator.embedded import embedded_path
-    from orchestrator.sampling import Request, SamplingSettings, load_sampler
-    from orchestrator.sampling.model import ModelSource
-    from orchestrator.storage.identity import folder_identity
-
-    folder = embedded_path(model)
-    sampler = load_sampler(ModelSource(model, str(folder), folder_identity(folder)), engine)
-    chat = [{"role": "user", "content": "Ana has the cup."}]
-    request = Request("doctor", chat, range(samples))
-    [completions] = sampler.sample([request], SamplingSettings(max_completion_length=tokens))
-    return completions
-
 
 SHOWN = 5  # paths of a group; files that fail verification are all listed
 PROGRESS_SECONDS = 5.0
@@ -160,8 +142,6 @@ def checks(
         yield Check("ray", False, f"{type(error).__name__}: {error}")
     if not gpu:
         return
-    from orchestrator.cli.gpu_checks import gpu_checks
-
     for name, check in gpu_checks():
         yield _guard(name, check)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import MAX_LOGP_DIFFERENCE
@@ -46,10 +47,14 @@ experiments:
     evaluate: {samples: 2}
     resources: {cpus: 1, gpus: GPUS}
 """
-FILE, LOG = "experiments.yaml", "train.log"
+FILE = "experiments.yaml"
 KILL_SECONDS = 300.0  # to reach the first checkpoint
 SAME = 1e-6  # relative difference of sums in another order
 COMPARED = ("loss", "grad_norm", "learning_rate", "reward", "completions/mean_length")
+
+
+if TYPE_CHECKING:
+    from orchestrator.sampling import Completion
 
 
 class NoGpu(RuntimeError):
@@ -209,8 +214,12 @@ def _trained(cell: Cell, store: Store, folder: Path, *, kill: bool) -> tuple[Cel
     for kind in ("probes", "subsets"):
         shutil.copytree(store.local_path(kind), folder / kind)
     trained, update = CellFolder(Store(str(folder)), cell.cell_id), 0
+    code = "import sys; from orchestrator.cli.gpu_checks import train; train(*sys.argv[1:])"
+    # -P: modules in the user's folder are not the libraries'.
+    command = [sys.executable, "-Pc", code, cell.model_dump_json(), str(folder)]
     if kill:
-        process, deadline = _start(cell, folder), time.monotonic() + KILL_SECONDS
+        quiet, deadline = subprocess.DEVNULL, time.monotonic() + KILL_SECONDS
+        process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
         while not trained.checkpoints() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.kill()
@@ -218,33 +227,37 @@ def _trained(cell: Cell, store: Store, folder: Path, *, kill: bool) -> tuple[Cel
         update = max(trained.checkpoints(), default=0)
         if not 0 < update < cell.updates:
             raise RuntimeError(f"the cell was not killed in its middle, but after update {update}")
-    if _start(cell, folder).wait():
-        lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
-        raise RuntimeError(f"a process that trains the cell failed: {lines[-1] if lines else ''}")
+    ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines() or [""]
+        raise RuntimeError(f"a process that trains the cell failed: {lines[-1]}")
     return trained, update
 
 
-def _start(cell: Cell, folder: Path) -> "subprocess.Popen[bytes]":
-    """A process that trains the cell in a storage, and can be killed; it prints to a file there."""
-    (folder / "cell.json").write_text(cell.model_dump_json())
-    code = "import sys; from orchestrator.cli.gpu_checks import train; train(sys.argv[1])"
-    with (folder / LOG).open("wb") as log:
-        # -P: modules in the user's folder are not the libraries'.
-        return subprocess.Popen([sys.executable, "-Pc", code, folder], stdout=log, stderr=log)
-
-
-def train(folder: str) -> None:
-    """Train, or resume, the cell that `_start` has written."""
-    cell = Cell.model_validate_json(Path(folder, "cell.json").read_bytes())
-    run_cell(cell, folder, lambda _: None)
+def train(cell: str, storage: str) -> None:
+    """Train, or resume, a cell that is given as JSON."""
+    run_cell(Cell.model_validate_json(cell), storage, lambda _: None)
 
 
 def sample_with_vllm() -> str:
     """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
-    from orchestrator.cli.doctor import sampled
-
     samples = sampled("tiny", "vllm", samples=4, tokens=16)
     return (
         f"{counted(sum(sample.tokens for sample in samples), 'token')} in "
         f"{counted(len(samples), 'sample')}"
     )
+
+
+def sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Completion]":
+    """Completions of one prompt by an embedded model."""
+    from orchestrator.embedded import embedded_path
+    from orchestrator.sampling import Request, SamplingSettings, load_sampler
+    from orchestrator.sampling.model import ModelSource
+    from orchestrator.storage.identity import folder_identity
+
+    folder = embedded_path(model)
+    sampler = load_sampler(ModelSource(model, str(folder), folder_identity(folder)), engine)
+    chat = [{"role": "user", "content": "Ana has the cup."}]
+    request = Request("doctor", chat, range(samples))
+    [completions] = sampler.sample([request], SamplingSettings(max_completion_length=tokens))
+    return completions

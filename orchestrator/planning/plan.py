@@ -159,7 +159,7 @@ def _cells(
     parts = {name: entry.parts for name, entry in resolved.policies.items()}
     bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
     match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
-    takes_whole_pool = {name: rule.build().whole for name, (rule, _) in parts.items()}
+    whole = {name: rule.build().whole for name, (rule, _) in parts.items()}
     difficulty = _difficulties(experiment, resolved)
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
@@ -170,7 +170,6 @@ def _cells(
         probe = _probe_spec(model, trained, "train", settings, specs)
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
-        total = len(pool.train)
         columns = _columns_hashes(trained, experiment, resolved, match)
         source = partial(difficulty_source, probe=probe, pool=trained, models=models, specs=specs)
         sources = {policy: source(entry) for policy, entry in difficulty.items()}
@@ -186,7 +185,7 @@ def _cells(
                 difficulty=sources[policy],
                 match=match,
                 seed=seed,
-                size=total if takes_whole_pool[policy] else experiment.subset_size(total),
+                size=len(pool.train) if whole[policy] else experiment.subset_size(len(pool.train)),
                 train_hash=trained.train_hash,
                 golds=trained.golds,
                 columns_hash=columns[policy],

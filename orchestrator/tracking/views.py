@@ -133,7 +133,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
     Without the grid, which may grow, and without settings that cannot change a result.
     """
     settings = experiment.shared_settings()
-    for name in ("about", "resources", "max_gpu_hours", "max_hours"):
+    for name in ("about", "resources", "max_logp_difference", "max_gpu_hours", "max_hours"):
         del settings[name]
     for block in ("probe", "evaluate"):
         settings[block].pop("engine_python", None)
