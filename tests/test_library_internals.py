@@ -36,6 +36,7 @@ from transformers import (
 )
 from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from cluster import session
@@ -230,7 +231,13 @@ def test_trl_has_the_attributes_and_batch_keys_that_are_read() -> None:
     assert parameters(GRPOTrainer._compute_loss)[2] == "inputs"
     for loss in BY_TOKENS:
         assert f'"{loss}"' in source, loss
-    assert "return completion_ids, logprobs" in inspect.getsource(GRPOTrainer._generate_single_turn)
+    drawing = inspect.getsource(GRPOTrainer._generate_single_turn)
+    assert "return completion_ids, logprobs" in drawing
+    # Guards compare the log-probabilities of what was drawn, and restore what vLLM gets merged.
+    assert 'output["sampling_per_token_logps"] = ' in source
+    assert '"sampling/sampling_logp_difference/mean"' in source
+    assert "self.vllm_generation.sync_weights()" in drawing
+    assert "model.unmerge_adapter()" in inspect.getsource(VLLMGeneration)
     order = RepeatSampler(range(5), mini_repeat_count=2, seed=3)
     assert isinstance(order.generator, torch.Generator)
     assert (order.seed, order.num_samples) == (3, 5)
@@ -282,7 +289,6 @@ def test_what_trl_sends_to_vllm_is_the_adapted_model_with_some_adapters_only(
     """Which is why config/vllm_rollouts.py refuses the others. vLLM has one tied embedding."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
-    from trl.generation.vllm_generation import VLLMGeneration
 
     torch.manual_seed(0)
     config, ids = small(), torch.arange(1, 9)[None]
