@@ -547,7 +547,8 @@ class LiveGroupsTrainer(ChoosingTrainer):
         args: Any = self.args
         generations = args.steps_per_generation * self.num_iterations
         drawn_now = self._step % generations < args.gradient_accumulation_steps
-        due = (self.state.global_step + 1) % max(1, int(args.save_steps)) == 0
+        update = self.state.global_step + 1
+        due = update % self.state.save_steps == 0 or update == self.state.max_steps
         return due and drawn_now and not self.by_adapter
 
     def _by_adapter(self, model: Any, rows: Inputs) -> dict[str, float]:
