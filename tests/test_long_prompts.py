@@ -216,6 +216,8 @@ def test_what_vllm_needs_to_start_fits_its_share_of_the_gpu(
     assert "experiments.small.grpo.use_vllm" in str(caught.value)
     assert accepted(planned(use_vllm=True, vllm_max_model_length=99), "h100", GPU=1)
     assert accepted(planned(use_vllm=True, vllm_gpu_memory_utilization=0.31), "h100", GPU=1)
+    longer = planned(use_vllm=True, vllm_max_model_length=101)  # than the model's context
+    assert "small.grpo.vllm_max_model_length" in refusal(longer)
     assert accepted(planned(), "h100", GPU=1) and accepted(plan, None, GPU=1)
 
 

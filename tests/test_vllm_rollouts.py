@@ -114,6 +114,8 @@ def test_rollouts_with_vllm_that_cannot_be_drawn_are_refused(
         {"alora_invocation_tokens": [1]},
         {"target_modules": ["q_proj", "embed_tokens"]},
         {"target_modules": ".*lm_head"},
+        {"target_modules": ".*(q_proj|head)"},
+        {"target_modules": ".*"},
     ],
 )
 def test_adapters_that_vllm_would_not_draw_with_are_refused(

@@ -9,7 +9,6 @@ import io
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from orchestrator.config.experiment import MAX_LOGP_DIFFERENCE
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.plugins.counts import counted
+from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import ADAPTER, FINAL_ADAPTER, CellFolder, Finished
 from orchestrator.training.trial import run_cell
@@ -67,8 +67,7 @@ def gpu_checks() -> Iterator[tuple[str, Callable[[], str]]]:
 
     yield "gpu", gpu_names
     gpus, where = (1, "a GPU") if torch.cuda.is_available() else (0, "a CPU")
-    with tempfile.TemporaryDirectory(prefix="decile-doctor-") as name:
-        folder = Path(name)
+    with scratch_folder("decile-doctor-") as folder:
         yield f"sweep on {where}", partial(small_sweep, folder / "first", gpus)
         yield "rollouts", partial(rollouts_verdict, folder / "first")
         yield "base weights", partial(weights_verdict, folder / "first")

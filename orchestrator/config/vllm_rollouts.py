@@ -5,6 +5,7 @@ files are those of TRL unless another library is named. TRL gives vLLM the base 
 adapter merged into them, and never an adapter: vLLM's limits on LoRA ranks do not apply.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,8 @@ _UNMERGED = {
     "arrow_config": "PEFT cannot merge it",
     "use_qalora": "PEFT cannot merge it",
 }
-_EMBEDDINGS = ("embed", "lm_head", "wte")  # parts of the names of layers that models tie
+# Names of layers that models tie.
+_EMBEDDINGS = ("lm_head", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in", "embed_out")
 
 
 def vllm_problem(
@@ -176,8 +178,11 @@ def model_problem(lora: Mapping[str, Any], *, in_4bit: bool) -> Problem | None:
         )
     effects = {name: why for name, why in _UNMERGED.items() if lora.get(name)}
     targets = lora.get("target_modules") or ()
-    targets = [targets] if isinstance(targets, str) else targets
-    if any(part in str(target) for target in targets for part in _EMBEDDINGS):
+    if isinstance(targets, str):  # a pattern of whole names, or all-linear: without the head
+        adapted = [name for name in _EMBEDDINGS if _matches(targets, name)]
+    else:
+        adapted = [n for n in _EMBEDDINGS for t in targets if n == t or n.endswith(f".{t}")]
+    if adapted:
         effects["target_modules"] = _UNMERGED["modules_to_save"]
     for name, effect in effects.items():
         return Problem(
@@ -188,6 +193,14 @@ def model_problem(lora: Mapping[str, Any], *, in_4bit: bool) -> Problem | None:
             name,
         )
     return None
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether PEFT's pattern of `target_modules` is that of a layer; a broken one is none."""
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:
+        return False
 
 
 def vllm_warnings(grpo: Mapping[str, Any]) -> dict[str, str]:

@@ -110,6 +110,15 @@ def _check_vllm(plan: Plan, gpu: str | None) -> None:
 def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
     """vLLM ends a completion in silence where its window ends, and stops at a longer prompt."""
     window, limit = grpo.get("vllm_max_model_length"), grpo["max_completion_length"]
+    for model in {cell.probe.model.name: cell.probe.model for cell in plan.cells}.values():
+        context = context_length(model) or inf
+        if window and window > context:  # `_get_and_verify_max_len` in vLLM's config/model.py
+            return Problem(
+                "vllm-window",
+                f"vllm_max_model_length {window:,} is more than the context of {model.name}, "
+                f"{context:,} tokens, and vLLM does not start: write at most that, or leave it out",
+                "vllm_max_model_length",
+            )
     for spec in plan.probes:
         if not window or spec.split != "train" or spec.model.recorded:
             continue
