@@ -34,8 +34,10 @@ def rows_of(trainer: Any) -> list[list[int]]:
     return [ids[mask].tolist() for ids, mask in pairs]
 
 
-def drawn_as(trainer: Any, rank: int, count: int, prompts: list[list[int]]) -> list[list[int]]:
-    """What one of `count` workers draws of a generation."""
+def drawn_as(
+    trainer: Any, rank: int, count: int, prompts: list[list[int]]
+) -> tuple[list[list[int]], list[list[float]]]:
+    """The tokens that one of `count` workers draws of a generation, and their log-probabilities."""
     size = len(prompts) // count
     own = slice(rank * size, (rank + 1) * size)
     return trainer.decoder.draw(1, trainer.drawn[own], prompts[own])  # type: ignore[no-any-return]
@@ -67,9 +69,11 @@ def test_workers_draw_what_one_draws(trainer: Any, count: int) -> None:
     rows_of(trainer)
     inputs = [[{"role": "user", "content": f"question {i // GROUP}"}] for i in range(3 * GROUP)]
     prompts = trainer._tokenize_prompts(inputs)[0]
-    whole = drawn_as(trainer, 0, 1, prompts)
-    parts = [row for rank in range(count) for row in drawn_as(trainer, rank, count, prompts)]
-    assert parts == whole
+    whole, log_probs = drawn_as(trainer, 0, 1, prompts)
+    parts = [drawn_as(trainer, rank, count, prompts) for rank in range(count)]
+    assert [row for rows, _ in parts for row in rows] == whole
+    values = [value for _, rows in parts for row in rows for value in row]
+    assert values == pytest.approx([value for row in log_probs for value in row], abs=1e-4)
 
 
 def test_the_first_tokens_follow_the_models_distribution(trainer: Any) -> None:
@@ -78,7 +82,7 @@ def test_the_first_tokens_follow_the_models_distribution(trainer: Any) -> None:
     prompts = trainer._tokenize_prompts([[{"role": "user", "content": "Hi"}]])[0]
     try:
         decoder.settings = before.__class__(temperature=1e-4, max_completion_length=12, seed=0)
-        [ours] = decoder.draw(1, [("p", 0)], prompts)
+        [ours], _ = decoder.draw(1, [("p", 0)], prompts)
     finally:
         decoder.settings = before
     ids = torch.tensor(prompts)
