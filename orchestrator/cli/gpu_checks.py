@@ -185,10 +185,8 @@ def difference(one: CellFolder, other: CellFolder) -> float:
         for folder in (one, other)
     ]
     pairs += [[adapter[name] for adapter in adapters] for name in adapters[0]]
-    scales = [max(float(np.abs(a).max()), 1e-12) for a, _ in pairs if a.size]
     return max(
-        float(np.abs(a - b).max()) / scale
-        for (a, b), scale in zip((pair for pair in pairs if pair[0].size), scales, strict=True)
+        float(np.abs(a - b).max()) / max(float(np.abs(a).max()), 1e-12) for a, b in pairs if a.size
     )
 
 

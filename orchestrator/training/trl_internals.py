@@ -322,9 +322,11 @@ class LiveGroupsTrainer(ChoosingTrainer):
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.base_weights: list[torch.Tensor] = []  # of layers with an adapter
         self.max_batch = sys.maxsize  # completions generated at once
+        self.has_dropout = has_dropout(self.model)
         self.by_adapter: dict[str, float] = {}  # of the last comparison: see `_by_adapter`
         device = self.accelerator.device
-        self.differences = torch.zeros(2, dtype=torch.float64, device=device)  # sum, tokens
+        self.differences = torch.zeros(2, dtype=torch.float64, device=device)
+        """Sum over tokens of an update, and their number: see `guards.check_rollouts`."""
         if self.use_vllm:
             vllm: Any = self.vllm_generation
             vllm.sync_weights = partial(self._sync_weights, vllm.sync_weights)
@@ -534,9 +536,10 @@ class LiveGroupsTrainer(ChoosingTrainer):
         if ours is not every:
             for name, values in ours.items():
                 every[f"live_rows/{name}"] += values
-        if not has_dropout(self.model):
+        if not self.has_dropout:
             # Without old ones, an update trains on rollouts of its own weights alone.
-            self._differences(rows, rows.get("old_per_token_logps", self.scored))
+            scored = rows.get("old_per_token_logps", self.scored)
+            self.differences += self._differences(rows, scored)
         return loss * share_of(rows, inputs, self.loss_type)
 
     @property
@@ -572,29 +575,26 @@ class LiveGroupsTrainer(ChoosingTrainer):
             with adapter, evaluating(base):
                 columns = rows["completion_ids"].shape[1]
                 scored, *_ = self._get_per_token_logps_and_entropies(base, ids, masks, columns)
-            total, count = self._differences(rows, scored, add=has_dropout(base) and name == "once")
+            sums = self._differences(rows, scored)
+            if self.has_dropout and name == "once":
+                self.differences += sums
+            total, count = sums.tolist()
             if count >= TOKENS_COMPARED:
                 by_adapter[name] = total / count
         return by_adapter
 
-    def _differences(
-        self, rows: Inputs, scored: torch.Tensor, *, add: bool = True
-    ) -> tuple[float, float]:
-        """The sum of |log-probability when drawn - `scored`|, both [B, C], and how many tokens.
+    def _differences(self, rows: Inputs, scored: torch.Tensor) -> torch.Tensor:
+        """The sum of |log-probability when drawn - `scored`|, both [B, C], and how many tokens [2].
 
-        With `add` they count in the update's mean: see `guards.check_rollouts`.
+        On the device: reading them would wait for it.
         """
         drawn = rows.get("sampling_per_token_logps")
         # Without the correction, TRL lets vLLM give those before the temperature.
         if drawn is None or (self.use_vllm and not self.vllm_importance_sampling_correction):
-            return 0.0, 0.0
+            return torch.zeros_like(self.differences)
         difference = (scored - drawn).abs()
         counts = loss_mask(rows).bool() & ~difference.isnan()  # NaN: vLLM has none
-        sums = torch.stack([difference[counts].sum(), counts.sum()]).to(self.differences)
-        if add:
-            self.differences += sums
-        total, count = sums.tolist()
-        return total, count
+        return torch.stack([difference.where(counts, 0).sum(), counts.sum()]).to(self.differences)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL, with the mean difference over the tokens of all workers."""
