@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, chdir
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import sweeps
 from filelock import FileLock
 from hypothesis import Phase, settings
 from sweeps import ONE_CPU, experiments, run
+from write_steps import Host, available, host
 
 from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
@@ -141,6 +143,15 @@ def local_ray(
             LOCAL_RAY.enter_context(ray_session())
     monkeypatch.syspath_prepend(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A process whose children can be killed at any of their writes."""
+    if not available():
+        pytest.skip("a library that counts writes cannot be compiled and loaded here")
+    with host(tmp_path_factory.mktemp("host")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from factories import sample_row, store_samples
 from sweeps import NAME, experiments, plan_of
-from write_steps import Ended, Host, Kill, available, host
+from write_steps import Ended, Host, Kill
 
 from orchestrator.cli.main import main
 from orchestrator.pipeline.evaluate import plan_evaluation
@@ -19,14 +18,6 @@ from orchestrator.storage.store import Store
 pytestmark = pytest.mark.slow
 
 ROWS = [{"question": f"What is {i % 30}?", "answer": str(i)} for i in range(40)]
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    if not available():
-        pytest.skip("a library that counts writes cannot be compiled and loaded here")
-    with host(tmp_path_factory.mktemp("host")) as running:
-        yield running
 
 
 # --- In the processes that are killed ---

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file as load_torch
 from sweeps import NAME, experiments
 from transformers.trainer_pt_utils import safe_globals
-from write_steps import Host, available, host
+from write_steps import Host
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.cells import Cell
@@ -30,14 +29,6 @@ pytestmark = pytest.mark.slow
 LAST = 6  # updates of the cell, of which the last is never complete
 TIMES = ("step_time", "train_runtime")
 CELL = "test_resume"
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    if not available():
-        pytest.skip("a library that counts writes cannot be compiled and loaded here")
-    with host(tmp_path_factory.mktemp("host")) as running:
-        yield running
 
 
 def cell_of(folder: Path, workers: int) -> Cell:
