@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import gammaln
-from scipy.stats import betabinom
+from scipy.special import betaln, gammaln  # scipy.stats takes half a second to import
 
 from orchestrator.difficulty.answers import Votes
 from orchestrator.difficulty.estimates import counts, fit_weights
@@ -185,8 +184,15 @@ def _by_mistake(varied: np.ndarray, exposed: np.ndarray) -> tuple[float, float]:
     kinds, times = np.unique(exposed, axis=1, return_counts=True)
     chances = np.empty(len(times))
     for kind, (_, wrong, needed) in enumerate(kinds.T):
-        # More than half of the answers must agree, so at most one option is given so often.
-        often = betabinom.sf(needed - 1, wrong, each, np.maximum(CONCENTRATION - each, 1e-300))
+        # More than half of the answers must agree, so at most one option is given so often: the
+        # beta-binomial probability of `needed` of `wrong` answers and more, [counts, options].
+        rest, count = (
+            np.maximum(CONCENTRATION - each, 1e-300),
+            np.arange(needed, wrong + 1)[:, None],
+        )
+        ways = gammaln(wrong + 1) - gammaln(count + 1) - gammaln(wrong - count + 1)
+        chance = ways + betaln(count + each, wrong - count + rest) - betaln(each, rest)
+        often = np.exp(chance).sum(axis=0)
         chances[kind] = np.where(OPTIONS == 1, 1.0, OPTIONS * often) @ weights
     unsolved = times * (kinds[0] == 0)
     return float(chances @ times), float(chances @ unsolved / max(1, unsolved.sum()))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds
@@ -140,7 +140,7 @@ def change_of(series: Floats) -> Change | None:
     width = max(3, len(known) // 5)
     start, end = float(known[:width].mean()), float(known[-width:].mean())
     noise = float(np.sqrt(np.mean(np.diff(known) ** 2) / 2))
-    margin = float(student.ppf((1 + LEVEL) / 2, len(known) - 1)) * noise * float(np.sqrt(2 / width))
+    margin = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2)) * noise * float(np.sqrt(2 / width))
     return Change(start, end, end - start - margin, end - start + margin)
 
 

@@ -9,9 +9,8 @@ from math import exp, inf, isfinite, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import digamma, polygamma, stdtrit
+from scipy.special import bdtr, digamma, polygamma, stdtr, stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
@@ -298,7 +297,7 @@ def _p(size: float, parts: Sequence[VarianceComponent]) -> float:
     positive = [part for part in parts if part[0] > 0]
     if len(positive) == 1:
         [(variance, df)] = positive
-        return float(2 * stats.t.sf(size / sqrt(variance), df))
+        return float(2 * stdtr(df, -size / sqrt(variance)))
     if _half_width(positive, SMALLEST) <= size:
         return SMALLEST
     return exp(
@@ -344,7 +343,7 @@ def mcnemar_p(a: np.ndarray, b: np.ndarray) -> float:
     Both are [questions] of 0 and 1, one sample each.
     """
     only_a, only_b = int((a > b).sum()), int((b > a).sum())
-    return min(1.0, 2 * float(stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5)))
+    return min(1.0, 2 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -368,7 +367,9 @@ def r_squared(x: np.ndarray, y: np.ndarray) -> RSquared:
     points = len(x)
     if points < FEWEST_POINTS or min(x.var(), y.var()) * points < 1e-18:
         return RSquared(nan, 0.0, 1.0, points)
-    fit = stats.pearsonr(x, y)
+    from scipy.stats import pearsonr  # takes half a second to import
+
+    fit = pearsonr(x, y)
     low, high = fit.confidence_interval(1 - LEVEL)
     nearest = 0.0 if low <= 0 <= high else min(low**2, high**2)
     return RSquared(float(fit.statistic**2), float(nearest), float(max(low**2, high**2)), points)

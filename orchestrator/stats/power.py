@@ -5,13 +5,13 @@ must a true difference be for that interval to exclude zero in 80 % of all sweep
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import ceil, inf, log, log2, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, stdtrit
-from scipy.stats import binom
 
 from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import LEVEL, VarianceComponent, Variances
@@ -70,6 +70,7 @@ class Needed(NamedTuple):
     both: tuple[int, int] | None
 
 
+@cache
 def minimum_detectable(
     items: int,
     seeds: int = 1,
@@ -129,6 +130,8 @@ def _by_mcnemar(noise: float, independent: float, items: int, level: float) -> f
     effect of d adds d² to the share, up to that of independent policies (a large effect leaves
     little to disagree on). Needs at least `fewest` items.
     """
+    from scipy.stats import binom  # takes half a second to import
+
     differ = np.arange(items + 1)
     critical = binom.isf(level / 2, differ, 0.5)
 
