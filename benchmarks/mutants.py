@@ -2,7 +2,7 @@
 
     make mutants PACKAGE="orchestrator.stats policies" SAMPLE=200 SEED=1
 
-mutmut changes one expression at a time and runs the pure tests that call the changed function;
+mutmut changes one expression at a time and runs the tests that call the changed function;
 [tool.mutmut] of pyproject.toml names the modules and the tests. Properties, decorated functions and
 module constants are not changed. Results are kept in mutants/: a mutant that was killed is tested
 again when its function has changed, every other one on each run. Delete the folder when a test that

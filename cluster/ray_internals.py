@@ -1,6 +1,6 @@
 """The only module that uses private parts of Ray.
 
-`tests/test_library_internals.py` compares everything used here with the installed version, and
+`tests/real/test_library_internals.py` compares everything used here with the installed version, and
 `pyproject.toml` pins Ray to the minor version that was tested.
 """
 

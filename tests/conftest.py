@@ -2,13 +2,14 @@
 
 import gc
 import os
-import re
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sweeps
@@ -20,14 +21,7 @@ from write_steps import Host, available, host
 from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
 
-FIXTURE_MARKERS = {
-    "finished": "cluster",
-    "local_ray": "cluster",
-    "browser": "browser",
-    "empty_database": "slow",
-    "server": "slow",
-}
-
+TESTS = Path(__file__).parent
 LOCAL_RAY = ExitStack()
 gc.disable()  # a third of the time in which torch, TRL and MLflow are imported
 # A shell in the background ignores the first, nohup the second; commands would inherit that.
@@ -37,7 +31,9 @@ os.environ.pop("COLUMNS", None)  # it would set the width of what commands print
 # Time is never asserted: a test may be slow on a busy machine.
 settings.register_profile("default", deadline=None)
 settings.register_profile("check", deadline=None, max_examples=25)  # make check
-settings.register_profile("ci", deadline=None, derandomize=True)  # make test: the same each time
+# make test and make test-all: the same examples each time.
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("all", deadline=None, derandomize=True)
 settings.register_profile(  # make mutants: that an example fails is enough, it need not be small
     "mutants",
     deadline=None,
@@ -47,35 +43,30 @@ settings.register_profile(  # make mutants: that an example fails is enough, it 
 )
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip modules that are deselected as a whole: importing torch and Ray takes seconds."""
-    if collection_path.suffix != ".py":
-        return None
-    text = collection_path.read_text()
-    marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.M)
-    return True if marker and f"not {marker[1]}" in config.option.markexpr else None
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a fixture which starts a sweep, a browser or a server.
+    """Mark each test with its tier, which is its folder, and put those that start Ray first.
 
-    Each process of xdist is given a part of the tests, in this order, and takes some from the end
-    of another's when it is done: each part begins with its share of those that start Ray, which
-    take a minute, so that all processes end together.
+    Processes of xdist take one file after the other (make: --dist loadfile): sweeps take minutes,
+    the pure tests of a file a second, so that all processes end together. After the last sweep, the
+    Ray of `local_ray` ends.
     """
     for item in items:
-        for fixture, marker in FIXTURE_MARKERS.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(marker)
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    with_ray = [item for item in items if item.get_closest_marker("cluster")]
-    others = [item for item in items if not item.get_closest_marker("cluster")]
-    ordered: list[pytest.Item] = []
-    for left in range(processes, 0, -1):
-        size, share = (len(items) - len(ordered)) // left, len(with_ray) // left
-        ordered += with_ray[:share] + others[: size - share]
-        del with_ray[:share], others[: size - share]
-    items[:] = ordered
+        item.add_marker(item.path.relative_to(TESTS).parts[0])
+    items.sort(key=lambda item: (not starts_ray(item), item.get_closest_marker("pure") is not None))
+
+
+def starts_ray(item: pytest.Item) -> bool:
+    return item.path.parent.name == "sweeps"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
+    """Say in one line at the end what was skipped, and how to have it run."""
+    yield
+    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        counts = [f"{count} × {why.removeprefix('Skipped: ')}" for why, count in reasons.items()]
+        terminalreporter.write_line(f"skipped: {'; '.join(counts)}", yellow=True)
 
 
 def pytest_collection_finish() -> None:
@@ -92,6 +83,24 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sweeps.shared_folder
 
 
+def root_entries() -> dict[str, int]:
+    """The folders and files of the repository, and when files were changed.
+
+    Caches are left out, and what pip writes when it reads the project.
+    """
+    entries = (entry for entry in os.scandir(ROOT) if entry.name[0] not in "._")
+    entries = (each for each in entries if each.name != "build" and ".egg-info" not in each.name)
+    return {each.name: each.stat().st_mtime_ns if each.is_file() else 0 for each in entries}
+
+
+@pytest.fixture(autouse=True)
+def _the_repository_is_left_alone() -> Iterator[None]:
+    """What a test writes belongs into a folder of its own, not into the one it is started in."""
+    before = root_entries()
+    yield
+    assert root_entries() == before
+
+
 @pytest.fixture(scope="session")
 def finished(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a small finished sweep; its storage is `runs` in the same folder.
@@ -102,7 +111,7 @@ def finished(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     with FileLock(shared_folder / "finished.lock"):
         if not whole.exists():
             part = Path(tempfile.mkdtemp(dir=shared_folder))  # another one where a sweep failed
-            run(experiments(part), parallel=True)
+            run(experiments(part))
             part.rename(whole)
     shutil.copytree(whole, own)
     return own / "experiments.yaml"
@@ -110,7 +119,7 @@ def finished(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """End the Ray of `local_ray` after the tests that need it."""
-    if not item.get_closest_marker("cluster"):
+    if not starts_ray(item):
         LOCAL_RAY.close()
 
 

@@ -2,7 +2,7 @@
 
 An estimate: it counts the tensors that the code holds at its two peaks, generating a batch and
 updating on a micro-batch. Bytes per token were counted on seven models of SHAPES under bfloat16
-autocast (`tests/test_memory.py` repeats the count on a small model). The GPU's context and the
+autocast (`test_memory.py` repeats the count on a small model). The GPU's context and the
 allocator's waste are a round number, not measured.
 """
 

@@ -1,6 +1,6 @@
 """The only module that uses private parts of transformers: cache layers, and a model's attention.
 
-`tests/test_library_internals.py` compares everything used here with the installed version, and
+`tests/real/test_library_internals.py` compares everything used here with the installed version, and
 `pyproject.toml` pins transformers to the minor version that was tested.
 """
 

@@ -1,7 +1,7 @@
 """The only module that relies on undocumented parts of MLflow: its UI and its database.
 
 A saved view of the runs page is a tag of the experiment, mlflow.sharedViewState.KEY. The page lists
-them under "Views", and opens one by ?viewStateShareKey=KEY. `tests/test_library_internals.py` looks
+them under "Views", and opens one by ?viewStateShareKey=KEY. `test_library_internals.py` looks
 for every name in the installed UI, and `pyproject.toml` pins MLflow to the minor version that was
 tested. Imports no mlflow.
 """

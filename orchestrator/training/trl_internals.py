@@ -1,7 +1,7 @@
 """The only module that overrides private methods of TRL's GRPOTrainer.
 
 TRL offers no hook for the order of prompts, for what draws a generation, or for the rows, the mask
-and the passes of the loss. `tests/test_library_internals.py` compares everything used here with the
+and the passes of the loss. `test_library_internals.py` compares everything used here with the
 installed version, and `pyproject.toml` pins TRL to the minor version that was tested.
 """
 

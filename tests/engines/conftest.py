@@ -16,13 +16,11 @@ from orchestrator.sampling.model import ModelSource
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """These tests are slow; without vLLM they are skipped."""
+    """Without vLLM, these tests are skipped."""
     missing = importlib.util.find_spec("vllm") is None
     for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-            if missing:
-                item.add_marker(pytest.mark.skip(reason="vLLM is not installed: make test-engines"))
+        if missing and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="vLLM is not installed: make test-engines"))
 
 
 @pytest.fixture(scope="session")

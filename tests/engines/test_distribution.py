@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, ks_2samp
+from distribution import ALPHA, Drawn, cochran_mantel_haenszel
+from scipy.stats import ks_2samp
 
-from orchestrator.sampling import Completion, Request, SamplingSettings
+from orchestrator.sampling import Request, SamplingSettings
 
-ALPHA = 1e-4
 SAMPLES = 64
 # A random model's distribution is flat: at this temperature, passes are neither rare nor certain.
 SETTINGS = SamplingSettings(temperature=0.3, max_completion_length=12, seed=7)
@@ -23,16 +23,6 @@ REQUESTS = [
     Request(name, [{"role": "user", "content": f"{name} has the {ball} ball."}], range(SAMPLES))
     for name, ball in zip(NAMES, ["red", "blue", "green", "white"] * 2, strict=True)
 ]
-Drawn = list[list[Completion]]
-
-
-def cochran_mantel_haenszel(first: np.ndarray, second: np.ndarray) -> float:
-    """p of equal success rates in both columns of every stratum; successes [P, n] as booleans."""
-    n = first.shape[1]
-    successes = first.sum(1) + second.sum(1)
-    deviation = np.sum(first.sum(1) - successes / 2)
-    variance = np.sum(successes * (2 * n - successes) / (4 * (2 * n - 1)))
-    return float(chi2.sf(deviation**2 / variance, df=1))
 
 
 def passes(drawn: Drawn, likely: Sequence[str]) -> np.ndarray:

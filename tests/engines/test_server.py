@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_vllm_sampler import (
+from vllm_models import (
     GREEDY,
+    RANK,
     REQUESTS,
     SETTINGS,
     check_adapters,
     check_changed_adapter,
+    comparable,
     request,
     save_adapter,
+    without_ids,
 )
-from vllm_models import RANK, comparable, without_ids
 from vllm_server import KEY, vllm_server
 
 from orchestrator.optional.server import ServerSampler

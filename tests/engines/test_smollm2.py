@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_distribution import ALPHA, Drawn, cochran_mantel_haenszel
+from distribution import ALPHA, Drawn, cochran_mantel_haenszel
 from vllm_models import comparable
 from vllm_server import KEY, vllm_server
 

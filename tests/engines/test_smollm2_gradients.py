@@ -6,6 +6,7 @@ Beside the engines, because `make test-engines` installs the model.
 from pathlib import Path
 from typing import Any
 
+from gradients import as_trained, difference, micro_batches, trl_gradient
 from grpo import (  # noqa: F401 (fixtures)
     LIVE,
     generation,
@@ -14,7 +15,6 @@ from grpo import (  # noqa: F401 (fixtures)
     one_thread,
     trainer_of,
 )
-from test_same_gradients import as_trained, difference, micro_batches, trl_gradient
 
 from orchestrator.sampling.model import ModelSource
 from orchestrator.training.trl_internals import LiveGroupsTrainer

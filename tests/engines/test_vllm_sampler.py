@@ -3,23 +3,28 @@
 Runs where vLLM can be imported; its CPU build is enough. One engine serves all tests.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
-from vllm_models import RANK, WINDOW, comparable, random_model, without_ids
+from vllm_models import (
+    GREEDY,
+    REQUESTS,
+    SETTINGS,
+    WINDOW,
+    check_adapters,
+    check_changed_adapter,
+    comparable,
+    random_model,
+    request,
+)
 
 from orchestrator.config.library_settings import VLLM_MODELS
-from orchestrator.sampling import Request, SamplingSettings, load_sampler
+from orchestrator.sampling import SamplingSettings, load_sampler
 from orchestrator.sampling.base import Listener, SamplingError, listening
 from orchestrator.sampling.engine_args import VLLM_LORA_RANKS
 from orchestrator.sampling.model import ModelSource
-
-SETTINGS = SamplingSettings(max_completion_length=24, seed=3)
-GREEDY = SamplingSettings(temperature=0, max_completion_length=24)
 
 
 def test_the_ranks_and_the_implementations_are_those_of_vllm() -> None:
@@ -28,27 +33,6 @@ def test_the_ranks_and_the_implementations_are_those_of_vllm() -> None:
 
     assert get_args(MaxLoRARanks) == (1, *VLLM_LORA_RANKS)
     assert {*VLLM_MODELS} <= {*get_args(ModelImpl)}
-
-
-def save_adapter(source: ModelSource, folder: Path, seed: int) -> None:
-    """An adapter of rank RANK with random weights, large enough to change answers."""
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(seed)
-    base: Any = LlamaForCausalLM.from_pretrained(source.location)
-    modules = ["q_proj", "v_proj", "down_proj"]
-    model = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=modules))
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.1)
-    model.save_pretrained(str(folder))
-
-
-def request(name: str, samples: list[int], words: int = 4) -> Request:
-    return Request(name, [{"role": "user", "content": f"{name} swaps " * words}], samples)
-
-
-REQUESTS = [request(f"ball {i}", list(range(4)), words=1 + i % 5) for i in range(12)]
 
 
 def test_the_precision_is_that_of_the_weights(engine: Any) -> None:
@@ -106,44 +90,10 @@ def test_prompts_of_the_whole_window_are_answered_together(engine: Any) -> None:
     assert {each.finish for row in drawn for each in row} <= {"stop", "length"}
 
 
-def check_adapters(
-    engine: Any, source: ModelSource, folder: Path, drop: Callable[[], object]
-) -> None:
-    """Swap two adapters and compare every answer with that of our sampler; then drop them."""
-    base = engine.sample(REQUESTS, GREEDY)
-    answers = {}
-    for seed in (1, 2):
-        save_adapter(source, folder / str(seed), seed)
-        engine.adapt(folder / str(seed))
-        answers[seed] = engine.sample(REQUESTS, GREEDY)
-        ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
-        ours.adapt(folder / str(seed))
-        expected = comparable(ours.sample(REQUESTS, GREEDY))
-        assert without_ids(answers[seed]) == without_ids(expected)
-    assert base != answers[1] != answers[2] != base
-    drop()
-    assert engine.sample(REQUESTS, GREEDY) == base
-
-
 def test_adapters_are_swapped_and_answer_as_in_our_sampler(
     engine: Any, source: ModelSource, tmp_path: Path
 ) -> None:
     check_adapters(engine, source, tmp_path, lambda: setattr(engine, "adapter", None))
-
-
-def check_changed_adapter(engine: Any, source: ModelSource, folder: Path) -> None:
-    """Another adapter in the same folder: vLLM caches prompts by an adapter's name."""
-    long = [request(f"ball {i}", [0], words=45) for i in range(4)]
-    assert min(engine.count_tokens(long)) > 128, "a block of the cache on CPUs"
-    answers = []
-    for seed in (1, 2):
-        save_adapter(source, folder, seed)
-        engine.adapt(folder)
-        answers.append(without_ids(engine.sample(long, GREEDY)))
-        ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
-        ours.adapt(folder)
-        assert answers[-1] == without_ids(comparable(ours.sample(long, GREEDY)))
-    assert answers[0] != answers[1]
 
 
 def test_an_adapter_that_changes_in_its_folder_is_not_answered_from_the_cache(

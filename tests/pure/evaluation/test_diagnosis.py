@@ -1,0 +1,338 @@
+"""What is wrong with a run, from a table of its completions and metrics; no file is read."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paths import ROOT
+
+from orchestrator.evaluation import diagnosis
+from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, Facts, RunLog, change_of
+
+UPDATES, PROMPTS, SIZE = 40, 8, 8
+Curve = Callable[[float], float]  # of the share of updates done, 0 to 1
+
+
+def completions(
+    rate: Curve = lambda done: 0.4 + 0.3 * done,
+    *,
+    seed: int = 0,
+    pool: int = 64,
+    updates: int = UPDATES,
+    **columns: Callable[[float, bool, np.random.Generator], Any],
+) -> pa.Table:
+    """A run whose completions are correct with this chance; `columns` replace others of theirs."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for update in range(1, updates + 1):
+        done = (update - 1) / max(1, updates - 1)
+        for place in range(PROMPTS):
+            group = (update - 1) * PROMPTS + place
+            for _ in range(SIZE):
+                correct = bool(rng.random() < rate(done))
+                row = {
+                    "update": update,
+                    "group": group,
+                    "prompt": f"p{group % pool}",
+                    "reward": float(correct),
+                    "correct": correct,
+                    "tokens": int(rng.integers(50, 100)),
+                    "truncated": False,
+                    "text": None,
+                }
+                rows.append(row | {n: each(done, correct, rng) for n, each in columns.items()})
+    return pa.Table.from_pylist(rows, schema=COMPLETIONS)
+
+
+def diagnosed(table: pa.Table | None = None, **settings: Any) -> dict[str, diagnosis.Finding]:
+    """The findings by code."""
+    table = COMPLETIONS.empty_table() if table is None else table
+    log = RunLog("run", "table", table, **settings)
+    return {finding.code: finding for finding in diagnosis.diagnose(log).findings}
+
+
+def steps(values: Curve, updates: int = UPDATES) -> dict[int, float]:
+    return {u: values((u - 1) / (updates - 1)) for u in range(1, updates + 1)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_is_silent(seed: int) -> None:
+    rising = completions(seed=seed)
+    flat = completions(lambda done: 0.5, seed=seed)
+    noise = np.random.default_rng(seed)
+    metrics = {
+        "kl": steps(lambda done: 0.05 * done),
+        "grad_norm": steps(lambda done: float(noise.uniform(0.1, 0.5))),
+        "entropy": steps(lambda done: 0.5 - 0.3 * done),
+        "learning_rate": steps(lambda done: 1e-5),
+        "logp_difference": steps(lambda done: 0.01),
+    }
+    assert diagnosed(rising, metrics=metrics, planned=UPDATES) == {}
+    assert diagnosed(flat) == {}
+
+
+# What is planted -> the code that names it, and whether it is a problem.
+PLANTED: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "nothing is solved": ({"table": completions(lambda done: 0.002)}, "dead", True),
+    "all is solved": ({"table": completions(lambda done: 0.998)}, "dead", True),
+    "few are live": ({"table": completions(lambda done: 0.025)}, "dead", False),
+    "solved at the end": (
+        {"table": completions(lambda done: 0.4 + 0.6 * min(1.0, 1.5 * done))},
+        "run-dry",
+        False,
+    ),
+    "cut": (
+        {"table": completions(truncated=lambda done, correct, rng: rng.random() < 0.7)},
+        "truncated",
+        True,
+    ),
+    "cut more and more": (
+        {"table": completions(truncated=lambda done, correct, rng: rng.random() < 0.3 * done)},
+        "truncated",
+        False,
+    ),
+    "a second reward": (
+        {
+            "table": completions(
+                lambda done: 0.02 + 0.1 * done,
+                reward=lambda done, correct, rng: correct + 0.1 * rng.random(),
+            )
+        },
+        "phantom",
+        True,
+    ),
+    "reward without answers": (
+        {
+            "table": completions(
+                lambda done: 0.5, reward=lambda done, correct, rng: correct + 2 * done
+            )
+        },
+        "reward-not-correctness",
+        False,
+    ),
+    "collapse": ({"table": completions(lambda done: 0.6 - 0.4 * done)}, "collapse", True),
+    "reset": (
+        {"table": completions(lambda done: 0.2 + (done % 0.6))},
+        "reset",
+        True,
+    ),
+    "few prompts": ({"table": completions(pool=8)}, "few-prompts", False),
+    "many epochs": ({"table": completions(pool=9)}, "few-prompts", False),
+    "old weights": (
+        {"metrics": {"logp_difference": steps(lambda done: 0.2)}},
+        "logp-difference",
+        True,
+    ),
+    "far away": ({"metrics": {"kl": steps(lambda done: 12 * done)}}, "kl", True),
+    "clipped": ({"metrics": {"clipped": steps(lambda done: 0.5)}}, "clipped", False),
+    "entropy": ({"metrics": {"entropy": steps(lambda done: 0.1 + 3 * done)}}, "entropy", True),
+    "no gradient": (
+        {"table": completions(), "metrics": {"grad_norm": steps(lambda done: 0.0)}},
+        "no-gradient",
+        True,
+    ),
+    "rate": (
+        {"metrics": {"learning_rate": steps(lambda done: 0.1)}, "lora": True},
+        "learning-rate",
+        False,
+    ),
+    "rate of all weights": (
+        {"metrics": {"learning_rate": steps(lambda done: 1e-3)}, "lora": False},
+        "learning-rate",
+        False,
+    ),
+    "not a number": ({"metrics": {"grad_norm": {3: float("nan")}}}, "not-finite", True),
+    "an end": ({"table": completions(), "planned": 200}, "early-end", False),
+    "longer": (
+        {
+            "table": completions(
+                lambda done: 0.5, tokens=lambda done, correct, rng: int(50 + 500 * done)
+            )
+        },
+        "length",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_trouble_is_named(name: str) -> None:
+    settings, code, bad = PLANTED[name]
+    findings = diagnosed(**settings)
+    assert code in findings
+    assert findings[code].bad == bad
+
+
+def test_the_page_lists_every_code() -> None:
+    page = (ROOT / "docs" / "diagnosing.md").read_text()
+    listed = re.findall(r"^\| `([a-z-]+)` \|", page, re.M)
+    planted = {code for _, code, _ in PLANTED.values()}
+    assert sorted(listed) == sorted(planted | {"reward-is-length", "wrong-golds", "never-live"})
+
+
+def test_a_reward_for_length_is_named() -> None:
+    table = completions(lambda done: 0.5)
+    tokens = pa.array(table["tokens"].to_pylist(), pa.float64())
+    position = table.schema.get_field_index("reward")
+    paid = table.set_column(position, "reward", tokens)
+    assert "reward-is-length" in diagnosed(paid)
+    assert "reward-is-length" not in diagnosed(table)  # rewards of 0 and 1 pay for no length
+
+
+def test_wrong_golds_are_named_with_the_agreed_answer() -> None:
+    def text(done: float, correct: bool, rng: np.random.Generator) -> str:
+        return f"so \\boxed{{{7 if correct else rng.integers(100, 999)}}}"
+
+    table = completions(lambda done: 0.7, text=text, pool=40)
+    assert "wrong-golds" not in diagnosed(table)
+    rows = table.to_pylist()
+    for row in rows:
+        if row["prompt"] in {"p1", "p2", "p3", "p4", "p5", "p6"}:  # right answers count as wrong
+            row |= {"correct": False, "reward": 0.0, "text": "so \\boxed{7}"}
+    log = RunLog("run", "table", pa.Table.from_pylist(rows, schema=COMPLETIONS))
+    result = diagnosis.diagnose(log)
+    assert "wrong-golds" in {finding.code for finding in result.findings}
+    suspects = result.to_dict()["suspected_golds"]
+    assert {(s["prompt_id"], s["answer"]) for s in suspects} == {
+        (f"p{i}", "7") for i in range(1, 7)
+    }
+
+
+def test_a_curriculum_of_repeated_prompts_is_no_collapse() -> None:
+    def fall(by: float) -> dict[str, diagnosis.Finding]:
+        """Each half draws the same prompts, from easy to hard; the second changes their rates."""
+        return diagnosed(
+            completions(lambda done: 0.8 - 1.2 * (done % 0.5) + by * (done > 0.5), pool=160)
+        )
+
+    assert "collapse" not in fall(0.15)
+    assert fall(-0.2)["collapse"].bad
+
+
+def test_a_reward_of_a_completion_that_is_not_finite_is_named() -> None:
+    rows = completions().to_pylist()
+    rows[100]["reward"], rows[900]["reward"], rows[901]["reward"] = float("nan"), float("inf"), None
+    finding = diagnosed(pa.Table.from_pylist(rows, schema=COMPLETIONS))["not-finite"]
+    assert finding.bad
+    assert "at 2 updates, first at update 2" in finding.text
+
+
+def test_prompts_without_a_signal_are_listed() -> None:
+    rows = completions(lambda done: 0.5, pool=16).to_pylist()
+    for row in rows:
+        if int(row["prompt"][1:]) < 9:
+            row |= {"correct": False, "reward": 0.0}
+    log = RunLog("run", "table", pa.Table.from_pylist(rows, schema=COMPLETIONS))
+    result = diagnosis.diagnose(log)
+    assert sorted(result.facts.without_signal) == sorted(f"p{i}" for i in range(9))
+    assert "never-live" in {finding.code for finding in result.findings}
+
+
+def test_shares_are_those_of_the_groups() -> None:
+    rows = [
+        {
+            "update": 1,
+            "group": g,
+            "prompt": f"p{g}",
+            "reward": r,
+            "correct": c,
+            "tokens": 10 * (g + 1),
+        }
+        for g, group in enumerate(
+            [[(1.0, True), (1.0, True)], [(0.1, False), (0.0, False)], [(1.0, True), (0.0, False)]]
+        )
+        for r, c in group
+    ]
+    log = RunLog(
+        "run",
+        "table",
+        pa.Table.from_pylist(rows, schema=COMPLETIONS),
+        metrics={"seconds": {1: 60.0}},
+    )
+    facts = Facts(log)
+    assert facts.kinds == {"live": 1, "all_right": 1, "all_wrong": 1, "dead": 0, "phantom": 1}
+    assert facts.live == pytest.approx(1 / 3)
+    assert facts.wasted == pytest.approx({"rollouts": 2 / 3, "tokens": 60 / 120, "seconds": 0.5})
+
+
+def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
+    empty = RunLog("run", "table", COMPLETIONS.empty_table())
+    result = diagnosis.diagnose(empty)
+    assert result.findings == ()
+    assert {*METRICS.values()} < {*result.facts.absent}
+    assert result.to_dict()["live"] is None
+    rewards = completions(lambda done: 0.5).set_column(
+        4, "correct", pa.nulls(UPDATES * PROMPTS * SIZE, pa.bool_())
+    )
+    facts = Facts(RunLog("run", "table", rewards))
+    assert facts.quality == "reward"
+    assert facts.kinds["all_right"] == facts.kinds["all_wrong"] == 0
+    assert METRICS["correct"] in facts.absent
+
+
+def test_a_fall_on_new_prompts_alone_is_a_warning() -> None:
+    table = completions(lambda done: 0.7 - 0.25 * done, pool=UPDATES * PROMPTS)
+    assert not diagnosed(table)["collapse"].bad
+    assert diagnosed(completions(lambda done: 0.7 - 0.25 * done))["collapse"].bad
+
+
+def test_a_high_learning_rate_is_the_remedy_of_dead_groups() -> None:
+    metrics = {"learning_rate": steps(lambda done: 0.1)}
+    table = completions(lambda done: 0.002)
+    assert "learning rate" in diagnosed(table, metrics=metrics)["dead"].remedy
+    assert "learning rate" not in diagnosed(table)["dead"].remedy
+
+
+def test_single_completions_are_no_groups() -> None:
+    rows = [{"update": u, "group": u, "prompt": f"p{u}", "reward": 1.0} for u in range(1, 20)]
+    facts = Facts(RunLog("run", "table", pa.Table.from_pylist(rows, schema=COMPLETIONS)))
+    assert np.isnan(facts.live)
+    assert diagnosed(pa.Table.from_pylist(rows, schema=COMPLETIONS)) == {}
+
+
+def test_a_run_without_an_update_is_a_problem() -> None:
+    finding = diagnosed(planned=30)["early-end"]
+    assert finding.bad
+    assert "prompts" in finding.remedy
+
+
+def test_a_reset_is_found_in_entropy_and_length_where_correctness_is_noisy() -> None:
+    rng = np.random.default_rng(0)
+    done = [*np.linspace(0, 1, 18), *np.linspace(0, 0.6, 12)]
+    correct = {u: 0.2 + 0.6 * d + rng.normal(0, 0.1) for u, d in enumerate(done, 1)}
+    entropy = {u: 0.3 * (1 - d) + rng.normal(0, 0.01) for u, d in enumerate(done, 1)}
+    tokens = {u: 20 + 30 * d + rng.normal(0, 2) for u, d in enumerate(done, 1)}
+    metrics = {"correct": correct, "entropy": entropy, "tokens": tokens}
+    assert diagnosed(metrics=metrics)["reset"].text.startswith("at update 19,")
+
+
+def test_completions_that_were_cut_at_the_start_are_named() -> None:
+    falling = {"truncated": steps(lambda done: 0.5 * max(0.0, 1 - 2 * done))}
+    assert not diagnosed(metrics=falling)["truncated"].bad
+
+
+def test_a_run_that_goes_on_has_not_ended_early() -> None:
+    assert diagnosed(completions(), planned=200, running=True) == {}
+
+
+@given(st.lists(st.floats(-1, 1), min_size=0, max_size=60), st.floats(-10, 10))
+def test_a_change_is_that_of_the_ends_and_shifts_with_them(values: list[float], by: float) -> None:
+    series = np.array(values)
+    change, shifted = change_of(series), change_of(series + by)
+    if change is None or shifted is None:
+        assert change is shifted is None
+        assert len(values) < diagnosis.LEAST_UPDATES
+        return
+    assert change.low - 1e-9 <= change.end - change.start <= change.high + 1e-9
+    assert shifted.low == pytest.approx(change.low, abs=1e-6)
+    assert not (change.fell and change.rose)
+
+
+def test_noise_alone_is_rarely_a_change() -> None:
+    changes = [change_of(np.random.default_rng(seed).normal(size=60)) for seed in range(400)]
+    assert sum(change is not None and (change.fell or change.rose) for change in changes) <= 6

@@ -1,0 +1,54 @@
+"""What commands, the API and tests import: heavy libraries cost every user seconds."""
+
+import pytest
+from import_graph import HEAVY, pure_modules
+from processes import loaded_libraries
+
+PARTS = {"torch", "ray", "trl", "peft", "mlflow", "vllm"}
+
+
+def test_importing_the_api_loads_nothing() -> None:
+    import decile as api
+
+    assert not loaded_libraries("import decile") & (HEAVY | {"pyarrow", "numpy"})
+    assert set(api.__all__) <= set(dir(api))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        api.nothing  # noqa: B018
+
+
+def test_importing_pure_modules_loads_no_heavy_library() -> None:
+    assert not loaded_libraries(f"import {', '.join(pure_modules())}") & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("command", "absent"),
+    [
+        (["--version"], {"pyarrow", "pydantic", "numpy", "scipy"}),
+        (["--help"], {"pyarrow", "pydantic", "numpy", "scipy"}),
+        (["ls", "tasks"], {"scipy", "pandas"}),
+        (["plan", "experiments.yaml", "-e", "quickstart", "--json"], set[str]()),
+    ],
+)
+def test_a_command_loads_no_library_that_it_does_not_need(
+    command: list[str], absent: set[str]
+) -> None:
+    code = (
+        "from orchestrator.cli.main import main\n"
+        f"try: assert main({command}) == 0\nexcept SystemExit as end: assert not end.code"
+    )
+    assert not loaded_libraries(code) & (PARTS | {"transformers", "matplotlib"} | absent)
+
+
+def test_checking_a_file_loads_no_heavy_library() -> None:
+    code = (
+        "from pathlib import Path; from orchestrator.config.catalog import load_config; "
+        "load_config(Path('experiments.yaml'))"
+    )
+    assert not loaded_libraries(code) & (PARTS | {"transformers", "scipy"})
+
+
+def test_collecting_pure_tests_loads_no_heavy_library() -> None:
+    """What stands in their modules; what a test starts is checked in tests/pure/conftest.py."""
+    arguments = ["--collect-only", "--quiet", "-p", "no:cacheprovider", "tests/pure"]
+    code = f"import pytest; assert pytest.main({arguments}) == 0"
+    assert not loaded_libraries(code) & PARTS
