@@ -82,7 +82,7 @@ pure: install
 
 test: install
 	@echo "make test: lint, types, and the tests in tests/pure and tests/real;" \
-		"about ten minutes on two cores. make check: without tests/real, in one."
+		"about twelve minutes on two cores. make check leaves out tests/real."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 tests types
 
