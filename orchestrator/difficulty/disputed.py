@@ -186,10 +186,8 @@ def _by_mistake(varied: np.ndarray, exposed: np.ndarray) -> tuple[float, float]:
     for kind, (_, wrong, needed) in enumerate(kinds.T):
         # More than half of the answers must agree, so at most one option is given so often: the
         # beta-binomial probability of `needed` of `wrong` answers and more, [counts, options].
-        rest, count = (
-            np.maximum(CONCENTRATION - each, 1e-300),
-            np.arange(needed, wrong + 1)[:, None],
-        )
+        rest = np.maximum(CONCENTRATION - each, 1e-300)
+        count = np.arange(needed, wrong + 1)[:, None]
         ways = gammaln(wrong + 1) - gammaln(count + 1) - gammaln(wrong - count + 1)
         chance = ways + betaln(count + each, wrong - count + rest) - betaln(each, rest)
         often = np.exp(chance).sum(axis=0)
