@@ -40,21 +40,21 @@ BATCH = "--prompts 32 --tokens 250"
 VLLM = """--repeats 3 --prompts 256 --vllm '{"gpu_memory_utilization": 0.4}'"""
 COMMANDS = {
     "guards": {"guards": "benchmarks.guards"},  # first: whether the figures mean anything
+    "update": {
+        shape: f"benchmarks.update --shape {shape} {BATCH} --updates 2 --warm 1"
+        for shape in (HALF_B, FOUR_B)
+    },
     "sampler": {
-        "tiny": "benchmarks.probe --prompts 256 --rows 128,512",
         **{
-            shape: f"benchmarks.probe --shape {shape} --ends 32 --tokens 256 --repeats {repeats} "
-            "--rows 128,512"
-            for shape, repeats in ((HALF_B, 3), (FOUR_B, 2))
+            shape: f"benchmarks.probe --shape {shape} --ends 32 --tokens 256 --prompts 32 "
+            f"--repeats {repeats} --rows 128,256"
+            for shape, repeats in ((HALF_B, 2), (FOUR_B, 1))
         },
+        "tiny": "benchmarks.probe --prompts 128 --repeats 3 --rows 128,512",
     },
     "vllm": {
         "tiny": f"benchmarks.probe {VLLM}",
         HALF_B: f"benchmarks.probe --shape {HALF_B} --tokens 64 {VLLM}",
-    },
-    "update": {
-        HALF_B: f"benchmarks.update --shape {HALF_B} {BATCH} --updates 3 --warm 1 --repeats 2",
-        FOUR_B: f"benchmarks.update --shape {FOUR_B} {BATCH} --updates 4 --warm 1",
     },
     "memory": {
         FOURTEEN_B: f"benchmarks.update --shape {FOURTEEN_B} {BATCH} --updates 2 --warm 1 "
