@@ -10,12 +10,13 @@ Normal(0, 0.3) logits, the same in all of its runs, so that it differs from the 
 questions, but not in the mean over all that might be drawn. The results pass through the same
 functions as files: `Arm`, `compare_arms`.
 
-Second table, the family-wise error: the share of sweeps of several equal policies in which any pair
-differs after Holm's correction. Pass rates are Beta(.3, .6); on the logit scale, each policy moves
-each question by Normal(0, 0.5), each seed all questions (by `scatter` points of accuracy, standard
-deviation) and each one by Normal(0, 0.3). Rows with two scatters: those of two policies, and of the
-others. Third table, power: the share of sweeps in which the one better policy is found, by a pair's
-own test without correction.
+Second table, sweeps of several equal policies: the share of pairs with p ≤ .05, the same of the
+pair that errs most often, and the family-wise error, the share of sweeps in which any pair differs
+after Holm's correction. Pass rates are Beta(.3, .6); on the logit scale, each policy moves each
+question by Normal(0, 0.5), each seed all questions (by `scatter` points of accuracy, standard
+deviation, a number for each policy) and each one by Normal(0, 0.3). Third table, power: the share
+of sweeps in which the one better policy is found, by a pair's own test without correction. The
+table "unequal" has pairs of equal policies with different numbers of runs and scatters.
 
 Fourth table, related questions: clusters of questions share, in each arm, an effect of
 Normal(0, 1) logits; the share of equal pairs whose p is at most .05, with every question by itself,
@@ -35,7 +36,7 @@ from scipy.special import expit, logit
 from benchmarks.command_line import benchmark_parser
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated, compare_arms
 from orchestrator.stats.comparison import Run, compare_policies
-from orchestrator.stats.inference import LEVEL, difference_effect, seed_spreads
+from orchestrator.stats.inference import LEVEL, difference_effect, seed_spread
 
 DIFFICULTY, OWN, SHIFT, BY_SEED = 1.5, 0.3, 0.05, 0.3
 GRID = (  # seeds, questions, samples per question, whether arms have own questions
@@ -88,12 +89,20 @@ def significant_share(
 
 # Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
 BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
-TABLES = ("pairs", "families", "power", "related", "missing")
-SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (4, 8), (0.0, 2.0, 6.0)
-MIXED = ((10.0, 1.0), (6.0, 2.0))
+TABLES = ("pairs", "families", "unequal", "power", "related", "missing")
+SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (2, 4, 8), (0.0, 2.0, 6.0, 10.0)
+UNEQUAL = (  # runs and scatters of two policies
+    *((runs, scatters) for runs in ((1, 5), (1, 10)) for scatters in ((6.0, 1.0), (6.0, 6.0))),
+    *(
+        (runs, scatters)
+        for runs in ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10), (5, 10))
+        for scatters in ((10.0, 1.0), (8.0, 1.5), (4.0, 4.0), (1.5, 8.0))
+    ),
+)
 POWER_ROWS = (  # runs of each policy, scatter, points of the first one
-    *(([n] * 4, 2.0, 5.0) for n in (4, 5, 6)),
-    *(([n] * 4, 2.0, 10.0) for n in (2, 3, 4)),
+    *(([n] * 4, 2.0, 5.0) for n in (2, 3, 4, 5, 6, 10)),
+    *(([n] * 4, 2.0, 10.0) for n in (2, 3, 4, 5)),
+    *(([n] * 4, 6.0, 10.0) for n in (3, 5, 10)),
     ([10, 3], 4.0, 5.0),
     ([3, 3], 4.0, 5.0),
 )
@@ -120,23 +129,45 @@ def equal_policies(
 
 
 def p_values(policies: Sequence[np.ndarray]) -> list[float]:
-    """Of all pairs, as `compare_policies` has them from two seeds on; the first two's first."""
-    means = {str(n): [*map(float, runs.mean(axis=1))] for n, runs in enumerate(policies)}
-    spreads = [*seed_spreads(means).values()]
+    """Of all pairs, as verdicts use them: 1 where a policy has one run; the first two's first."""
+    spreads = [seed_spread(runs.mean(axis=1)) for runs in policies]
     return [
         difference_effect(policies[a], policies[b], (spreads[a], spreads[b])).p
+        if spreads[a] and spreads[b]
+        else 1.0
         for a, b in combinations(range(len(policies)), 2)
     ]
 
 
-def family_wise_error(seeds: int, scatters: Sequence[float], sweeps: int, seed: int = 0) -> float:
-    """The share of sweeps of equal policies of which Holm's correction calls any pair different."""
+def scatters_of(policies: int) -> list[list[float]]:
+    """Standard deviations between seeds, of each policy."""
+    rows = [
+        *([scatter] * policies for scatter in SCATTERS),
+        [10.0] + [1.0] * (policies - 1),
+        [10.0] * (policies // 2) + [1.0] * (policies - policies // 2),
+        ([2.0, 1.5, 7.0] * policies)[:policies],
+    ]
+    return [row for number, row in enumerate(rows) if row not in rows[:number]]
+
+
+def errors(seeds: int, scatters: Sequence[float], sweeps: int, seed: int = 0) -> list[float]:
+    """Of equal policies: the shares of pairs, of the worst pair, and of families that differ."""
     rng = np.random.default_rng([seed, seeds, len(scatters), *(int(10 * s) for s in scatters)])
-    wrong = 0
-    for _ in range(sweeps):
-        p = p_values(equal_policies(scatters, [seeds] * len(scatters), rng))
-        wrong += min(p) * len(p) <= LEVEL
-    return wrong / sweeps
+    p = np.array(
+        [p_values(equal_policies(scatters, [seeds] * len(scatters), rng)) for _ in range(sweeps)]
+    )
+    by_pair = (p <= LEVEL).mean(axis=0)
+    of_families = (p.min(axis=1) * p.shape[1] <= LEVEL).mean()
+    return [float(by_pair.mean()), float(by_pair.max()), float(of_families)]
+
+
+def unequal_error(
+    runs: Sequence[int], scatters: Sequence[float], sweeps: int, seed: int = 0
+) -> float:
+    """The share of pairs of equal policies with p ≤ .05."""
+    rng = np.random.default_rng([seed, *runs, *(int(10 * s) for s in scatters)])
+    pairs = (p_values(equal_policies(scatters, runs, rng)) for _ in range(sweeps))
+    return sum(p[0] <= LEVEL for p in pairs) / sweeps
 
 
 def power(runs: Sequence[int], scatter: float, points: float, sweeps: int, seed: int = 0) -> float:
@@ -171,10 +202,9 @@ def related_pairs(
             logits = base + rng.normal(0, 1, len(sizes))[cluster]
             logits = logits + rng.normal(0, 0.3, (seeds, len(cluster)))
             arms.append(rng.binomial(2, expit(logits)) / 2)
-        means = {str(n): [*map(float, arm.mean(axis=1))] for n, arm in enumerate(arms)}
-        spreads = seed_spreads(means)
+        spreads = seed_spread(arms[0].mean(axis=1)), seed_spread(arms[1].mean(axis=1))
         for number, groups in enumerate((None, cluster)):
-            effect = difference_effect(*arms, (spreads["0"], spreads["1"]), groups)
+            effect = difference_effect(*arms, spreads, groups)
             significant[number] += effect.p <= LEVEL
     by_question, by_cluster = (significant / count).tolist()
     return by_question, by_cluster
@@ -208,7 +238,7 @@ def missing_verdicts(kind: str, seeds: int, points: float, count: int, seed: int
 
 
 def main() -> None:
-    """Print the five tables."""
+    """Print the tables."""
     parser = benchmark_parser("compare_null", __doc__)
     parser.add_argument("--comparisons", type=int, default=2000, help="pairs, or sweeps, per row")
     parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS, help="of the second table")
@@ -224,15 +254,18 @@ def main() -> None:
             row = f"{seeds:>5}  {questions:>9}  {samples:>7}  {own!s:<5}"
             print(f"{row}  {100 * share:>10.2f}%  {test}", flush=True)
     if "families" in tables:
-        print("seeds  policies  scatter  family-wise error")
-        for seeds in arguments.seeds:
-            for policies in arguments.policies:
-                alike = [[s] * policies for s in SCATTERS]
-                mixed = [[wide] * 2 + [rest] * (policies - 2) for wide, rest in MIXED]
-                for scatters in alike + mixed:
-                    share = family_wise_error(seeds, scatters, count)
-                    scatter = " / ".join(f"{s:g}" for s in dict.fromkeys(scatters))
-                    print(f"{seeds:>5}  {policies:>8}  {scatter:>7}  {share:.1%}", flush=True)
+        print("policies  seeds  scatters  pairs  worst pair  families")
+        for policies in arguments.policies:
+            for seeds in arguments.seeds:
+                for scatters in scatters_of(policies):
+                    shares = "  ".join(f"{each:.1%}" for each in errors(seeds, scatters, count))
+                    text = " ".join(f"{s:g}" for s in scatters)
+                    print(f"{policies}  {seeds}  {text}  {shares}", flush=True)
+    if "unequal" in tables:
+        print("runs  scatters  significant")
+        for runs, scatters in UNEQUAL:
+            share = unequal_error(runs, scatters, count)
+            print(*runs, " ", *(f"{s:g}" for s in scatters), f"  {share:.1%}", flush=True)
     if "power" in tables:
         print("runs  scatter  points  power")
         for runs, scatter, points in POWER_ROWS:

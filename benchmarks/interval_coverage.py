@@ -31,7 +31,7 @@ from orchestrator.stats.inference import (
     Variances,
     difference_effect,
     mean_squares,
-    seed_spreads,
+    seed_spread,
 )
 from orchestrator.stats.power import (
     ACCURACY,
@@ -135,9 +135,7 @@ def significant(world: World, count: int) -> float:
 
 def effect(a: np.ndarray, b: np.ndarray) -> Effect:
     """The difference of two policies [seeds, items] and its interval, as in the report."""
-    means = {name: [*map(float, side.mean(axis=1))] for name, side in (("a", a), ("b", b))}
-    spreads = seed_spreads(means)
-    return difference_effect(a, b, (spreads["a"], spreads["b"]))
+    return difference_effect(a, b, (seed_spread(a.mean(axis=1)), seed_spread(b.mean(axis=1))))
 
 
 def coverage(world: World, count: int) -> float:

@@ -250,7 +250,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
         ],
         fetch_command=fetch_command(plan.source, plan.name),
         detectable_points={
-            name: round(minimum_detectable(*_test_size(plan, name), arms=_arms(plan)), 1)
+            name: round(minimum_detectable(*_test_size(plan, name)), 1)
             for name, pool in plan.pools.items()
             if pool.test
         },
@@ -445,9 +445,7 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         provenance=pool.task.provenance,
         notes=[*pool.notes, *(pool.flaw_lines if name in grid.dataset else [])],
         overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
-        resolution=resolution(name, *_test_size(plan, name), comparisons, _arms(plan))
-        if pool.test
-        else "",
+        resolution=resolution(name, *_test_size(plan, name), comparisons) if pool.test else "",
         missing_gold_answers=plan.lacking_golds.get(name, ""),
         overlap_text=[
             overlap_line(
@@ -503,11 +501,6 @@ def _probes(run: Run) -> list[ProbeSummary]:
             )
         )
     return probes
-
-
-def _arms(plan: Plan) -> int:
-    """Policies whose seeds tell how much results vary; at least the two that are compared."""
-    return max(2, len(plan.experiment.grid.policy))
 
 
 def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:

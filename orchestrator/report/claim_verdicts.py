@@ -29,7 +29,7 @@ from orchestrator.report.compare import (
     Spreads,
     comparable,
     points_of,
-    settings_key,
+    policy_key,
     unequal_labels,
 )
 from orchestrator.report.published import published_text
@@ -260,8 +260,8 @@ def claim_results(
 ) -> list[ClaimResult]:
     """Each claim, judged on every block of cells that it covers.
 
-    parts: of the test sets of claims about tiers or sources. spreads (by `settings_key`): how much
-    results vary between seeds, for blocks with one seed.
+    parts: of the test sets of claims about tiers or sources. spreads (by `policy_key`): how much
+    results vary between seeds.
     """
     results = []
     for claim in claims:
@@ -353,7 +353,7 @@ def _judge(
         if claim.per:
             spent = [_spent(reading, row) for row in block.rows]
             reading = reading._replace(unit=float(np.mean(spent)))
-        measured = _measure(reading, block, _spread(claim, block, spreads))
+        measured = _measure(reading, block, _stored(claim, block, spreads))
         if claim.per:
             measured = measured.times(claim.per.amount / reading.unit)
         verdict = judge_claim(claim, measured)
@@ -369,7 +369,9 @@ def _of(claim: Claim, block: ClaimBlock, parts: Parts) -> Mapping[str, str]:
     return parts[claim.test_set or block.rows[0].cell.probe.dataset.name][claim.part.kind]
 
 
-def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None) -> Measured:
+def _measure(
+    reading: ClaimReading, block: ClaimBlock, stored: Sequence[SeedSpread | None]
+) -> Measured:
     """Side a minus side b of a block. Raises NotMeasured."""
     claim = reading.claim
     if claim.metric != "learnable":
@@ -382,7 +384,7 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
         if BASE_SIDE in sides:
             changes = {s: _change(scores_a[s], scores_b[s]) for s in scores_a}
             return measured_change(changes, groups, of_shares=not claim.per)
-        return measured_difference(scores_a, scores_b, spread, groups=groups)
+        return measured_difference(scores_a, scores_b, stored, groups=groups)
     # Over seeds; with one seed, by its live groups, paired by update.
     a, b = (
         {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
@@ -390,7 +392,7 @@ def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None
     measured = measured_difference(
         {seed: run[0] for seed, run in a.items()},
         {seed: run[0] for seed, run in b.items()},
-        spread,
+        stored,
         item="run",
     )
     if measured.runs != (1, 1) or measured.covers_seeds:
@@ -407,16 +409,19 @@ def _change(after: Run, before: Run) -> Run:
     return Run(shared, np.array([values_a[i] - values_b[i] for i in shared]))
 
 
-def _spread(claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
-    """The variance between seeds that other cells tell: of final results with equal settings."""
+def _stored(
+    claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]
+) -> list[SeedSpread | None]:
+    """Of each side, for claims about final results: the variance between all its stored runs."""
     own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
-    sides = (claim.a, claim.b)
-    compared = claim.at or claim.over or claim.part or claim.per or BASE_SIDE in sides
-    keys = {settings_key(row.cell) for row in block.rows} if spreads else set()
-    if not own or compared or claim.pass_at or len(keys) != 1:
-        return None
-    of_settings = spreads.get(keys.pop(), Spreads())
-    return of_settings.learnable if claim.metric == "learnable" else of_settings.accuracy
+    if not own or claim.at or claim.over or claim.part or claim.per or claim.pass_at:
+        return [None, None]
+    stored: list[SeedSpread | None] = []
+    for rows in (block.a, block.b):
+        keys = {policy_key(row.cell) for row in rows}
+        of_side = spreads.get(keys.pop(), Spreads()) if len(keys) == 1 else Spreads()
+        stored.append(of_side.learnable if claim.metric == "learnable" else of_side.accuracy)
+    return stored
 
 
 def _result(

@@ -30,7 +30,7 @@ from orchestrator.stats.inference import (
     SeedSpread,
     available,
     group_codes,
-    pooled_spread,
+    seed_spread,
 )
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
@@ -183,44 +183,32 @@ class Spreads(NamedTuple):
     learnable: SeedSpread | None = None
 
 
-def settings_key(cell: Cell) -> str:
-    """Hashes what cells share that differ in nothing but what chooses their prompts, and the seed.
-
-    That is the pool, the evaluation, and the whole treatment but an online policy.
-    """
-    treatment = {name: value for name, value in cell.treatment.items() if name != "online"}
-    own = {"pool": cell.train_hash, "evaluation": cell.evaluation_identity}
-    return canonical_hash(treatment | own)
+def policy_key(cell: Cell) -> str:
+    """Hashes everything that a cell shares with those of its policy with other training seeds."""
+    subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
+    own = {"pool": cell.train_hash, "evaluation": cell.evaluation_identity, "subset": subset}
+    return canonical_hash(cell.treatment | own)
 
 
 def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
-    """`settings_key` -> spreads, for the settings of these finished cells.
+    """`policy_key` -> spreads, for the policies of these finished cells.
 
-    Pools all finished cells of the store with those settings, whichever sweep ran them. Cells whose
+    Pools all finished cells of the store with that key, whichever sweep ran them. Cells whose
     files fail verification are left out, which is logged.
     """
-    settings = {settings_key(cell) for cell in cells}
-    results: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    keys = {policy_key(cell) for cell in cells}
+    results: dict[str, list[tuple[float, float]]] = {}
     for folder in CellFolder.all(store):
-        result, stored = folder.result(), folder.settings()
-        if result is None or stored is None or not isfinite(result.accuracy_final):
+        result, settings = folder.result(), folder.settings()
+        if result is None or settings is None or not isfinite(result.accuracy_final):
             continue
-        if (key := settings_key(stored)) in settings:
+        if (key := policy_key(settings)) in keys:
             numbers = (result.accuracy_final, result.learnable_pct / 100)
-            results.setdefault(key, {}).setdefault(_without_seed(stored), []).append(numbers)
+            results.setdefault(key, []).append(numbers)
     return {
-        key: Spreads(
-            *(pooled_spread([[n[i] for n in seeds] for seeds in own.values()]) for i in (0, 1))
-        )
-        for key, own in results.items()
+        key: Spreads(*(seed_spread(values) for values in zip(*numbers, strict=True)))
+        for key, numbers in results.items()
     }
-
-
-def _without_seed(cell: Cell) -> str:
-    """The same for all seeds of a policy."""
-    subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
-    online = cell.online.model_dump() if cell.online else None
-    return canonical_hash([settings_key(cell), subset, online])
 
 
 # When cells are not compared at equal updates, only these axes still have to be equal.
@@ -327,20 +315,17 @@ def families(
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. Of
     policies with the same prompts (and as many labels, where these have to be equal), one is
     compared: each comparison makes Holm's correction larger.
-    `spreads` (by `settings_key`): how much results vary between seeds.
+    `spreads` (by `policy_key`): how much results vary between seeds.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
-    uncorrected = [
-        _family(group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
-        for group in groups.values()
-    ]
+    uncorrected = [_family(group, compare_at, spreads) for group in groups.values()]
     corrected = iter(adjust([c for family in uncorrected for c in family.accuracy]))
     return [replace(f, accuracy=[next(corrected) for _ in f.accuracy]) for f in uncorrected]
 
 
-def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
+def _family(rows: Sequence[Row], compare_at: Axis, spreads: Mapping[str, Spreads]) -> Family:
     cell, sets = rows[0].cell, comparable(rows, compare_at)
     points = points_of(sets, compare_at)
     set_of = {row.cell.policy: number for number, own in enumerate(sets) for row in own}
@@ -355,6 +340,10 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
         learnable.setdefault(policy, {})[seed] = row.result.learnable_pct
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
+    stored = {row.cell.policy: spreads.get(policy_key(row.cell), Spreads()) for row in rows}
+    at_end = compare_at == "updates"  # what stored runs tell
+    accuracy = {policy: s.accuracy for policy, s in stored.items() if s.accuracy and at_end}
+    of_learnable = {policy: s.learnable for policy, s in stored.items() if s.learnable}
     return Family(
         model=cell.probe.model.name,
         dataset=cell.probe.dataset.name,
@@ -366,12 +355,10 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
         sets=sets,
         accuracy=[
             pair
-            for pair in compare_policies(
-                scores, spreads.accuracy, groups=rows[0].groups.get(OWN, {})
-            )
+            for pair in compare_policies(scores, accuracy, groups=rows[0].groups.get(OWN, {}))
             if set_of[pair.a] == set_of[pair.b]
         ],
-        learnable=compare_learnable(learnable, live_shares, spreads.learnable),
+        learnable=compare_learnable(learnable, live_shares, of_learnable),
         mismatches=budget_mismatches(rows, compare_at),
         matches=steps_to_match_whole_pool(rows_by_policy(rows)),
     )

@@ -262,14 +262,14 @@ class ItemAnalysis:
 def compare_arms(
     arms: Sequence[Arm],
     questions: Mapping[str, str],
-    spread: SeedSpread | None = None,
+    stored: Mapping[str, SeedSpread] = MappingProxyType({}),
     notes: Sequence[str] = (),
     groups: Mapping[str, str] = MappingProxyType({}),
     kinds: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> ItemAnalysis:
-    """Every pair of arms, Holm-corrected together; `spread`, `groups` as in `compare_policies`."""
+    """Every pair of arms, Holm-corrected together; `stored`, `groups` as in `compare_policies`."""
     scores = {arm.name: {run.seed: run.run for run in arm.runs} for arm in arms}
-    comparisons = tuple(compare_policies(scores, spread, groups=groups))
+    comparisons = tuple(compare_policies(scores, stored, groups=groups))
     remarks = (*notes, *_shared_runs(arms))
     return ItemAnalysis(tuple(arms), comparisons, questions, remarks, groups, kinds)
 

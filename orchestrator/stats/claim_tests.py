@@ -31,9 +31,9 @@ class Measured(NamedTuple):
     effect, low, high: the value and its 95 % interval. runs: training seeds of each side. items:
     questions, updates of one seed, or of R² the points: policies, each the mean over its seeds.
     left_out: items without a score on one of the sides. groups: of related items, where there are
-    any. missing: how the sides miss scores unlike each other, in words. borrowed: the variance
-    between seeds, where runs beyond these determine it. covers_seeds: whether the interval holds
-    for other seeds.
+    any. missing: how the sides miss scores unlike each other, in words. stored_runs: those that a
+    variance between seeds rests on, where they are more than the compared ones. covers_seeds:
+    whether the interval holds for other seeds.
     """
 
     effect: float
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
     runs: tuple[int, int]
     items: int
     item: Item = "question"
-    borrowed: SeedSpread | None = None
+    stored_runs: int = 0
     covers_seeds: bool = True
     left_out: int = 0
     groups: int | None = None
@@ -58,7 +58,7 @@ class Measured(NamedTuple):
             runs=pair.runs,
             items=pair.items,
             item=pair.item,
-            borrowed=pair.borrowed,
+            stored_runs=sum(spread.cells for spread in pair.stored.values()),
             covers_seeds=pair.covers_seeds,
             left_out=pair.left_out,
             groups=pair.groups,
@@ -82,13 +82,14 @@ class ClaimVerdict(NamedTuple):
 def measured_difference(
     scores_a: RunScores,
     scores_b: RunScores,
-    spread: SeedSpread | None = None,
+    stored: Sequence[SeedSpread | None] = (None, None),
     item: Literal["question", "update", "run"] = "question",
     groups: Mapping[str, str] = MappingProxyType({}),
 ) -> Measured:
     """Side a minus side b in points, as `compare_policies` compares them. Scores are shares."""
     sides = {"one side": scores_a, "the other side": scores_b}
-    [pair] = compare_policies(sides, spread, item, groups)
+    spreads = {side: spread for side, spread in zip(sides, stored, strict=True) if spread}
+    [pair] = compare_policies(sides, spreads, item, groups)
     return Measured.of(pair)
 
 
@@ -203,9 +204,9 @@ def _notes(measured: Measured) -> list[str]:
         notes.append(
             f"over {counted(measured.items, 'policy', 'policies')}, each the mean over its seeds"
         )
-    if measured.borrowed is not None:
-        notes.append(f"spread between seeds from {counted(measured.borrowed.cells, 'run')}")
-    elif not measured.covers_seeds:
+    if measured.stored_runs:
+        notes.append(f"spread between seeds from {counted(measured.stored_runs, 'stored run')}")
+    if not measured.covers_seeds:
         notes.append("needs more seeds")
     if measured.left_out:
         left_out = counted(measured.left_out, "question")

@@ -28,7 +28,7 @@ from orchestrator.stats.inference import (
     mcnemar_p,
     permutation_p,
     residual,
-    seed_spreads,
+    seed_spread,
 )
 from orchestrator.stats.power import Grid, Needed, needed, needed_range
 
@@ -76,8 +76,7 @@ class Comparison:
     variances: components of the difference of two single runs (as shares, not points).
     item: what an item is: a test "question", an "update" of training, or the "run", of which there
         is one number.
-    spreads: the variance of each policy's results between seeds, see `seed_spreads`.
-    arms: policies whose seeds determine it: its degrees of freedom grow with the seeds of all.
+    spreads: the variance of each policy's results between seeds; None where it is unknown.
     groups: of related items, each of which is one item of the test; None where none are related.
     missing: the share of each policy's samples that have no score. missing_p: that they are missing
         alike, from permuting items. bounds: the ends of the interval that holds whatever the
@@ -101,7 +100,6 @@ class Comparison:
     tests: int = 1
     item: Item = "question"
     spreads: tuple[SeedSpread | None, SeedSpread | None] = (None, None)
-    arms: int = 2
     groups: int | None = None
     missing: tuple[float, float] = (0.0, 0.0)
     missing_p: float = 1.0
@@ -133,10 +131,13 @@ class Comparison:
         return None not in self.spreads
 
     @property
-    def borrowed(self) -> SeedSpread | None:
-        """The variance between seeds that both share with runs of other policies, if they do."""
-        one, two = self.spreads
-        return one if one is not None and one == two and one.cells > sum(self.runs) else None
+    def stored(self) -> dict[str, SeedSpread]:
+        """By policy: a variance between seeds that rests on more runs than those compared."""
+        return {
+            policy: spread
+            for policy, spread, runs in zip((self.a, self.b), self.spreads, self.runs, strict=True)
+            if spread is not None and spread.cells > runs
+        }
 
     @property
     def significant(self) -> bool:
@@ -164,9 +165,8 @@ class Comparison:
 
     @property
     def _grid(self) -> Grid:
-        df = min((s.df for s in self.spreads if s is not None), default=0)
-        items = self.groups or self.items
-        return Grid(self.seeds, items, LEVEL / self.tests, self.arms, df)
+        df = min(0.0 if s is None else s.df for s in self.spreads)
+        return Grid(self.seeds, self.groups or self.items, LEVEL / self.tests, df)
 
     def _in_items(self, needed: Needed) -> Needed:
         """Sample sizes of groups as those of items, in groups of the same mean size."""
@@ -186,28 +186,28 @@ class Comparison:
 
 def compare_policies(
     scores_by_policy: Mapping[str, RunScores],
-    spread: SeedSpread | None = None,
+    stored: Mapping[str, SeedSpread] = MappingProxyType({}),
     item: Item = "question",
     groups: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
     Runs are paired by item; all runs of both policies count, and an item counts where some run of
-    each has its score; a run without any score is none. The variance between seeds is that of all
-    policies, as far as they are alike, or `spread`, that of more runs with these settings.
+    each has its score; a run without any score is none. The variance between seeds is each policy's
+    own, or that of `stored`, where more runs of the same policy with these settings have it.
     `groups`: item -> the group of related items that it belongs to. A pair without a shared item,
-    or with one shared question, is inconclusive, and so is a pair with one seed where neither says
-    how much results vary between seeds. Raises ValueError where a policy has no run, or a run
+    or with one shared question, is inconclusive, and so is a pair with a policy whose variance
+    between seeds is unknown. Raises ValueError where a policy has no run, or a run
     contains an item twice.
     """
     sides = {policy: _side(policy, scores) for policy, scores in scores_by_policy.items()}
-    means = {policy: [*map(float, side.run_means)] for policy, side in sides.items()}
-    spreads = seed_spreads(means, spread)
-    several = [policy for policy, side in sides.items() if len(side.runs) > 1]
-    arms = max(2, len(several))
+    spreads = {}
+    for policy, side in sides.items():
+        own, known = seed_spread([*map(float, side.run_means)]), stored.get(policy)
+        spreads[policy] = known if known and (own is None or known.df > own.df) else own
     return adjust(
         [
-            _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item), arms, groups)
+            _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item), groups)
             for a, b in combinations(sides, 2)
         ]
     )
@@ -216,20 +216,20 @@ def compare_policies(
 def compare_learnable(
     percentages: Mapping[str, Mapping[int, float]],
     live_shares: Mapping[str, Mapping[int, Mapping[int, float]]],
-    spread: SeedSpread | None = None,
+    stored: Mapping[str, SeedSpread] = MappingProxyType({}),
 ) -> list[Comparison]:
     """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
 
-    Only seeds vary: a t interval over seeds; infinite with one, unless their spread is known. A
-    pair with one seed each and no known `spread` (of learnable shares) is compared by its live
-    groups, paired by update: that covers other updates of this seed only.
+    Only seeds vary: a t interval over seeds; infinite with one, unless `stored` has the variance of
+    learnable shares between more seeds. A pair with one seed each and no such variance is compared
+    by its live groups, paired by update: that covers other updates of this seed only.
     """
     numbers = {
         policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
         for policy, by_seed in percentages.items()
     }
     pairs = []
-    for c in compare_policies(numbers, spread, item="run"):
+    for c in compare_policies(numbers, stored, item="run"):
         if c.runs == (1, 1) and not c.covers_seeds:
             run_a, run_b = (
                 (list(map(str, shares)), np.array(list(shares.values())))
@@ -347,7 +347,7 @@ class _Pair:
         return effect.within(-1.0, 1.0) if shares else effect, test, p_runs
 
 
-def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
+def _compare(pair: _Pair, groups: Mapping[str, str]) -> Comparison:
     a, b, spreads = pair.first, pair.second, pair.spreads
     items = sorted({*a.available.items} & {*b.available.items})
     codes = group_codes(items, groups)
@@ -359,16 +359,15 @@ def _compare(pair: _Pair, arms: int, groups: Mapping[str, str]) -> Comparison:
         left_out=len(a.every | b.every) - len(items),
         item=pair.item,
         spreads=spreads,
-        arms=arms,
         groups=None if codes is None else int(codes.max()) + 1,
     )
     if not items:
         return nothing
     first, second = a.available.of(items), b.available.of(items)
     effect, test, p_runs = pair.judge(first, second, codes)
-    if nothing.borrowed is not None:
+    if cells := sum(spread.cells for spread in nothing.stored.values()):
         noun = pair.item if codes is None else "group"
-        test = f"t over {noun}s, seeds as in {counted(nothing.borrowed.cells, 'run')}"
+        test = f"t over {noun}s, seeds as in {counted(cells, 'stored run')}"
     compared = replace(
         nothing,
         effect=100 * effect.mean,

@@ -4,7 +4,7 @@ Power refers to the interval that the report uses (`stats.inference.difference_e
 must a true difference be for that interval to exclude zero in 80 % of all sweeps?
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from math import ceil, inf, log, log2, sqrt
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, stdtrit
 
 from orchestrator.plugins.counts import counted
-from orchestrator.stats.inference import LEVEL, VarianceComponent, Variances
+from orchestrator.stats.inference import LEVEL, VarianceComponent, Variances, welch_df
 
 POWER = 0.8
 COLLAPSING = 1 / 3  # share of the seeds of a policy that collapses
@@ -24,39 +24,38 @@ BETWEEN = 0.6  # share of an answer's variance that lies between questions
 AGREEMENT = 0.8  # correlation of two policies' pass rates over questions
 SEED_POINTS = 1.0  # standard deviation of a policy's accuracy between training seeds
 MOST_SEEDS, MOST_ITEMS, MOST_TIMES = 1_000, 10_000_000, 1_000
-MANY, FEW = np.polynomial.legendre.leggauss(64), np.polynomial.legendre.leggauss(16)
+Nodes = tuple[np.ndarray, np.ndarray]
+SEED_NODES, ITEM_NODES = (np.polynomial.legendre.leggauss(n) for n in (24, 12))  # each side's seeds
 
 
 class Grid(NamedTuple):
     """Seeds of each policy and items, tested at `level`.
 
-    arms: policies whose seeds determine the variance between seeds. df: its degrees of freedom with
-    these seeds, 0 where it is unknown; None: those of `arms` policies with `seeds` each.
+    df: the degrees of freedom of each policy's variance between seeds; 0 where it is unknown, None:
+    those of its `seeds`.
     """
 
     seeds: int
     items: int
     level: float = LEVEL
-    arms: int = 2
     df: float | None = None
 
     @property
     def seed_df(self) -> float:
-        """Degrees of freedom of the variance between seeds."""
-        return self.arms * (self.seeds - 1) if self.df is None else self.df
+        """Degrees of freedom of one policy's variance between seeds."""
+        return self.seeds - 1 if self.df is None else self.df
 
     def of_size(self, seeds: int, items: int) -> "Grid":
         """With more seeds or items."""
-        df = self.seed_df + self.arms * (seeds - self.seeds)
-        return self._replace(seeds=seeds, items=items, df=df)
+        return self._replace(seeds=seeds, items=items, df=self.seed_df + seeds - self.seeds)
 
-    def parts(self, variances: Variances) -> list[VarianceComponent]:
-        """Components of the variance of a difference of two policies' means."""
+    def parts(self, variances: Variances) -> tuple[VarianceComponent, VarianceComponent]:
+        """Of the variance of a difference of two means: one policy's seeds (half), and items."""
         seed, item, rest = variances
         if not self.seed_df:
-            return [((item + rest) / self.items, self.items - 1)]
-        by_seed = (seed + rest / self.items) / self.seeds
-        return [(by_seed, self.seed_df), (item / self.items, self.items - 1)]
+            return (0.0, 0.0), ((item + rest) / self.items, self.items - 1)
+        of_one = (seed + rest / self.items) / self.seeds / 2
+        return (of_one, self.seed_df), (item / self.items, self.items - 1)
 
 
 class Needed(NamedTuple):
@@ -77,14 +76,13 @@ def minimum_detectable(
     samples_per_item: int = 1,
     *,
     level: float = LEVEL,
-    arms: int = 2,
 ) -> float:
     """Smallest true difference of two policies, in points, that is detected with 80 % power.
 
-    Two-sided at `level`, paired by question; `arms` policies have these seeds. With one seed it
-    refers to the difference of those two runs, by the exact test that the verdict uses. 100 means
-    that the grid can detect nothing. Example: AIME's 15 questions, one sample each: 48 points; an
-    observed difference under 40 (six questions) can never be significant.
+    Two-sided at `level`, paired by question. With one seed it refers to the difference of those two
+    runs, by the exact test that the verdict uses. 100 means that the grid can detect nothing.
+    Example: AIME's 15 questions, one sample each: 48 points; an observed difference under 40 (six
+    questions) can never be significant.
     """
 
     def variances(size: float) -> Variances:
@@ -106,7 +104,7 @@ def minimum_detectable(
         return 100 * most
     size = 0.0
     for _ in range(50):  # fixed point: the variances depend on the size
-        grid = Grid(seeds, items, level, arms)
+        grid = Grid(seeds, items, level)
         previous, size = size, min(most, detectable(variances(size), grid))
         if abs(size - previous) < 1e-6:
             break
@@ -151,7 +149,6 @@ def resolution(
     seeds: int = 1,
     samples_per_item: int = 1,
     comparisons: int = 1,
-    arms: int = 2,
 ) -> str:
     """The line of `decile plan`; `comparisons`: of the report that share Holm's correction."""
 
@@ -159,14 +156,12 @@ def resolution(
         return f"{points:.0f}" if points >= 10 else f"{points:.1f}"
 
     grid = f"{counted(seeds, 'seed')} × {counted(items, 'question')}"
-    points = minimum_detectable(items, seeds, samples_per_item, arms=arms)
+    points = minimum_detectable(items, seeds, samples_per_item)
     if points >= 100:
         return f"no difference on {dataset} is detectable ({grid})"
     text = f"smallest detectable difference on {dataset}: {in_points(points)} points ({grid}"
     if comparisons > 1:
-        strict = minimum_detectable(
-            items, seeds, samples_per_item, level=LEVEL / comparisons, arms=arms
-        )
+        strict = minimum_detectable(items, seeds, samples_per_item, level=LEVEL / comparisons)
         text += (
             f"; {in_points(strict)} after Holm's correction for "
             f"{counted(comparisons, 'comparison')}"
@@ -195,13 +190,13 @@ def detectable(variances: Variances, grid: Grid) -> float:
     The interval's width is random too: the power is averaged over the distribution of the variances
     that are estimated.
     """
-    parts = grid.parts(variances)
-    variance = sum(part for part, _ in parts)
+    (of_one, _), (by_item, _) = parts = grid.parts(variances)
+    variance = 2 * of_one + by_item
     if grid.items == 1 and not grid.seed_df:
         return inf
     if variance == 0:
         return 0.0
-    half_widths, weights = _half_widths(parts, grid.level)
+    half_widths, weights = _half_widths(*parts, grid.level)
     error = sqrt(variance)
 
     def excess_power(size: float) -> float:
@@ -212,16 +207,29 @@ def detectable(variances: Variances, grid: Grid) -> float:
     return float(brentq(excess_power, 0, most, xtol=1e-9 * error))
 
 
-def _half_widths(parts: Sequence[VarianceComponent], level: float) -> tuple[np.ndarray, np.ndarray]:
+def _half_widths(
+    of_one: VarianceComponent, by_item: VarianceComponent, level: float
+) -> tuple[np.ndarray, np.ndarray]:
     """The distribution of the interval's half width: values and weights."""
     squared, weight = np.zeros(1), np.ones(1)
-    for variance, df in parts:
-        if variance > 0 and df > 0:
-            x, w = MANY if df < 30 else FEW  # many degrees of freedom vary little
-            drawn = variance * chdtri(df, (1 - x) / 2) / df
-            squared = np.add.outer(squared, float(stdtrit(df, level / 2)) ** 2 * drawn).ravel()
-            weight = np.multiply.outer(weight, w / 2).ravel()
+    variance, df = of_one
+    if variance > 0 and df > 0:
+        drawn, w = _drawn(variance, df, SEED_NODES)
+        one, two = drawn[:, None], drawn[None, :]
+        squared = ((one + two) * stdtrit(welch_df(one, two, df), level / 2) ** 2).ravel()
+        weight = np.multiply.outer(w, w).ravel()
+    variance, df = by_item
+    if variance > 0 and df > 0:
+        drawn, w = _drawn(variance, df, ITEM_NODES)
+        squared = np.add.outer(squared, float(stdtrit(df, level / 2)) ** 2 * drawn).ravel()
+        weight = np.multiply.outer(weight, w).ravel()
     return np.sqrt(squared), weight
+
+
+def _drawn(variance: float, df: float, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates of a variance with these degrees of freedom, and their weights."""
+    x, w = nodes
+    return variance * chdtri(df, (1 - x) / 2) / df, w / 2
 
 
 def needed(variances: Variances, effect: float, grid: Grid) -> Needed:
@@ -256,8 +264,10 @@ def needed_range(variances: Variances, effect: float, grid: Grid) -> tuple[Neede
     At the ends of the 80 % intervals of the effect and of the variance between seeds (chi-squared).
     Where that of the effect contains zero, the most is unknown: None.
     """
-    df = grid.seed_df
-    half = sqrt(sum(v * float(stdtrit(d, 0.1)) ** 2 for v, d in grid.parts(variances) if d > 0))
+    (of_one, one_df), (by_item, item_df) = grid.parts(variances)
+    df = welch_df(of_one, of_one, one_df) if of_one else 0.0
+    parts = ((2 * of_one, df), (by_item, item_df))
+    half = sqrt(sum(v * float(stdtrit(d, 0.1)) ** 2 for v, d in parts if d > 0))
     ends = []
     for size, share in ((abs(effect) + half, 0.1), (max(0.0, abs(effect) - half), 0.9)):
         seed = variances.seed * (df / float(chdtri(df, share)) if df else 1.0)

@@ -18,7 +18,7 @@ SINGLE_SEED = (
     "single seed: intervals cover test questions but not training seeds, so every verdict is "
     "inconclusive"
 )
-KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
+KNOWN_SPREAD = "single seed: the spread between seeds is that of stored cells of the same policies"
 
 
 def sentence(comparison: Comparison, dataset: str = "") -> str:
@@ -32,9 +32,10 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
         sample += f" × {counted(c.items, c.item)}"
     if c.groups is not None:
         sample += f" in {counted(c.groups, 'group')}"
-    if c.borrowed is not None:
-        deviation = in_points(100 * sqrt(c.borrowed.variance), plus=False)
-        sample += f", sd between seeds {deviation} points from {counted(c.borrowed.cells, 'run')}"
+    for policy, spread in c.stored.items():
+        deviation = in_points(100 * sqrt(spread.variance), plus=False)
+        sample += f", sd between seeds of {policy} {deviation} points from "
+        sample += counted(spread.cells, "stored run")
     sample += f", p {_p(c.p)}, Holm-corrected p {_p(c.p_holm)}"
     if c.spans_zero:
         size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.compare_null import equal_policies, family_wise_error
+from benchmarks.compare_null import equal_policies, errors, scatters_of
 from orchestrator.stats.comparison import (
     compare_policies,
 )
@@ -14,10 +14,12 @@ from orchestrator.stats.inference import (
 from orchestrator.stats.power import Grid, needed
 
 
-@pytest.mark.parametrize(("seeds", "policies"), [(2, 8), (3, 4)])
-def test_equal_policies_rarely_differ_after_holms_correction(seeds: int, policies: int) -> None:
-    """A pair's own seeds alone, with Cochran's quantile, name a winner in 20 and in 10 %."""
-    assert family_wise_error(seeds, [6.0] * policies, 200) <= 0.05
+@pytest.mark.parametrize("scatters", scatters_of(4))
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_equal_policies_rarely_differ(seeds: int, scatters: list[float]) -> None:
+    """With a variance shared by all policies, 8 to 13 % of pairs of unequal scatter do."""
+    pairs, _, families = errors(seeds, scatters, 300)
+    assert pairs <= 0.06 and families <= 0.06
 
 
 def test_the_range_of_needed_seeds_contains_the_right_number_in_80_of_100() -> None:
@@ -29,7 +31,7 @@ def test_the_range_of_needed_seeds_contains_the_right_number_in_80_of_100() -> N
         scores = {str(n): {s: (ids, r) for s, r in enumerate(arm)} for n, arm in enumerate(arms)}
         pairs.append(compare_policies(scores)[0])
     true = Variances(*np.mean([c.variances for c in pairs], axis=0))
-    right = needed(true, 0.03, Grid(3, 300, LEVEL / 6, arms=4)).seeds
+    right = needed(true, 0.03, Grid(3, 300, LEVEL / 6)).seeds
     assert right and right > 30
     ranges = [[each.seeds or np.inf for each in c.needed_range] for c in pairs]
     assert np.mean([least <= right <= most for least, most in ranges]) >= 0.8

@@ -28,7 +28,7 @@ from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
-from orchestrator.report.compare import families, read_spreads, settings_key
+from orchestrator.report.compare import families, policy_key, read_spreads
 from orchestrator.report.content import (
     Completions,
     Figure,
@@ -49,7 +49,7 @@ from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, tables
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
-from orchestrator.stats.inference import Effect, pooled_spread
+from orchestrator.stats.inference import Effect, seed_spread
 from orchestrator.stats.sentences import SINGLE_SEED
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
@@ -158,22 +158,18 @@ def test_single_and_unequal_seeds_are_one_caveat_each(rows: list[Row]) -> None:
 
 def test_the_spread_between_seeds_comes_from_the_stores_other_cells(tmp_path: Path) -> None:
     finished_sweep(tmp_path, policies=("easy", "middle"), seeds=(0, 1, 2), name="other")
-    few, store = finished_sweep(tmp_path, policies=("hard", "random"))
-    unlike, _ = finished_sweep(tmp_path, policies=("hard", "random"), updates=6)
-    cells = few.cells
-    spreads = read_spreads(store, cells)[settings_key(cells[0])]
-    finals = [
-        [row.result.accuracy_final for row in read_rows(store, group)]
-        for group in (few_cells(tmp_path, "easy"), few_cells(tmp_path, "middle"))
-    ]
-    assert spreads.accuracy == pooled_spread(finals)
+    few, store = finished_sweep(tmp_path, policies=("easy", "middle"))
+    unlike, _ = finished_sweep(tmp_path, policies=("easy", "middle"), updates=6)
+    spreads = read_spreads(store, few.cells)[policy_key(few_cells(tmp_path, "easy")[0])]
+    finals = [row.result.accuracy_final for row in read_rows(store, few_cells(tmp_path, "easy"))]
+    assert spreads.accuracy == seed_spread(finals)
     analysis = analyse(few, store)
     (pair,) = family_verdict(analysis.families[0]).pairs
-    assert "points from 6 runs" in pair.text
+    assert "points from 3 stored runs" in pair.text
     [caveat] = family_verdict(analysis.families[0]).caveats
     assert "single seed" in caveat and caveat != SINGLE_SEED
     (alone,) = family_verdict(analyse(unlike, store).families[0]).pairs
-    assert "from 6 runs" not in alone.text and "needs more seeds" in alone.text
+    assert "stored runs" not in alone.text and "needs more seeds" in alone.text
 
 
 def few_cells(folder: Path, policy: str) -> list[Cell]:

@@ -15,7 +15,7 @@ from factories import cell_record, finished_cell, finished_sweep, small_plan
 from orchestrator.cli.main import main
 from orchestrator.pipeline.audit import audit, repair_plan
 from orchestrator.pipeline.estimate import finished_results
-from orchestrator.report.compare import read_spreads, settings_key
+from orchestrator.report.compare import policy_key, read_spreads
 from orchestrator.report.rows import read_rows
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store, StoreError
@@ -134,8 +134,8 @@ def test_damaged_files_of_unrelated_cells_are_left_out_of_seed_spreads_with_a_wa
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     _, store = finished_sweep(tmp_path, policies=["random"], seeds=range(8))
-    plan, _ = finished_sweep(tmp_path, policies=["hard", "random"], seeds=[0])
-    key = settings_key(plan.cells[0])
+    plan, _ = finished_sweep(tmp_path, policies=["random"], seeds=[0])
+    key = policy_key(plan.cells[0])
     spread = read_spreads(store, plan.cells)[key].accuracy
     assert spread is not None
     unrelated = [i for i in store.folders("cells") if i not in {c.cell_id for c in plan.cells}]

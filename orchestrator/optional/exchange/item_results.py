@@ -21,7 +21,7 @@ from orchestrator.optional.exchange.item_files import (
     seed_in,
 )
 from orchestrator.planning.near_duplicates import near_duplicates
-from orchestrator.report.compare import Spreads, read_spreads, settings_key
+from orchestrator.report.compare import Spreads, policy_key, read_spreads
 from orchestrator.report.content import one_line
 from orchestrator.report.item_comparison import (
     Arm,
@@ -88,7 +88,7 @@ def compare_items(
     if missing:
         counts = ", ".join(f"{name} {count:,}" for name, count in missing.items())
         notes.append(f"samples without a score are left out, not counted as wrong: {counts}")
-    return compare_arms(read, texts, _spread(files), notes, groups, _kinds(files))
+    return compare_arms(read, texts, _stored_spreads(files), notes, groups, _kinds(files))
 
 
 def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
@@ -335,14 +335,17 @@ def _gain_per(files: Sequence[ResultFile]) -> dict[str, float]:
     return {unit: 100 * fmean(r.gain / cost[unit] for r, cost in pairs) for unit in shared}
 
 
-def _spread(files: Mapping[str, Sequence[ResultFile]]) -> SeedSpread | None:
-    """Between training seeds, as the report has it, where all arms are cells of one storage."""
-    cells = [file.cell for own in files.values() for file in own]
-    if None in cells or len({each.store.uri for each in cells if each}) != 1:
-        return None
-    settings = [each.settings() for each in cells if each]
-    known = [cell for cell in settings if cell is not None]
-    if len(known) < len(cells) or len({settings_key(cell) for cell in known}) != 1:
-        return None
-    spreads = read_spreads(cells[0].store, known) if cells[0] else {}
-    return spreads.get(settings_key(known[0]), Spreads()).accuracy
+def _stored_spreads(files: Mapping[str, Sequence[ResultFile]]) -> dict[str, SeedSpread]:
+    """Arm -> the variance between training seeds of all stored cells of its policy."""
+    spreads = {}
+    for arm, own in files.items():
+        folders = [file.cell for file in own if file.cell]
+        cells = [cell for folder in folders if (cell := folder.settings())]
+        keys = {policy_key(cell) for cell in cells}
+        stores = {folder.store.uri for folder in folders}
+        if len(cells) < len(own) or len(keys) != 1 or len(stores) != 1:
+            continue
+        stored = read_spreads(folders[0].store, cells)
+        if spread := stored.get(keys.pop(), Spreads()).accuracy:
+            spreads[arm] = spread
+    return spreads

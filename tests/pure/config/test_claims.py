@@ -417,7 +417,7 @@ def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
     [
         ({"runs": (2, 2)}, "supported", ""),
         ({"runs": (1, 1), "covers_seeds": False}, "inconclusive", "; needs more seeds"),
-        ({"runs": (1, 1), "borrowed": SeedSpread(0.0004, 8, 12)}, "supported", "; .* 12 runs"),
+        ({"runs": (1, 1), "stored_runs": 12}, "supported", "; .* 12 stored runs"),
         (
             {"runs": (1, 1), "item": "update", "covers_seeds": False},
             "inconclusive",
@@ -458,9 +458,11 @@ def test_the_sides_of_a_claim_are_measured_as_policies_are_compared() -> None:
     assert measured_difference(one, two) == Measured.of(pair)
     assert (pair.runs, pair.items, pair.left_out) == ((3, 3), 30, 0)
     spread = SeedSpread(0.0004, 8, 12)
-    (known,) = compare_policies({"a": {0: one[0]}, "b": {0: two[0]}}, spread)
-    assert measured_difference({0: one[0]}, {0: two[0]}, spread) == Measured.of(known)
-    assert known.borrowed == spread and known.covers_seeds
+    sides = {"a": {0: one[0]}, "b": {0: two[0]}}
+    (known,) = compare_policies(sides, {"a": spread, "b": spread})
+    measured = measured_difference({0: one[0]}, {0: two[0]}, [spread, spread])
+    assert measured == Measured.of(known)
+    assert measured.covers_seeds and measured.stored_runs == 24
     nothing = measured_difference({0: one[0]}, {0: (["x"], np.ones(1))})
     assert np.isnan(nothing.effect) and nothing[1:5] == (-np.inf, np.inf, (1, 1), 0)
     assert nothing.left_out == 31

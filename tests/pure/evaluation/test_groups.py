@@ -26,7 +26,7 @@ from orchestrator.stats.inference import (
     group_codes,
     mean_effect,
     permutation_p,
-    seed_spreads,
+    seed_spread,
 )
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES, without_empty
@@ -61,8 +61,7 @@ def test_equal_groups_are_plain_means() -> None:
     first, second = rng.random((3, 60)), rng.random((3, 60))
     codes = np.arange(60) % 12
     averaged = [side.reshape(3, 5, 12).mean(axis=1) for side in (first, second)]
-    spreads = seed_spreads({"a": first.mean(axis=1), "b": second.mean(axis=1)})
-    both = (spreads["a"], spreads["b"])
+    both = seed_spread(first.mean(axis=1)), seed_spread(second.mean(axis=1))
     assert difference_effect(first, second, both, codes) == pytest.approx(
         difference_effect(*averaged, both)
     )

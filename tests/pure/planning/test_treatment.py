@@ -10,7 +10,7 @@ from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.config.experiment import Refresh
 from orchestrator.pipeline.manifest import id_settings
 from orchestrator.planning.cells import NO_TREATMENT, Cell
-from orchestrator.report.compare import _without_seed, settings_key
+from orchestrator.report.compare import policy_key
 from orchestrator.tracking.views import cell_params
 
 # With the id that stored cells of such a treatment have.
@@ -59,12 +59,11 @@ def test_another_treatment_is_another_cell_and_no_seed_of_the_same_policy(
 ) -> None:
     other = changed(cell, field)
     assert (cell.cell_id, other.cell_id) == ("66ef917a9ceb2feb", CHANGES[field][1])
-    assert _without_seed(other) != _without_seed(cell)
-    assert (settings_key(other) == settings_key(cell)) == (field == "online")
+    assert policy_key(other) != policy_key(cell)
     then, now = id_settings(cell), id_settings(other)
     differing = {name for name in {*then, *now} if then.get(name) != now.get(name)}
     assert differing and {name.partition(".")[0] for name in differing} == {NAMES.get(field, field)}
     changed_params = cell_params(other).items() - cell_params(cell).items()
     assert changed_params, "MLflow tells them apart"
     seed = anew(other, seed=7)
-    assert _without_seed(seed) == _without_seed(other) and seed.cell_id != other.cell_id
+    assert policy_key(seed) == policy_key(other) and seed.cell_id != other.cell_id

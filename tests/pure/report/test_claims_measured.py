@@ -23,13 +23,13 @@ from orchestrator.planning.plan import Plan, parts_of
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
-from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
+from orchestrator.report.compare import Spreads, families, policy_key, read_spreads
 from orchestrator.report.published import published_text
 from orchestrator.report.render import page_html, verdict_text
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.sections import tables
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.stats.inference import LEVEL, SeedSpread, seed_spreads
+from orchestrator.stats.inference import LEVEL, SeedSpread
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import sweep_view
@@ -131,22 +131,24 @@ def over_seeds(differences: Sequence[float]) -> tuple[str, str]:
 
 
 def between(a: Sequence[float], b: Sequence[float]) -> tuple[str, str]:
-    """The same of two sides (in samples of 8) whose seeds vary alike."""
-    shares = [100 * np.array(side) / SAMPLES_EACH for side in (a, b)]
-    low, high = scipy.stats.ttest_ind(*shares).confidence_interval(1 - LEVEL)
-    mean = np.mean(shares[0] - shares[1])
+    """The same of two sides (in samples of 8), by Welch."""
+    mean, low, high = welch(*(100 * np.array(side) / SAMPLES_EACH for side in (a, b)))
     return points(mean - 1e-9), f"[{points(low)}, {points(high)}]"
+
+
+def welch(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
+    """The difference and its t interval by SciPy, with degrees of freedom moved as `welch_df`."""
+    test, seeds = scipy.stats.ttest_ind(a, b, equal_var=False), len(a)
+    df = seeds - 1 + (test.df - (seeds - 1)) * (seeds - 1) / seeds
+    mean = float(np.mean(a) - np.mean(b))
+    half = float(scipy.stats.t.isf(LEVEL / 2, df)) * mean / float(test.statistic)
+    return mean, mean - half, mean + half
 
 
 def one_varies(differences: Sequence[float], of: float = SAMPLES_EACH) -> tuple[str, str]:
     """The same of two sides of which one is the same in every seed."""
     shares = 100 * np.array(differences) / of
-    spreads = seed_spreads({"a": shares.tolist(), "b": [0.0] * len(shares)})
-    variance, df = 0.0, 0.0
-    for spread in spreads.values():
-        assert spread is not None
-        variance, df = variance + spread.variance / len(shares), spread.df
-    half = scipy.stats.t.isf(LEVEL / 2, df) * np.sqrt(variance)
+    half = scipy.stats.t.isf(LEVEL / 2, len(shares) - 1) * scipy.stats.sem(shares)
     mean = shares.mean()
     return points(mean), f"[{points(mean - half)}, {points(mean + half)}]"
 
@@ -222,8 +224,9 @@ def test_a_gain_is_divided_by_what_each_cell_has_used(
 ) -> None:
     """In the unit of the claim, by SciPy: the t interval over seeds."""
     a, b = (100 * np.array(side) / SAMPLES_EACH for side in (expected[0], expected[1] or [0, 0, 0]))
-    test = scipy.stats.ttest_1samp(a, 0) if expected[1] is None else scipy.stats.ttest_ind(a, b)
-    interval = (np.mean(a - b), *test.confidence_interval(1 - LEVEL))
+    interval = welch(a, b)
+    if expected[1] is None:
+        interval = (np.mean(a), *scipy.stats.ttest_1samp(a, 0).confidence_interval(1 - LEVEL))
     for result in judged(*sweep, claim):
         assert result.verdict.startswith(verdict), result.reason
         low, high = result.interval[1:-1].split(", ")
@@ -366,7 +369,7 @@ def test_one_seed_decides_nothing_unless_other_cells_tell_the_spread(
     store = Store(plan.source.config.storage)
     spreads = read_spreads(store, [row.cell for row in one])
     known = judged(plan, one, "hard > random on small by 1", spreads=spreads)[0]
-    assert known.reason.endswith(" 12 runs")
+    assert known.reason.endswith(" 6 stored runs"), "three of each side"
     assert known.sample == "1 seed × 12 questions"
     early = judged(plan, one, "hard > random on small at update 2", spreads=spreads)[0]
     assert early.reason.endswith("; needs more seeds"), "the spread is that of final results"
@@ -382,10 +385,11 @@ def test_with_one_seed_the_interval_is_that_of_the_known_spread(
     """Two samples of 8 at every question, one group of two in every update: items add no width."""
     plan, rows = sweep
     spread = Spreads(SeedSpread(0.02**2, 8, 12), SeedSpread(0.05**2, 8, 12))
-    spreads = {settings_key(row.cell): spread for row in rows}
+    spreads = {policy_key(row.cell): spread for row in rows}
     one = [row for row in rows if row.cell.seed == 0]
     result = judged(plan, one, claim, spreads=spreads)[0]
-    half = scipy.stats.t.isf(LEVEL / 2, 8) * np.sqrt(2) * sd  # of two runs, eight degrees
+    df = 8 + 8 * 8 / 9  # equal variances of eight degrees each
+    half = scipy.stats.t.isf(LEVEL / 2, df) * np.sqrt(2) * sd
     assert result.cells == "stub on small, probe.samples 2"
     assert (result.value, result.interval) == (
         points(effect),
@@ -420,7 +424,7 @@ def test_an_axis_that_changes_no_cell_is_no_comparison(tmp_path: Path) -> None:
     )
     hard, full = analysis.claims[:2]
     assert (hard.cells, full.cells) == ("stub on small, hard", "stub on small, full")
-    assert hard.reason.startswith("budget=16 − budget=8 is +0.0 points [−14.4, +14.4]")
+    assert hard.reason.startswith("budget=16 − budget=8 is +0.0 points [−17.7, +17.7]")
     assert "same cells" in full.reason
     assert analysis.claims[2].value == "+25.0", "full is the same cell at every budget"
 

@@ -128,7 +128,7 @@ def test_the_spread_between_seeds_of_a_storage_is_used_as_in_the_report(tmp_path
     check_agreement(single, store, tmp_path, exports=False)
     cells = {c.policy: [store.local_path() / "cells" / c.cell_id] for c in single.cells}
     analysis = compared(cells)
-    assert analysis.comparisons[0].borrowed is not None
+    assert {*analysis.comparisons[0].stored} == {"hard", "random"}
     assert KNOWN_SPREAD in item_verdict(analysis).caveats
     assert len(plan.cells) == 6
 
