@@ -16,7 +16,8 @@ after Holm's correction. Pass rates are Beta(.3, .6); on the logit scale, each p
 question by Normal(0, 0.5), each seed all questions (by `scatter` points of accuracy, standard
 deviation, a number for each policy) and each one by Normal(0, 0.3). Third table, power: the share
 of sweeps in which the one better policy is found, by a pair's own test without correction. The
-table "unequal" has pairs of equal policies with different numbers of runs and scatters.
+table "unequal" has pairs of equal policies with different numbers of runs and scatters; "looks" the
+share of sweeps that have a verdict in one of the looks at 2 to 10 seeds.
 
 Fourth table, related questions: clusters of questions share, in each arm, an effect of
 Normal(0, 1) logits; the share of equal pairs whose p is at most .05, with every question by itself,
@@ -35,6 +36,7 @@ from scipy.special import expit, logit
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated, compare_arms
+from orchestrator.report.looks import EXTRA_LEVEL
 from orchestrator.stats.comparison import Run, compare_policies
 from orchestrator.stats.inference import LEVEL, difference_effect, seed_spread
 
@@ -89,7 +91,7 @@ def significant_share(
 
 # Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
 BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
-TABLES = ("pairs", "families", "unequal", "power", "related", "missing")
+TABLES = ("pairs", "families", "unequal", "looks", "power", "related", "missing")
 SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (2, 4, 8), (0.0, 2.0, 6.0, 10.0)
 UNEQUAL = (  # runs and scatters of two policies
     *((runs, scatters) for runs in ((1, 5), (1, 10)) for scatters in ((6.0, 1.0), (6.0, 6.0))),
@@ -99,6 +101,7 @@ UNEQUAL = (  # runs and scatters of two policies
         for scatters in ((10.0, 1.0), (8.0, 1.5), (4.0, 4.0), (1.5, 8.0))
     ),
 )
+LOOKED_AT = ((2.0, 2.0), (6.0, 6.0), (10.0, 1.0), (2.0,) * 4)
 POWER_ROWS = (  # runs of each policy, scatter, points of the first one
     *(([n] * 4, 2.0, 5.0) for n in (2, 3, 4, 5, 6, 10)),
     *(([n] * 4, 2.0, 10.0) for n in (2, 3, 4, 5)),
@@ -168,6 +171,32 @@ def unequal_error(
     rng = np.random.default_rng([seed, *runs, *(int(10 * s) for s in scatters)])
     pairs = (p_values(equal_policies(scatters, runs, rng)) for _ in range(sweeps))
     return sum(p[0] <= LEVEL for p in pairs) / sweeps
+
+
+def looking_again(
+    scatters: Sequence[float],
+    first: int,
+    sweeps: int,
+    planned: int,
+    extra_level: float = EXTRA_LEVEL,
+    seed: int = 0,
+    last: int = 10,
+) -> float:
+    """The share of sweeps of equal policies that have a verdict in one of several looks.
+
+    A look is taken at `first` seeds and after each further one, up to `last`. The one at `planned`
+    seeds decides at 5 %, after Holm's correction; the others at `extra_level`.
+    """
+    rng = np.random.default_rng([seed, first, planned, last, *(int(10 * s) for s in scatters)])
+    found = 0
+    for _ in range(sweeps):
+        policies = equal_policies(scatters, [last] * len(scatters), rng)
+        for seeds in range(first, last + 1):
+            p = p_values([runs[:seeds] for runs in policies])
+            if min(p) * len(p) <= (LEVEL if seeds == planned else extra_level):
+                found += 1
+                break
+    return found / sweeps
 
 
 def power(runs: Sequence[int], scatter: float, points: float, sweeps: int, seed: int = 0) -> float:
@@ -266,6 +295,17 @@ def main() -> None:
         for runs, scatters in UNEQUAL:
             share = unequal_error(runs, scatters, count)
             print(*runs, " ", *(f"{s:g}" for s in scatters), f"  {share:.1%}", flush=True)
+    if "looks" in tables:
+        print("scatters  planned seeds  one look  every look at 5 %  others at .1 %")
+        for scatters in LOOKED_AT:
+            for planned in (2, 5, 10):
+                shares = (
+                    looking_again(scatters, planned, count, planned, last=planned),
+                    looking_again(scatters, 2, count, planned, LEVEL),
+                    looking_again(scatters, 2, count, planned),
+                )
+                text = "  ".join(f"{each:.1%}" for each in shares)
+                print(*(f"{s:g}" for s in scatters), f" {planned}  {text}", flush=True)
     if "power" in tables:
         print("runs  scatter  points  power")
         for runs, scatter, points in POWER_ROWS:

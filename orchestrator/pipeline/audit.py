@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import Part, ProbeFolder, read_part
+from orchestrator.report.looks import LOOKS
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, is_stored
@@ -24,7 +25,8 @@ from orchestrator.training.cell_folder import ADAPTERS, CELLS, MANIFEST, RESULT,
 # Kind and name: the folder of a probe or cell, the file of a subset or sweep.
 Unit = tuple[str, str]
 OnPart = Callable[[str, Part], None]  # called with a probe's key and one of its parts
-KINDS = ("probes", "subsets", CELLS, "sweeps")
+FILES = ("subsets", "sweeps", LOOKS)  # kinds without folders
+KINDS = ("probes", CELLS, *FILES)
 THREADS = 8
 
 TRAINED_AGAIN = "the cell is trained again"
@@ -42,6 +44,7 @@ REMEDIES = (
     (rf"{CELLS}/\w+/micro_batch", "the cell goes on without it"),
     (rf"{CELLS}/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
     (r"sweeps/", "it is written again, without the hours used and the dates of its claims"),
+    (rf"{LOOKS}/", "this look at the results is forgotten"),
     (
         rf"{CELLS}/\w+/((cell|ledger)\.json|README\.md)$|probes/\w+/key\.json$",
         "it is written again",
@@ -79,7 +82,7 @@ def remedy(unsound: Checked) -> str:
 def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     """Check every file of a storage; `progress` is called with (units checked, units in all)."""
     folders = [(kind, name) for kind in ("probes", CELLS) for name in store.folders(kind)]
-    files = [(kind, name) for kind in ("subsets", "sweeps") for name in store.sizes(kind)]
+    files = [(kind, name) for kind in FILES for name in store.sizes(kind)]
     units = [*folders, *(unit for unit in files if "/" not in unit[1])]  # not a lease's claims
     result = Audit()
     for kind in KINDS:
@@ -127,6 +130,7 @@ def repair_plan(
         "subsets": [f"{cell.subset_key}.parquet" for cell in plan.cells],
         CELLS: [cell.cell_id for cell in plan.cells],
         "sweeps": [f"{plan.name}.json"],
+        LOOKS: store.names(LOOKS),
     }
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
     check = partial(check_unit, store, unread="adapter/", on_part=keep)
@@ -175,7 +179,7 @@ def check_unit(
         for path in (f"{place}/{file}" for file in store.sizes(place)):
             if is_stored(path):
                 yield _check_probe_file(store, name, path, on_part)
-    if kind in ("subsets", "sweeps") and is_stored(name) and store.exists(place):
+    if kind in FILES and is_stored(name) and store.exists(place):
         yield check_file(store, place)
 
 

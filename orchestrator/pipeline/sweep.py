@@ -117,7 +117,7 @@ def _run_experiment(
                 if state is CellState.FINISHED:
                     tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
                     tracker.sync(cell)
-            outcome.analysis = analyse(plan, store)
+            outcome.analysis = analyse(plan, store, outcome.failed)
             shown = {row.cell.cell_id for row in outcome.analysis.rows}
             for cell, state in zip(plan.cells, states, strict=True):
                 if state is CellState.FINISHED and cell.cell_id not in shown:

@@ -3,7 +3,8 @@
 The Python API has its rows and comparisons as Arrow tables.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from orchestrator.report.compare import (
     read_spreads,
 )
 from orchestrator.report.difficulty_sources import SourceMatrix, source_matrices
+from orchestrator.report.looks import Look, take_look
 from orchestrator.report.probe_analysis import (
     PoolAnalysis,
     PoolOutcomes,
@@ -27,11 +29,13 @@ from orchestrator.report.probe_analysis import (
     pool_outcomes,
 )
 from orchestrator.report.rows import Row, read_rows
+from orchestrator.stats.inference import LEVEL
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-FORM = 13  # increase to have the views of finished sweeps rendered again
+LOG = logging.getLogger(__name__)
+FORM = 14  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class SweepAnalysis:
 
     controls: in a grid over `reward`, what the score is worth beyond rewards without it. dropped:
     what a cap left out, in a sentence. sources: what prompts may be ranked by, compared;
-    difficulty: the cells that differ in that alone. pools: of the training probes, until a cell is
+    difficulty: the cells that differ in that alone. looks: at these cells, this one last.
+    pools: of the training probes, until a cell is
     finished; then outcomes: the same pools beside the subsets of the cells. digest: of all inputs,
     so that a view knows whether it is current.
     """
@@ -55,6 +60,7 @@ class SweepAnalysis:
     outcomes: tuple[PoolOutcomes, ...]
     sources: tuple[SourceMatrix, ...]
     difficulty: tuple[DifficultyArms, ...]
+    looks: tuple[Look, ...]
     digest: str
 
     @property
@@ -70,8 +76,11 @@ class SweepAnalysis:
         return f"{newest:%Y-%m-%d %H:%M} UTC" if newest else ""
 
 
-def analyse(plan: Plan, store: Store) -> SweepAnalysis:
-    """Analyse what the store holds of a plan."""
+def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnalysis:
+    """Analyse what the store holds of a plan, which is a look at it (`report.looks`).
+
+    failed: cells that a run has just tried and given up.
+    """
     mislabeled = {title: pool.mislabeled for title, pool in plan.noisy_pools.items()}
     groups = {name: pool.groups for name, pool in plan.pools.items()}
     sources = {name: pool.sources for name, pool in plan.pools.items()}
@@ -82,8 +91,17 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         for row in rows
         for swept in plan.shared.get(row.cell.cell_id, ())
     )
-    compared = families([*rows, *again], plan.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
+    shown = {row.cell.cell_id for row in rows}
+    dropped = set((manifest.get("dropped") or {}).get("cells", ())) - shown
+    missing = [cell for cell in plan.cells if cell.cell_id not in shown | dropped]
+    looks: list[Look] = []
+    try:
+        looks = take_look(plan, store, shown, failed, dropped)
+    except OSError as error:
+        LOG.warning("this look is not recorded, because the storage cannot be written: %s", error)
+    level = looks[-1].level if looks else LEVEL
+    compared = families([*rows, *again], plan.compare_at, spreads, missing, level)
     parts = {}
     if any(claim.part for claim in plan.claims):
         parts = {name: parts_of(pool) for name, pool in plan.pools.items()}
@@ -97,6 +115,8 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         "results": [row.result.as_json() for row in rows],
         "claims": manifest.get("claims"),
         "dropped": manifest.get("dropped"),
+        "looks": [len(looks), level],
+        "missing": [cell.cell_id for cell in missing],
         "spreads": spreads,
         "groups": groups,
         "sources": sources,
@@ -106,12 +126,13 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         tuple(rows),
         tuple(compared),
         tuple(control_arms(compared)),
-        tuple(claim_results(plan.claims, compared, declared, parts, spreads)),
+        tuple(claim_results(plan.claims, compared, declared, parts, spreads, missing, looks)),
         dropped_summary(manifest.get("dropped"), manifest.get("cells", ())),
         tuple(pools),
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),
         sources=tuple(source_matrices(plan, store)),
         difficulty=tuple(difficulty_arms(compared)),
+        looks=tuple(looks),
         digest=canonical_hash(inputs),
     )
 

@@ -32,6 +32,7 @@ from orchestrator.report.compare import (
     policy_key,
     unequal_labels,
 )
+from orchestrator.report.looks import Look
 from orchestrator.report.published import published_text
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, rising
 from orchestrator.stats.claim_tests import (
@@ -45,7 +46,7 @@ from orchestrator.stats.claim_tests import (
 )
 from orchestrator.stats.comparison import Run
 from orchestrator.stats.fairness import Point
-from orchestrator.stats.inference import SeedSpread
+from orchestrator.stats.inference import LEVEL, SeedSpread
 from orchestrator.stats.sentences import NONE, counted_runs
 
 
@@ -203,6 +204,7 @@ def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, tuple[float, 
     return values
 
 
+NAMED = 3  # cells of a list
 # claim -> {"at": when a run first saw it, "results": cells that had results by then}
 Declared = Mapping[str, Mapping[str, Any]]
 # data set -> tier or source -> test question -> its tier or source
@@ -237,11 +239,12 @@ class ClaimResult:
 class ClaimBlock:
     """The cells of both sides that are equal in every other axis but the seed; `a`, `b`: by seed.
 
-    The base model has the cells of the other side.
+    The base model has the cells of the other side. missing: planned cells that are not finished.
     """
 
     title: str
     families: list[Family] = field(default_factory=list)
+    missing: list[Cell] = field(default_factory=list)
     a: Sequence[Row] = ()
     b: Sequence[Row] = ()
 
@@ -257,20 +260,38 @@ def claim_results(
     declared: Declared = MappingProxyType({}),
     parts: Parts = MappingProxyType({}),
     spreads: Mapping[str, Spreads] = MappingProxyType({}),
+    missing: Sequence[Cell] = (),
+    looks: Sequence[Look] = (),
 ) -> list[ClaimResult]:
     """Each claim, judged on every block of cells that it covers.
 
     parts: of the test sets of claims about tiers or sources. spreads (by `policy_key`): how much
-    results vary between seeds.
+    results vary between seeds. missing: planned cells that are not finished: claims about them are
+    inconclusive. looks: at these cells. The level of the last one is divided by the number of
+    verdicts on claims (Bonferroni), so that it holds for all of them together.
     """
-    results = []
+    results: list[ClaimResult] = []
+    todo: list[tuple[Claim, Claim, str, ClaimBlock | None]] = []  # as written, as judged, title
     for claim in claims:
+        blocks = [] if claim.metric == CORRELATION else _blocks(claim, families, missing)
+        for block in blocks:
+            judged = [(claim, block.title)]
+            if claim.part and claim.part.name == EVERY:
+                names = rising({*_of(claim, block, parts).values()})
+                each_part = [Part(claim.part.kind, name) for name in names]
+                judged = [(replace(claim, part=p), f"{block.title}, {p}") for p in each_part]
+            todo += [(claim, one, title, block) for one, title in judged]
+        if not blocks:
+            todo.append((claim, claim, "", None))
+    level = (looks[-1].level if looks else LEVEL) / max(1, len(todo))
+    for claim, one, title, of in todo:
         when = "not yet declared by a run"
         if (seen := declared.get(claim.text)) is not None:
             known = seen["results"]
             when = f"declared {seen['at']}, " + (
                 f"after {counted(known, 'result')}" if known else "before any result"
             )
+        when += f"; look {len(looks)}" if len(looks) > 1 else ""
         if claim.metric == CORRELATION:
             every = [row for family in families for row in family.rows]
             rows = {r.cell.cell_id: r for r in every if has_values(r.cell, claim.only)}  # once each
@@ -278,36 +299,23 @@ def claim_results(
             measured = measured_correlation(points, len({r.cell.seed for r in rows.values()}))
             paper = published_text(claim, _cell([*rows.values()]), None)
             results.append(_result(claim, "", judge_claim(claim, measured), when, paper))
-            continue
-        blocks = _blocks(claim, families)
-        for block in blocks:
-            judged = [(claim, block.title)]
-            if claim.part and claim.part.name == EVERY:
-                names = rising({*_of(claim, block, parts).values()})
-                each_part = [Part(claim.part.kind, name) for name in names]
-                judged = [(replace(claim, part=p), f"{block.title}, {p}") for p in each_part]
-            for one, title in judged:
-                verdict = _judge(one, block, parts, spreads)
-                paper = published_text(claim, _cell(block.a), _cell(block.b))
-                results.append(_result(claim, title, verdict, when, paper))
-        if not blocks:
+        elif of is None:
             sides = " or ".join(side_text(s) for s in (claim.a, claim.b) if s != BASE_SIDE)
             nothing = ClaimVerdict("inconclusive", f"no finished cells of {sides} to compare")
             results.append(_result(claim, "", nothing, when))
+        else:
+            verdict = _judge(one, of, parts, spreads, level)
+            paper = published_text(claim, _cell(of.a), _cell(of.b))
+            results.append(_result(claim, title, verdict, when, paper))
     return results
 
 
-def _blocks(claim: Claim, families: Sequence[Family]) -> list[ClaimBlock]:
+def _blocks(claim: Claim, families: Sequence[Family], missing: Sequence[Cell]) -> list[ClaimBlock]:
     blocks: dict[tuple[str, ...], ClaimBlock] = {}
     for family in families:
         for rows in family.by_policy().values():
             cell = rows[0].cell
-            sides = [
-                name
-                for name, side in (("a", claim.a), ("b", claim.b))
-                if side != BASE_SIDE and has_values(cell, side) and has_values(cell, claim.only)
-            ]
-            if not sides:
+            if not (sides := _sides(claim, cell)):
                 continue
             key = axes_without(cell, "seed", *claim.axes)
             axes = {axis: value for axis, value in cell.axes.items() if axis not in claim.axes}
@@ -321,14 +329,26 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[ClaimBlock]:
             block.families.append(family)
             for name in sides:
                 setattr(block, name, rows)
+    for cell in missing:
+        if _sides(claim, cell) and (key := axes_without(cell, "seed", *claim.axes)) in blocks:
+            blocks[key].missing.append(cell)
     for block in blocks.values():
         if BASE_SIDE in (claim.a, claim.b):
             block.a = block.b = block.rows
     return [*blocks.values()]
 
 
+def _sides(claim: Claim, cell: Cell) -> list[str]:
+    """The sides of a claim, "a" and "b", that a cell belongs to."""
+    return [
+        name
+        for name, side in (("a", claim.a), ("b", claim.b))
+        if side != BASE_SIDE and has_values(cell, side) and has_values(cell, claim.only)
+    ]
+
+
 def _judge(
-    claim: Claim, block: ClaimBlock, parts: Parts, spreads: Mapping[str, Spreads]
+    claim: Claim, block: ClaimBlock, parts: Parts, spreads: Mapping[str, Spreads], level: float
 ) -> ClaimVerdict:
     """The verdict on one block; inconclusive, with the reason, where something is missing."""
     for side, rows in ((claim.a, block.a), (claim.b, block.b)):
@@ -353,10 +373,16 @@ def _judge(
         if claim.per:
             spent = [_spent(reading, row) for row in block.rows]
             reading = reading._replace(unit=float(np.mean(spent)))
-        measured = _measure(reading, block, _stored(claim, block, spreads))
+        measured = _measure(reading, block, _stored(claim, block, spreads), level)
         if claim.per:
             measured = measured.times(claim.per.amount / reading.unit)
         verdict = judge_claim(claim, measured)
+        if block.missing:
+            names = ", ".join(cell.name for cell in block.missing[:NAMED])
+            more = ", …" if len(block.missing) > NAMED else ""
+            unfinished = counted(len(block.missing), "planned cell")
+            reason = f"{unfinished} not finished: {names}{more}; {verdict.reason}"
+            verdict = verdict._replace(verdict="inconclusive", reason=reason)
     except NotMeasured as error:
         return ClaimVerdict("inconclusive", str(error))
     costs = unequal_costs(claim, [*block.a, *block.b], block.families[0].compare_at)
@@ -370,7 +396,10 @@ def _of(claim: Claim, block: ClaimBlock, parts: Parts) -> Mapping[str, str]:
 
 
 def _measure(
-    reading: ClaimReading, block: ClaimBlock, stored: Sequence[SeedSpread | None]
+    reading: ClaimReading,
+    block: ClaimBlock,
+    stored: Sequence[SeedSpread | None],
+    level: float,
 ) -> Measured:
     """Side a minus side b of a block. Raises NotMeasured."""
     claim = reading.claim
@@ -383,8 +412,8 @@ def _measure(
         groups = block.rows[0].groups.get(test_set_of(claim, block.rows[0]), {})
         if BASE_SIDE in sides:
             changes = {s: _change(scores_a[s], scores_b[s]) for s in scores_a}
-            return measured_change(changes, groups, of_shares=not claim.per)
-        return measured_difference(scores_a, scores_b, stored, groups=groups)
+            return measured_change(changes, groups, of_shares=not claim.per, level=level)
+        return measured_difference(scores_a, scores_b, stored, groups=groups, level=level)
     # Over seeds; with one seed, by its live groups, paired by update.
     a, b = (
         {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
@@ -394,11 +423,12 @@ def _measure(
         {seed: run[0] for seed, run in b.items()},
         stored,
         item="run",
+        level=level,
     )
     if measured.runs != (1, 1) or measured.covers_seeds:
         return measured
     [(_, updates_a)], [(_, updates_b)] = a.values(), b.values()
-    by_update = measured_difference({0: updates_a}, {0: updates_b}, item="update")
+    by_update = measured_difference({0: updates_a}, {0: updates_b}, item="update", level=level)
     return by_update if by_update.items > 1 else measured
 
 

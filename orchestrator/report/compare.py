@@ -6,6 +6,7 @@ pool. How much results vary between training seeds is read from every finished c
 all else is pure.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -308,6 +309,8 @@ def families(
     rows: Sequence[Row],
     compare_at: Axis = "updates",
     spreads: Mapping[str, Spreads] = MappingProxyType({}),
+    missing: Sequence[Cell] = (),
+    level: float = LEVEL,
 ) -> list[Family]:
     """Rows by every axis but policy and seed, compared; in the order in which they first appear.
 
@@ -315,17 +318,30 @@ def families(
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. Of
     policies with the same prompts (and as many labels, where these have to be equal), one is
     compared: each comparison makes Holm's correction larger.
-    `spreads` (by `policy_key`): how much results vary between seeds.
+    `spreads` (by `policy_key`): how much results vary between seeds. missing: planned cells that
+    are not finished, whose accuracy may be anything. level: of this look.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
+    unfinished: dict[tuple[str, ...], Counter[str]] = {}
     for row in rows:
         groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
-    uncorrected = [_family(group, compare_at, spreads) for group in groups.values()]
-    corrected = iter(adjust([c for family in uncorrected for c in family.accuracy]))
+    for cell in missing:
+        key = axes_without(cell, "policy", "seed")
+        unfinished.setdefault(key, Counter())[cell.policy] += 1
+    uncorrected = [
+        _family(group, compare_at, spreads, unfinished.get(key, {}))
+        for key, group in groups.items()
+    ]
+    corrected = iter(adjust([c for family in uncorrected for c in family.accuracy], level))
     return [replace(f, accuracy=[next(corrected) for _ in f.accuracy]) for f in uncorrected]
 
 
-def _family(rows: Sequence[Row], compare_at: Axis, spreads: Mapping[str, Spreads]) -> Family:
+def _family(
+    rows: Sequence[Row],
+    compare_at: Axis,
+    spreads: Mapping[str, Spreads],
+    missing_runs: Mapping[str, int],
+) -> Family:
     cell, sets = rows[0].cell, comparable(rows, compare_at)
     points = points_of(sets, compare_at)
     set_of = {row.cell.policy: number for number, own in enumerate(sets) for row in own}
@@ -355,7 +371,12 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Mapping[str, Spreads
         sets=sets,
         accuracy=[
             pair
-            for pair in compare_policies(scores, accuracy, groups=rows[0].groups.get(OWN, {}))
+            for pair in compare_policies(
+                scores,
+                accuracy,
+                groups=rows[0].groups.get(OWN, {}),
+                missing_runs=missing_runs,
+            )
             if set_of[pair.a] == set_of[pair.b]
         ],
         learnable=compare_learnable(learnable, live_shares, of_learnable),

@@ -28,6 +28,7 @@ from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
 from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import table_text, wrapped
+from orchestrator.report.looks import looks_text
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.sections import diagnosis, items, tables
 from orchestrator.report.sections.difficulty_sources import difficulty_section
@@ -174,6 +175,8 @@ def _source_texts(section: Section | None, width: int | None) -> list[str]:
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     """The conclusions of every family, the controls, and the claims."""
     parts = [_verdict_lines(family_verdict(family), width) for family in analysis.families]
+    if looks := looks_text(analysis.looks):
+        parts.append([f"{looks}."])
     if analysis.controls:
         parts.append(["controls", *_indented(control_lines(analysis.controls), width)])
     if analysis.claims:

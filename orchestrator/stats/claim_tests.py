@@ -12,6 +12,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.stats.comparison import Comparison, RunScores, compare_policies
 from orchestrator.stats.inference import (
     FEWEST_POINTS,
+    LEVEL,
     Effect,
     SeedSpread,
     available,
@@ -33,7 +34,7 @@ class Measured(NamedTuple):
     left_out: items without a score on one of the sides. groups: of related items, where there are
     any. missing: how the sides miss scores unlike each other, in words. stored_runs: those that a
     variance between seeds rests on, where they are more than the compared ones. covers_seeds:
-    whether the interval holds for other seeds.
+    whether the interval holds for other seeds. level: the interval is one of 1 − level.
     """
 
     effect: float
@@ -47,6 +48,7 @@ class Measured(NamedTuple):
     left_out: int = 0
     groups: int | None = None
     missing: str = ""
+    level: float = LEVEL
 
     @classmethod
     def of(cls, pair: Comparison) -> "Measured":
@@ -63,6 +65,7 @@ class Measured(NamedTuple):
             left_out=pair.left_out,
             groups=pair.groups,
             missing=missing_text(pair) if pair.misses_unlike else "",
+            level=pair.level,
         )
 
     def times(self, factor: float) -> "Measured":
@@ -85,11 +88,12 @@ def measured_difference(
     stored: Sequence[SeedSpread | None] = (None, None),
     item: Literal["question", "update", "run"] = "question",
     groups: Mapping[str, str] = MappingProxyType({}),
+    level: float = LEVEL,
 ) -> Measured:
     """Side a minus side b in points, as `compare_policies` compares them. Scores are shares."""
     sides = {"one side": scores_a, "the other side": scores_b}
     spreads = {side: spread for side, spread in zip(sides, stored, strict=True) if spread}
-    [pair] = compare_policies(sides, spreads, item, groups)
+    [pair] = compare_policies(sides, spreads, item, groups, level=level)
     return Measured.of(pair)
 
 
@@ -98,6 +102,7 @@ def measured_change(
     groups: Mapping[str, str] = MappingProxyType({}),
     *,
     of_shares: bool = True,
+    level: float = LEVEL,
 ) -> Measured:
     """The mean change of one side's runs from their base model: seed -> items and changes.
 
@@ -107,7 +112,7 @@ def measured_change(
     runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
     items, values = available(runs)
     codes = group_codes(items, groups)
-    mean = mean_effect(values, codes) if items else Effect(nan, -inf, inf, 1.0)
+    mean = mean_effect(values, codes, level) if items else Effect(nan, -inf, inf, 1.0)
     sizes = [abs(change) for run in runs for change in run.values() if change == change]
     if of_shares and max(sizes) <= 1:
         mean = mean.within(-1.0, 1.0)
@@ -120,6 +125,7 @@ def measured_change(
         covers_seeds=len(runs) > 1,
         left_out=len(set.union(*map(set, runs))) - len(items),
         groups=None if codes is None else int(codes.max()) + 1,
+        level=level,
     )
 
 
@@ -134,9 +140,8 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
 
     Supported if the whole interval lies in the claimed region (A > B by N: above N; A = B within N:
     inside [−N, N]; A >= B within N: above −N), refuted if it lies outside, otherwise inconclusive;
-    the reverse for A != B by N. A claim is stated in advance, so it is not corrected for the number
-    of claims. A single seed decides nothing, unless the spread between seeds is known from other
-    cells.
+    the reverse for A != B by N. A single seed decides nothing, unless the spread between seeds of
+    the same policies is known from other cells.
     """
     if isnan(measured.effect):
         reason = "no question has a score on both sides"
@@ -198,6 +203,8 @@ def _claimed(claim: Claim) -> str:
 def _notes(measured: Measured) -> list[str]:
     """What limits the numbers."""
     notes = []
+    if measured.level < LEVEL:
+        notes.append(f"interval of {100 * (1 - measured.level):.4g} %")
     if measured.item == "update":
         notes.append(f"over {counted(measured.items, 'update')} of one seed")
     if measured.item == "policy":

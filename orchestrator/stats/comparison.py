@@ -80,7 +80,8 @@ class Comparison:
     groups: of related items, each of which is one item of the test; None where none are related.
     missing: the share of each policy's samples that have no score. missing_p: that they are missing
         alike, from permuting items. bounds: the ends of the interval that holds whatever the
-        missing scores are.
+        missing scores are. missing_runs: of each policy, those without any score.
+    level: Holm's p up to which a policy is better; above it, the interval contains zero.
     """
 
     a: str
@@ -104,11 +105,13 @@ class Comparison:
     missing: tuple[float, float] = (0.0, 0.0)
     missing_p: float = 1.0
     bounds: tuple[float, float] = (-inf, inf)
+    missing_runs: tuple[int, int] = (0, 0)
+    level: float = LEVEL
 
     @property
     def misses_unlike(self) -> bool:
-        """Whether the policies' scores are missing to different extents, beyond chance."""
-        return self.missing_p <= LEVEL
+        """Whether whole runs are missing, or scores to different extents, beyond chance."""
+        return any(self.missing_runs) or self.missing_p <= LEVEL
 
     @property
     def bounds_span_zero(self) -> bool:
@@ -141,8 +144,8 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the interval excludes zero and Holm's p is at most .05."""
-        return not self.spans_zero and self.p_holm <= LEVEL
+        """Whether the interval excludes zero and Holm's p is at most `level`."""
+        return not self.spans_zero and self.p_holm <= self.level
 
     @property
     def spans_zero(self) -> bool:
@@ -166,7 +169,7 @@ class Comparison:
     @property
     def _grid(self) -> Grid:
         df = min(0.0 if s is None else s.df for s in self.spreads)
-        return Grid(self.seeds, self.groups or self.items, LEVEL / self.tests, df)
+        return Grid(self.seeds, self.groups or self.items, self.level / self.tests, df)
 
     def _in_items(self, needed: Needed) -> Needed:
         """Sample sizes of groups as those of items, in groups of the same mean size."""
@@ -189,25 +192,31 @@ def compare_policies(
     stored: Mapping[str, SeedSpread] = MappingProxyType({}),
     item: Item = "question",
     groups: Mapping[str, str] = MappingProxyType({}),
+    missing_runs: Mapping[str, int] = MappingProxyType({}),
+    level: float = LEVEL,
 ) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
     Runs are paired by item; all runs of both policies count, and an item counts where some run of
-    each has its score; a run without any score is none. The variance between seeds is each policy's
+    each has its score. The variance between seeds is each policy's
     own, or that of `stored`, where more runs of the same policy with these settings have it.
     `groups`: item -> the group of related items that it belongs to. A pair without a shared item,
     or with one shared question, is inconclusive, and so is a pair with a policy whose variance
-    between seeds is unknown. Raises ValueError where a policy has no run, or a run
-    contains an item twice.
+    between seeds is unknown. `missing_runs`: of a policy, runs beyond these that were planned; they
+    count as runs without any score, whose scores may be anything. `level`: of the intervals.
+    Raises ValueError where a policy has no run, or a run contains an item twice.
     """
-    sides = {policy: _side(policy, scores) for policy, scores in scores_by_policy.items()}
+    sides = {
+        policy: _side(policy, scores, missing_runs.get(policy, 0))
+        for policy, scores in scores_by_policy.items()
+    }
     spreads = {}
     for policy, side in sides.items():
         own, known = seed_spread([*map(float, side.run_means)]), stored.get(policy)
         spreads[policy] = known if known and (own is None or known.df > own.df) else own
     return adjust(
         [
-            _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item), groups)
+            _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item, level), groups)
             for a, b in combinations(sides, 2)
         ]
     )
@@ -241,15 +250,15 @@ def compare_learnable(
     return adjust(pairs)
 
 
-def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def adjust(comparisons: Sequence[Comparison], level: float = LEVEL) -> list[Comparison]:
     """Holm's correction over all given comparisons, for example those of a whole report.
 
-    A policy is named the better one where the interval excludes zero and Holm's p is at most .05,
-    but never by a single seed whose spread is unknown.
+    A policy is named the better one where the interval excludes zero and Holm's p is at most
+    `level`, but never by a single seed whose spread is unknown.
     """
     adjusted = []
     for c, p in zip(comparisons, holm([c.p for c in comparisons]), strict=True):
-        c = replace(c, p_holm=p, tests=len(comparisons))
+        c = replace(c, p_holm=p, tests=len(comparisons), level=level)
         better: Verdict = "a" if c.effect > 0 else "b"
         decided = c.significant and c.covers_seeds
         adjusted.append(replace(c, verdict=better if decided else "inconclusive"))
@@ -258,11 +267,15 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 @dataclass(frozen=True)
 class _Side:
-    """Runs of one policy: each a mapping of items to values, lowest values and missing shares."""
+    """Runs of one policy: each a mapping of items to values, lowest values and missing shares.
+
+    missing_runs: how many further ones have no score at all.
+    """
 
     runs: tuple[Mapping[str, float], ...]
     lows: tuple[Mapping[str, float], ...]
     missing: tuple[Mapping[str, float], ...]
+    missing_runs: int
 
     @cached_property
     def available(self) -> Available:
@@ -287,11 +300,13 @@ class _Side:
 
     def bounds(self, items: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Lowest values and missing shares, [runs, items]; 0 and 1 where a run lacks an item."""
-        low = np.array([[run.get(i, 0.0) for i in items] for run in self.lows], float)
-        return low, np.array([[run.get(i, 1.0) for i in items] for run in self.missing], float)
+        none: list[Mapping[str, float]] = [{}] * self.missing_runs
+        low = np.array([[run.get(i, 0.0) for i in items] for run in (*self.lows, *none)], float)
+        missing = [[run.get(i, 1.0) for i in items] for run in (*self.missing, *none)]
+        return low, np.array(missing, float)
 
 
-def _side(policy: str, scores: RunScores) -> _Side:
+def _side(policy: str, scores: RunScores, missing_runs: int) -> _Side:
     if not scores:
         raise ValueError(f"{policy} has no finished run: it cannot be compared")
     sides: tuple[list[dict[str, float]], ...] = ([], [], [])
@@ -306,7 +321,9 @@ def _side(policy: str, scores: RunScores) -> _Side:
     scored = [any(value == value for value in run.values()) for run in sides[0]]
     if any(scored):
         sides = tuple([*compress(side, scored)] for side in sides)
-    return _Side(*map(tuple, sides))
+        missing_runs += scored.count(False)
+    runs, lows, missing_shares = map(tuple, sides)
+    return _Side(runs, lows, missing_shares, missing_runs)
 
 
 @dataclass(frozen=True)
@@ -319,6 +336,7 @@ class _Pair:
     second: _Side
     spreads: tuple[SeedSpread | None, SeedSpread | None]
     item: Item
+    level: float
 
     @property
     def runs(self) -> tuple[int, int]:
@@ -331,7 +349,7 @@ class _Pair:
         """The effect of values [runs, items], the name of the test, and p given these runs."""
         if first.shape[1] == 1 and self.item != "run":  # says nothing about other items
             return Effect(float(first.mean() - second.mean()), -inf, inf, 1.0), "none", 1.0
-        effect = difference_effect(first, second, self.spreads, groups)
+        effect = difference_effect(first, second, self.spreads, groups, self.level)
         test, p_runs = _test(first, second, "group" if groups is not None else self.item, groups)
         mean, low, high, p = effect
         if abs(mean) < ROUNDING:
@@ -340,7 +358,7 @@ class _Pair:
             p = p_runs
         elif self.runs == (1, 1) and first.shape[1] > 1:  # seeds that vary make p no smaller
             p = max(p, p_runs)
-        if p > LEVEL:  # the exact test is what counts
+        if p > self.level:  # the exact test is what counts
             low, high = min(low, 0.0), max(high, 0.0)
         effect = Effect(mean, low, high, p)
         shares = self.first.within_unit and self.second.within_unit
@@ -360,6 +378,8 @@ def _compare(pair: _Pair, groups: Mapping[str, str]) -> Comparison:
         item=pair.item,
         spreads=spreads,
         groups=None if codes is None else int(codes.max()) + 1,
+        missing_runs=(a.missing_runs, b.missing_runs),
+        level=pair.level,
     )
     if not items:
         return nothing
@@ -397,8 +417,8 @@ def _with_bounds(compared: Comparison, pair: _Pair, groups: Mapping[str, str]) -
         return compared
     codes = group_codes(items, groups)
     unlike = missing_a.mean(axis=0) - missing_b.mean(axis=0)
-    worst = pair.judge(low_a, low_b + missing_b, codes)[0]
-    best = pair.judge(low_a + missing_a, low_b, codes)[0]
+    worst = _judge_filled(pair, low_a, low_b + missing_b, codes)
+    best = _judge_filled(pair, low_a + missing_a, low_b, codes)
     bounds = min(compared.low, 100 * worst.low), max(compared.high, 100 * best.high)
     compared = replace(
         compared, missing=missing, missing_p=permutation_p(unlike, groups=codes), bounds=bounds
@@ -407,6 +427,16 @@ def _with_bounds(compared: Comparison, pair: _Pair, groups: Mapping[str, str]) -
         return compared
     p = 1.0 if worst.mean <= 0 <= best.mean else max(compared.p, worst.p, best.p)
     return replace(compared, low=bounds[0], high=bounds[1], p=p, p_holm=p)
+
+
+def _judge_filled(
+    pair: _Pair, first: np.ndarray, second: np.ndarray, codes: np.ndarray | None
+) -> Effect:
+    """The effect with values in place of missing scores; runs that are added vary between seeds."""
+    if pair.first.missing_runs or pair.second.missing_runs:
+        spreads = seed_spread([*first.mean(axis=1)]), seed_spread([*second.mean(axis=1)])
+        pair = replace(pair, spreads=spreads)
+    return pair.judge(first, second, codes)[0]
 
 
 def _components(

@@ -62,7 +62,7 @@ class SeedSpread(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A mean difference, its 95 % interval, and the matching p value."""
+    """A mean difference, its interval (95 % unless a level is given), and the matching p value."""
 
     mean: float
     low: float
@@ -186,7 +186,7 @@ def _group_df(items: int, groups: np.ndarray | None) -> float:
     return float(variances.sum() ** 2 / (variances**2).sum()) - 1
 
 
-def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> float:
+def _half_width(parts: Sequence[VarianceComponent], level: float) -> float:
     """The root of the sum of squares of the components' own t half widths (Banerjee 1960).
 
     Its coverage is at least nominal for every ratio of the variances and at every level, and exact
@@ -198,7 +198,9 @@ def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> flo
     return sqrt(sum(v * quantile**2 for v, quantile in quantiles))
 
 
-def mean_effect(values: np.ndarray, groups: np.ndarray | None = None) -> Effect:
+def mean_effect(
+    values: np.ndarray, groups: np.ndarray | None = None, level: float = LEVEL
+) -> Effect:
     """Mean of [seeds, items] with an interval for new seeds and new items, or groups of items.
 
     With one seed it covers new items under that seed only; with one item, or one group of `groups`
@@ -214,7 +216,7 @@ def mean_effect(values: np.ndarray, groups: np.ndarray | None = None) -> Effect:
     by_seed = (squares.seed / values.size, seeds - 1)  # with the residual
     by_item = (max(0.0, squares.item - squares.rest) / values.size, df)
     alone = (squares.item / values.size, df)
-    return _effect(values.mean(axis=0), [by_seed, by_item], [by_seed, alone])
+    return _effect(values.mean(axis=0), [by_seed, by_item], [by_seed, alone], level)
 
 
 def difference_effect(
@@ -222,6 +224,7 @@ def difference_effect(
     second: np.ndarray,
     spreads: tuple[SeedSpread | None, SeedSpread | None],
     groups: np.ndarray | None = None,
+    level: float = LEVEL,
 ) -> Effect:
     """Mean of `first` [runs, items] minus `second` [runs, items], whose items are the same.
 
@@ -257,7 +260,7 @@ def difference_effect(
     if items > 2:  # the variance of two is too uncertain to subtract from
         rest = sum(residual(side) / len(side) for side in (first, second))
     alone = [*parts, (item / items, df)]
-    return _effect(by_item, [*parts, (max(0.0, item - rest) / items, df)], alone)
+    return _effect(by_item, [*parts, (max(0.0, item - rest) / items, df)], alone, level)
 
 
 def between_seeds(first: VarianceComponent, second: VarianceComponent) -> list[VarianceComponent]:
@@ -295,7 +298,10 @@ def _check(values: np.ndarray) -> None:
 
 
 def _effect(
-    by_item: np.ndarray, parts: Sequence[VarianceComponent], alone: Sequence[VarianceComponent]
+    by_item: np.ndarray,
+    parts: Sequence[VarianceComponent],
+    alone: Sequence[VarianceComponent],
+    level: float,
 ) -> Effect:
     """The mean of items with its interval.
 
@@ -304,11 +310,11 @@ def _effect(
     of the share of items that may still differ, by up to a whole answer: 1 − .025^(1/items).
     """
     mean = float(by_item.mean())
-    if _half_width(parts) < ZERO_WIDTH:
+    if _half_width(parts, level) < ZERO_WIDTH:
         parts = alone
-    half = _half_width(parts)
+    half = _half_width(parts, level)
     if half < ZERO_WIDTH:
-        differ = 1 - (LEVEL / 2) ** (1 / len(by_item))
+        differ = 1 - (level / 2) ** (1 / len(by_item))
         low, high = mean - differ * (1 + mean), mean + differ * (1 - mean)
         return Effect(mean, low, high, permutation_p(by_item))
     return Effect(mean, mean - half, mean + half, _p(abs(mean), parts))

@@ -7,6 +7,7 @@ from typing import Any
 from orchestrator.planning.cells import axis_names
 from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.inference import LEVEL
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
 # that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
@@ -48,6 +49,11 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     if not c.covers_seeds:
         ahead = f"{better} is ahead of {worse} by {size}{on} in this seed"
         return f"{ahead}: inconclusive ({sample}); needs more seeds"
+    if c.p_holm <= LEVEL:
+        return (
+            f"{better} is ahead of {worse} by {size}{on}: inconclusive, because this look at the "
+            f"results is not the planned one and needs a p of at most {c.level:g} ({sample})"
+        )
     return (
         f"{better} is ahead of {worse} by {size}{on}, but not significantly after Holm's "
         f"correction over {counted(c.tests, 'comparison')}: inconclusive ({sample}); "
@@ -91,6 +97,13 @@ def missing_text(c: Comparison) -> str:
     low, high = map(in_points, c.bounds)
     shares = " and ".join(f"{100 * share:.1f} %" for share in c.missing)
     text = f"{c.a} and {c.b} miss {shares} of their scores"
+    if any(c.missing_runs):
+        sides = zip((c.a, c.b), c.missing_runs, c.runs, strict=True)
+        of_each = [f"{lost} of {lost + runs} runs of {name}" for name, lost, runs in sides if lost]
+        return (
+            f"{' and '.join(of_each)} {'are' if sum(c.missing_runs) > 1 else 'is'} missing: "
+            "interval and p allow for every accuracy of these runs"
+        )
     if c.misses_unlike:
         return (
             f"{text}, which differs beyond chance (p {_p(c.missing_p)}): their interval and p "
@@ -105,7 +118,7 @@ def missing_text(c: Comparison) -> str:
 def _required_sample(c: Comparison) -> str:
     """The sample sizes that would detect a difference of the observed size, as far as realistic."""
     if c.misses_unlike:
-        return "needs the missing scores"
+        return "needs the missing " + ("runs" if any(c.missing_runs) else "scores")
     if c.whole_range:
         why = "the interval is the whole range: " if isfinite(c.high) else ""
         return f"{why}needs more {_too_few(c)}"

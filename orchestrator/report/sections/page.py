@@ -24,6 +24,7 @@ from orchestrator.report.content import (
     Table,
     one_line,
 )
+from orchestrator.report.looks import looks_text
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
 from orchestrator.report.sections.completions import card
@@ -95,7 +96,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
     return Page(
         plan.name,
         plan.experiment.about,
-        ". ".join(filter(None, [finished, analysis.dropped])) + ".",
+        ". ".join(filter(None, [finished, analysis.dropped, looks_text(analysis.looks)])) + ".",
         (
             *filter(None, content),
             *pool_sections(analysis.pools),

@@ -24,6 +24,7 @@ from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Spreads, families, policy_key, read_spreads
+from orchestrator.report.looks import EXTRA_LEVEL, Look
 from orchestrator.report.published import published_text
 from orchestrator.report.render import page_html, verdict_text
 from orchestrator.report.rows import Row, read_rows
@@ -113,10 +114,46 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, list[Row]]:
 
 
 def judged(plan: Plan, rows: Sequence[Row], text: str, **more: Any) -> list[ClaimResult]:
+    """The verdicts on a claim, each with an interval of 95 %."""
+    count = len(claims_of(plan, rows, [text], **more))
+    look = Look("", frozenset(), frozenset(), LEVEL * count)
+    return claims_of(plan, rows, [text], looks=[look], **more)
+
+
+def claims_of(
+    plan: Plan, rows: Sequence[Row], texts: Sequence[str], **more: Any
+) -> list[ClaimResult]:
     parts = {name: parts_of(pool) for name, pool in plan.pools.items()}
-    claim = resolved_claim(text, plan.experiment)
+    claims = [resolved_claim(text, plan.experiment) for text in texts]
     compare_at = plan.experiment.compare_at
-    return claim_results([claim], families(rows, compare_at), parts=parts, **more)
+    return claim_results(claims, families(rows, compare_at), parts=parts, **more)
+
+
+def test_the_level_is_that_of_all_claims_together(sweep: tuple[Plan, list[Row]]) -> None:
+    claims = ["hard > random on small for probe.samples=2", "hard > base on far", "r2 > 0.5"]
+    one, *others = claims_of(*sweep, claims)
+    assert len(others) > 1
+    exact = [100 * np.array(side) / SAMPLES_EACH for side in ([3, 4, 3], [1, 1, 2])]
+    _, low, high = welch(*exact, level=LEVEL / (1 + len(others)))
+    assert one.interval == f"[{points(low)}, {points(high)}]"
+    look = Look("", frozenset(), frozenset(), EXTRA_LEVEL)
+    (strict, *_) = claims_of(*sweep, claims[:1], looks=[look, look])
+    _, low, high = welch(*exact, level=EXTRA_LEVEL)
+    assert strict.interval == f"[{points(low)}, {points(high)}]"
+    assert strict.verdict == "inconclusive" and strict.declared.endswith("; look 2")
+
+
+def test_claims_about_unfinished_cells_are_inconclusive(sweep: tuple[Plan, list[Row]]) -> None:
+    plan, rows = sweep
+    random = next(row.cell for row in rows if row.cell.policy == "random")
+    further = random.model_copy(update={"seed": 9})
+    for text, verdict in (("hard > random on small", "inconclusive"), ("hard > base", "supported")):
+        whole = judged(plan, rows, text)
+        results = judged(plan, rows, text, missing=[further])
+        assert {r.verdict for r in whole} == {"supported"}
+        changed = [r for r, before in zip(results, whole, strict=True) if r != before]
+        assert {r.verdict for r in changed} == ({verdict} - {"supported"})
+        assert all("1 planned cell not finished" in r.reason for r in changed)
 
 
 def points(value: float) -> str:
@@ -136,12 +173,12 @@ def between(a: Sequence[float], b: Sequence[float]) -> tuple[str, str]:
     return points(mean - 1e-9), f"[{points(low)}, {points(high)}]"
 
 
-def welch(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
+def welch(a: np.ndarray, b: np.ndarray, level: float = LEVEL) -> tuple[float, float, float]:
     """The difference and its t interval by SciPy, with degrees of freedom moved as `welch_df`."""
     test, seeds = scipy.stats.ttest_ind(a, b, equal_var=False), len(a)
     df = seeds - 1 + (test.df - (seeds - 1)) * (seeds - 1) / seeds
     mean = float(np.mean(a) - np.mean(b))
-    half = float(scipy.stats.t.isf(LEVEL / 2, df)) * mean / float(test.statistic)
+    half = float(scipy.stats.t.isf(level / 2, df)) * mean / float(test.statistic)
     return mean, mean - half, mean + half
 
 
@@ -424,7 +461,7 @@ def test_an_axis_that_changes_no_cell_is_no_comparison(tmp_path: Path) -> None:
     )
     hard, full = analysis.claims[:2]
     assert (hard.cells, full.cells) == ("stub on small, hard", "stub on small, full")
-    assert hard.reason.startswith("budget=16 − budget=8 is +0.0 points [−17.7, +17.7]")
+    assert hard.reason.startswith("budget=16 − budget=8 is +0.0 points [")
     assert "same cells" in full.reason
     assert analysis.claims[2].value == "+25.0", "full is the same cell at every budget"
 

@@ -23,7 +23,7 @@ from orchestrator.stats.inference import (
     permutation_p,
     seed_spread,
 )
-from orchestrator.stats.sentences import NO_DIFFERENCE, sentence
+from orchestrator.stats.sentences import NO_DIFFERENCE, missing_text, sentence
 
 BASE = np.random.default_rng(9).beta(0.6, 0.5, 400)
 IDS = [f"q{i}" for i in range(400)]
@@ -427,8 +427,17 @@ def test_a_permutation_of_rounding_errors_is_no_evidence() -> None:
     assert permutation_p(cancelling) == 1
 
 
-def test_a_run_without_scores_is_no_seed() -> None:
+def test_a_run_without_scores_may_have_any() -> None:
     sides = {"a": dict(runs(25, range(3))), "b": dict(runs(0, range(3)))}
-    expected = compare_policies(sides)
+    (whole,) = compare_policies(sides)
+    assert whole.verdict == "a"
     sides["a"][3] = (IDS, np.full(len(IDS), np.nan))
-    assert compare_policies(sides) == expected
+    (result,) = compare_policies(sides)
+    assert (result.effect, result.missing_runs, result.runs) == (whole.effect, (1, 0), (3, 3))
+    worst = dict(sides["a"]) | {3: (IDS, np.zeros(len(IDS)))}
+    (lowest,) = compare_policies({"a": worst, "b": sides["b"]})
+    assert (result.verdict, result.low) == ("inconclusive", pytest.approx(lowest.low))
+    del sides["a"][3]
+    (planned,) = compare_policies(sides, missing_runs={"a": 1})
+    assert (planned.low, planned.high, planned.p) == (result.low, result.high, result.p)
+    assert "1 of 4 runs of a is missing" in missing_text(planned)

@@ -56,6 +56,7 @@ def test_why_prompts_are_not_shared_is_reported_once(
 ) -> None:
     trainer, output = rollouts
     monkeypatch.setattr(trainer, "why_padded", None)
+    monkeypatch.setattr(trainer, "notes", [])
     monkeypatch.setattr("orchestrator.training.trl_internals.why_not", lambda _: "it has dropout")
     for _ in range(2):
         gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
