@@ -1,7 +1,7 @@
 """Arms of item-level results, compared: `compare_policies` for results that no sweep made. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
 from types import MappingProxyType
@@ -11,7 +11,7 @@ import numpy as np
 
 from orchestrator.report.rows import rising
 from orchestrator.stats.churn import Churn, Flips, churn, flips
-from orchestrator.stats.comparison import Comparison, Run, compare_policies
+from orchestrator.stats.comparison import Comparison, Run, adjust, compare_policies
 from orchestrator.stats.inference import (
     Available,
     Effect,
@@ -267,9 +267,16 @@ def compare_arms(
     groups: Mapping[str, str] = MappingProxyType({}),
     kinds: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> ItemAnalysis:
-    """Every pair of arms, Holm-corrected together; `stored`, `groups` as in `compare_policies`."""
+    """Every pair of arms, Holm-corrected together; `stored`, `groups` as in `compare_policies`.
+
+    Two arms with one run each, of whose seeds nothing is known, are two models.
+    """
     scores = {arm.name: {run.seed: run.run for run in arm.runs} for arm in arms}
-    comparisons = tuple(compare_policies(scores, stored, groups=groups))
+    pairs = [
+        replace(c, scope="models") if c.runs == (1, 1) and not c.covers_seeds else c
+        for c in compare_policies(scores, stored, groups=groups)
+    ]
+    comparisons = tuple(adjust(pairs))
     remarks = (*notes, *_shared_runs(arms))
     return ItemAnalysis(tuple(arms), comparisons, questions, remarks, groups, kinds)
 
@@ -330,6 +337,7 @@ def comparison_values(c: Comparison) -> dict[str, Any]:
         **{"groups": c.groups, "missing": [*c.missing], "missing_p": c.missing_p},
         "bounds": [_finite(end) for end in c.bounds],
         **{"covers_seeds": c.covers_seeds, "significant": c.significant, "verdict": c.verdict},
+        "scope": c.scope,
         **{"needed_seeds": needed.seeds, "needed_questions": needed.items},
         "needed_both": None if needed.both is None else list(needed.both),
         "needed_seeds_range": [least.seeds, most.seeds],

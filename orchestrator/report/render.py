@@ -191,7 +191,9 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
 
 def _verdict_lines(verdict: FamilyVerdict, width: int | None) -> list[str]:
     caveats = [f"caveat: {text}" for text in verdict.caveats]
-    title = f"{verdict.title} ({verdict.read_at})"
+    tests = max((pair.comparison.tests for pair in verdict.pairs), default=0)
+    corrected = f"; intervals are those of a pair alone, p is corrected over {tests} pairs"
+    title = f"{verdict.title} ({verdict.read_at}{corrected if tests > 1 else ''})"
     return [printable_line(title), *_indented([*verdict.lines, *caveats], width)]
 
 

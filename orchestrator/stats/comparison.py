@@ -59,6 +59,7 @@ ROUNDING = 1e-8  # a mean difference of shares below is due to the rounding of s
 RunScores = Mapping[int, Run | tuple[Sequence[str], np.ndarray]]
 Verdict = Literal["a", "b", "inconclusive"]
 Item = Literal["question", "update", "run"]
+Scope = Literal["models", "policies"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Comparison:
         alike, from permuting items. bounds: the ends of the interval that holds whatever the
         missing scores are. missing_runs: of each policy, those without any score.
     level: Holm's p up to which a policy is better; above it, the interval contains zero.
+    scope: what the verdict is about: these "models" on new questions, which single runs decide, or
+        "policies" on new questions and with new seeds, which need several runs of each.
     """
 
     a: str
@@ -107,6 +110,27 @@ class Comparison:
     bounds: tuple[float, float] = (-inf, inf)
     missing_runs: tuple[int, int] = (0, 0)
     level: float = LEVEL
+    scope: Scope = "policies"
+
+    @property
+    def leader_first(self) -> "Comparison":
+        """The same with the policy that is ahead as `a`."""
+        if not self.effect < 0:
+            return self
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            effect=-self.effect,
+            low=-self.high,
+            high=-self.low,
+            bounds=(-self.bounds[1], -self.bounds[0]),
+            runs=self.runs[::-1],
+            spreads=self.spreads[::-1],
+            missing=self.missing[::-1],
+            missing_runs=self.missing_runs[::-1],
+            verdict="a" if self.verdict == "b" else self.verdict,
+        )
 
     @property
     def misses_unlike(self) -> bool:
@@ -130,7 +154,7 @@ class Comparison:
 
     @property
     def covers_seeds(self) -> bool:
-        """Whether the interval holds for other training seeds; otherwise nothing is decided."""
+        """Whether the interval holds for other training seeds; policies need that for a verdict."""
         return None not in self.spreads
 
     @property
@@ -254,13 +278,13 @@ def adjust(comparisons: Sequence[Comparison], level: float = LEVEL) -> list[Comp
     """Holm's correction over all given comparisons, for example those of a whole report.
 
     A policy is named the better one where the interval excludes zero and Holm's p is at most
-    `level`, but never by a single seed whose spread is unknown.
+    `level`, but never by a single seed whose spread is unknown, unless the scope is these models.
     """
     adjusted = []
     for c, p in zip(comparisons, holm([c.p for c in comparisons]), strict=True):
         c = replace(c, p_holm=p, tests=len(comparisons), level=level)
         better: Verdict = "a" if c.effect > 0 else "b"
-        decided = c.significant and c.covers_seeds
+        decided = c.significant and (c.covers_seeds or c.scope == "models")
         adjusted.append(replace(c, verdict=better if decided else "inconclusive"))
     return adjusted
 

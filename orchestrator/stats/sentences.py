@@ -19,16 +19,20 @@ SINGLE_SEED = (
     "single seed: intervals cover test questions but not training seeds, so every verdict is "
     "inconclusive"
 )
+THESE_MODELS = (
+    "one run of each: verdicts are about these models on new questions; trained again with another "
+    "seed, they may differ"
+)
 KNOWN_SPREAD = "single seed: the spread between seeds is that of stored cells of the same policies"
 
 
 def sentence(comparison: Comparison, dataset: str = "") -> str:
     """One comparison in words: effect, interval, sample, p; where inconclusive, what is needed."""
-    c = comparison
+    c = comparison.leader_first
     on = f" on {dataset}" if dataset else ""
     if not c.items:
         return f"{c.a} vs. {c.b}{on}: inconclusive (no question has a score in both)"
-    sample = counted_runs(c.runs)
+    sample = counted_runs(c.runs) if c.scope == "policies" else "these models"
     if c.items > 1:
         sample += f" × {counted(c.items, c.item)}"
     if c.groups is not None:
@@ -41,12 +45,12 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     if c.spans_zero:
         size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
         return f"{c.a} vs. {c.b}{on}: inconclusive ({size}, {sample}); {_required_sample(c)}"
-    better, worse = (c.a, c.b) if c.effect > 0 else (c.b, c.a)
-    effect, low, high = (in_points(x, plus=False) for x in c.oriented(better))
+    better, worse = c.a, c.b
+    effect, low, high = (in_points(x, plus=False) for x in (c.effect, c.low, c.high))
     size = f"{effect} points [{low}, {high}]"
     if c.verdict != "inconclusive":
         return f"{better} beats {worse} by {size}{on} ({sample})"
-    if not c.covers_seeds:
+    if not c.covers_seeds and c.scope == "policies":
         ahead = f"{better} is ahead of {worse} by {size}{on} in this seed"
         return f"{ahead}: inconclusive ({sample}); needs more seeds"
     if c.p_holm <= LEVEL:
@@ -67,8 +71,10 @@ def pairing_caveats(
     """What limits comparisons of `names` with these numbers of finished seeds."""
     caveats = []
     if min(seeds.values()) == 1:
-        unknown = any(not c.covers_seeds for c in comparisons)
-        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
+        scopes = {c.scope for c in comparisons if not c.covers_seeds}
+        caveats += [THESE_MODELS] if "models" in scopes else []
+        caveats += [SINGLE_SEED] if "policies" in scopes else []
+        caveats += [] if scopes else [KNOWN_SPREAD]
     if len(set(seeds.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
         caveats.append(f"{names} have different numbers of finished seeds: {counts}")
@@ -131,7 +137,10 @@ def _required_sample(c: Comparison) -> str:
     seeds, items = c.needed.seeds, c.needed.items
     if not c.covers_seeds:
         if items and items <= most_items:
-            return f"needs more seeds and about {_two_digits(max(items, c.items + 1)):,} {c.item}s"
+            more = "" if c.scope == "models" else "more seeds and "
+            return f"needs {more}about {_two_digits(max(items, c.items + 1)):,} {c.item}s"
+        if c.scope == "models":
+            return f"no realistic number of {c.item}s would be enough"
         return (f"{NO_DIFFERENCE} in this seed; " if negligible else "") + "needs more seeds"
     least, most = c.needed_range
     options = []

@@ -18,11 +18,11 @@ MOST_PAIRS = 45  # of a figure: ten arms
 METHOD = (
     "Each pair is compared on the questions that have a score in both; a question's samples are "
     "averaged within a run, and runs are paired by question. Related questions are averaged within "
-    "their group. In brackets: the 95 % "
-    "interval, for new questions and, with several runs, for new seeds; p is two-sided. Holm's "
-    "correction covers all pairs of this page. One arm beats another where the interval excludes "
-    "zero and the corrected p is at most .05. The comparison of a single run is inconclusive, "
-    "because its interval covers questions only. The sample size stated as needed detects a "
+    "their group. In brackets: the 95 % interval of this pair alone, for new questions and, with "
+    "several runs, for new seeds; p is two-sided. Holm's correction covers all pairs of this page. One arm beats another where the interval excludes "
+    "zero and the corrected p is at most .05. Of two arms with one run each, that is a statement "
+    "about these models; where one arm has several runs, it is one about policies, which needs "
+    "several runs of both. The sample size stated as needed detects a "
     "difference of the observed size with 80 % power at the strictest level of Holm's correction."
 )
 
@@ -31,7 +31,8 @@ def item_page(analysis: ItemAnalysis) -> Page:
     """The page: verdicts, arms, pairs, the questions on which arms differ most, files."""
     names = [arm.name for arm in analysis.arms]
     verdicts = (item_verdict(analysis), Paragraph(METHOD, "note"))
-    pairs = {f"{c.a} − {c.b}": (c.effect, c.low, c.high) for c in analysis.comparisons[:MOST_PAIRS]}
+    shown = [c.leader_first for c in analysis.comparisons[:MOST_PAIRS]]
+    pairs = {f"{c.a} − {c.b}": (c.effect, c.low, c.high) for c in shown}
     figure = Figure(
         "Differences in points with their 95 % intervals, not corrected for the number of pairs",
         partial(difference_intervals, pairs),
@@ -100,7 +101,7 @@ def arms_table(analysis: ItemAnalysis) -> Table:
 def pairs_table(analysis: ItemAnalysis) -> Table:
     """Every pair: difference, test, p, verdict and needed sample."""
     body = []
-    for c in analysis.comparisons:
+    for c in (each.leader_first for each in analysis.comparisons):
         winner = {"a": c.a, "b": c.b}.get(c.verdict, "inconclusive")
         effect = Effect(c.effect / 100, c.low / 100, c.high / 100, c.p)
         least, most = c.needed_range

@@ -44,16 +44,17 @@ from orchestrator.report.sections.verdicts import control_lines, family_verdict
 from tasks import Prompt
 
 METHOD = (
-    "Each pair is compared on the same test questions and the same seeds. In brackets: the 95 % "
-    "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
-    "their own test set, for each model, dataset, probe and other axis. Holm's correction covers "
-    "all of them. A policy beats another where the interval excludes zero and the corrected p is "
+    "Each pair is compared on the same test questions and with all seeds of both. In brackets: the "
+    "95 % interval of this pair alone; p is two-sided. This report makes {count}: every pair of "
+    "policies, by accuracy on their own test set, for each model, dataset, probe and other axis. "
+    "Holm's correction covers all of them. A policy beats another where the interval excludes zero and the corrected p is "
     "at most .05. The sample size stated as needed detects a difference of the observed size "
     "with 80 % power at the strictest level of Holm's correction; none is stated beyond 100 seeds "
     "and 10,000 questions, or ten times those of the comparison. The comparison of a single seed "
-    "is inconclusive, because its interval covers test questions only; where cells in the store "
-    "with the same settings show how much results vary between seeds, that variance is added. "
-    "Learnable %, tiers, other test sets and claims have intervals, but no verdict by p."
+    "is inconclusive, because its interval covers test questions only, unless further cells of "
+    "both policies in the store show how much their results vary between seeds. The intervals of "
+    "claims are corrected for their number; those of learnable %, tiers and other test sets are "
+    "not, and have no verdict."
 )
 COMPLETIONS = (
     "The first completion of each model to the test questions whose hashes come first: a choice "

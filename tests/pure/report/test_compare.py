@@ -5,6 +5,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,11 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
-from orchestrator.report.sections.items import item_page, item_verdict, questions_table
+from orchestrator.report.sections.items import item_page, item_verdict, pairs_table, questions_table
 from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.stats.comparison import adjust
 from orchestrator.stats.inference import mcnemar_p
-from orchestrator.stats.sentences import KNOWN_SPREAD, SINGLE_SEED
+from orchestrator.stats.sentences import KNOWN_SPREAD, THESE_MODELS, sentence
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 
@@ -84,7 +86,10 @@ def check_agreement(plan: Plan, store: Store, folder: Path, *, exports: bool = T
     local = Path(store.local_path())
     arms = {p: [local / "cells" / c.cell_id for c in cells] for p, cells in by_policy.items()}
     analysis = compared(arms)
-    assert list(analysis.comparisons) == list(family.accuracy)
+    # Files of one run each are about these models, a sweep is about policies.
+    of_policies = adjust([replace(c, scope="policies") for c in analysis.comparisons])
+    assert of_policies == list(family.accuracy)
+    analysis = replace(analysis, comparisons=tuple(of_policies))
     verdict = family_verdict(family)
     texts = [  # budgets are the report's
         each.text.replace(f" on {family.dataset}", "").partition("; not at equal")[0]
@@ -96,7 +101,8 @@ def check_agreement(plan: Plan, store: Store, folder: Path, *, exports: bool = T
         pairs = zip(compared(files).comparisons, family.accuracy, strict=True)
         for one, two in pairs:  # whose sums have another order
             values = (comparison_values(each) for each in (one, two))
-            numbers, others = ({k: v for k, v in each.items() if k != "test"} for each in values)
+            other = {"test", "scope", "verdict"}
+            numbers, others = ({k: v for k, v in each.items() if k not in other} for each in values)
             assert numbers.keys() == others.keys()
             for name, value in numbers.items():
                 assert value == (pytest.approx(others[name]) if value else others[name]), name
@@ -415,7 +421,7 @@ def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None
     analysis = compared(pair(tmp_path, rows("110010"), rows("0110")))
     assert analysis.comparisons[0].left_out == 2
     caveats = item_verdict(analysis).caveats
-    assert caveats[0] == SINGLE_SEED
+    assert caveats[0] == THESE_MODELS
     assert any(each.startswith("up to 2 questions left out") for each in caveats)
     same = compared(pair(tmp_path, rows("110010"), [{"note": "", **row} for row in rows("110010")]))
     assert any(note.startswith("a (seed 0) and b (seed 0) ") for note in same.notes)
@@ -424,13 +430,18 @@ def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None
 # --- the statistics, the page and the command ---
 
 
-def test_a_single_run_is_tested_by_mcnemar_and_decides_nothing(tmp_path: Path) -> None:
+def test_single_runs_are_compared_as_models_by_mcnemar(tmp_path: Path) -> None:
     a, b = "1" * 30 + "0" * 10, "0" * 25 + "1" * 5 + "0" * 10
     [c] = compared(pair(tmp_path, rows(a), rows(b))).comparisons
     signs = [pd.Series([int(x) for x in text]).to_numpy() for text in (a, b)]
     assert c.test == "McNemar" and c.p == mcnemar_p(*signs) < 0.001
-    assert c.significant and not c.covers_seeds and c.verdict == "inconclusive"
+    assert c.significant and not c.covers_seeds and (c.scope, c.verdict) == ("models", "a")
     assert c.effect == pytest.approx(62.5)
+    analysis = compared(pair(tmp_path, rows(b), rows(a)))
+    [back] = analysis.comparisons
+    assert (back.effect, back.leader_first) == (-c.effect, replace(c, a="b", b="a"))
+    [(shown, *_)] = pairs_table(analysis).body
+    assert shown == "b − a" and sentence(back).startswith("b beats a by 62.5 points")
 
 
 def test_the_page_names_what_differs_most(tmp_path: Path) -> None:
