@@ -136,7 +136,7 @@ def test_at_equal_tokens_each_cell_is_read_within_the_common_budget(lopsided: li
 def test_the_terminal_shows_the_analysis(plan: Plan, store: Store) -> None:
     analysis = analyse(plan, store)
     text = verdict_text(analysis)
-    assert text.startswith("stub on small (final accuracy, after 4 updates)\n  ")
+    assert text.startswith("stub on small (final accuracy, after 4 updates; ")
     assert all(pair.text in text for pair in family_verdict(analysis.families[0]).pairs)
     assert "hard > random on small by 3: " in text
     report = terminal_report(analysis)

@@ -19,11 +19,12 @@ METHOD = (
     "Each pair is compared on the questions that have a score in both; a question's samples are "
     "averaged within a run, and runs are paired by question. Related questions are averaged within "
     "their group. In brackets: the 95 % interval of this pair alone, for new questions and, with "
-    "several runs, for new seeds; p is two-sided. Holm's correction covers all pairs of this page. One arm beats another where the interval excludes "
-    "zero and the corrected p is at most .05. Of two arms with one run each, that is a statement "
-    "about these models; where one arm has several runs, it is one about policies, which needs "
-    "several runs of both. The sample size stated as needed detects a "
-    "difference of the observed size with 80 % power at the strictest level of Holm's correction."
+    "several runs, for new seeds; p is two-sided. Holm's correction covers all pairs of this page. "
+    "One arm beats another where the interval excludes zero and the corrected p is at most .05. Of "
+    "two arms with one run each, that is a statement about these models; where one arm has several "
+    "runs, it is one about policies, which needs several runs of both. The sample size stated as "
+    "needed detects a difference of the observed size with 80 % power at the strictest level of "
+    "Holm's correction."
 )
 
 
