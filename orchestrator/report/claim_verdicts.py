@@ -41,6 +41,7 @@ from orchestrator.stats.claim_tests import (
     measured_change,
     measured_correlation,
     measured_difference,
+    policies_text,
     value_texts,
 )
 from orchestrator.stats.comparison import Run
@@ -274,8 +275,8 @@ def claim_results(
         if claim.metric == CORRELATION:
             every = [row for family in families for row in family.rows]
             rows = {r.cell.cell_id: r for r in every if has_values(r.cell, claim.only)}  # once each
-            points = learnable_gain_means([*rows.values()])
-            measured = measured_correlation(points, len({r.cell.seed for r in rows.values()}))
+            means = learnable_gain_means([*rows.values()])
+            measured = measured_correlation(means, len({r.cell.seed for r in rows.values()}))
             paper = published_text(claim, _cell([*rows.values()]), None)
             results.append(_result(claim, "", judge_claim(claim, measured), when, paper))
             continue
@@ -427,7 +428,7 @@ def _result(
         numbers = value_texts(claim, measured)
         sample = counted_runs(measured.runs)
         if measured.item == "policy":
-            sample = f"{counted(measured.items, 'policy', 'policies')}"
+            sample = policies_text(measured)
         elif measured.items > 1:
             sample += f" × {counted(measured.items, measured.item)}"
     return ClaimResult(

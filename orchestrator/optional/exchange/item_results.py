@@ -32,6 +32,7 @@ from orchestrator.report.item_comparison import (
     compare_arms,
     distinct_runs,
 )
+from orchestrator.stats.churn import Marks
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.storage.errors import UserError
 from tasks import Prompt
@@ -73,9 +74,9 @@ def compare_items(
         shown = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
         notes.append(f"arms are scored by different metrics: {shown}")
     notes += _differing_settings(files)
-    read = []
+    read, numbers = [], dict[str, dict[str | None, int]]()
     for name, own in files.items():
-        every, ordered = _runs(name, own)
+        every, ordered = _runs(name, own, numbers)
         runs, left_out = distinct_runs(name, every)
         notes += left_out
         kept = {item_file.path for run in runs for item_file in run.files}
@@ -254,8 +255,12 @@ def _groups(
     return {numbered[number]: group for number, group in near_duplicates(prompts).items()}
 
 
-def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], bool]:
+def _runs(
+    name: str, files: Sequence[ResultFile], numbers: dict[str, dict[str | None, int]]
+) -> tuple[tuple[ArmRun, ...], bool]:
     """The runs of an arm by seed, and whether seeds are only numbers of files.
+
+    numbers: question -> sample -> its bit in `Marks`, of all arms; new ones are added.
 
     A seed is that of the rows, else the cell's, else the one in all files' names, else the file's
     number. Files with equal seeds are parts of one run. Raises UserError where a run has a question
@@ -293,8 +298,16 @@ def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], b
     for seed, items in sorted(parts.items()):
         scores = {}
         for item, samples in items.items():
-            scored = [row.score for row, _ in samples.values() if row.score is not None]
-            scores[item] = Rated(len(scored), sum(scored), len(samples) - len(scored))
+            known = {s: row.score for s, (row, _) in samples.items() if row.score is not None}
+            bits = numbers.setdefault(item, {})
+            scored = {bits.setdefault(s, len(bits)): score for s, score in known.items()}
+            marks = None
+            if {*scored.values()} <= {0, 1}:
+                right = (1 << number for number, score in scored.items() if score)
+                marks = Marks(sum(1 << number for number in scored), sum(right))
+            scores[item] = Rated(
+                len(scored), sum(scored.values()), len(samples) - len(scored), marks
+            )
         runs.append(ArmRun(seed, scores, tuple(origin[seed])))
     return tuple(runs), ordered and len(files) > 1 and stated == {False}
 

@@ -167,9 +167,11 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         ("arms", "only the first", "only the second", "by chance", "questions"),
         alone,
         "With several samples or seeds, a question counts by how often one sample of the first is "
-        "correct and one of the second wrong, or the reverse. By chance: as many of each, if the "
-        "arms were alike: as two samples of a run differ or, of an arm with several seeds, two of "
-        "its seeds. The test of the pair is that of their difference.",
+        "correct and one of the second wrong, or the reverse. With several samples, those of equal "
+        "number are not compared, because Decile draws them with the same random numbers. By "
+        "chance: as many of each, if the arms were alike: as two samples of a run differ or, of an "
+        "arm with several seeds, two of its seeds. The test of the pair is that of their "
+        "difference.",
     )
     per_cost = Table(
         "Gain per cost",

@@ -171,10 +171,12 @@ def _rate_text(rows: Sequence[Row], unit: str) -> str:
 CHURN = ("questions", "gained", "lost", "net", "by chance", "p")
 CHURNED = (
     "Of the test set, from the base model to the end of training, mean over seeds. With several "
-    "samples a question counts by how often a sample of the base model is wrong and one of the "
-    "final model correct (gained), or the reverse (lost). By chance: as many would be gained, and "
-    "as many lost, if training changed nothing. p: of McNemar's exact test with one seed, one "
-    "sample and no related questions, else of the gain; not corrected for the number of rows."
+    "samples a question counts by how often a sample of the base model is wrong and another one of "
+    "the final model correct (gained), or the reverse (lost). Samples of equal number are not "
+    "compared, because they are drawn with the same random numbers. By chance: as many would be "
+    "gained, and as many lost, if training changed nothing. p: of McNemar's exact test with one "
+    "seed, one sample and no related questions, else of the gain; not corrected for the number of "
+    "rows."
 )
 
 

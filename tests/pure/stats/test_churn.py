@@ -17,7 +17,7 @@ from orchestrator.report.churn import churn_by_part, churn_table
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import churns, gain_per_cost
-from orchestrator.stats.churn import Counts, churn, flips
+from orchestrator.stats.churn import Marks, RunMarks, churn, flips
 from orchestrator.stats.inference import mcnemar_p, mean_effect
 from orchestrator.stats.sentences import in_digits
 
@@ -26,24 +26,23 @@ RATES = np.random.default_rng(4).beta(0.6, 0.5, 3000)
 
 
 @st.composite
-def runs(draw: st.DrawFn, most: int = 4, count: int = 1) -> list[Counts]:
+def runs(draw: st.DrawFn, most: int = 4, count: int = 1) -> list[RunMarks]:
     """Runs with scores of all questions, of one to `most` samples each."""
     sides = []
     for _ in range(count):
-        samples = [draw(st.integers(1, most)) for _ in QUESTIONS]
-        sides.append(
-            {i: (n, draw(st.integers(0, n))) for i, n in zip(QUESTIONS, samples, strict=True)}
-        )
+        scored = [draw(st.integers(1, 2**most - 1)) for _ in QUESTIONS]
+        correct = [word & draw(st.integers(0, 2**most - 1)) for word in scored]
+        sides.append(dict(zip(QUESTIONS, map(Marks, scored, correct), strict=True)))
     return sides
 
 
-def accuracy(side: list[Counts]) -> float:
-    return float(np.mean([c / n for run in side for n, c in run.values()]))
+def accuracy(side: list[RunMarks]) -> float:
+    return float(np.mean([each.rate for run in side for each in run.values()]))
 
 
 @given(runs(count=2), runs(count=3))
 def test_net_is_the_difference_of_accuracies_and_sides_may_be_swapped(
-    a: list[Counts], b: list[Counts]
+    a: list[RunMarks], b: list[RunMarks]
 ) -> None:
     forth, back = churn([flips(a, b)]), churn([flips(b, a)])
     assert forth and back
@@ -53,8 +52,10 @@ def test_net_is_the_difference_of_accuracies_and_sides_may_be_swapped(
 
 
 @given(runs(most=1), runs(most=1))
-def test_single_samples_are_counted_and_tested_by_mcnemar(a: list[Counts], b: list[Counts]) -> None:
-    first, second = (np.array([run[i][1] for i in QUESTIONS]) for run in (a[0], b[0]))
+def test_single_samples_are_counted_and_tested_by_mcnemar(
+    a: list[RunMarks], b: list[RunMarks]
+) -> None:
+    first, second = (np.array([run[i].correct for i in QUESTIONS]) for run in (a[0], b[0]))
     own = churn([flips(a, b)])
     assert own and (own.questions, own.by_chance) == (12, None)
     assert (own.gained, own.lost) == ((second > first).sum(), (first > second).sum())
@@ -67,7 +68,7 @@ def test_single_samples_are_counted_and_tested_by_mcnemar(a: list[Counts], b: li
 
 
 @given(runs(), runs(), st.sets(st.sampled_from(QUESTIONS), min_size=1, max_size=11))
-def test_parts_add_up(a: list[Counts], b: list[Counts], part: set[str]) -> None:
+def test_parts_add_up(a: list[RunMarks], b: list[RunMarks], part: set[str]) -> None:
     changed = [flips(a, b), flips(b, b)]
     every = churn(changed)
     one, other = churn(changed, only=part), churn(changed, only={*QUESTIONS} - part)
@@ -75,14 +76,23 @@ def test_parts_add_up(a: list[Counts], b: list[Counts], part: set[str]) -> None:
     assert np.add(one[:3], other[:3]) == pytest.approx(every[:3])
 
 
-@pytest.mark.parametrize(("samples", "of_side"), [(4, 1), (1, 3), (2, 3)])
-def test_sides_that_are_alike_churn_as_by_chance(samples: int, of_side: int) -> None:
-    """Without any change, about Σ p (1 − p) questions are gained, and as many lost."""
-    rng = np.random.default_rng([samples, of_side])
+@pytest.mark.parametrize(
+    ("samples", "of_side", "common"),
+    [(4, 1, False), (4, 1, True), (2, 3, False), (2, 3, True), (1, 3, False)],
+)
+def test_sides_that_are_alike_churn_as_by_chance(samples: int, of_side: int, common: bool) -> None:
+    """Without any change, about Σ p (1 − p) questions are gained, and as many lost.
 
-    def side(rates: np.ndarray) -> list[Counts]:
-        drawn = rng.binomial(samples, rates, (of_side, len(rates)))
-        return [{str(i): (samples, c) for i, c in enumerate(run)} for run in drawn.tolist()]
+    common: sample i of every run has the same random number.
+    """
+    rng = np.random.default_rng([samples, of_side])
+    shared = rng.random((samples, len(RATES)))
+
+    def side(rates: np.ndarray) -> list[RunMarks]:
+        own = rng.random((of_side, samples, len(rates)))
+        correct = np.tile(shared, (of_side, 1, 1)) < rates if common else own < rates
+        words = (correct << np.arange(samples)[:, None]).sum(axis=1).tolist()
+        return [{str(i): Marks(2**samples - 1, w) for i, w in enumerate(run)} for run in words]
 
     own = churn([flips(side(RATES), side(RATES))])
     expected = (RATES * (1 - RATES)).sum()
@@ -96,8 +106,8 @@ def test_sides_that_are_alike_churn_as_by_chance(samples: int, of_side: int) -> 
 
 
 def test_questions_without_a_score_are_left_out() -> None:
-    a: Counts = {"x": (2, 1), "y": (0, 0), "z": (1, 1)}
-    b: Counts = {"x": (2, 2), "y": (2, 2), "z": (1, 0), "w": (1, 1)}
+    a = {"x": Marks(0b11, 0b01), "y": Marks(), "z": Marks(1, 1)}
+    b = {"x": Marks(0b11, 0b11), "y": Marks(3, 3), "z": Marks(1, 0), "w": Marks(1, 1)}
     own = churn([flips([a], [b])])
     assert own and own[:4] == (2, 0.5, 1.0, 2 * 0.25), "z has no second sample"
     assert churn([flips([a], [{}])]) is None and churn([flips([a], [b])], only={"y"}) is None
