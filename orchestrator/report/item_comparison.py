@@ -76,13 +76,14 @@ class ArmRun:
 class Arm:
     """The runs of one model or policy; `metric` names what their scores are.
 
-    gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`.
+    gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`, of those
+    that all cells have used.
     """
 
     name: str
     metric: str
     runs: tuple[ArmRun, ...]
-    gain_per: Mapping[str, float] = field(default_factory=dict)
+    gain_per: Mapping[str, Effect] = field(default_factory=dict)
 
     @cached_property
     def _available(self) -> Available:
@@ -254,7 +255,10 @@ class ItemAnalysis:
                     "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
-                    "gain_per": {unit: _finite(value) for unit, value in arm.gain_per.items()},
+                    "gain_per": {
+                        unit: dict(zip(("effect", "low", "high"), map(_finite, rate), strict=False))
+                        for unit, rate in arm.gain_per.items()
+                    },
                     "runs": runs,
                 }
             )

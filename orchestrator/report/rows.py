@@ -30,7 +30,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.stats.churn import Marks
 from orchestrator.stats.claim_tests import independent_points
 from orchestrator.stats.comparison import Run
-from orchestrator.stats.fairness import AXES, cost_curve
+from orchestrator.stats.fairness import AXES, Point, cost_curve
 from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
@@ -102,6 +102,21 @@ class Row:
     def run(self, update: int) -> Run:
         """The same as a run to compare, with the questions and samples that have no score."""
         return Run.of_counts(self.counts[OWN][update], self.samples(OWN))
+
+    def run_at(self, point: Point) -> Run:
+        """The same at a point, each question between the evaluations before and after it."""
+        first = self.run(point.update)
+        if not point.share:
+            return first
+        second = self.run(point.later)
+        places = {item: place for place, item in enumerate(second.items)}
+        shared = [(n, places[item]) for n, item in enumerate(first.items) if item in places]
+        of = np.array(shared, int).reshape(-1, 2).T
+        scores, low, missing = (
+            (1 - point.share) * np.asarray(a)[of[0]] + point.share * np.asarray(b)[of[1]]
+            for a, b in zip(first[1:], second[1:], strict=True)
+        )
+        return Run([first.items[n] for n in of[0]], scores, low, missing)
 
     @property
     def labels(self) -> int:

@@ -87,7 +87,7 @@ def flips(before: Sequence[RunMarks], after: Sequence[RunMarks]) -> Flips:
     # What the pairs of equal numbers add to how often both are correct: 0 if independent.
     known = np.isfinite(both)
     excess = _mean(both - samples[0].rates[:, None] * samples[1].rates, known)
-    numbered = differ.any(axis=(0, 1))
+    numbered = np.asarray(differ.any(axis=(0, 1)))
     chances = np.array([_by_chance(side, numbered) for side in samples])
     by_chance = _mean(chances[None], np.isfinite(chances)[None])
     return Flips(items, (1 - first) * second - excess, first * (1 - second) - excess, by_chance)
@@ -183,7 +183,7 @@ def _by_chance(side: _Samples, numbered: np.ndarray) -> np.ndarray:
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.divide(a, b, out=np.full(np.shape(a), np.nan), where=b > 0)
+    return np.asarray(np.divide(a, b, out=np.full(np.shape(a), np.nan), where=b > 0))
 
 
 def _mean(values: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -33,7 +32,8 @@ from orchestrator.report.item_comparison import (
     distinct_runs,
 )
 from orchestrator.stats.churn import Marks
-from orchestrator.stats.inference import SeedSpread
+from orchestrator.stats.fairness import gain_rates
+from orchestrator.stats.inference import Effect, SeedSpread
 from orchestrator.storage.errors import UserError
 from tasks import Prompt
 from tasks.sources.files import json_text
@@ -80,7 +80,7 @@ def compare_items(
         runs, left_out = distinct_runs(name, every)
         notes += left_out
         kept = {item_file.path for run in runs for item_file in run.files}
-        gains = _gain_per([file for file in own if file.path in kept])
+        gains = _gain_per([file for file in own if file.path in kept], groups)
         read.append(Arm(name, own[0].metric, runs, gains))
         if ordered:
             notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
@@ -337,15 +337,13 @@ def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemCo
             raise UserError(f"{text}: name the column of the question's id with --id")
 
 
-def _gain_per(files: Sequence[ResultFile]) -> dict[str, float]:
-    """Points gained per unit of cost, mean over cells that all know it; nothing of other files."""
+def _gain_per(files: Sequence[ResultFile], groups: Mapping[str, str]) -> dict[str, Effect]:
+    """Points gained per unit of cost, where all files are cells."""
     results = [result for file in files if file.cell and (result := file.cell.result())]
     if not results or len(results) < len(files):
         return {}
-    costs = [result.ledger.units for result in results]
-    shared = [unit for unit in costs[0] if all(unit in cost for cost in costs)]
-    pairs = [*zip(results, costs, strict=True)]
-    return {unit: 100 * fmean(r.gain / cost[unit] for r, cost in pairs) for unit in shared}
+    changes = [file.changes for file in files]
+    return gain_rates(changes, [result.ledger.units for result in results], groups)
 
 
 def _spread(files: Mapping[str, Sequence[ResultFile]]) -> SeedSpread | None:

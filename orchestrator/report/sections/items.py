@@ -1,7 +1,6 @@
 """The page of a comparison of item-level results."""
 
 from functools import partial
-from math import nan
 
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
@@ -11,7 +10,7 @@ from orchestrator.report.sections.tables import effect_text
 from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
-from orchestrator.stats.sentences import NONE, in_digits, in_points, range_text, sentence
+from orchestrator.stats.sentences import NONE, in_points, range_text, rate_text, sentence
 
 MOST_QUESTIONS = 20
 MOST_PAIRS = 45  # of a figure: ten arms
@@ -158,7 +157,7 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
     ]
     units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
     gains = [
-        (arm.name, *(in_digits(arm.gain_per.get(unit, nan)) for unit in units))
+        (arm.name, *(rate_text(arm.gain_per.get(unit)) for unit in units))
         for arm in analysis.arms
         if units
     ]
@@ -177,7 +176,8 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         "Gain per cost",
         ("arm", *(f"per {unit}" for unit in units)),
         gains,
-        "Of cells: points of accuracy gained by training, by what it used, mean over seeds.",
+        "Of cells: points of accuracy gained by training, divided by what it used: mean gain over "
+        "seeds by mean cost, with its 95 % interval. A dash: the interval is wider than the value.",
     )
     parts = Table(
         "Questions that one of two arms answers, by tier and source",

@@ -18,8 +18,9 @@ from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import churns, gain_per_cost
 from orchestrator.stats.churn import Marks, RunMarks, churn, flips
-from orchestrator.stats.inference import mcnemar_p, mean_effect
-from orchestrator.stats.sentences import in_digits
+from orchestrator.stats.fairness import gain_rates, per_cost
+from orchestrator.stats.inference import Effect, mcnemar_p, mean_effect
+from orchestrator.stats.sentences import in_digits, rate_text
 
 QUESTIONS = [f"q{i}" for i in range(12)]
 RATES = np.random.default_rng(4).beta(0.6, 0.5, 3000)
@@ -175,16 +176,44 @@ def test_a_gain_is_divided_by_each_seeds_own_cost(rows: list[Row], tmp_path: Pat
     lines = {line[1]: line[2] for line in gain_per_cost([replace(family, rows=tuple(dear))]).body}
     assert [*lines] == ["GPU hour", "1M generated tokens", "100 labels"]
     assert lines["100 labels"] == "–", "one seed has used none"
-    gains = [100 * row.result.gain for row in dear]
-    assert lines["GPU hour"].startswith(in_digits((gains[0] / 2 + gains[1]) / 2) + " [")
     assert [*gain_per_cost([family]).body[0][1:2]] == ["hour"]
+
+
+def test_a_gain_per_cost_is_mean_gain_by_mean_cost() -> None:
+    changes = [dict.fromkeys("abcd", gain) for gain in (0.25, 0.5, 0.75)]
+    rates = gain_rates(changes, [{"x": 1.0, "y": 2.0}, {"x": 2.0}, {"x": 3.0}])
+    assert [*rates] == ["x"], "two cells have used no y"
+    assert rates["x"].mean == pytest.approx(100 * 0.5 / 2)
+    costs = np.array([1.0, 2.0, 3.0])
+    values = np.array([[0.1, 0.5], [0.2, 0.3], [0.9, 0.4]])
+    assert per_cost(values, costs).mean() == pytest.approx(values.mean() / 2)
+    assert per_cost(values, np.full(3, 4.0)) == pytest.approx(values / 4)
+    rate = values.mean() / 2
+    deviations = (values.mean(axis=1) - rate * costs) / 2
+    assert per_cost(values, costs).mean(axis=1) - rate == pytest.approx(deviations)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (Effect(1580.0, 1200.0, 1960.0, 0.01), "+1,600 [+1,200, +2,000]"),
+        (Effect(-0.0123, -0.0145, -0.0101, 0.01), "−0.012 [−0.015, −0.010]"),
+        (Effect(10.0, 4.9, 15.1, 0.01), "–"),
+        (Effect(math.nan, -math.inf, math.inf, 1.0), "–"),
+        (None, "–"),
+    ],
+)
+def test_a_gain_per_cost_is_shown_where_its_interval_is_narrow(
+    rate: Effect | None, text: str
+) -> None:
+    assert rate_text(rate) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1234.5, "+1,230"), (-0.012349, "−0.0123"), (9.999, "+10.00"), (0, "+0.0"), (math.nan, "–")],
+    [(1234.5, "+1,200"), (-0.012349, "−0.012"), (9.999, "+10"), (0, "+0.0"), (math.nan, "–")],
 )
-def test_three_significant_digits(value: float, text: str) -> None:
+def test_two_significant_digits(value: float, text: str) -> None:
     assert in_digits(value) == text
 
 
@@ -241,9 +270,10 @@ def test_arms_of_cells_have_their_gain_per_cost(tmp_path: Path) -> None:
     rows = read_rows(store, plan.cells)
     for arm in cells.to_dict()["arms"]:
         own = [row for row in rows if row.cell.policy == arm["name"]]
-        rates = [100 * row.result.gain / row.labels * 100 for row in own]
+        rate = 100 * np.mean([r.result.gain for r in own]) / np.mean([r.labels / 100 for r in own])
         assert [*arm["gain_per"]] == ["hour", "1M generated tokens", "100 labels"]
-        assert arm["gain_per"]["100 labels"] == pytest.approx(np.mean(rates))
+        gain = arm["gain_per"]["100 labels"]
+        assert gain["effect"] == pytest.approx(rate) and gain["low"] <= rate <= gain["high"]
     table = pa.table({"prompt_id": [*rows[0].counts[OWN][0]], "correct": [1.0] * 12})
     mixed = decile.compare({"cells": folders["hard"], "table": table}).to_dict()["arms"]
     assert [bool(arm["gain_per"]) for arm in mixed] == [True, False]
