@@ -1,22 +1,23 @@
 """Arms that do not differ, of cells with unequal samples, costs or budgets.
 
 200 questions have pass rates Beta(.3, .6) before training. On the logit scale, each training seed
-moves all questions by `scatter` points of accuracy (standard deviation) and each one by Normal(0,
-.3). Errors are the shares of pairs of arms with p <= .05; biases are mean differences in points.
+moves all questions by 2 points of accuracy (standard deviation) and each one by Normal(0, .3).
+Errors are the shares of pairs of arms with p <= .05; biases are mean differences in points.
 
-pass@k: arms with the numbers of samples `n`, of which some have no score, at random. A question with
-fewer than k is left out of its run.
+pass@k: k; samples of each arm; the share of them without a score, at random. A question with fewer
+than k is left out of its run.
 
-per cost: gains of 20 points. "equal": the costs of the cells of both arms have the coefficient of
-variation `cv`; "one": those of the first arm, those of the other being constant with the same mean.
-`power` 1: a cell's gain is in proportion to its cost; 0: unrelated. "ratios": the mean of the cells'
-ratios. "means": mean gain by mean cost (`per_cost`). Covered: how often the interval of the first
-arm contains its true mean gain by its mean cost.
+per cost: gains of 20 points, 2 points standard deviation between seeds; whether the costs of both
+arms vary, or of the first one only, around the same mean; their coefficient of variation; 1 where a
+cell's gain is in proportion to its cost, 0 where it is unrelated. First the mean of the cells' own
+ratios, then mean gain by mean cost (`per_cost`). Covered: how often the interval of the first arm
+contains its true mean gain by its mean cost.
 
-budgets: accuracy grows with cost alone, by rise (1 − exp(−cost/τ)) logits, 20 points with a cost of
-100: all that the first arm spends in its 100 updates. An update of the other arm costs `dearer` times
-as much. Both are read at the same cost. "last": at the last evaluation within it. "between": as cells
-are read (`at_budget`).
+budgets: the cost of an update of the second arm, of the first one's 1; updates from one evaluation
+to the next; τ; questions; points between seeds. Accuracy grows with cost alone, by
+rise (1 − exp(−cost/τ)) logits, 20 points with a cost of 100, which is all that the first arm spends
+in its 100 updates. Both are read at the same cost: first at the last evaluation within it, then as
+cells are read (`at_budget`).
 """
 
 import time
@@ -78,10 +79,8 @@ def pass_errors(
             for _ in range(seeds):
                 scored = rng.binomial(n, 1 - missing, len(base))
                 right = rng.binomial(scored, expit(moved(base, 2.0, rng)))
-                known = zip(scored.tolist(), right.tolist(), strict=True)
-                runs.append(
-                    {str(i): pass_at_k(s, c, k) for i, (s, c) in enumerate(known) if s >= k}
-                )
+                known = enumerate(zip(scored.tolist(), right.tolist(), strict=True))
+                runs.append({str(i): pass_at_k(s, c, k) for i, (s, c) in known if s >= k})
             arms.append(available(runs))
         items = sorted({*arms[0].items} & {*arms[1].items})
         a, b = (arm.of(items) for arm in arms)
@@ -105,13 +104,10 @@ def cost_errors(
             for cost in costs:
                 gain = GAIN * (cost if power else 1.0) + rng.normal(0, 0.02)
                 after = np.clip(base + gain * (1 - base) / (1 - base).mean(), 0, 1)
-                final = expit(logit(np.clip(after, 1e-6, 1 - 1e-6)))
-                gains.append(rng.binomial(2, final) / 2 - rng.binomial(2, base) / 2)
+                gains.append(rng.binomial(2, after) / 2 - rng.binomial(2, base) / 2)
             values = np.array(gains)
-            for arm, each in zip(
-                arms, (values / costs[:, None], per_cost(values, costs)), strict=True
-            ):
-                arm.append(each)
+            arms[0].append(values / costs[:, None])
+            arms[1].append(per_cost(values, costs))
         for n, arm in enumerate(arms):
             counts[n] += p_values(arm)[0] <= LEVEL
             effect = mean_effect(arm[0])

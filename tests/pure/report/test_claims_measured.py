@@ -187,6 +187,8 @@ AREAS = [1.75, 2.0, 1.75], [0.25, 0.25, 0.5]
         ("hard > random on few at 32 rollouts", "stub on few", between([3, 4, 3], [1, 1, 2]), "su"),
         # 640 tokens are update 2 of hard and update 4 of random.
         ("hard > random on few at 640 tokens", "stub on few", one_varies([1, 1, 0]), "inconclu"),
+        # Halfway between 2 after update 2 and 3, 4, 3 after update 4.
+        ("hard > base on few at 960 tokens", "stub on few", over_seeds([2.5, 3, 2.5]), "supp"),
         # Area: 0, 2, L against 0, 0, R at 0, 2, 4.
         ("hard > random on few over updates", "stub on few", between(*AREAS), "supp"),
         ("hard > random on few over tokens", "stub on few", one_varies([0.75, 0.75, 0.5]), "supp"),
