@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.probe import PASS_AT
 from orchestrator.evaluation.turns import episode_numbers, total, turns_by
+from orchestrator.stats.churn import Marks
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
@@ -80,6 +81,17 @@ def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tupl
         n, c = counts.get(prompt_id, (0, 0))
         counts[prompt_id] = (n + (outcome != "error"), c + (outcome == "correct"))
     return counts
+
+
+def marks(evaluation: pa.Table) -> dict[str, Marks]:
+    """prompt_id -> its samples by their numbers, of one evaluation."""
+    words: dict[str, list[int]] = {}
+    columns = (evaluation[name].to_pylist() for name in ("prompt_id", "sample", "outcome"))
+    for prompt_id, sample, outcome in zip(*columns, strict=True):
+        word = words.setdefault(prompt_id, [0, 0])
+        word[0] |= (outcome != "error") << sample
+        word[1] |= (outcome == "correct") << sample
+    return {i: Marks(*word) for i, word in words.items()}
 
 
 def scores(evaluation: pa.Table, reading: str = "outcome") -> dict[str, float]:

@@ -23,8 +23,8 @@ def churn_by_part(rows: Sequence[Row], span: tuple[int, int] | None = None) -> l
 
     span: None: from the base model to each cell's end. Kinds with one name are left out.
     """
-    spans = [(row.counts[OWN], span or (0, row.cell.updates)) for row in rows]
-    changed = [flips([counts[first]], [counts[last]]) for counts, (first, last) in spans]
+    spans = [(row.marks, span or (0, row.cell.updates)) for row in rows]
+    changed = [flips([marks[first]], [marks[last]]) for marks, (first, last) in spans]
     groups = rows[0].groups.get(OWN, {})
     parts = [PartChurn("", "", every)] if (every := churn(changed, groups)) else []
     kinds: tuple[Literal["tier", "source"], ...] = ("tier", "source")

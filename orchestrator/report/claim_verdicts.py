@@ -42,10 +42,11 @@ from orchestrator.stats.claim_tests import (
     measured_change,
     measured_correlation,
     measured_difference,
+    policies_text,
     value_texts,
 )
 from orchestrator.stats.comparison import Run
-from orchestrator.stats.fairness import Point
+from orchestrator.stats.fairness import Point, above_mean_cost, at_budget
 from orchestrator.stats.inference import LEVEL, SeedSpread
 from orchestrator.stats.sentences import NONE, counted_runs
 
@@ -95,7 +96,7 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
         areas = np.trapezoid(np.vstack([levels[within], ends]), costs, axis=0) / reading.limit
         values = dict(zip(shared, map(tuple, areas.reshape(-1, 3).tolist()), strict=True))
     else:
-        values = _at(reading, row, _update(reading, row))
+        values = _at_point(reading, row, _point(reading, row))
     if claim.metric == "gain":
         before = _at(reading, row, 0)
         values = {
@@ -107,9 +108,6 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
             for i in values.keys() & before.keys()
         }
     scores, low, high = np.array([*values.values()], float).reshape(-1, 3).T
-    if claim.per and not base:
-        share = reading.unit / _spent(reading, row)
-        scores, low, high = share * scores, share * low, share * high
     return Run([*values], scores, low, high - low)
 
 
@@ -118,7 +116,7 @@ def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
     shares = {update: groups.live for update, groups in row.shares.items()}
     percentage = row.result.learnable_pct
     if reading.claim.at:
-        last = _update(reading, row)
+        last = _point(reading, row).update
         shares = {update: share for update, share in shares.items() if update <= last}
         if not shares:
             raise NotMeasured(f"{row.cell.name} recorded no group by update {last}")
@@ -147,43 +145,62 @@ def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
 def _spent(reading: ClaimReading, row: Row) -> float:
     """The cost that a row's gain is divided by, up to where it is read. Raises NotMeasured."""
     assert reading.claim.per
-    cost = reading.claim.per.cost
-    if not (spent := float(row.costs[cost][_update(reading, row)])):
+    cost, point = reading.claim.per.cost, _point(reading, row)
+    before, after = row.costs[cost][[point.update, point.later]]
+    if not (spent := float((1 - point.share) * before + point.share * after)):
         raise NotMeasured(f"{row.cell.name} has used no {cost}")
     return spent
 
 
-def _update(reading: ClaimReading, row: Row) -> int:
-    """The update at which a row is read: the claim's, or else where the experiment compares."""
+def _point(reading: ClaimReading, row: Row) -> Point:
+    """Where a row is read: at the claim's cost, or else where the experiment compares."""
     claim = reading.claim
     if not claim.at:
         own = claim.metric != "learnable" and test_set_of(claim, row) == OWN
-        update = reading.points[row.cell.cell_id].update if own else row.cell.updates
         if own and len(reading.sets) > 1:
             raise NotMeasured(unequal_labels(reading.sets, reading.points))
-        if not update:
+        if not own:
+            return Point(row.cell.updates, np.nan, float(row.cell.updates))
+        point = reading.points[row.cell.cell_id]
+        if not point.update:
             raise NotMeasured(
                 f"{row.cell.name} has no evaluation within the common budget: set a smaller "
                 "evaluate.every"
             )
-        return update
+        return point
     cost, amount = claim.at
     if cost == "updates":
-        return int(amount)
+        return Point(int(amount), np.nan, amount)
     spent = row.costs[cost]
     if spent[-1] < amount * (1 - 1e-9):
         raise NotMeasured(f"{row.cell.name} ends at {spent[-1]:,.0f} {cost}")
     evaluated: Sequence[int] = range(len(spent))
     if claim.metric != "learnable":
         evaluated = sorted(row.counts[test_set_of(claim, row)])
-    last = max(u for u in evaluated if spent[u] <= amount * (1 + 1e-9))
-    if not last:
+    point = at_budget(dict.fromkeys(evaluated, np.nan), spent, amount)
+    if not point.update:
         first = next(u for u in evaluated if u)
         raise NotMeasured(
             f"{row.cell.name} has no evaluation within {amount:,.15g} {cost}: the first one is at "
             f"{spent[first]:,.0f}; set a smaller evaluate.every"
         )
-    return last
+    return point
+
+
+def _at_point(
+    reading: ClaimReading, row: Row, point: Point
+) -> dict[str, tuple[float, float, float]]:
+    """Question -> values as `_at`, between those after two updates where the point is."""
+    first = _at(reading, row, point.update)
+    if not point.share:
+        return first
+    second = _at(reading, row, point.later)
+    mixed = {}
+    for i in first.keys() & second.keys():
+        pairs = zip(first[i], second[i], strict=True)
+        value, low, high = ((1 - point.share) * a + point.share * b for a, b in pairs)
+        mixed[i] = (value, low, high)
+    return mixed
 
 
 def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, tuple[float, float, float]]:
@@ -295,8 +312,9 @@ def claim_results(
         if claim.metric == CORRELATION:
             every = [row for family in families for row in family.rows]
             rows = {r.cell.cell_id: r for r in every if has_values(r.cell, claim.only)}  # once each
-            points = learnable_gain_means([*rows.values()])
-            measured = measured_correlation(points, len({r.cell.seed for r in rows.values()}))
+            means = learnable_gain_means([*rows.values()])
+            seeds = len({r.cell.seed for r in rows.values()})
+            measured = measured_correlation(means, seeds, level)
             paper = published_text(claim, _cell([*rows.values()]), None)
             results.append(_result(claim, "", judge_claim(claim, measured), when, paper))
         elif of is None:
@@ -406,7 +424,7 @@ def _measure(
     if claim.metric != "learnable":
         sides = (claim.a, claim.b)
         scores_a, scores_b = (
-            {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
+            _side_runs(reading, rows, base=side == BASE_SIDE)
             for side, rows in zip(sides, (block.a, block.b), strict=True)
         )
         groups = block.rows[0].groups.get(test_set_of(claim, block.rows[0]), {})
@@ -430,6 +448,22 @@ def _measure(
     [(_, updates_a)], [(_, updates_b)] = a.values(), b.values()
     by_update = measured_difference({0: updates_a}, {0: updates_b}, item="update", level=level)
     return by_update if by_update.items > 1 else measured
+
+
+def _side_runs(reading: ClaimReading, rows: Sequence[Row], *, base: bool) -> dict[int, Run]:
+    """By seed; of a claim per cost, gains by cost (`above_mean_cost`), times the unit."""
+    runs = [question_run(reading, row, base=base) for row in rows]
+    if reading.claim.per and not base:
+        costs = np.array([_spent(reading, row) for row in rows])
+        gains = np.array([float(np.nanmean(run.scores)) for run in runs])
+        share = reading.unit / costs.mean()
+        runs = [
+            Run(items, share * (scores - excess), share * (low - excess), share * missing)
+            for (items, scores, low, missing), excess in zip(
+                runs, above_mean_cost(gains, costs), strict=True
+            )
+        ]
+    return {row.cell.seed: run for row, run in zip(rows, runs, strict=True)}
 
 
 def _change(after: Run, before: Run) -> Run:
@@ -462,7 +496,7 @@ def _result(
         numbers = value_texts(claim, measured)
         sample = counted_runs(measured.runs)
         if measured.item == "policy":
-            sample = f"{counted(measured.items, 'policy', 'policies')}"
+            sample = policies_text(measured)
         elif measured.items > 1:
             sample += f" × {counted(measured.items, measured.item)}"
     return ClaimResult(

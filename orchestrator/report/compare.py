@@ -25,7 +25,7 @@ from orchestrator.stats.comparison import (
     compare_learnable,
     compare_policies,
 )
-from orchestrator.stats.fairness import TOLERANCE, Point, difference, last_within, outliers
+from orchestrator.stats.fairness import TOLERANCE, Point, at_budget, difference, outliers
 from orchestrator.stats.inference import (
     LEVEL,
     SeedSpread,
@@ -352,7 +352,7 @@ def _family(
     for row in rows:
         policy, seed = row.cell.policy, row.cell.seed
         if policy not in uncompared:
-            scores.setdefault(policy, {})[seed] = row.run(points[row.cell.cell_id].update)
+            scores.setdefault(policy, {})[seed] = row.run_at(points[row.cell.cell_id])
         learnable.setdefault(policy, {})[seed] = row.result.learnable_pct
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
@@ -386,7 +386,7 @@ def _family(
 
 
 def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[str, Point]:
-    """cell_id -> where it is read: its end, or its last evaluation within the common budget."""
+    """cell_id -> where it is read: at its end, or at the common budget."""
     if compare_at == "updates":
         return {
             row.cell.cell_id: Point(
@@ -395,7 +395,7 @@ def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[str, Point]:
             for row in rows
         }
     budget = min(float(row.costs[compare_at][-1]) for row in rows)
-    return {row.cell.cell_id: last_within(row.curve, row.costs[compare_at], budget) for row in rows}
+    return {row.cell.cell_id: at_budget(row.curve, row.costs[compare_at], budget) for row in rows}
 
 
 def comparable(rows: Sequence[Row], compare_at: Axis) -> list[list[Row]]:
@@ -556,7 +556,7 @@ def _difficulty_arms(family: Family, rows: Sequence[Row]) -> DifficultyArms:
         arms.setdefault(row.cell.ranked_by, {})[row.cell.seed] = row
     first, *others = arms
     runs = {
-        arm: {seed: row.run(points[row.cell.cell_id].update) for seed, row in of_arm.items()}
+        arm: {seed: row.run_at(points[row.cell.cell_id]) for seed, row in of_arm.items()}
         for arm, of_arm in arms.items()
         if all(points[row.cell.cell_id].update for row in of_arm.values())
     }
@@ -584,7 +584,7 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
     scores: dict[str, dict[int, Run]] = {"score": {}, name: {}}
     for row in own:
         arm = name if row.cell.reward else "score"
-        scores[arm][row.cell.seed] = row.run(points[row.cell.cell_id].update)
+        scores[arm][row.cell.seed] = row.run_at(points[row.cell.cell_id])
     controls = [row for row in own if row.cell.reward]
     gains = [points[row.cell.cell_id].value - row.curve[0] for row in controls]
     read = all(points[row.cell.cell_id].update for row in own)

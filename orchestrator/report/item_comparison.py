@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orchestrator.report.rows import rising
-from orchestrator.stats.churn import Churn, Flips, churn, flips
+from orchestrator.stats.churn import Churn, Flips, Marks, churn, flips
 from orchestrator.stats.comparison import Comparison, Run, adjust, compare_policies
 from orchestrator.stats.inference import (
     Available,
@@ -35,11 +35,15 @@ class ItemFile(NamedTuple):
 
 
 class Rated(NamedTuple):
-    """A question's samples in one run: how many have a score, their sum, and how many have none."""
+    """A question's samples in one run: how many have a score, their sum, and how many have none.
+
+    marks: each sample by its number; None where a score is between right and wrong.
+    """
 
     samples: int
     total: float
     missing: int
+    marks: Marks | None = None
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,14 @@ class ArmRun:
 class Arm:
     """The runs of one model or policy; `metric` names what their scores are.
 
-    gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`.
+    gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`, of those
+    that all cells have used.
     """
 
     name: str
     metric: str
     runs: tuple[ArmRun, ...]
-    gain_per: Mapping[str, float] = field(default_factory=dict)
+    gain_per: Mapping[str, Effect] = field(default_factory=dict)
 
     @cached_property
     def _available(self) -> Available:
@@ -110,11 +115,13 @@ class Arm:
         return min(counts, default=0), max(counts, default=0)
 
     @property
-    def counts(self) -> list[dict[str, tuple[int, float]]] | None:
-        """Of each run, question -> samples with a score, correct ones; None of other scores."""
-        runs = [{i: (each.samples, each.total) for i, each in r.items.items()} for r in self.runs]
-        whole = all(total == int(total) for run in runs for _, total in run.values())
-        return runs if whole else None
+    def marks(self) -> list[dict[str, Marks]] | None:
+        """Of each run, question -> its samples; None where a score is between right and wrong."""
+        runs = [{i: r.marks for i, r in run.items.items() if r.marks} for run in self.runs]
+        every = all(
+            len(marks) == len(run.items) for marks, run in zip(runs, self.runs, strict=True)
+        )
+        return runs if every else None
 
     @property
     def missing(self) -> int:
@@ -169,8 +176,8 @@ class ItemAnalysis:
 
     @cached_property
     def _flips(self) -> list[Flips | None]:
-        counts = {arm.name: arm.counts for arm in self.arms}
-        pairs = [(counts[c.b], counts[c.a]) for c in self.comparisons]
+        marks = {arm.name: arm.marks for arm in self.arms}
+        pairs = [(marks[c.b], marks[c.a]) for c in self.comparisons]
         return [flips(b, a) if a and b else None for b, a in pairs]
 
     @cached_property
@@ -248,7 +255,10 @@ class ItemAnalysis:
                     "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
-                    "gain_per": {unit: _finite(value) for unit, value in arm.gain_per.items()},
+                    "gain_per": {
+                        unit: dict(zip(("effect", "low", "high"), map(_finite, rate), strict=False))
+                        for unit, rate in arm.gain_per.items()
+                    },
                     "runs": runs,
                 }
             )

@@ -83,7 +83,7 @@ def learnable_interval(percent: float) -> Interval:
 def published_r_squared(rows: tuple[Published, ...] = PUBLISHED) -> RSquared:
     """R² of learnable % against gain over the paper's own tables: .670 of 24, .641 with Llama."""
     cells = [(row.learnable[name], row.gain[name]) for row in rows for name in POLICIES]
-    return r_squared(*np.array(cells).T)
+    return r_squared(np.array(cells))
 
 
 # Paper B, abstract: points by which training on GSM8K beats training on MATH, on numeric MATH.

@@ -13,14 +13,24 @@ import pyarrow.compute as pc
 
 from orchestrator.evaluation.drift import Drift, drift_of
 from orchestrator.evaluation.groups import GroupShares, group_shares
-from orchestrator.evaluation.metrics import bands, by_update, held_out, main, part, per_prompt
+from orchestrator.evaluation.metrics import (
+    bands,
+    by_update,
+    held_out,
+    main,
+    marks,
+    part,
+    per_prompt,
+)
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.result import Result
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
+from orchestrator.stats.churn import Marks
+from orchestrator.stats.claim_tests import independent_points
 from orchestrator.stats.comparison import Run
-from orchestrator.stats.fairness import AXES, cost_curve
+from orchestrator.stats.fairness import AXES, Point, cost_curve
 from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
@@ -48,9 +58,10 @@ class Row:
     """A finished cell.
 
     gain: final minus base accuracy with its 95 % interval, as shares; nan where no question could
-    be scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier", "source"
-    and "band" -> question of the own test set -> its tier, source or band. held_out: counts before
-    and after training, of samples that assign no bands. shares, tier_shares: update, tier -> its
+    be scored in both. counts: test set (OWN, or its name) -> sample counts. marks: update ->
+    question of the own test set -> its samples. kinds: "tier", "source" and "band" -> question of
+    the own test set -> its tier, source or band. held_out: counts before and after training, of
+    samples that assign no bands. shares, tier_shares: update, tier -> its
     groups by kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
     after training. mislabeled: prompts of the subset whose gold answer label noise has replaced;
@@ -64,6 +75,7 @@ class Row:
     result: Result
     gain: Effect
     counts: Mapping[str, SampleCounts]
+    marks: Mapping[int, Mapping[str, Marks]]
     kinds: Mapping[str, Mapping[str, str]]
     held_out: tuple[QuestionCounts, QuestionCounts]
     shares: Mapping[int, GroupShares]
@@ -90,6 +102,21 @@ class Row:
     def run(self, update: int) -> Run:
         """The same as a run to compare, with the questions and samples that have no score."""
         return Run.of_counts(self.counts[OWN][update], self.samples(OWN))
+
+    def run_at(self, point: Point) -> Run:
+        """The same at a point, each question between the evaluations before and after it."""
+        first = self.run(point.update)
+        if not point.share:
+            return first
+        second = self.run(point.later)
+        places = {item: place for place, item in enumerate(second.items)}
+        shared = [(n, places[item]) for n, item in enumerate(first.items) if item in places]
+        of = np.array(shared, int).reshape(-1, 2).T
+        scores, low, missing = (
+            (1 - point.share) * np.asarray(a)[of[0]] + point.share * np.asarray(b)[of[1]]
+            for a, b in zip(first[1:], second[1:], strict=True)
+        )
+        return Run([first.items[n] for n in of[0]], scores, low, missing)
 
     @property
     def labels(self) -> int:
@@ -145,12 +172,18 @@ def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, f
     return [(row, point) for row, point in pairs if all(map(isfinite, point))]
 
 
-def learnable_gain_means(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    """The same of each policy, as means over its training and probe seeds: independent points."""
-    groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+def learnable_gain_means(rows: Sequence[Row]) -> list[list[tuple[float, float]]]:
+    """The same of each set of prompts, a list for each block, as means over seeds.
+
+    A block's cells differ only in the policy and in the seeds of training and probe. Its points
+    are those of `independent_points`.
+    """
+    blocks: dict[tuple[str, ...], dict[str, dict[str, tuple[float, float]]]] = {}
     for row, point in learnable_gain_points(rows):
-        groups.setdefault(axes_without(row.cell, "seed", "probe_seed"), []).append(point)
-    return [tuple(np.mean(points, axis=0).tolist()) for points in groups.values()]
+        block = blocks.setdefault(axes_without(row.cell, "policy", "seed", "probe_seed"), {})
+        trained = row.result.same_as or row.cell.cell_id
+        block.setdefault(row.cell.policy, {})[trained] = point
+    return [independent_points([*block.values()]) for block in blocks.values()]
 
 
 def _read_row(
@@ -190,6 +223,7 @@ def _read_row(
         result,
         gain=_gain(counts[OWN], cell.updates, related[OWN]),
         counts=dict(counts),
+        marks={update: marks(main(table)) for update, table in steps.items()},
         kinds={
             "tier": {i: tier for i, tier in tiers if tier},
             "source": sources,

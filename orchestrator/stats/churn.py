@@ -5,6 +5,10 @@ sample of one side is correct and one of the other is wrong, (1 − p) q, so tha
 is the difference of the accuracies whatever the number of samples. Two sides that are equal have
 p (1 − p) of both: churn by chance, which the samples of one side tell, and beyond which gained and
 lost together are the mean of (p − q)².
+
+Samples of different numbers are compared. Decile draws sample i of a question with the same random
+numbers in every evaluation, so that the samples i of two sides agree more often than by chance;
+those of an unchanged model always do.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +19,20 @@ import numpy as np
 
 from orchestrator.stats.inference import available, group_codes, mcnemar_p, mean_effect
 
-# question -> samples with a score, correct ones
-Counts = Mapping[str, tuple[int, float]]
+
+class Marks(NamedTuple):
+    """A question's samples in one run, each as the bit of its number: scored ones, correct ones."""
+
+    scored: int = 0
+    correct: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The share of scored samples that are correct."""
+        return self.correct.bit_count() / self.scored.bit_count()
+
+
+RunMarks = Mapping[str, Marks]  # by question
 
 
 class Flips(NamedTuple):
@@ -51,22 +67,30 @@ class Churn(NamedTuple):
         return self.gained - self.lost
 
 
-def flips(before: Sequence[Counts], after: Sequence[Counts]) -> Flips:
+def flips(before: Sequence[RunMarks], after: Sequence[RunMarks]) -> Flips:
     """From runs of one side to runs of the other: means over all pairs of runs.
 
-    By chance: what two samples of a run differ by or, of a side with several runs, two runs.
+    Of two runs, over the pairs of samples that have different numbers, or over all pairs of a
+    question that has no such pair. By chance: what two samples of a run differ by or, of a side
+    with several runs, those of two runs.
     """
-    sides = [
-        available([{i: c / n for i, (n, c) in run.items() if n} for run in side])
+    rates = [
+        available([{i: m.rate for i, m in run.items() if m.scored} for run in side])
         for side in (before, after)
     ]
-    items = sorted(set(sides[0].items) & set(sides[1].items))
-    first, second = (side.of(items).mean(axis=0) for side in sides)
-    chances = np.array([_by_chance(side, items) for side in (before, after)])
-    known = np.isfinite(chances)
-    total, number = np.where(known, chances, 0.0).sum(axis=0), known.sum(axis=0)
-    by_chance = np.where(number > 0, total / np.maximum(number, 1), np.nan)
-    return Flips(items, (1 - first) * second, first * (1 - second), by_chance)
+    items = sorted(set(rates[0].items) & set(rates[1].items))
+    first, second = (side.of(items).mean(axis=0) for side in rates)
+    words = [m.scored for side in (before, after) for run in side for m in run.values()]
+    octets = max(words, default=0).bit_length() // 8 + 1
+    samples = [_Samples.of(side, items, octets) for side in (before, after)]
+    both, differ = _both_correct(*samples)
+    # What the pairs of equal numbers add to how often both are correct: 0 if independent.
+    known = np.isfinite(both)
+    excess = _mean(both - samples[0].rates[:, None] * samples[1].rates, known)
+    numbered = np.asarray(differ.any(axis=(0, 1)))
+    chances = np.array([_by_chance(side, numbered) for side in samples])
+    by_chance = _mean(chances[None], np.isfinite(chances)[None])
+    return Flips(items, (1 - first) * second - excess, first * (1 - second) - excess, by_chance)
 
 
 def churn(
@@ -100,15 +124,68 @@ def churn(
     )
 
 
-def _by_chance(side: Sequence[Counts], items: Sequence[str]) -> np.ndarray:
-    """[items]: how often, of two samples or runs of one side, only the first is correct."""
-    counts = np.array([[run.get(i, (0, 0)) for i in items] for run in side], float)
-    n, c = counts.reshape(len(side), -1, 2).transpose(2, 0, 1)  # [runs, items]
-    wrong_too = 0.0
-    if len(side) > 1:  # a run is one draw, of a rate
-        n, rates = (n > 0).astype(float), np.divide(c, n, out=np.zeros_like(c), where=n > 0)
-        c, wrong_too = rates, (rates * (1 - rates)).sum(axis=0)
-    n, c = n.sum(axis=0), c.sum(axis=0)
-    pairs = n * (n - 1)
-    unknown = np.full(len(items), np.nan)
-    return np.asarray(np.divide(c * (n - c) - wrong_too, pairs, out=unknown, where=n > 1))
+class _Samples(NamedTuple):
+    """Of a side, [runs, items, numbers]: whether a sample is scored, and correct (0 or 1)."""
+
+    scored: np.ndarray
+    correct: np.ndarray
+
+    @classmethod
+    def of(cls, side: Sequence[RunMarks], items: Sequence[str], octets: int) -> "_Samples":
+        """octets: of the largest word."""
+        marks = [run.get(i, Marks()) for run in side for i in items]
+        bits = (
+            np.frombuffer(b"".join(word.to_bytes(octets, "little") for word in words), np.uint8)
+            for words in ([m.scored for m in marks], [m.correct for m in marks])
+        )
+        shape = (len(side), len(items), octets)
+        return cls(
+            *(
+                np.unpackbits(b.reshape(shape), axis=2, bitorder="little").astype(float)
+                for b in bits
+            )
+        )
+
+    @property
+    def rates(self) -> np.ndarray:
+        """[runs, items]: the share of scored samples that are correct; nan without any."""
+        return _ratio(self.correct.sum(axis=2), self.scored.sum(axis=2))
+
+
+def _both_correct(first: _Samples, second: _Samples) -> tuple[np.ndarray, np.ndarray]:
+    """[runs, runs, items]: how often a sample of each is correct; whether their numbers differ.
+
+    Over the pairs of samples with different numbers or, without any, over all; nan without a pair.
+    """
+    pairs, correct = (
+        a.sum(axis=2)[:, None] * b.sum(axis=2) for a, b in zip(first, second, strict=True)
+    )
+    equal, equal_correct = (
+        np.einsum("ain,bin->abi", a, b) for a, b in zip(first, second, strict=True)
+    )
+    differ = pairs > equal
+    return (
+        _ratio(correct - differ * equal_correct, pairs - differ * equal),
+        differ,
+    )
+
+
+def _by_chance(side: _Samples, numbered: np.ndarray) -> np.ndarray:
+    """[items]: how often, of two samples or runs of one side, only the first is correct.
+
+    numbered: the items that are compared by samples with different numbers.
+    """
+    both, differ = _both_correct(side, side)
+    own = np.eye(len(both), dtype=bool)[:, :, None]
+    # A single run is compared with itself, which takes two samples.
+    known = differ & own if len(both) == 1 else (differ | ~numbered) & ~own
+    return _mean(side.rates[:, None] - both, known & np.isfinite(both))
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(np.divide(a, b, out=np.full(np.shape(a), np.nan), where=b > 0))
+
+
+def _mean(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """[items] of [n, n, items]: the mean of the known ones; nan without any."""
+    return _ratio(np.where(known, values, 0.0).sum(axis=(0, 1)), known.sum(axis=(0, 1)))

@@ -13,6 +13,7 @@ from orchestrator.stats.comparison import Comparison, RunScores, compare_policie
 from orchestrator.stats.inference import (
     FEWEST_POINTS,
     LEVEL,
+    SMALLEST_BLOCK,
     Effect,
     SeedSpread,
     available,
@@ -30,11 +31,12 @@ class Measured(NamedTuple):
     """What a claim is judged by: its first side minus its second in points, or R².
 
     effect, low, high: the value and its 95 % interval. runs: training seeds of each side. items:
-    questions, updates of one seed, or of R² the points: policies, each the mean over its seeds.
-    left_out: items without a score on one of the sides. groups: of related items, where there are
-    any. missing: how the sides miss scores unlike each other, in words. stored_runs: those that a
-    variance between seeds rests on, where they are more than the compared ones. covers_seeds:
-    whether the interval holds for other seeds. level: the interval is one of 1 − level.
+    questions, updates of one seed, or of R² the points: policies, each the mean over its seeds, in
+    so many blocks. left_out: items without a score on one of the sides. groups: of related items,
+    where there are any. missing: how the sides miss scores unlike each other, in words.
+    stored_runs: those that a variance between seeds rests on, where they are more than the compared
+    ones. covers_seeds: whether the interval holds for other seeds. level: the interval is one of
+    1 − level.
     """
 
     effect: float
@@ -49,6 +51,7 @@ class Measured(NamedTuple):
     groups: int | None = None
     missing: str = ""
     level: float = LEVEL
+    blocks: int = 1
 
     @classmethod
     def of(cls, pair: Comparison) -> "Measured":
@@ -129,10 +132,40 @@ def measured_change(
     )
 
 
-def measured_correlation(points: Sequence[tuple[float, float]], seeds: int) -> Measured:
-    """R² over policies, of their mean learnable % and gain; nan where it cannot be computed."""
-    fit = r_squared(*np.array(points, dtype=float).reshape(-1, 2).T)
-    return Measured(fit.value, fit.low, fit.high, (seeds, seeds), fit.points, "policy")
+def independent_points(
+    policies: Sequence[Mapping[str, tuple[float, float]]],
+) -> list[tuple[float, float]]:
+    """One point for each set of prompts: the mean over its training runs.
+
+    policies: of each, training run -> its point. Policies that share a run (both chose the same
+    prompts, and only one was trained) have one point.
+    """
+    sets: list[dict[str, tuple[float, float]]] = []
+    for runs in policies:
+        shared = [each for each in sets if not runs.keys().isdisjoint(each)]
+        joined = dict(runs)
+        for each in shared:
+            joined |= each
+        sets = [*(each for each in sets if each not in shared), joined]
+    return [tuple(np.mean([*runs.values()], axis=0).tolist()) for runs in sets]
+
+
+def measured_correlation(
+    blocks: Sequence[Sequence[tuple[float, float]]], seeds: int, level: float = LEVEL
+) -> Measured:
+    """R² within blocks of independent points (learnable %, gain); nan where it is not defined."""
+    arrays = (np.array(points, dtype=float).reshape(-1, 2) for points in blocks)
+    fit = r_squared(*arrays, level=level)
+    return Measured(
+        fit.value,
+        fit.low,
+        fit.high,
+        (seeds, seeds),
+        fit.points,
+        "policy",
+        level=level,
+        blocks=fit.blocks,
+    )
 
 
 def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
@@ -149,8 +182,9 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
             reason = "R² is not defined: learnable % or gain is the same for all policies"
             if measured.items < FEWEST_POINTS:
                 reason = (
-                    f"R² needs at least {FEWEST_POINTS} policies (of each model and dataset; their "
-                    f"seeds are averaged), and cells of {measured.items} are finished"
+                    f"R² needs at least {FEWEST_POINTS} policies (with different prompts, at least "
+                    f"{SMALLEST_BLOCK} of a block; their seeds are averaged), and cells of "
+                    f"{measured.items} are finished"
                 )
         return ClaimVerdict("inconclusive", reason, measured)
     low, high = claim.region
@@ -181,6 +215,12 @@ def value_texts(claim: Claim, measured: Measured) -> tuple[str, str]:
     return value, f"[{low}, {high}]"
 
 
+def policies_text(measured: Measured) -> str:
+    """`8 policies`, or `24 policies in 3 blocks`."""
+    policies = counted(measured.items, "policy", "policies")
+    return policies if measured.blocks == 1 else f"{policies} in {measured.blocks} blocks"
+
+
 def _claimed(claim: Claim) -> str:
     """The region in words."""
     low, high = (in_points(x, plus=False).removesuffix(".0") for x in claim.region)
@@ -208,9 +248,7 @@ def _notes(measured: Measured) -> list[str]:
     if measured.item == "update":
         notes.append(f"over {counted(measured.items, 'update')} of one seed")
     if measured.item == "policy":
-        notes.append(
-            f"over {counted(measured.items, 'policy', 'policies')}, each the mean over its seeds"
-        )
+        notes.append(f"over {policies_text(measured)}, each the mean over its seeds")
     if measured.stored_runs:
         notes.append(f"spread between seeds from {counted(measured.stored_runs, 'stored run')}")
     if not measured.covers_seeds:

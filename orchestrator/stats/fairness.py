@@ -5,12 +5,14 @@ compared, and accuracies can be read at the point where every cell had the same 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from orchestrator.config.experiment import Axis
+from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
 
 AXES: tuple[Axis, ...] = get_args(Axis)
 
@@ -94,20 +96,76 @@ def _cumulative(at: Sequence[int], costs: Sequence[float], updates: int) -> np.n
 
 
 class Point(NamedTuple):
-    """The last evaluation of a cell within the budget: the update, its value, its cost."""
+    """Where a cell is read: `share` of the way from an evaluated update to the next one, `later`.
+
+    value, cost: linear in between.
+    """
 
     update: int
     value: float
     cost: float
+    later: int = 0
+    share: float = 0.0
+
+    @property
+    def position(self) -> float:
+        """The point as a number of updates."""
+        return self.update + self.share * (self.later - self.update)
 
 
-def last_within(curve: Mapping[int, float], cost: np.ndarray, budget: float) -> Point:
-    """A cell at its last evaluated update within a budget.
+def at_budget(curve: Mapping[int, float], cost: np.ndarray, budget: float) -> Point:
+    """A cell at a budget: between its last evaluation within it and the next one.
 
     `curve`: evaluated update -> value (an accuracy), that of the base model included, which the
     cell is read at where its first later evaluation exceeds the budget: evaluate more often to get
-    closer to it. `cost` comes from `cost_curve`.
+    closer to it. `cost` comes from `cost_curve`. Read at its last evaluation instead, a cell with
+    dear updates would be read at a smaller cost than the others.
     """
     slack = 1e-9 * max(1.0, budget)  # sums of the same seconds may differ in the last digit
-    last = max(u for u in curve if u < len(cost) and cost[u] <= budget + slack)
-    return Point(last, curve[last], float(cost[last]))
+    evaluated = sorted(u for u in curve if u < len(cost))
+    last = max(u for u in evaluated if cost[u] <= budget + slack)
+    later = min((u for u in evaluated if u > last), default=last)
+    if not last or later == last or budget <= cost[last] + slack:
+        return Point(last, curve[last], float(cost[last]))
+    share = float((budget - cost[last]) / (cost[later] - cost[last]))
+    value = (1 - share) * curve[last] + share * curve[later]
+    return Point(last, value, budget, later, share)
+
+
+def above_mean_cost(gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """[runs]: the gain of each run's cost beyond the mean, at the rate of all runs.
+
+    Gains less this, divided by the mean cost, have mean gain by mean cost as their mean, and
+    scatter as the linearized ratio estimator does (Cochran 1977). The mean of the runs' own ratios
+    would count a cheap run more than a dear one.
+    """
+    mean = costs.mean()
+    return np.asarray(gains.mean() / mean * (costs - mean))
+
+
+def per_cost(gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Gains [runs, items] by cost [runs], as values whose mean is mean gain by mean cost."""
+    excess = above_mean_cost(gains.mean(axis=1), costs)
+    return np.asarray((gains - excess[:, None]) / costs.mean())
+
+
+def gain_rates(
+    changes: Sequence[Mapping[str, float]],
+    used: Sequence[Mapping[str, float]],
+    groups: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Effect]:
+    """Unit of cost -> points gained per unit, as in `per_cost`, with a 95 % interval.
+
+    changes: of each cell, question -> change of its accuracy (a share); used: of each cell, unit ->
+    how much training has used. Without units that some cell has used none of. The interval covers
+    new questions and, with several cells, new seeds.
+    """
+    gains = available(changes)
+    if not gains.items:
+        return {}
+    codes, rates = group_codes(gains.items, groups), {}
+    for unit in used[0]:
+        costs = np.array([each.get(unit, 0.0) for each in used])
+        if costs.all():
+            rates[unit] = mean_effect(100 * per_cost(gains.values, costs), codes)
+    return rates

@@ -10,11 +10,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import bdtr, stdtr, stdtrit
+from scipy.special import bdtr, ndtri, stdtr, stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
 FEWEST_POINTS = 8  # of a straight line; the interval of fewer says nothing
+SMALLEST_BLOCK = 4  # points of which a correlation has a standard error
 BLOCK = 2_000_000  # random numbers in memory at once
 SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300
 WITHIN_GROUPS = 0.05  # correlation of a group's items, for the degrees of freedom
@@ -78,12 +79,13 @@ class Effect(NamedTuple):
 
 
 class RSquared(NamedTuple):
-    """Share of variance explained by a straight line, with its interval."""
+    """Share of variance explained by a straight line, with its interval, from blocks of points."""
 
     value: float
     low: float
     high: float
     points: int
+    blocks: int = 1
 
 
 def mean_squares(differences: np.ndarray) -> MeanSquares:
@@ -384,23 +386,31 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def r_squared(x: np.ndarray, y: np.ndarray) -> RSquared:
-    """R² of a straight line through independent points, with Fisher's interval.
+def r_squared(*blocks: np.ndarray, level: float = LEVEL) -> RSquared:
+    """R² of straight lines within blocks of points [points, 2], with Fisher's interval.
 
-    The interval of the correlation r is tanh(atanh r ± 1.96/√(n − 3)) (Fisher 1921); where it
-    contains zero, that of R² begins at zero. A bootstrap of R² never contains zero. Points of one
-    policy under several seeds are not independent: average them first. With fewer than eight
-    points, or where x or y is (nearly) constant, the value is nan and the interval [0, 1].
+    The points of a block are independent, for example policies of one model; blocks may differ in
+    level and scale, and may be of the same policies. Each block has its own correlation r, and
+    atanh r a standard error of 1/√(n − 3) (Fisher 1921). R² is that of their mean weighted by
+    n − 3, whose standard error is the weighted mean of theirs: if all blocks deviate alike, it is
+    no smaller than that of one. Where the interval of r contains zero, that of R² begins at zero.
+
+    Blocks of fewer than four points, or with (nearly) constant x or y, say nothing. With fewer than
+    eight points in the others, the value is nan and the interval [0, 1].
     """
-    points = len(x)
-    if points < FEWEST_POINTS or min(x.var(), y.var()) * points < 1e-18:
-        return RSquared(nan, 0.0, 1.0, points)
-    from scipy.stats import pearsonr  # takes half a second to import
-
-    fit = pearsonr(x, y)
-    low, high = fit.confidence_interval(1 - LEVEL)
-    nearest = 0.0 if low <= 0 <= high else min(low**2, high**2)
-    return RSquared(float(fit.statistic**2), float(nearest), float(max(low**2, high**2)), points)
+    large = [block for block in blocks if len(block) >= SMALLEST_BLOCK]
+    points = sum(map(len, large))
+    fitted = [each for each in large if each.var(axis=0).min() * len(each) >= 1e-18]
+    if points < FEWEST_POINTS or sum(map(len, fitted)) < FEWEST_POINTS:
+        return RSquared(nan, 0.0, 1.0, points, len(large))
+    r = np.clip([np.corrcoef(each.T)[0, 1] for each in fitted], -1 + 1e-15, 1 - 1e-15)
+    weights = np.array([len(each) - 3.0 for each in fitted])
+    mean = float(weights @ np.arctanh(r) / weights.sum())
+    half = float(-ndtri(level / 2) * np.sqrt(weights).sum() / weights.sum())
+    low, high = np.tanh(mean - half) ** 2, np.tanh(mean + half) ** 2
+    nearest = 0.0 if abs(mean) <= half else min(low, high)
+    ends = float(nearest), float(max(low, high))
+    return RSquared(float(np.tanh(mean) ** 2), *ends, sum(map(len, fitted)), len(fitted))
 
 
 def seed_spread(results: Sequence[float]) -> SeedSpread | None:

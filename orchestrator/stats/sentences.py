@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.planning.cells import axis_names
 from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.inference import LEVEL
+from orchestrator.stats.inference import LEVEL, Effect
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
 # that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
@@ -205,12 +205,20 @@ def in_points(value: float, plus: bool = True) -> str:
     return text.replace("-", "−").replace("inf", "∞")
 
 
-def in_digits(value: float, digits: int = 3) -> str:
+def rate_text(rate: Effect | None) -> str:
+    """A gain per cost with its interval; a dash where the interval is wider than the value."""
+    if rate is None or not rate.high - rate.low <= abs(rate.mean):
+        return NONE
+    return f"{in_digits(rate.mean)} [{in_digits(rate.low)}, {in_digits(rate.high)}]"
+
+
+def in_digits(value: float, digits: int = 2) -> str:
     """With a sign, a typographic minus and so many significant digits: of any magnitude."""
     if not value or not isfinite(value):
         return NONE if isnan(value) else in_points(value)
-    places = digits - 1 - floor(log10(abs(value)))
-    return f"{round(value, places):+,.{max(0, places)}f}".replace("-", "−")
+    rounded = float(f"{value:.{digits - 1}e}")
+    places = digits - 1 - floor(log10(abs(rounded)))
+    return f"{rounded:+,.{max(0, places)}f}".replace("-", "−")
 
 
 def _p(value: float) -> str:

@@ -330,11 +330,12 @@ def test_a_policy_has_one_colour_in_every_figure_and_sweep(rows: list[Row]) -> N
 def test_r_squared_needs_eight_policies(rows: list[Row]) -> None:
     few = svg_of(figures.learnable_against_gain({"a": rows}, STYLES))
     assert "stroke-dasharray" not in few and "R²" not in few, "eight cells of four policies"
-    swept = [
-        dataclasses.replace(row, cell=row.cell.model_copy(update={"swept": {"grpo.beta": beta}}))
-        for beta, row in enumerate(rows)
+    renamed = [
+        dataclasses.replace(row, cell=row.cell.model_copy(update={"policy": f"policy {number}"}))
+        for number, row in enumerate(rows)
     ]
-    many = svg_of(figures.learnable_against_gain({"a": swept}, STYLES))
+    styles = {row.cell.policy: STYLES["hard"] for row in renamed}
+    many = svg_of(figures.learnable_against_gain({"a": renamed}, styles))
     assert "stroke-dasharray" in many and "R²" in many
 
 

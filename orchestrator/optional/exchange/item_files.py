@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
 from orchestrator.evaluation.item_table import item_metadata, item_settings
-from orchestrator.evaluation.metrics import by_update, main
+from orchestrator.evaluation.metrics import by_update, main, scores
 from orchestrator.optional.exchange.columns import QUESTIONS
 from orchestrator.optional.exchange.layouts import located, read_source
 from orchestrator.optional.exchange.readers import QUESTIONS as LM_EVAL_QUESTIONS
@@ -88,8 +88,8 @@ class ItemRow(NamedTuple):
 class ResultFile:
     """The rows of a file. about: "model", "task" and the like; `seed`: of all rows, if it is known.
 
-    cell: of a storage, for a cell. settings: how the answers were sampled and marked, by name;
-    empty where that is not known.
+    cell: of a storage, for a cell; changes: its questions' final minus base accuracy. settings:
+    how the answers were sampled and marked, by name; empty where that is not known.
     """
 
     path: str
@@ -100,6 +100,7 @@ class ResultFile:
     about: Mapping[str, str]
     seed: int | None = None
     cell: CellFolder | None = None
+    changes: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -426,7 +427,9 @@ def _cell(folder: Path) -> ResultFile:
     if finished is None:
         raise UserError(f"{folder} fails verification: see decile doctor --storage")
     result, tables = finished
-    evaluation = main(by_update(tables["evaluations"])[result.updates])
+    steps = by_update(tables["evaluations"])
+    evaluation = main(steps[result.updates])
+    before, after = scores(main(steps[0])), scores(evaluation)
     names = ("prompt_id", "outcome", "sample", "group", "tier", "source")
     columns = (evaluation[name].to_pylist() for name in names)
     rows = [
@@ -447,7 +450,16 @@ def _cell(folder: Path) -> ResultFile:
     digest, cell = _sha256(folder / "evaluations.parquet"), stored.settings()
     settings = item_settings(cell.baseline) if cell else {}
     return ResultFile(
-        str(folder), "cell", digest, "correct", rows, about, result.seed, stored, settings
+        str(folder),
+        "cell",
+        digest,
+        "correct",
+        rows,
+        about,
+        result.seed,
+        stored,
+        changes={i: after[i] - before[i] for i in after.keys() & before.keys()},
+        settings=settings,
     )
 
 

@@ -5,7 +5,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -32,7 +31,9 @@ from orchestrator.report.item_comparison import (
     compare_arms,
     distinct_runs,
 )
-from orchestrator.stats.inference import SeedSpread
+from orchestrator.stats.churn import Marks
+from orchestrator.stats.fairness import gain_rates
+from orchestrator.stats.inference import Effect, SeedSpread
 from orchestrator.storage.errors import UserError
 from tasks import Prompt
 from tasks.sources.files import json_text
@@ -73,13 +74,13 @@ def compare_items(
         shown = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
         notes.append(f"arms are scored by different metrics: {shown}")
     notes += _differing_settings(files)
-    read = []
+    read, numbers = [], dict[str, dict[str | None, int]]()
     for name, own in files.items():
-        every, ordered = _runs(name, own)
+        every, ordered = _runs(name, own, numbers)
         runs, left_out = distinct_runs(name, every)
         notes += left_out
         kept = {item_file.path for run in runs for item_file in run.files}
-        gains = _gain_per([file for file in own if file.path in kept])
+        gains = _gain_per([file for file in own if file.path in kept], groups)
         read.append(Arm(name, own[0].metric, runs, gains))
         if ordered:
             notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
@@ -254,8 +255,12 @@ def _groups(
     return {numbered[number]: group for number, group in near_duplicates(prompts).items()}
 
 
-def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], bool]:
+def _runs(
+    name: str, files: Sequence[ResultFile], numbers: dict[str, dict[str | None, int]]
+) -> tuple[tuple[ArmRun, ...], bool]:
     """The runs of an arm by seed, and whether seeds are only numbers of files.
+
+    numbers: question -> sample -> its bit in `Marks`, of all arms; new ones are added.
 
     A seed is that of the rows, else the cell's, else the one in all files' names, else the file's
     number. Files with equal seeds are parts of one run. Raises UserError where a run has a question
@@ -293,8 +298,16 @@ def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], b
     for seed, items in sorted(parts.items()):
         scores = {}
         for item, samples in items.items():
-            scored = [row.score for row, _ in samples.values() if row.score is not None]
-            scores[item] = Rated(len(scored), sum(scored), len(samples) - len(scored))
+            known = {s: row.score for s, (row, _) in samples.items() if row.score is not None}
+            bits = numbers.setdefault(item, {})
+            scored = {bits.setdefault(s, len(bits)): score for s, score in known.items()}
+            marks = None
+            if {*scored.values()} <= {0, 1}:
+                right = (1 << number for number, score in scored.items() if score)
+                marks = Marks(sum(1 << number for number in scored), sum(right))
+            scores[item] = Rated(
+                len(scored), sum(scored.values()), len(samples) - len(scored), marks
+            )
         runs.append(ArmRun(seed, scores, tuple(origin[seed])))
     return tuple(runs), ordered and len(files) > 1 and stated == {False}
 
@@ -324,15 +337,13 @@ def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemCo
             raise UserError(f"{text}: name the column of the question's id with --id")
 
 
-def _gain_per(files: Sequence[ResultFile]) -> dict[str, float]:
-    """Points gained per unit of cost, mean over cells that all know it; nothing of other files."""
+def _gain_per(files: Sequence[ResultFile], groups: Mapping[str, str]) -> dict[str, Effect]:
+    """Points gained per unit of cost, where all files are cells."""
     results = [result for file in files if file.cell and (result := file.cell.result())]
     if not results or len(results) < len(files):
         return {}
-    costs = [result.ledger.units for result in results]
-    shared = [unit for unit in costs[0] if all(unit in cost for cost in costs)]
-    pairs = [*zip(results, costs, strict=True)]
-    return {unit: 100 * fmean(r.gain / cost[unit] for r, cost in pairs) for unit in shared}
+    changes = [file.changes for file in files]
+    return gain_rates(changes, [result.ledger.units for result in results], groups)
 
 
 def _stored_spreads(files: Mapping[str, Sequence[ResultFile]]) -> dict[str, SeedSpread]:

@@ -14,7 +14,8 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report.compare import rows_by_policy
 from orchestrator.report.content import shown_figure
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, learnable_gain_points
-from orchestrator.stats.inference import available, group_codes, mean_effect, r_squared
+from orchestrator.stats.claim_tests import measured_correlation, policies_text
+from orchestrator.stats.inference import SMALLEST_BLOCK, available, group_codes, mean_effect
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
     `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
-    line and R² are those of the policies' means over their seeds, at least eight.
+    line of each block and R² are those of the policies' means over their seeds, at least eight.
     """
     figure, axes = new_axes(*SMALL)
     rows = [row for group in groups.values() for row in group]
@@ -193,16 +194,14 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
     axes.set_xlabel("learnable %")
-    x, y = np.array(learnable_gain_means(rows)).reshape(-1, 2).T
-    fit = r_squared(x, y)
-    if not np.isnan(fit.value):
-        slope, start = np.polyfit(x, y, 1)
-        ends = np.array([x.min(), x.max()])
-        axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
-        text = (
-            f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], "
-            f"{counted(fit.points, 'policy', 'policies')}"
-        )
+    blocks = learnable_gain_means(rows)
+    fit = measured_correlation(blocks, seeds=0)
+    if not np.isnan(fit.effect):
+        for x, y in (np.array(points).T for points in blocks if len(points) >= SMALLEST_BLOCK):
+            slope, start = np.polyfit(x, y, 1)
+            ends = np.array([x.min(), x.max()])
+            axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
+        text = f"R² {fit.effect:.2f} [{fit.low:.2f}, {fit.high:.2f}], {policies_text(fit)}"
         axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)

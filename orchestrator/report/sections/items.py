@@ -1,7 +1,6 @@
 """The page of a comparison of item-level results."""
 
 from functools import partial
-from math import nan
 
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
@@ -11,7 +10,7 @@ from orchestrator.report.sections.tables import effect_text
 from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
-from orchestrator.stats.sentences import NONE, in_digits, in_points, range_text, sentence
+from orchestrator.stats.sentences import NONE, in_points, range_text, rate_text, sentence
 
 MOST_QUESTIONS = 20
 MOST_PAIRS = 45  # of a figure: ten arms
@@ -160,7 +159,7 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
     ]
     units = [*dict.fromkeys(unit for arm in analysis.arms for unit in arm.gain_per)]
     gains = [
-        (arm.name, *(in_digits(arm.gain_per.get(unit, nan)) for unit in units))
+        (arm.name, *(rate_text(arm.gain_per.get(unit)) for unit in units))
         for arm in analysis.arms
         if units
     ]
@@ -169,15 +168,18 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         ("arms", "only the first", "only the second", "by chance", "questions"),
         alone,
         "With several samples or seeds, a question counts by how often one sample of the first is "
-        "correct and one of the second wrong, or the reverse. By chance: as many of each, if the "
-        "arms were alike: as two samples of a run differ or, of an arm with several seeds, two of "
-        "its seeds. The test of the pair is that of their difference.",
+        "correct and one of the second wrong, or the reverse. With several samples, those of equal "
+        "number are not compared, because Decile draws them with the same random numbers. By "
+        "chance: as many of each, if the arms were alike: as two samples of a run differ or, of an "
+        "arm with several seeds, two of its seeds. The test of the pair is that of their "
+        "difference.",
     )
     per_cost = Table(
         "Gain per cost",
         ("arm", *(f"per {unit}" for unit in units)),
         gains,
-        "Of cells: points of accuracy gained by training, by what it used, mean over seeds.",
+        "Of cells: points of accuracy gained by training, divided by what it used: mean gain over "
+        "seeds by mean cost, with its 95 % interval. A dash: the interval is wider than the value.",
     )
     parts = Table(
         "Questions that one of two arms answers, by tier and source",

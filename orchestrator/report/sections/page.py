@@ -174,7 +174,8 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
     """Table 2 and figure 3 of paper A, and the groups by kind."""
     scatter = Figure(
         "Learnable % against gain, one mark per cell. R² is that of the policies' means over "
-        "their seeds, at least eight; correlation does not imply causation",
+        "their seeds, at least eight, within each model and data; correlation does not imply "
+        "causation",
         partial(learnable_against_gain, {f.title: f.rows for f in families}, styles),
     )
     areas = (

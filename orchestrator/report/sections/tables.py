@@ -20,8 +20,9 @@ from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, rows_by_policy
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, QuestionCounts, Row, rising, training_tiers
+from orchestrator.stats.fairness import gain_rates
 from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
-from orchestrator.stats.sentences import NONE, in_digits, in_points, ties_text
+from orchestrator.stats.sentences import NONE, in_points, rate_text, ties_text
 from orchestrator.training.record import pulls_to_base
 
 PREFERRED_K = 8  # as in paper A, table 4
@@ -58,10 +59,18 @@ def paired_change(
     The interval is that of the main comparison: paired by question or group of questions, nested in
     seeds, and a question counts if it is scored in some seed.
     """
-    values = [
-        [{i: value(*each) for i, each in c.items() if only is None or i in only} for c in pair]
-        for pair in sides
-    ]
+
+    def values_of(counts: QuestionCounts) -> dict[str, float]:
+        return {i: value(*each) for i, each in counts.items() if only is None or i in only}
+
+    values = [(values_of(base), values_of(final)) for base, final in sides]
+    return change_between(values, groups)
+
+
+def change_between(
+    values: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], groups: Mapping[str, str]
+) -> Change | None:
+    """The same of the base and final value of each question."""
     changes = available(
         [{i: final[i] - base[i] for i in final.keys() & base.keys()} for base, final in values]
     )
@@ -133,48 +142,39 @@ def gain_per_cost(families: Sequence[Family]) -> Table:
     policies = policies_of(families)
     body = []
     for family in families:
-        by_policy = family.by_policy()
+        rates = {policy: _rates(rows) for policy, rows in family.by_policy().items()}
         for unit in dict.fromkeys(u for row in family.rows for u in row.result.ledger.units):
-            entries = [
-                _rate_text(by_policy[policy], unit) if policy in by_policy else NONE
-                for policy in policies
-            ]
+            entries = (rate_text(rates.get(policy, {}).get(unit)) for policy in policies)
             body.append((family.title, unit, *entries))
     return Table(
         "Gain per cost",
         ("model and data", "per", *policies),
         body,
-        "Points of accuracy gained on the test set, divided by what the training of each cell "
-        "used: mean over seeds, with the 95 % interval of the gain. Probes and evaluations are not "
+        "Points of accuracy gained on the test set, divided by what training used: mean gain over "
+        "seeds by mean cost, with its 95 % interval for new questions and, with several seeds, new "
+        "seeds. A dash: the interval is wider than the value. Probes and evaluations are not "
         "counted. Longer training usually gains less per cost: compare cells of equal budgets.",
     )
 
 
-def _rate_text(rows: Sequence[Row], unit: str) -> str:
-    """Points per unit: each seed's differences by its own cost, which is known."""
-    per_question = []
+def _rates(rows: Sequence[Row]) -> dict[str, Effect]:
+    changes = []
     for row in rows:
         before, after = row.scores(0), row.scores(row.cell.updates)
-        points = 100 / row.result.ledger.units.get(unit, nan)
-        shared = before.keys() & after.keys()
-        per_question.append({i: (after[i] - before[i]) * points for i in shared})
-    rates = available(per_question)
-    if not rates.items:
-        return NONE
-    mean, low, high, _ = mean_effect(
-        rates.values, group_codes(rates.items, rows[0].groups.get(OWN, {}))
-    )
-    text = in_digits(mean)
-    return f"{text} [{in_digits(low)}, {in_digits(high)}]" if isfinite(low) else text
+        changes.append({i: after[i] - before[i] for i in before.keys() & after.keys()})
+    used = [row.result.ledger.units for row in rows]
+    return gain_rates(changes, used, rows[0].groups.get(OWN, {}))
 
 
 CHURN = ("questions", "gained", "lost", "net", "by chance", "p")
 CHURNED = (
     "Of the test set, from the base model to the end of training, mean over seeds. With several "
-    "samples a question counts by how often a sample of the base model is wrong and one of the "
-    "final model correct (gained), or the reverse (lost). By chance: as many would be gained, and "
-    "as many lost, if training changed nothing. p: of McNemar's exact test with one seed, one "
-    "sample and no related questions, else of the gain; not corrected for the number of rows."
+    "samples a question counts by how often a sample of the base model is wrong and another one of "
+    "the final model correct (gained), or the reverse (lost). Samples of equal number are not "
+    "compared, because they are drawn with the same random numbers. By chance: as many would be "
+    "gained, and as many lost, if training changed nothing. p: of McNemar's exact test with one "
+    "seed, one sample and no related questions, else of the gain; not corrected for the number of "
+    "rows."
 )
 
 
@@ -210,13 +210,15 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
     for family, own in [(each, rows) for each in read for rows in each.sets]:
         entries = {}
         for policy, rows in rows_by_policy(own).items():
-            updates = [family.points[row.cell.cell_id].update for row in rows]
-            counts = [row.counts[OWN] for row in rows]
-            sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
+            points = [family.points[row.cell.cell_id] for row in rows]
+            updates = [round(point.position) for point in points]
+            runs = [row.run_at(point) for row, point in zip(rows, points, strict=True)]
+            after = [dict(zip(run.items, map(float, run.scores), strict=True)) for run in runs]
+            sides = [(row.scores(0), final) for row, final in zip(rows, after, strict=True)]
             span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
             if not min(updates):
                 entries[policy] = "not compared"
-            elif change := paired_change(sides, correct_share, rows[0].groups.get(OWN, {})):
+            elif change := change_between(sides, rows[0].groups.get(OWN, {})):
                 level = f"{100 * change.final:.1f} after {span} updates"
                 entries[policy] = f"{level} ({effect_text(change.effect)})"
         title = family.title
@@ -230,8 +232,9 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
         ("model and data", *policies),
         body,
         "In %, mean over seeds; in parentheses the difference to the base model in points with its "
-        f"95 % interval. Each cell is read at its last evaluation within the number of {axis} that "
-        f"{every} reached; a policy is not compared if a first evaluation exceeds it.",
+        f"95 % interval. Each cell is read at the number of {axis} that {every} reached, between "
+        "its evaluations before and after that; a policy is not compared if a first evaluation "
+        "exceeds it.",
     )
 
 

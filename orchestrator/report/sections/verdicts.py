@@ -153,7 +153,8 @@ def control_lines(controls: Sequence[Control]) -> list[str]:
 
 
 def _read_at(family: Family) -> str:
-    updates = sorted({point.update for point in family.points.values() if point.update} or {0})
+    points = [point for point in family.points.values() if point.update]
+    updates = sorted({round(point.position) for point in points} or {0})
     if family.compare_at == "updates":
         return f"final accuracy, after {' or '.join(map(str, updates))} updates"
     budgets = [max(family.points[row.cell.cell_id].cost for row in own) for own in family.sets]
@@ -166,8 +167,8 @@ def _read_at(family: Family) -> str:
     included = " and ".join(kind for kind, occurs in kinds.items() if occurs)
     drawn = f", {included} ones included" if included and family.compare_at == "rollouts" else ""
     return (
-        f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
-        f"common budget (at most {budget}), after {span} updates"
+        f"accuracy at equal {family.compare_at}{drawn}: each cell at the common budget "
+        f"({budget}), after {span} updates, between its evaluations before and after that"
     )
 
 

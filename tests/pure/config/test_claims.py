@@ -29,6 +29,7 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.stats.claim_tests import (
     Item,
     Measured,
+    independent_points,
     judge_claim,
     measured_change,
     measured_correlation,
@@ -495,14 +496,25 @@ def test_r2_of_unrelated_cells_is_rarely_supported() -> None:
     claim = parse_claim("r2 > 0")
     for _ in range(400):
         points = [*zip(*rng.normal(size=(2, 10)), strict=True)]
-        supported += judge_claim(claim, measured_correlation(points, 1)).verdict == "supported"
+        supported += judge_claim(claim, measured_correlation([points], 1)).verdict == "supported"
     assert supported / 400 <= 0.075
-    assert judge_claim(claim, measured_correlation(points[:4], 10)).verdict == "inconclusive"
+    assert judge_claim(claim, measured_correlation([points[:4]], 10)).verdict == "inconclusive"
 
 
 def test_the_correlation_of_cells_is_their_r_squared() -> None:
     rng = np.random.default_rng(3)
     points = [(x, x + y) for x, y in rng.normal(size=(12, 2))]
-    x, y = np.array(points).T
-    assert measured_correlation(points, 3)[:6] == (*r_squared(x, y)[:3], (3, 3), 12, "policy")
+    fit = r_squared(np.array(points))
+    assert measured_correlation([points], 3)[:6] == (*fit[:3], (3, 3), 12, "policy")
     assert measured_correlation([], 0)[1:5] == (0, 1, (0, 0), 0)
+
+
+def test_policies_with_the_same_prompts_are_one_point() -> None:
+    policies = [
+        {"a": (1.0, 2.0), "b": (3.0, 4.0)},
+        {"c": (0.0, 1.0)},
+        {"b": (3.0, 4.0), "d": (5.0, 0.0)},
+        {"a": (1.0, 2.0), "b": (3.0, 4.0)},
+    ]
+    assert sorted(independent_points(policies)) == [(0.0, 1.0), (3.0, 2.0)]
+    assert independent_points([]) == []

@@ -24,6 +24,7 @@ from orchestrator.evaluation.metrics import (
     evaluation_metrics,
     held_out,
     main,
+    marks,
     pass_at_k,
     per_prompt,
 )
@@ -110,6 +111,11 @@ def test_accuracy_is_the_mean_over_prompts_and_leaves_errors_out() -> None:
     assert accuracy(table) == 0.5
     only_errors = evaluation({"a": ["error"] * 3})
     assert isnan(accuracy(only_errors)) and per_prompt(only_errors) == {"a": (0, 0)}
+
+
+def test_samples_are_marked_by_their_numbers() -> None:
+    table = evaluation({"a": ["correct", "error", "wrong", "correct"], "b": ["error", "truncated"]})
+    assert marks(table) == {"a": (0b1101, 0b1001), "b": (0b10, 0)}
 
 
 def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:

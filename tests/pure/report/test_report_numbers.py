@@ -22,6 +22,7 @@ from orchestrator.report.content import svg_of
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, tables
 from orchestrator.report.sections.verdicts import family_verdict, match_text, mismatch_text
+from orchestrator.stats.fairness import Point
 from orchestrator.stats.inference import holm, mean_effect
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -154,6 +155,48 @@ def with_policy(row: Row, policy: str, rule: str | None = None, probe_seed: int 
 def with_ledger(row: Row, **changes: float) -> Row:
     ledger = row.result.ledger.model_copy(update=changes)
     return dataclasses.replace(row, result=row.result.model_copy(update={"ledger": ledger}))
+
+
+def test_a_cell_is_read_between_two_evaluations_by_question(rows: list[Row]) -> None:
+    first, *_, last = rows[0].counts[OWN][2]
+    counts = {2: {**rows[0].counts[OWN][2], first: (0, 0)}, 4: {**rows[0].counts[OWN][4]}}
+    del counts[4][last]
+    row = dataclasses.replace(rows[0], counts={OWN: counts})
+    run = row.run_at(Point(2, 0.0, 0.0, later=4, share=0.25))
+    assert first in run.items and last not in run.items
+    for item, score, low, missing in zip(*run, strict=True):  # type: ignore[arg-type]
+        (n, c), (later_n, later_c) = counts[2][item], counts[4][item]
+        if item == first:
+            assert np.isnan(score) and (low, missing) == (0.25 * later_c / later_n, 0.75)
+        else:
+            assert score == low == pytest.approx(0.75 * c / n + 0.25 * later_c / later_n)
+    assert row.run_at(Point(2, 0.0, 0.0)).items == row.run(2).items
+
+
+def test_at_equal_tokens_policies_differ_as_at_the_common_budget(rows: list[Row]) -> None:
+    """The updates of `easy` cost 2 tokens, those of `hard` 3."""
+    price = {"easy": 2, "hard": 3}
+    pair = [
+        dataclasses.replace(
+            row, costs={**row.costs, "tokens": price[row.cell.policy] * np.arange(5.0)}
+        )
+        for policy in price
+        for row in rows
+        if row.cell.policy == policy
+    ]
+    [family] = families(pair, "tokens")
+    points = [family.points[row.cell.cell_id] for row in pair]
+    assert [p.cost for p in points] == [8.0] * 4
+    assert [p.position for p in points] == pytest.approx([4, 4, 8 / 3, 8 / 3])
+    [c] = family.accuracy
+    value = {row.cell.policy: 0.0 for row in pair}
+    for row, point in zip(pair, points, strict=True):
+        between = np.interp(point.position, [*row.curve], [*row.curve.values()])
+        assert point.value == pytest.approx(between)
+        value[row.cell.policy] += float(between) / 2
+    assert c.effect == pytest.approx(100 * (value[c.a] - value[c.b]))
+    line = tables.at_equal_cost([family]).body[0]
+    assert [" after 4 " in line[1], " after 3 " in line[2]] == [True, True]
 
 
 def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> None:

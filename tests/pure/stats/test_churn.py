@@ -17,33 +17,33 @@ from orchestrator.report.churn import churn_by_part, churn_table
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import churns, gain_per_cost
-from orchestrator.stats.churn import Counts, churn, flips
-from orchestrator.stats.inference import mcnemar_p, mean_effect
-from orchestrator.stats.sentences import in_digits
+from orchestrator.stats.churn import Marks, RunMarks, churn, flips
+from orchestrator.stats.fairness import gain_rates, per_cost
+from orchestrator.stats.inference import Effect, mcnemar_p, mean_effect
+from orchestrator.stats.sentences import in_digits, rate_text
 
 QUESTIONS = [f"q{i}" for i in range(12)]
 RATES = np.random.default_rng(4).beta(0.6, 0.5, 3000)
 
 
 @st.composite
-def runs(draw: st.DrawFn, most: int = 4, count: int = 1) -> list[Counts]:
+def runs(draw: st.DrawFn, most: int = 4, count: int = 1) -> list[RunMarks]:
     """Runs with scores of all questions, of one to `most` samples each."""
     sides = []
     for _ in range(count):
-        samples = [draw(st.integers(1, most)) for _ in QUESTIONS]
-        sides.append(
-            {i: (n, draw(st.integers(0, n))) for i, n in zip(QUESTIONS, samples, strict=True)}
-        )
+        scored = [draw(st.integers(1, 2**most - 1)) for _ in QUESTIONS]
+        correct = [word & draw(st.integers(0, 2**most - 1)) for word in scored]
+        sides.append(dict(zip(QUESTIONS, map(Marks, scored, correct), strict=True)))
     return sides
 
 
-def accuracy(side: list[Counts]) -> float:
-    return float(np.mean([c / n for run in side for n, c in run.values()]))
+def accuracy(side: list[RunMarks]) -> float:
+    return float(np.mean([each.rate for run in side for each in run.values()]))
 
 
 @given(runs(count=2), runs(count=3))
 def test_net_is_the_difference_of_accuracies_and_sides_may_be_swapped(
-    a: list[Counts], b: list[Counts]
+    a: list[RunMarks], b: list[RunMarks]
 ) -> None:
     forth, back = churn([flips(a, b)]), churn([flips(b, a)])
     assert forth and back
@@ -53,8 +53,10 @@ def test_net_is_the_difference_of_accuracies_and_sides_may_be_swapped(
 
 
 @given(runs(most=1), runs(most=1))
-def test_single_samples_are_counted_and_tested_by_mcnemar(a: list[Counts], b: list[Counts]) -> None:
-    first, second = (np.array([run[i][1] for i in QUESTIONS]) for run in (a[0], b[0]))
+def test_single_samples_are_counted_and_tested_by_mcnemar(
+    a: list[RunMarks], b: list[RunMarks]
+) -> None:
+    first, second = (np.array([run[i].correct for i in QUESTIONS]) for run in (a[0], b[0]))
     own = churn([flips(a, b)])
     assert own and (own.questions, own.by_chance) == (12, None)
     assert (own.gained, own.lost) == ((second > first).sum(), (first > second).sum())
@@ -67,7 +69,7 @@ def test_single_samples_are_counted_and_tested_by_mcnemar(a: list[Counts], b: li
 
 
 @given(runs(), runs(), st.sets(st.sampled_from(QUESTIONS), min_size=1, max_size=11))
-def test_parts_add_up(a: list[Counts], b: list[Counts], part: set[str]) -> None:
+def test_parts_add_up(a: list[RunMarks], b: list[RunMarks], part: set[str]) -> None:
     changed = [flips(a, b), flips(b, b)]
     every = churn(changed)
     one, other = churn(changed, only=part), churn(changed, only={*QUESTIONS} - part)
@@ -75,14 +77,23 @@ def test_parts_add_up(a: list[Counts], b: list[Counts], part: set[str]) -> None:
     assert np.add(one[:3], other[:3]) == pytest.approx(every[:3])
 
 
-@pytest.mark.parametrize(("samples", "of_side"), [(4, 1), (1, 3), (2, 3)])
-def test_sides_that_are_alike_churn_as_by_chance(samples: int, of_side: int) -> None:
-    """Without any change, about Σ p (1 − p) questions are gained, and as many lost."""
-    rng = np.random.default_rng([samples, of_side])
+@pytest.mark.parametrize(
+    ("samples", "of_side", "common"),
+    [(4, 1, False), (4, 1, True), (2, 3, False), (2, 3, True), (1, 3, False)],
+)
+def test_sides_that_are_alike_churn_as_by_chance(samples: int, of_side: int, common: bool) -> None:
+    """Without any change, about Σ p (1 − p) questions are gained, and as many lost.
 
-    def side(rates: np.ndarray) -> list[Counts]:
-        drawn = rng.binomial(samples, rates, (of_side, len(rates)))
-        return [{str(i): (samples, c) for i, c in enumerate(run)} for run in drawn.tolist()]
+    common: sample i of every run has the same random number.
+    """
+    rng = np.random.default_rng([samples, of_side])
+    shared = rng.random((samples, len(RATES)))
+
+    def side(rates: np.ndarray) -> list[RunMarks]:
+        own = rng.random((of_side, samples, len(rates)))
+        correct = np.tile(shared, (of_side, 1, 1)) < rates if common else own < rates
+        words = (correct << np.arange(samples)[:, None]).sum(axis=1).tolist()
+        return [{str(i): Marks(2**samples - 1, w) for i, w in enumerate(run)} for run in words]
 
     own = churn([flips(side(RATES), side(RATES))])
     expected = (RATES * (1 - RATES)).sum()
@@ -96,8 +107,8 @@ def test_sides_that_are_alike_churn_as_by_chance(samples: int, of_side: int) -> 
 
 
 def test_questions_without_a_score_are_left_out() -> None:
-    a: Counts = {"x": (2, 1), "y": (0, 0), "z": (1, 1)}
-    b: Counts = {"x": (2, 2), "y": (2, 2), "z": (1, 0), "w": (1, 1)}
+    a = {"x": Marks(0b11, 0b01), "y": Marks(), "z": Marks(1, 1)}
+    b = {"x": Marks(0b11, 0b11), "y": Marks(3, 3), "z": Marks(1, 0), "w": Marks(1, 1)}
     own = churn([flips([a], [b])])
     assert own and own[:4] == (2, 0.5, 1.0, 2 * 0.25), "z has no second sample"
     assert churn([flips([a], [{}])]) is None and churn([flips([a], [b])], only={"y"}) is None
@@ -165,16 +176,44 @@ def test_a_gain_is_divided_by_each_seeds_own_cost(rows: list[Row], tmp_path: Pat
     lines = {line[1]: line[2] for line in gain_per_cost([replace(family, rows=tuple(dear))]).body}
     assert [*lines] == ["GPU hour", "1M generated tokens", "100 labels"]
     assert lines["100 labels"] == "–", "one seed has used none"
-    gains = [100 * row.result.gain for row in dear]
-    assert lines["GPU hour"].startswith(in_digits((gains[0] / 2 + gains[1]) / 2) + " [")
     assert [*gain_per_cost([family]).body[0][1:2]] == ["hour"]
+
+
+def test_a_gain_per_cost_is_mean_gain_by_mean_cost() -> None:
+    changes = [dict.fromkeys("abcd", gain) for gain in (0.25, 0.5, 0.75)]
+    rates = gain_rates(changes, [{"x": 1.0, "y": 2.0}, {"x": 2.0}, {"x": 3.0}])
+    assert [*rates] == ["x"], "two cells have used no y"
+    assert rates["x"].mean == pytest.approx(100 * 0.5 / 2)
+    costs = np.array([1.0, 2.0, 3.0])
+    values = np.array([[0.1, 0.5], [0.2, 0.3], [0.9, 0.4]])
+    assert per_cost(values, costs).mean() == pytest.approx(values.mean() / 2)
+    assert per_cost(values, np.full(3, 4.0)) == pytest.approx(values / 4)
+    rate = values.mean() / 2
+    deviations = (values.mean(axis=1) - rate * costs) / 2
+    assert per_cost(values, costs).mean(axis=1) - rate == pytest.approx(deviations)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (Effect(1580.0, 1200.0, 1960.0, 0.01), "+1,600 [+1,200, +2,000]"),
+        (Effect(-0.0123, -0.0145, -0.0101, 0.01), "−0.012 [−0.015, −0.010]"),
+        (Effect(10.0, 4.9, 15.1, 0.01), "–"),
+        (Effect(math.nan, -math.inf, math.inf, 1.0), "–"),
+        (None, "–"),
+    ],
+)
+def test_a_gain_per_cost_is_shown_where_its_interval_is_narrow(
+    rate: Effect | None, text: str
+) -> None:
+    assert rate_text(rate) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1234.5, "+1,230"), (-0.012349, "−0.0123"), (9.999, "+10.00"), (0, "+0.0"), (math.nan, "–")],
+    [(1234.5, "+1,200"), (-0.012349, "−0.012"), (9.999, "+10"), (0, "+0.0"), (math.nan, "–")],
 )
-def test_three_significant_digits(value: float, text: str) -> None:
+def test_two_significant_digits(value: float, text: str) -> None:
     assert in_digits(value) == text
 
 
@@ -231,9 +270,10 @@ def test_arms_of_cells_have_their_gain_per_cost(tmp_path: Path) -> None:
     rows = read_rows(store, plan.cells)
     for arm in cells.to_dict()["arms"]:
         own = [row for row in rows if row.cell.policy == arm["name"]]
-        rates = [100 * row.result.gain / row.labels * 100 for row in own]
+        rate = 100 * np.mean([r.result.gain for r in own]) / np.mean([r.labels / 100 for r in own])
         assert [*arm["gain_per"]] == ["hour", "1M generated tokens", "100 labels"]
-        assert arm["gain_per"]["100 labels"] == pytest.approx(np.mean(rates))
+        gain = arm["gain_per"]["100 labels"]
+        assert gain["effect"] == pytest.approx(rate) and gain["low"] <= rate <= gain["high"]
     table = pa.table({"prompt_id": [*rows[0].counts[OWN][0]], "correct": [1.0] * 12})
     mixed = decile.compare({"cells": folders["hard"], "table": table}).to_dict()["arms"]
     assert [bool(arm["gain_per"]) for arm in mixed] == [True, False]

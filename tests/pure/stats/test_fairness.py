@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from orchestrator.planning.result import Ledger
 from orchestrator.stats.fairness import (
     TOLERANCE,
+    at_budget,
     cost_curve,
     difference,
-    last_within,
     outliers,
 )
 from orchestrator.storage.schema import GROUPS, LOG
@@ -112,7 +112,7 @@ COST = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from("abc"), st.tuples(COST, st.integers(1, 3)), min_size=1))
-def test_each_cell_is_read_at_its_last_evaluation_within_the_common_budget(
+def test_each_cell_is_read_at_the_common_budget(
     drawn: dict[str, tuple[list[int], int]],
 ) -> None:
     costs = {name: np.cumsum([0.0, *each]) for name, (each, _) in drawn.items()}
@@ -122,19 +122,26 @@ def test_each_cell_is_read_at_its_last_evaluation_within_the_common_budget(
     }
     budget = min(sum(each) for each, _ in drawn.values())
     for name, curve in curves.items():
-        point = last_within(curve, costs[name], budget)
-        assert point.cost == costs[name][point.update] <= budget
-        assert point.value == curves[name][point.update]
-        later = [u for u in curves[name] if u > point.update]
-        assert all(costs[name][u] > budget for u in later)
+        point = at_budget(curve, costs[name], budget)
+        later = [u for u in curve if u > point.update]
+        assert all(costs[name][u] > budget for u in later) and costs[name][point.update] <= budget
+        if not point.update or not later:
+            assert point.cost == costs[name][point.update] and point.position == point.update
+        else:
+            evaluated = sorted(curve)
+            assert point.cost == pytest.approx(budget)
+            at = np.interp(budget, costs[name][evaluated], evaluated) if point.share else 0
+            assert point.position == pytest.approx(at or point.update)
+        assert point.value == pytest.approx(point.position / 100)
 
 
 def test_a_budget_is_met_in_spite_of_rounding() -> None:
     cost, curve = np.array([0.0, 10.0, 20.0]), {0: 0.1, 1: 0.2, 2: 0.3}
-    assert last_within(curve, cost, 15) == (1, 0.2, 10.0)
-    assert last_within(curve, cost, 20) == (2, 0.3, 20.0)
+    assert at_budget(curve, cost, 15) == (1, 0.25, 15.0, 2, 0.5)
+    assert at_budget(curve, cost, 10) == (1, 0.2, 10.0, 0, 0)
+    assert at_budget(curve, cost, 9) == (0, 0.1, 0.0, 0, 0), "no evaluation but the base model's"
     cost = np.cumsum([0.0, 0.1, 0.2])
-    assert cost[-1] > 0.3 and last_within({0: 0.0, 2: 1.0}, cost, 0.3).update == 2
+    assert cost[-1] > 0.3 and at_budget({0: 0.0, 2: 1.0}, cost, 0.3).update == 2
 
 
 def test_every_tolerance_axis_is_a_ledger_column() -> None:

@@ -192,7 +192,7 @@ GAIN += [0.80, -3.20, 13.60, -1.60, 3.20, 10.12, 22.40, 12.52, 29.60, 28.80, 32.
 
 
 def test_r_squared_agrees_with_the_papers_tables() -> None:
-    result = r_squared(np.array(LEARNABLE), np.array(GAIN))
+    result = r_squared(np.array([LEARNABLE, GAIN]).T)
     other = scipy.stats.linregress(LEARNABLE, GAIN).rvalue ** 2
     assert result.value == pytest.approx(other, abs=1e-9)
     assert round(result.value, 2) == 0.67
@@ -202,14 +202,14 @@ def test_r_squared_agrees_with_the_papers_tables() -> None:
 
 @pytest.mark.parametrize("y", [[1.0, 2.0, 4.0] * 2 + [3.0], [2.0] * 8, []])
 def test_too_few_or_equal_cells_have_no_regression_line(y: list[float]) -> None:
-    result = r_squared(np.arange(len(y)), np.array(y))
+    result = r_squared(np.array([np.arange(len(y)), y]).T)
     assert np.isnan(result.value) and (result.low, result.high) == (0, 1)
 
 
 @pytest.mark.parametrize("slope", [-0.1, 3.0])
 def test_points_on_a_line_have_r_squared_1(slope: float) -> None:
     """Of the fewest points that have one."""
-    result = r_squared(np.arange(8), slope * np.arange(8) + 1)
+    result = r_squared(np.array([np.arange(8), slope * np.arange(8) + 1]).T)
     assert result[:3] == pytest.approx((1, 1, 1))
 
 
@@ -217,13 +217,29 @@ def test_points_on_a_line_have_r_squared_1(slope: float) -> None:
 def test_cells_that_differ_by_rounding_alone_have_no_regression_line(flat: np.ndarray) -> None:
     """With either side flat; their correlation would be that of the rounding."""
     for x, y in ((flat, np.arange(8.0)), (np.arange(8.0), flat), (flat, flat)):
-        assert np.isnan(r_squared(x, y).value)
+        assert np.isnan(r_squared(np.array([x, y]).T).value)
 
 
 def test_small_differences_between_cells_count() -> None:
-    x, y = np.array(LEARNABLE), np.array(GAIN)
-    scaled = r_squared(1e-6 * x - 3, 1e-6 * y + 5)
-    assert scaled[:3] == pytest.approx(r_squared(x, y)[:3], abs=1e-6)
+    points = np.array([LEARNABLE, GAIN]).T
+    scaled = r_squared(1e-6 * points + (-3, 5))
+    assert scaled[:3] == pytest.approx(r_squared(points)[:3], abs=1e-6)
+
+
+def test_the_interval_of_one_block_is_that_of_scipy() -> None:
+    result = r_squared(np.array([LEARNABLE, GAIN]).T)
+    low, high = scipy.stats.pearsonr(LEARNABLE, GAIN).confidence_interval()
+    assert result[1:] == pytest.approx((low**2, high**2, 24, 1))
+
+
+def test_blocks_are_correlated_within_and_further_ones_make_the_interval_no_narrower() -> None:
+    one = np.random.default_rng(5).normal(size=(10, 2)).cumsum(axis=1)
+    alone = r_squared(one)
+    again = r_squared(one, 50 * one + (100, -30), one[:3] + (1000, 1000))
+    assert again[:3] == pytest.approx(alone[:3]) and again[3:] == (20, 2)
+    against = r_squared(one, one * (1, -1))
+    assert against[:2] == pytest.approx((0, 0)), "one rises, the other falls"
+    assert r_squared(one[:4], one[:3])[3:] == (4, 1), "too few"
 
 
 # ---- simulated truth, in short; benchmarks/interval_coverage.py has it in full
