@@ -23,7 +23,8 @@ Fourth table, related questions: clusters of questions share, in each arm, an ef
 Normal(0, 1) logits; the share of equal pairs whose p is at most .05, with every question by itself,
 and with the clusters as groups. Fifth table, missing scores: the share of pairs with a verdict,
 where samples miss their score at random, or where they are wrong; of equal arms, and of arms that
-differ by 6 points.
+differ by 6 points. The table "unfinished" has a policy of which some runs end at 0 and are not
+finished, and the shares of sweeps in which it wins.
 """
 
 import time
@@ -91,7 +92,7 @@ def significant_share(
 
 # Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
 BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
-TABLES = ("pairs", "families", "unequal", "looks", "power", "related", "missing")
+TABLES = ("pairs", "families", "unequal", "looks", "power", "related", "missing", "unfinished")
 SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (2, 4, 8), (0.0, 2.0, 6.0, 10.0)
 UNEQUAL = (  # runs and scatters of two policies
     *((runs, scatters) for runs in ((1, 5), (1, 10)) for scatters in ((6.0, 1.0), (6.0, 6.0))),
@@ -266,6 +267,30 @@ def missing_verdicts(kind: str, seeds: int, points: float, count: int, seed: int
     return verdicts / count
 
 
+def unfinished_verdicts(
+    seeds: int, share: float, points: float, count: int, seed: int = 0
+) -> tuple[float, float]:
+    """The shares of sweeps in which a policy wins although `share` of its runs end at 0.
+
+    Its other runs are `points` ahead of the other policy, and those at 0 are not finished. First:
+    they are left out; second: they count as missing runs.
+    """
+    rng = np.random.default_rng([seed, seeds, int(100 * share), int(points)])
+    ids, wins = [f"q{i}" for i in range(200)], np.zeros(2)
+    for _ in range(count):
+        first, second = equal_policies((2.0, 2.0), (seeds, seeds), rng, ahead=points)
+        finished = rng.random(seeds) >= share
+        if not finished.any():
+            continue
+        a, b = ({n: Run(ids, run) for n, run in enumerate(runs)} for runs in (first, second))
+        a = {n: run for n, run in a.items() if finished[n]}
+        for number, missing in enumerate((0, seeds - len(a))):
+            [pair] = compare_policies({"a": a, "b": b}, missing_runs={"a": missing})
+            wins[number] += pair.verdict == "a"
+    left_out, counted = (wins / count).tolist()
+    return left_out, counted
+
+
 def main() -> None:
     """Print the tables."""
     parser = benchmark_parser("compare_null", __doc__)
@@ -323,6 +348,12 @@ def main() -> None:
             for seeds in (2, 5, 10):
                 equal, apart = (missing_verdicts(kind, seeds, p, count) for p in (0.0, 6.0))
                 print(f"{kind}  {seeds}  {equal:.1%}  {apart:.1%}", flush=True)
+    if "unfinished" in tables:
+        print("seeds  share of failed runs  points  wins if left out  wins if they count")
+        for seeds in (3, 5, 10):
+            for share, points in ((0.0, 15.0), (0.4, 15.0), (0.1, 40.0)):
+                wins = unfinished_verdicts(seeds, share, points, count)
+                print(f"{seeds}  {share:.0%}  {points:g}  {wins[0]:.1%}  {wins[1]:.1%}", flush=True)
     print(f"{time.perf_counter() - start:.0f} s")
 
 
