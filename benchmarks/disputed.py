@@ -3,7 +3,8 @@
 The expected precision rests on how alike wrong answers are where the model also finds the gold one,
 so pools differ in that: letters and numbers; one or several kinds of prompts; answers that are more
 alike, or more varied, where the pass rate is near 0; and one attractive wrong answer to some of the
-prompts, whatever their pass rates. A wrong gold is an answer that no completion gives.
+prompts, whatever their pass rates. A wrong gold is an answer that no completion gives. First five:
+the share of wrong golds among the five disputed ones that are listed first, whatever the verdict.
 """
 
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds
 from orchestrator.difficulty.table import difficulty
 
 Floats = npt.NDArray[np.float64]
+LISTED = 5
 SCATTERED = 1e6  # the sum of Dirichlet parameters from which on wrong answers have equal chances
 
 
@@ -78,9 +80,12 @@ POOLS = {
             ".7 of all": {"attraction": (0.7, 0.7), "of_all": True},
         }.items()
     },
+    "accuracy 0.6, both": Kind(
+        (0.6, 0.4), attracted=0.3, attraction=(0.7, 0.7), wrong_golds=(0.06,), samples=(8, 16, 32)
+    ),
     **{
         f"accuracy {accuracy}, scattered": Kind(
-            (accuracy, 1 - accuracy), wrong_golds=(0.0, 0.03, 0.06), samples=(8, 32)
+            (accuracy, 1 - accuracy), wrong_golds=(0.0, 0.03, 0.06), samples=(3, 4, 5, 8, 32)
         )
         for accuracy in (0.6, 0.75, 0.9)
     },
@@ -110,7 +115,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first probe (0)")
     parser.add_argument("--only", default="", help="kinds with this text in their name (all)")
     options = parser.parse_args()
-    head = ("disputed %", "precision", "expected", "suspected in %", "recall")
+    head = ("disputed %", "precision", "expected", "suspected in %", "recall", "first five")
     print(f"{'pool':38}{'wrong':>6}{'K':>4}{''.join(f'{name:>16}' for name in head)}")
     for name, kind in POOLS.items():
         if options.only not in name:
@@ -128,8 +133,10 @@ def main() -> None:
                     (golds.disputed & bad).sum() / golds.on_other if golds.on_other else np.nan
                 )
                 recall = (golds.suspected & bad).sum() / bad.sum() if bad.any() else np.nan
+                listed = [bad[int(gold.prompt_id[1:])] for gold in golds.candidates[:LISTED]]
+                first = np.mean(listed) if listed else np.nan
                 counts = 100 * golds.on_other / len(ends), precision, golds.precision
-                rows.append((*counts, 100 * golds.credible, recall))
+                rows.append((*counts, 100 * golds.credible, recall, first))
             with np.errstate(invalid="ignore"):
                 means = np.nansum(rows, axis=0) / np.sum(~np.isnan(rows), axis=0)
             print(f"{name:38}{share:6.2f}{samples:4}{''.join(f'{v:16.2f}' for v in means)}")
