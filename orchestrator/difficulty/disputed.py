@@ -93,11 +93,11 @@ class DisputedGolds(NamedTuple):
             )
         if self.on_other <= self.most_by_mistake:
             return (
-                f"{disputed}, and {self.expected_by_mistake}: how many of these gold answers are "
+                f"{disputed}, where {self.expected_by_mistake}: how many of these gold answers are "
                 "wrong, if any, cannot be told"
             )
         return (
-            f"{disputed}, and {self.expected_by_mistake}: {self.expected_precision}, less than "
+            f"{disputed}, where {self.expected_by_mistake}: {self.expected_precision}, less than "
             f"{100 * PRECISION:.0f} %"
         )
 
@@ -121,8 +121,8 @@ class DisputedGolds(NamedTuple):
     def expected_by_mistake(self) -> str:
         """The number by mistake as text."""
         return (
-            f"{self.by_mistake:.1f} are expected, and up to {self.most_by_mistake:,} are possible, "
-            "if every gold answer is right"
+            f"{self.by_mistake:.1f} are expected if every gold answer is right, and up to "
+            f"{self.most_by_mistake:,} are within chance"
         )
 
     @property

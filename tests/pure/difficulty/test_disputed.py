@@ -148,6 +148,16 @@ def test_disputed_golds_are_suspected_beyond_chance_alone() -> None:
         assert not agreed._replace(**change).credible
 
 
+def test_a_share_of_wrong_golds_is_claimed_beyond_chance_alone() -> None:
+    few = DisputedGolds(100, 6, 6.4, 3.0, 0.0, np.zeros(0), [])
+    many = few._replace(on_other=20, precision=0.3)
+    assert "%" not in few.verdict and "6.4" in few.verdict and "12" in few.verdict
+    assert "30 %" in many.verdict and "50 %" in many.verdict
+    assert "%" not in many._replace(on_gold=20).verdict
+    suspected = many._replace(precision=0.8)
+    assert suspected.title != many.title and "80 %" in suspected.verdict and not suspected.doubt
+
+
 @pytest.mark.parametrize("samples", [4, 10])
 @pytest.mark.parametrize("kind", ["letters", "numbers"])
 def test_right_golds_are_not_suspected_by_a_model_that_often_errs(kind: str, samples: int) -> None:
