@@ -263,7 +263,7 @@ class ScorePolicy(SubsetPolicy):
 OF_GOLDS = frozenset(
     (
         *("successes", "pass_rate", "wrong", "low", "high", "scorable", "first", "posterior"),
-        *("learnability", "suspected", "score", "score_sd", "labelled", "unlabelled"),
+        *("learnability", "suspected", "dispute", "score", "score_sd", "labelled", "unlabelled"),
     )
 )
 

@@ -14,7 +14,7 @@ from orchestrator.difficulty.estimates import counts, fit_prior, rates
 from orchestrator.storage.schema import DIFFICULTY
 
 # What is true of a prompt and of its gold answer, whatever it is ranked by.
-OWN = frozenset({"prompt_id", "tier", "suspected", "labelled"})
+OWN = frozenset({"prompt_id", "tier", "suspected", "dispute", "labelled"})
 NO_ANSWER = ("unparsed", "truncated", "error")  # counts of samples
 OF_AGREEMENT = ("n", "agreement", *NO_ANSWER)  # what `by_agreement` reads
 

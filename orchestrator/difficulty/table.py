@@ -49,13 +49,13 @@ def difficulty(
 
     `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, without
     `tokens`, `tokens` and `tokens_sd`, and without `extracted`, the extracted answers, `suspected`,
-    `agreement`, `answers` and `entropy`. Answers are compared as the marker of `task` does, as
-    texts without a task. `tiers` maps prompt_id to tier; all its prompts are in the table, sampled
-    or not. An error counts in `n` and `error`, but not in `scorable` and the pass rate; so does a
-    truncated sample with count_truncated="exclude". `posterior` and `learnability` (of groups of
-    `group_size`) are based on the prior fitted to this pool. A prompt whose samples were read, and
-    none marked, has no gold answer, and no pass rate. `short` marks prompts with fewer than
-    `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
+    `dispute`, `agreement`, `answers` and `entropy`. Answers are compared as the marker of `task`
+    does, as texts without a task. `tiers` maps prompt_id to tier; all its prompts are in the table,
+    sampled or not. An error counts in `n` and `error`, but not in `scorable` and the pass rate; so
+    does a truncated sample with count_truncated="exclude". `posterior` and `learnability` (of
+    groups of `group_size`) are based on the prior fitted to this pool. A prompt whose samples were
+    read, and none marked, has no gold answer, and no pass rate. `short` marks prompts with fewer
+    than `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     # Prompts of `tiers` have a row without any sample, too.

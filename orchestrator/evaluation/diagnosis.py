@@ -682,8 +682,7 @@ def _wrong_golds(facts: Facts) -> Iterator[Finding]:
             "wrong-golds",
             False,
             f"completions of {counted(golds.on_other, 'prompt')} agree on another answer than the "
-            f"gold one ({golds.by_mistake:.1f} expected if all were right): "
-            f"{golds.expected_precision}",
+            f"gold one, where {golds.expected_by_mistake}: {golds.expected_precision}",
             "check these gold answers; the JSON lists them with the agreed answer",
         )
 
@@ -737,7 +736,7 @@ class Diagnosis:
         """What `decile diagnose --json` prints of this run; shares are from 0 to 1."""
         facts, log = self.facts, self.facts.log
         golds = facts.golds
-        suspects = golds.suspects if golds is not None and golds.credible else []
+        disputed = [] if golds is None else [gold._asdict() for gold in golds.candidates]
         series = {name: facts.series(name) for name in METRICS}
         return {
             "name": log.name,
@@ -752,7 +751,9 @@ class Diagnosis:
             "taught_nothing": facts.wasted,
             "findings": [finding._asdict() for finding in self.findings],
             "prompts_without_signal": facts.without_signal,
-            "suspected_golds": [suspect._asdict() for suspect in suspects],
+            "disputed_golds": disputed,
+            "suspected_golds": disputed if golds is not None and golds.credible else [],
+            "golds_doubt": "" if golds is None else golds.doubt,
             "series": {
                 name: {
                     str(update): float(value)

@@ -21,11 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.experiment import axes_text
-from orchestrator.difficulty.disputed import (
-    DisputedGolds,
-    SuspectGold,
-    no_suspects,
-)
+from orchestrator.difficulty.disputed import DisputedGold, DisputedGolds, no_suspects
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
@@ -50,7 +46,7 @@ from tasks.prompt_table import PromptTable
 Ints = npt.NDArray[np.integer]
 
 EXAMPLES = 3  # completions to read of each outcome
-SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
+CANDIDATES_READ = 5  # disputed gold answers shown with a completion
 AGREED = "agreed"  # the key of completions that agree against the gold answer
 SIMULATED_PROMPTS = 200_000  # of all second probes together
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
@@ -190,7 +186,7 @@ def analyse_pool(
     complete = outcomes.complete
     disputed = tables.disputed(spec, group_size)
     turns = _turns(folder, table) if pool.task.environment is not None else {}
-    pairs = _chosen_examples(outcomes, table, answers, disputed.suspects, by_band=bool(turns))
+    pairs = _chosen_examples(outcomes, table, answers, disputed.candidates, by_band=bool(turns))
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
         title=pool_title(plan, spec),
@@ -325,7 +321,7 @@ def _chosen_examples(
     outcomes: Outcomes,
     table: pa.Table,
     answers: Answers,
-    suspects: Sequence[SuspectGold],
+    candidates: Sequence[DisputedGold],
     *,
     by_band: bool,
 ) -> dict[str, list[tuple[str, int]]]:
@@ -333,7 +329,7 @@ def _chosen_examples(
 
     `by_band`: instead, for the first prompt of each of BANDS, and for another one where none of
     them has the outcome. Ids are hashes, so their order depends neither on success nor on the order
-    of the source. AGREED -> one completion with the agreed answer, for the first suspects.
+    of the source. AGREED -> one completion with the agreed answer, for the first candidates.
     """
     pairs: dict[str, list[tuple[str, int]]] = {}
     codes, order = outcomes.by_id, outcomes.prompts.order
@@ -346,11 +342,11 @@ def _chosen_examples(
         ids = outcomes.prompts.ids(order[rows]).to_pylist()
         pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
     pairs[AGREED] = []
-    for suspect in suspects[:SUSPECTS_READ]:
-        row = pc.index(table["prompt_id"], suspect.prompt_id).as_py()
-        same = answers.codes[row] == pc.index(answers.texts, suspect.answer).as_py()
+    for gold in candidates[:CANDIDATES_READ]:
+        row = pc.index(table["prompt_id"], gold.prompt_id).as_py()
+        same = answers.codes[row] == pc.index(answers.texts, gold.answer).as_py()
         wrong = codes[row] == OUTCOMES.index("wrong")
-        pairs[AGREED].append((suspect.prompt_id, int(np.argmax(same & wrong))))
+        pairs[AGREED].append((gold.prompt_id, int(np.argmax(same & wrong))))
     return pairs
 
 

@@ -35,20 +35,18 @@ from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
+    DISPUTED,
     PARTS,
-    SUSPECTS,
     ProbeReport,
     advice,
-    disputed_text,
+    disputed_lines,
     facts,
     part_table,
     policy_table,
     probe_report,
     purpose,
     source_table,
-    suspect_lines,
     turn_table,
-    unlisted_suspects,
 )
 from orchestrator.report.sections.verdicts import FamilyVerdict, control_lines, family_verdict
 from orchestrator.stats.sentences import NONE
@@ -64,7 +62,7 @@ PAGES = (".html", ".htm")
 CONTINUED = 4  # more spaces before the other lines of a conclusion
 BAR = 14  # characters of the longest bar of a histogram
 TERMINAL_PARTS = 8
-TERMINAL_SUSPECTS = 3
+TERMINAL_DISPUTED = 5
 
 
 def write_page(page: Page, file: str | Path) -> None:
@@ -284,15 +282,15 @@ def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:
         parts.append(as_text(policies, width))
     if (sources := source_table(pool, TERMINAL_PARTS)).body:
         parts.append(f"{sources.title}\n{as_text(sources, width)}")
-    if unlisted := unlisted_suspects(pool):
-        parts.append(wrapped(unlisted, width))
     parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-    if pool.disputed.credible:
-        lines = [f"suspected wrong gold answers: {pool.disputed.on_other:,}"]
-        for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
+    if pool.disputed.on_other:
+        title = pool.disputed.title
+        lines = [f"{title[0].lower()}{title[1:]}: {pool.disputed.on_other:,}"]
+        for question, about in disputed_lines(pool, TERMINAL_DISPUTED):
             shown = (f"  {one_line(question, 72)}", f"    {about}")
             lines += [wrapped(line, width) for line in shown]
-        lines += [wrapped(f"  {text}", width) for text in (SUSPECTS, disputed_text(pool.disputed))]
+        texts = (DISPUTED, pool.disputed.verdict)
+        lines += [wrapped(f"  {text}", width) for text in texts]
         parts.append("\n".join(lines))
     if text := advice(pool):
         parts.append(wrapped(text, width))

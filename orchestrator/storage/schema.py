@@ -63,6 +63,7 @@ DIFFICULTY = pa.schema(
         "learnability": pa.float64(),  # expected probability that a group of G completions is live
         "short": pa.bool_(),  # fewer samples than K: the adaptive probe stopped early
         "suspected": pa.bool_(),  # its gold is probably wrong; null where answers are not read
+        "dispute": pa.float64(),  # evidence that it is wrong: 0 where completions do not dispute it
         "score": pa.float64(),  # mean score of the scorable samples
         "score_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
         # Of the samples' answers, whatever the gold answer is; null where answers are not read.

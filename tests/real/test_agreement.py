@@ -337,8 +337,8 @@ def test_columns_are_null_where_no_answer_is_read_and_no_length_is_known() -> No
     columns = ("agreement", "answers", "entropy")
     assert [difficulty(samples)[name].null_count for name in columns] == [1] * 3
     known = samples_of({"p": wrong("1", "2")}).drop_columns(["extracted", "tokens"])
-    names = (*columns, "tokens", "tokens_sd", "suspected")
-    assert [difficulty(known)[name].null_count for name in names] == [1] * 6
+    names = (*columns, "tokens", "tokens_sd", "suspected", "dispute")
+    assert [difficulty(known)[name].null_count for name in names] == [1] * 7
     lengths = pa.array([None, 4], pa.int32())
     assert difficulty(known.append_column("tokens", lengths))["tokens"].to_pylist() == [4]
     zeros = pa.array([0, 0], pa.int32())

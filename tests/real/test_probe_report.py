@@ -40,16 +40,22 @@ def _train(plan: Plan) -> PromptTable:
 
 
 def test_what_the_pool_shows(tmp_path: Path) -> None:
-    plan, store = probed(tmp_path)
+    def sample(prompt: Prompt, i: int) -> Row:
+        if int(prompt.prompt_id, 16) // 5 % 5:
+            return mixed(prompt, i)
+        return {"outcome": "wrong", "extracted": "(Z)"}  # what is never solved
+
+    plan, store = probed(tmp_path, sample)
     pool = only_pool(plan, store)
     rows = pool.table.to_pylist()
     assert pool.complete and pool.drawn == pool.expected == 160
     assert [rows[i]["successes"] for i in pool.unsolved] == [0] * len(pool.unsolved) != []
     assert all(rows[i]["truncated"] == 4 - rows[i]["successes"] for i in pool.unfinished)
-    suspects = {s.prompt_id for s in pool.disputed.suspects}
+    suspects = {s.prompt_id for s in pool.disputed.candidates}
     outvoted = {r["prompt_id"] for r in rows if r["wrong"] == 4}
     assert suspects == outvoted == {row["prompt_id"] for row in rows if row["suspected"]} != set()
-    assert pool.disputed.by_mistake < 1 and 0.5 < pool.disputed.precision <= 1
+    assert pool.disputed.by_mistake < 2 and 0.5 < pool.disputed.precision <= 1
+    assert pool.disputed.title in page_html(probe_report(plan, store))
     outcomes = {name: [e.answer.outcome for e in es] for name, es in pool.examples.items() if es}
     assert outcomes.pop("agreed") == ["wrong"] * min(5, len(suspects))
     assert outcomes == {name: [name] * 3 for name in outcomes}
@@ -77,8 +83,8 @@ def test_examples_are_the_first_by_id_which_depends_on_nothing(tmp_path: Path) -
                 expected.append((prompt, first, extracted, (text, outcome, None)))
         assert pool.examples[outcome] == expected
     assert pool.examples["error"] == []
-    suspects = [s.prompt_id for s in pool.disputed.suspects]
-    assert {s.answer for s in pool.disputed.suspects} == {"(Z)"}
+    suspects = [s.prompt_id for s in pool.disputed.candidates]
+    assert {s.answer for s in pool.disputed.candidates} == {"(Z)"}
     agreed = [(e.prompt.prompt_id, e.sample, e.extracted) for e in pool.examples["agreed"]]
     assert agreed == [(i, 1, "(Z)") for i in suspects] != []
     assert pool.prompt(suspects[0]) == pool.examples["agreed"][0].prompt
@@ -151,7 +157,7 @@ def test_pools_with_a_single_outcome(tmp_path: Path, outcome: str) -> None:
     plan, store = probed(tmp_path, lambda prompt, i: {"outcome": outcome, "extracted": None})
     report = probe_report(plan, store, tmp_path / "p.html")
     (pool,) = report.pools
-    assert pool.disputed.suspects == []
+    assert pool.disputed.candidates == []
     assert page_html(report).count("</section>") == 4 - (outcome in ("correct", "error"))
     expected = 40 if outcome in ("unparsed", "truncated") else 0
     assert len(pool.unsolved) == expected
@@ -169,7 +175,7 @@ def test_a_policy_that_cannot_select_says_why(tmp_path: Path) -> None:
     assert nonzero.note in terminal_probe(report)
 
 
-def test_suspects_that_are_not_credible_are_counted_with_the_reason(tmp_path: Path) -> None:
+def test_disputed_golds_that_are_not_suspected_are_listed_with_the_reason(tmp_path: Path) -> None:
     plan = with_grid(tmp_path, ["hard", "trusted"])
     store = Store(str(tmp_path / "runs"))
     first = {prompt.prompt_id for prompt in plan.pool(plan.cells[0].probe).train[:14]}
@@ -181,7 +187,7 @@ def test_suspects_that_are_not_credible_are_counted_with_the_reason(tmp_path: Pa
     assert trusted.summary.size == hard.summary.size and "suspected" in trusted.note
     for text in (terminal_probe(report), page_html(report)):
         assert "14 prompts" in text and trusted.note in text
-        assert "SUSPECTED WRONG GOLD" not in text.upper(), "no prompt is listed"
+        assert "DISPUTED GOLD ANSWERS" in text.upper() and "4 of 4 completions answer" in text
     run, spec = Run.of(plan, store), plan.cells[0].probe
     folder = run.folder(spec)
     tables = [(spec, CellTables(folder.outcomes(), folder))]
@@ -189,7 +195,7 @@ def test_suspects_that_are_not_credible_are_counted_with_the_reason(tmp_path: Pa
     assert f"warning: trusted: {trusted.note}" in lines
     other = tmp_path / "none"
     plan, store = probed(other, lambda prompt, i: nothing)
-    assert "No gold answer" not in terminal_probe(probe_report(plan, store))
+    assert "isputed" not in terminal_probe(probe_report(plan, store))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +262,7 @@ def test_a_pool_of_one_prompt(tmp_path: Path) -> None:
     draw(plan, store, lambda prompt, i: {"extracted": "3"})
     report = probe_report(plan, store, tmp_path / "p.html")
     assert "suspected" in terminal_probe(report)
-    assert "gold answer 2" not in terminal_probe(report), "the model agrees on no gold answer"
+    assert "gold answer 2, 4 of 4 completions answer 3" in terminal_probe(report)
     assert "never solved: 1 prompt (100.0 %)" in terminal_probe(report)
     page_html(report)
 
@@ -307,7 +313,7 @@ def test_hostile_texts_are_shown_as_text(tmp_path: Path, text: str) -> None:
     draw(plan, store, sample)
     report = probe_report(plan, store, tmp_path / "p.html")
     html, summary = page_html(report), terminal_probe(report)
-    assert len(report.pools[0].disputed.suspects) == 8
+    assert len(report.pools[0].disputed.candidates) == 8
     assert "<script" not in html and "</pre><b>" not in html
     assert len(html) < 400_000
     for page in (html, summary):

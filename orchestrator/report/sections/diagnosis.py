@@ -152,13 +152,13 @@ def _run_blocks(diagnosis: Diagnosis) -> tuple[Block, ...]:
         shown = [(one_line(prompt),) for prompt in facts.without_signal[:MOST_PROMPTS]]
         title = f"Prompts without a live group ({len(facts.without_signal):,}), the first"
         blocks.append(Table(title, ("prompt",), shown, folded=True))
-    if facts.golds is not None and facts.golds.credible:
-        suspects = [
-            (one_line(s.prompt_id), s.answer, f"{s.votes} of {s.n}")
-            for s in facts.golds.suspects[:MOST_PROMPTS]
+    if facts.golds is not None and facts.golds.on_other:
+        rows = [
+            (one_line(gold.prompt_id), gold.answer, f"{gold.votes} of {gold.n}")
+            for gold in facts.golds.candidates[:MOST_PROMPTS]
         ]
         head = ("prompt", "agreed answer", "completions")
-        blocks.append(Table("Suspected gold answers", head, suspects, folded=True))
+        blocks.append(Table(facts.golds.title, head, rows, facts.golds.verdict, folded=True))
     if line := absent_line(diagnosis):
         blocks.append(Paragraph(line[0].upper() + line[1:] + ".", "note"))
     return tuple(blocks)

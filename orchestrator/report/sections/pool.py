@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.disputed import DisputedGolds
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
@@ -73,11 +72,13 @@ POLICIES = (
     "the expected share of the subset that is also in the subset of a second probe of the same "
     "size; – where second probes are not simulated."
 )
-SUSPECTS = (
+DISPUTED = (
     "At least two thirds of the completions with an answer (no fewer than three) agree on another "
-    "one. A mistake that the model often makes looks the same. How many such mistakes to expect is "
-    "estimated from how varied the wrong answers are where the model also finds the gold one: read "
-    "the prompts. exclude: suspected leaves them out of a policy's subset."
+    "one than the gold answer. A mistake that the model often makes looks the same: read the "
+    "prompts. How many such mistakes to expect is estimated from how alike the wrong answers are "
+    "where the model also finds the gold one. Evidence: the lower end of the Wilson 95 % interval "
+    "of the share by which the agreed answer leads over the gold one. exclude: suspected leaves "
+    "out the suspected ones, if there are any."
 )
 EXAMPLES = (
     "For each outcome, the first such completion of the prompts whose ids come first. Ids are "
@@ -146,7 +147,6 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         policies: list[Block] = [policy_table(pool)] if subsets else []
         if (by_source := source_table(pool)).body:
             policies.append(by_source)
-        policies += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
         policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
         policies += [Paragraph(f"{about[0].upper()}{about[1:]}:"), *commands] if commands else []
@@ -154,7 +154,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
             ("difficulty", "Difficulty of the pool", difficulty),
             ("policies", "Subsets", policies),
             ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
-            ("gold", "Suspected wrong gold answers", _suspects(pool)),
+            ("gold", pool.disputed.title, _disputed(pool)),
             ("completions", f"Example {what}", _completions(pool)),
         ):
             if blocks:
@@ -438,12 +438,6 @@ def policy_table(pool: PoolAnalysis) -> Table:
     )
 
 
-def unlisted_suspects(pool: PoolAnalysis) -> str:
-    """Why no prompt is suspected although completions dispute gold answers; else empty."""
-    doubt = pool.disputed.doubt
-    return doubt and f"No gold answer is suspected: {doubt}."
-
-
 def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> Section:
     """The first prompts of a subset with their pass rates, by rank."""
     rates = subset["pass_rate"].to_pylist()
@@ -491,42 +485,32 @@ def _title(prompts: int, what: str, shown: str) -> str:
     return f"{counted(prompts, 'prompt')} {what}" + (f"; {shown}" if prompts > LISTED else "")
 
 
-def disputed_text(agreed: DisputedGolds) -> str:
-    """How many of the suspected golds are expected to be wrong."""
-    return (
-        "Completions agree to that degree on "
-        f"{counted(agreed.on_gold + agreed.on_other, 'prompt')} of this pool, for "
-        f"{agreed.on_other:,} of them on another answer than the gold one, where "
-        f"{agreed.by_mistake:.1f} are expected if every gold answer is right: "
-        f"{agreed.expected_precision}."
-    )
-
-
-def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
-    """Question, and its gold and agreed answers with its place, of the most unanimous suspects."""
+def disputed_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
+    """Question, and its gold and agreed answers with its place, of the first disputed golds."""
     lines = []
-    for suspect in pool.disputed.suspects[:most]:
-        prompt = pool.prompt(suspect.prompt_id)
+    for gold in pool.disputed.candidates[:most]:
+        prompt = pool.prompt(gold.prompt_id)
         about = (
-            f"gold answer {one_line(prompt.answer, 40)}, {suspect.votes} of "
-            f"{counted(suspect.n, 'completion')} answer {one_line(suspect.answer, 40)}"
-            f"{origin_text(prompt, '; from ')}"
+            f"gold answer {one_line(prompt.answer, 40)}, {gold.votes} of "
+            f"{counted(gold.n, 'completion')} answer {one_line(gold.answer, 40)} "
+            f"(evidence {gold.evidence:.2f}){origin_text(prompt, '; from ')}"
         )
         lines.append((prompt.question, about))
     return lines
 
 
-def _suspects(pool: PoolAnalysis) -> list[Block]:
-    if not pool.disputed.credible:
+def _disputed(pool: PoolAnalysis) -> list[Block]:
+    if not pool.disputed.on_other:
         return []
-    title = _title(pool.disputed.on_other, "suspected", f"the {LISTED} most unanimous")
+    what = "suspected" if pool.disputed.credible else "disputed"
+    title = _title(pool.disputed.on_other, what, f"the {LISTED} with the most evidence")
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
-        for question, about in suspect_lines(pool, LISTED)
+        for question, about in disputed_lines(pool, LISTED)
     )
     return [
-        Paragraph(SUSPECTS),
-        Paragraph(disputed_text(pool.disputed), "note"),
+        Paragraph(DISPUTED),
+        Paragraph(pool.disputed.verdict, "note"),
         PromptList(title, items, folded=False),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]

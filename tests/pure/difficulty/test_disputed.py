@@ -10,14 +10,14 @@ from orchestrator.difficulty import disputed as module
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import (
     DEVIATIONS,
-    INEXACT,
+    DOUBT,
     LEAST,
     PRECISION,
     SHARE,
     DisputedGolds,
-    SuspectGold,
     disputed_golds,
 )
+from orchestrator.difficulty.estimates import wilson
 from orchestrator.difficulty.table import difficulty
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
 from orchestrator.storage.schema import SAMPLES
@@ -55,17 +55,20 @@ def test_a_prompt_whose_answered_completions_agree_on_another_answer_is_suspect(
         solved_twice=[*wrong("5", "5", "5"), RIGHT, RIGHT],
         solved=[RIGHT, RIGHT, RIGHT],
     )
-    assert disputed.suspects == [
-        SuspectGold("unanimous", "\\frac{1}{2}", 3, 3),
-        SuspectGold("solved_once", "5", 4, 5),
-        SuspectGold("most", "8", 4, 6),
-        SuspectGold("half", "4", 3, 6),
+    assert [gold[:4] for gold in disputed.candidates] == [
+        ("half", "4", 3, 6),
+        ("unanimous", "\\frac{1}{2}", 3, 3),
+        ("most", "8", 4, 6),
+        ("solved_once", "5", 4, 5),
     ]
+    assert [gold.evidence for gold in disputed.candidates] == pytest.approx(
+        [wilson(np.array(lead), np.array(n))[0] for lead, n in ((3, 3), (3, 3), (4, 5), (3, 5))]
+    )
     assert (disputed.on_gold, disputed.on_other) == (1, 4)
     # in the order of their ids: divided, half, most, solved, solved_once, solved_twice, unanimous
     assert disputed.disputed.tolist() == [False, True, True, False, True, False, True]
     assert not disputed.credible, "the model agrees on the gold answer of one prompt only"
-    assert "on 4 prompts, " in disputed.doubt
+    assert "on 4 prompts, " in disputed.doubt and disputed.doubt in disputed.verdict
     assert not disputed.suspected.any()
 
 
@@ -75,7 +78,7 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
         {"two": wrong("1", "1"), "lost": [LOST] * 5, "unparsed": [("unparsed", None)] * 5},
     ):
         disputed = disputed_of(**prompts)
-        assert (disputed.on_gold, disputed.on_other, disputed.suspects) == (0, 0, [])
+        assert (disputed.on_gold, disputed.on_other, disputed.candidates) == (0, 0, [])
         assert disputed.by_mistake == 0 and not disputed.disputed.any()
         assert not disputed.credible and not disputed.doubt
 
@@ -88,28 +91,36 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
         min_size=1,
     )
 )
-def test_suspects_are_outvoted_and_sorted(prompts) -> None:
+def test_disputed_golds_are_outvoted_and_sorted(prompts) -> None:
     disputed = disputed_of(**prompts)
-    for suspect in disputed.suspects:
-        answers = prompts[suspect.prompt_id]
-        assert answers.count(("wrong", suspect.answer)) == suspect.votes >= LEAST
+    for gold in disputed.candidates:
+        answers = prompts[gold.prompt_id]
+        assert answers.count(("wrong", gold.answer)) == gold.votes >= LEAST
         answered = [answer for answer in answers if answer[0] in ("correct", "wrong")]
-        assert suspect.votes >= SHARE * len(answered) - 1e-9
-        assert answers.count(RIGHT) < suspect.votes
-    shares = [s.votes / s.n for s in disputed.suspects]
-    assert shares == sorted(shares, reverse=True)
-    assert len(disputed.suspects) == disputed.disputed.sum() == disputed.on_other
+        assert gold.votes >= SHARE * len(answered) - 1e-9
+        assert answers.count(RIGHT) < gold.votes
+    evidence = [gold.evidence for gold in disputed.candidates]
+    assert evidence == sorted(evidence, reverse=True)
+    assert len(evidence) == disputed.disputed.sum() == disputed.on_other
     assert 0 <= disputed.precision <= 1 or not disputed.on_other
     assert disputed.by_mistake >= 0
     assert disputed.suspected.any() == disputed.credible
     assert bool(disputed.doubt) == (disputed.on_other > 0 and not disputed.credible)
 
 
-def chances(rng: np.random.Generator, rates: np.ndarray, kind: str) -> np.ndarray:
-    """[prompts, answers]: the chance of each; the first one is right, with these pass rates."""
-    others, each = {"letters": (4, 1.0), "numbers": (60, 3 / 60)}[kind]
+def chances(
+    rng: np.random.Generator, rates: np.ndarray, kind: str, attracted: float = 0
+) -> np.ndarray:
+    """[prompts, answers]: the chance of each; the first one is right, with these pass rates.
+
+    Of a share of the prompts, 70 % of the wrong answers are the second one.
+    """
+    others, each = {"letters": (4, 1.0), "numbers": (60, 3 / 60), "scattered": (60, 100)}[kind]
     drawn = rng.gamma(each, size=(len(rates), others)) + 1e-12
     shares = drawn / drawn.sum(axis=1, keepdims=True)
+    if attracted:
+        same = rng.random(len(rates)) < attracted
+        shares[same] = 0.3 * shares[same] + 0.7 * (np.arange(others) == 0)
     return np.concatenate([rates[:, None], (1 - rates)[:, None] * shares], axis=1)
 
 
@@ -130,11 +141,21 @@ def completions(
 
 
 def test_disputed_golds_are_suspected_beyond_chance_alone() -> None:
-    most = int(10 + DEVIATIONS * np.sqrt(10 + (INEXACT * 10) ** 2))
-    agreed = DisputedGolds(most + 2, most + 1, 10.0, PRECISION, np.zeros(0, bool), [])
-    assert agreed.credible
+    most = int(10 + DEVIATIONS * 4)
+    agreed = DisputedGolds(most + 2, most + 1, 10.0, 4.0, PRECISION, np.zeros(0), [])
+    assert agreed.credible and agreed.most_by_mistake == most
     for change in ({"on_other": most}, {"on_gold": most + 1}, {"precision": PRECISION - 1e-9}):
         assert not agreed._replace(**change).credible
+
+
+def test_a_share_of_wrong_golds_is_claimed_beyond_chance_alone() -> None:
+    few = DisputedGolds(100, 6, 6.4, 3.0, 0.0, np.zeros(0), [])
+    many = few._replace(on_other=20, precision=0.3)
+    assert "%" not in few.verdict and "6.4" in few.verdict and "12" in few.verdict
+    assert "30 %" in many.verdict and "50 %" in many.verdict
+    assert "%" not in many._replace(on_gold=20).verdict
+    suspected = many._replace(precision=0.8)
+    assert suspected.title != many.title and "80 %" in suspected.verdict and not suspected.doubt
 
 
 @pytest.mark.parametrize("samples", [4, 10])
@@ -146,8 +167,19 @@ def test_right_golds_are_not_suspected_by_a_model_that_often_errs(kind: str, sam
         answers = chances(rng, rng.beta(0.3, 0.6, 1000), kind)
         agreed = disputed_of(**completions(rng, answers, samples, np.zeros(1000, bool)))
         assert agreed.on_other > 40
-        assert agreed.by_mistake == pytest.approx(agreed.on_other, rel=0.35)
+        assert agreed.by_mistake == pytest.approx(agreed.on_other, abs=2 * agreed.deviation)
         assert not agreed.suspected.any() and agreed.doubt
+
+
+@pytest.mark.parametrize("samples", [8, 32])
+def test_attractive_wrong_answers_are_no_wrong_golds(samples: int) -> None:
+    """Two to three times as many golds are disputed as the mode of scattered answers explains."""
+    rng = np.random.default_rng(samples)
+    answers = chances(rng, rng.beta(0.5, 0.5, 600), "scattered", attracted=0.3)
+    right = np.zeros(600, bool)
+    agreed = disputed_of(**completions(rng, answers, samples, right))
+    assert agreed.on_other > 15 and not agreed.suspected.any()
+    assert agreed.by_mistake == pytest.approx(agreed.on_other, abs=2 * agreed.deviation)
 
 
 @pytest.mark.parametrize("samples", [5, 10])
@@ -168,8 +200,8 @@ def test_the_expected_precision_does_not_depend_on_the_ids_of_prompts() -> None:
     )
     one, order = disputed_of(**prompts), rng.permutation(300)
     other = disputed_of(**{f"p{i:05}": prompts[f"p{old:05}"] for i, old in enumerate(order)})
-    assert other[:4] == pytest.approx(one[:4], rel=1e-9) and 0 < one.precision < 1
-    assert (other.disputed == one.disputed[order]).all()
+    assert other[:5] == pytest.approx(one[:5], rel=1e-9) and 0 < one.precision < 1
+    assert (other.evidence == one.evidence[order]).all()
 
 
 def test_a_selection_says_why_exclude_suspected_has_no_effect() -> None:
@@ -179,9 +211,10 @@ def test_a_selection_says_why_exclude_suspected_has_no_effect() -> None:
     table = difficulty(samples_of(drawn))
     request = SubsetRequest(policy_entry("hard", {"exclude": ["suspected", "unsolved"]}), 30)
     [note] = select(table, request)[1]["notes"]
-    assert "suspected" in note and "% of" in note
+    doubt = table.schema.metadata[DOUBT].decode()
+    assert "suspected" in note and doubt in note
     [note] = select(table.replace_schema_metadata(None), request)[1]["notes"]
-    assert "suspected" in note and "% of" not in note
+    assert "suspected" in note and doubt not in note
     for policy in ("hard", "least_agreed"):
         assert "notes" not in select(table, SubsetRequest(policy_entry(policy, {}), 30))[1]
     drawn |= {f"bad{i:03}": wrong(*["1"] * 8) for i in range(200)}
@@ -201,5 +234,5 @@ def test_a_pool_that_is_compared_in_parts_has_the_same_agreement(monkeypatch) ->
     monkeypatch.setattr(module, "ROWS", 7)
     assert same(disputed_of(**pool), whole)
     monkeypatch.setattr(module, "MOST", 4)
-    assert same(disputed_of(**pool), whole._replace(suspects=whole.suspects[:4]))
+    assert same(disputed_of(**pool), whole._replace(candidates=whole.candidates[:4]))
     assert whole.on_other > 4

@@ -13,6 +13,7 @@ from paths import ROOT
 
 from orchestrator.evaluation import diagnosis
 from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, Facts, RunLog, change_of
+from orchestrator.report.sections.diagnosis import diagnosis_page
 
 UPDATES, PROMPTS, SIZE = 40, 8, 8
 Curve = Callable[[float], float]  # of the share of updates done, 0 to 1
@@ -197,10 +198,22 @@ def test_wrong_golds_are_named_with_the_agreed_answer() -> None:
     log = RunLog("run", "table", pa.Table.from_pylist(rows, schema=COMPLETIONS))
     result = diagnosis.diagnose(log)
     assert "wrong-golds" in {finding.code for finding in result.findings}
-    suspects = result.to_dict()["suspected_golds"]
-    assert {(s["prompt_id"], s["answer"]) for s in suspects} == {
+    as_json = result.to_dict()
+    assert as_json["golds_doubt"] == "" and as_json["suspected_golds"] == as_json["disputed_golds"]
+    assert {(gold["prompt_id"], gold["answer"]) for gold in as_json["disputed_golds"]} == {
         (f"p{i}", "7") for i in range(1, 7)
     }
+
+
+def test_disputed_golds_are_listed_where_none_is_suspected() -> None:
+    def text(done: float, correct: bool, rng: np.random.Generator) -> str:
+        return f"so \\boxed{{{7 if correct else 8}}}"
+
+    table = completions(lambda done: 0.2, text=text, pool=40)
+    result = diagnosis.diagnose(RunLog("run", "table", table))
+    as_json = result.to_dict()
+    assert as_json["disputed_golds"] and as_json["suspected_golds"] == []
+    assert as_json["golds_doubt"] in str(diagnosis_page([result]).sections)
 
 
 def test_a_curriculum_of_repeated_prompts_is_no_collapse() -> None:
