@@ -197,7 +197,8 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     blocks = learnable_gain_means(rows)
     fit = measured_correlation(blocks, seeds=0)
     if not np.isnan(fit.effect):
-        for x, y in (np.array(points).T for points in blocks if len(points) >= SMALLEST_BLOCK):
+        large = [np.array(points).T for points in blocks if len(points) >= SMALLEST_BLOCK]
+        for x, y in (each for each in large if np.ptp(each[0]) > 0):
             slope, start = np.polyfit(x, y, 1)
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")

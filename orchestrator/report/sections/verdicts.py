@@ -167,8 +167,8 @@ def _read_at(family: Family) -> str:
     included = " and ".join(kind for kind, occurs in kinds.items() if occurs)
     drawn = f", {included} ones included" if included and family.compare_at == "rollouts" else ""
     return (
-        f"accuracy at equal {family.compare_at}{drawn}: each cell at the common budget "
-        f"({budget}), after {span} updates, between its evaluations before and after that"
+        f"accuracy at equal {family.compare_at}{drawn}: each cell at the common budget ({budget}), "
+        f"interpolated between its evaluations, after {span} updates"
     )
 
 
