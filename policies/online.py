@@ -69,6 +69,7 @@ class History:
         """How many of a prompt's last groups in a row were entirely correct [N]."""
         self._drawn = tuple(array("q") for _ in range(4))
         self._refreshed: list[tuple[Rows, Rows, Rows, Rows]] = []
+        self._closed_groups = 0
 
     def _set_writeable(self, writeable: bool) -> None:
         for values in (self.pass_rate, self.groups, self.last_update, self.solved):
@@ -134,8 +135,11 @@ class History:
         drawn = int(np.count_nonzero(self.last_update == update))
         self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
 
-    def part(self, rows: Rows, number: int) -> "History":
-        """The same of some prompts alone, in their order; `number` sets its seed apart."""
+    def part(self, rows: Rows, number: int, closed: Rows) -> "History":
+        """The same of some prompts alone, in their order; `number` sets its seed apart.
+
+        `closed`: rows that belong to it, and may not be chosen now.
+        """
         part = History(
             self.ids(rows),
             self.samples[rows],
@@ -155,8 +159,45 @@ class History:
             values.extend(of_all[own].tolist())
         update, row, correct, marked = self.refreshed
         own = place[row] >= 0
+        part._closed_groups = int(self.groups[closed].sum())
         part._refreshed = [(update[own], place[row][own], correct[own], marked[own])]
         return part
+
+    @property
+    def groups_drawn(self) -> int:
+        """The groups drawn so far, those of prompts that may not be chosen now included."""
+        return len(self._drawn[0]) + self._closed_groups
+
+    def groups_until(self, update: int) -> Rows:
+        """The groups drawn of all prompts for each update up to this one, from 0 [update + 1]."""
+        return np.bincount(np.array(self._drawn[0]), minlength=update + 1)[: update + 1]
+
+    def epochs_since(self, update: int) -> Floats:
+        """How long ago, before an update, each prompt was seen last, in epochs [N].
+
+        An epoch is as many groups as there are prompts. A prompt was seen by its last group or
+        refresh, or else by the probe.
+        """
+        until = np.cumsum(self.groups_until(update - 1))
+        last = until[np.minimum(self.last_update, update - 1)]
+        at, row, _, _ = self.refreshed
+        np.maximum.at(last, row, until[at - 1])
+        return np.asarray((until[-1] - last) / max(1, len(last)))
+
+    def last_in_a_row(self, groups: Bools) -> Rows:
+        """How many of each prompt's last groups are among these, in a row [N].
+
+        `groups`: one boolean for each group of `drawn` [E].
+        """
+        _, row, _, _ = self.drawn
+        order = np.argsort(row, kind="stable")  # of a prompt, by update
+        row, counted = row[order], groups[order]
+        place = np.arange(len(row))
+        first = np.searchsorted(row, row)
+        broken = np.maximum.accumulate(np.where(counted, first - 1, place))
+        streak = np.zeros(len(self.prompt_ids), np.int64)
+        streak[row] = place - np.maximum(broken, first - 1)  # the last of a prompt's groups stays
+        return streak
 
     def fresh(self, update: int) -> Bools:
         """Which prompts were not drawn for this update yet [N]."""

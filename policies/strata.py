@@ -1,6 +1,6 @@
 """Strata of any static policy, rows to leave out, and how many gold answers it is shown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -163,7 +163,7 @@ class Stratified(Restricted):
         if not shares.sum():
             return []
         due = largest_remainder(shares / shares.sum() * size, size)
-        counts = filled(shares, eligible, size)
+        counts = filled(shares, eligible, due)
         return [
             Stratum(name, rows, d, e, c)
             for (name, rows, _), d, e, c in zip(parts, due, eligible, counts, strict=True)
@@ -312,16 +312,22 @@ def column_texts(difficulty: pa.Table, column: str, what: str) -> pa.Array:
         ) from error
 
 
-def filled(shares: np.ndarray, eligible: Sequence[int], size: int) -> list[int]:
-    """Rows of each stratum: its share of `size`, or all of it where it is short of rows.
+def filled(
+    shares: np.ndarray,
+    eligible: Sequence[int],
+    due: Sequence[int],
+    rounded: Callable[[np.ndarray, int], list[int]] = largest_remainder,
+) -> list[int]:
+    """Rows of each stratum: what is due of it, or all of it where it is short of rows.
 
-    What some are short of is shared among the others, again in proportion to their shares.
+    What some are short of is shared among the others in proportion to their shares; `rounded` makes
+    whole numbers, with a given sum, of these.
     """
     capacity = np.where(shares > 0, eligible, 0)
-    counts = np.zeros(len(shares), dtype=int)
-    while (missing := min(size, int(capacity.sum())) - int(counts.sum())) > 0:
+    counts = np.minimum(due, capacity)
+    while (missing := min(sum(due), int(capacity.sum())) - int(counts.sum())) > 0:
         weights = np.where(counts < capacity, shares, 0.0)
-        further = largest_remainder(weights / weights.sum() * missing, missing)
+        further = rounded(weights / weights.sum() * missing, missing)
         counts = np.minimum(counts + further, capacity)
     return [int(count) for count in counts]
 
