@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.user_code import user_errors
+from orchestrator.plugins.user_code import is_own, user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
     OF_GOLDS,
@@ -58,6 +58,14 @@ class Built:
     def needs(self) -> Needs:
         """What of the probe it uses; `all` if it does not declare it."""
         return cast(Needs, self.declared("needs", "all"))
+
+    @property
+    def version(self) -> int:
+        """The version of its choices, which a built-in one raises if these change for one seed.
+
+        Cells of an earlier version that are finished stay so; see `open_plan`.
+        """
+        return 1 if is_own(self.rule) else int(self.declared("version", 1))
 
     @property
     def reads_golds(self) -> bool:
@@ -113,6 +121,11 @@ class BuiltPolicy(Built):
     def whole(self) -> bool:
         """Whether it selects every eligible row, whatever the size."""
         return bool(self.declared("whole", False))
+
+    @property
+    def stream(self) -> str:
+        """The stream that it draws from; empty: the one of ties. See `choice_rng`."""
+        return str(self.declared("stream", ""))
 
     @property
     def at_random(self) -> bool:

@@ -106,6 +106,8 @@ class Gate(ABC):
 
     needs: ClassVar[Needs] = "nothing"
     """What of the probe it uses."""
+    version: ClassVar[int] = 1
+    """As of an online policy."""
 
     @abstractmethod
     def passes(self, update: int, history: History) -> Bools:
@@ -126,6 +128,8 @@ class Reopening(Gate):
     `age: null`: it never passes again by time.
     """
 
+    version: ClassVar[int] = 2
+
     age: float | None = 1.0
 
     def __post_init__(self) -> None:
@@ -133,7 +137,7 @@ class Reopening(Gate):
             check_positive(type(self).__name__.lower(), "age", self.age)
 
     @abstractmethod
-    def open(self, update: int, history: History) -> Bools:
+    def admits(self, update: int, history: History) -> Bools:
         """Prompts that pass by their last groups [N]."""
 
     @abstractmethod
@@ -142,7 +146,7 @@ class Reopening(Gate):
 
     def passes(self, update: int, history: History) -> Bools:
         """These, and those that were not seen for long enough."""
-        opened = self.open(update, history)
+        opened = self.admits(update, history)
         if self.age is None:
             return opened
         doublings = np.clip(self.times_closed(update, history) - 1, 0, 60)
@@ -162,10 +166,10 @@ class OfRates(Reopening):
     def chance(self, rates: npt.NDArray[np.float32], update: int, updates: int) -> Floats:
         """The probability for each of these pass rates; nan of nan."""
 
-    def open(self, update: int, history: History) -> Bools:
+    def admits(self, update: int, history: History) -> Bools:
         """Prompts that pass by chance, and those without a pass rate."""
         chance = self.chance(history.pass_rate, update, history.updates)
-        luck = np.random.default_rng([history.seed, update]).random(len(chance))
+        luck = history.stream("gate", update).random(len(chance))
         return np.asarray(np.isnan(chance) | (luck < chance))
 
     def times_closed(self, update: int, history: History) -> Rows:
@@ -242,7 +246,7 @@ class Retire(Reopening):
         super().__post_init__()
         check_count("retire", "solved", self.solved)
 
-    def open(self, update: int, history: History) -> Bools:
+    def admits(self, update: int, history: History) -> Bools:
         """Prompts that are not solved."""
         return np.asarray(history.solved < self.solved)
 
@@ -331,6 +335,12 @@ class Composed(OnlinePolicy, ByColumns):
         return "nothing" if needs == {"nothing"} else "all"
 
     @property
+    def version(self) -> int:  # type: ignore[override]
+        """It rises with those of the policy and the gates, and with that of shares, which is 2."""
+        versions = (self._inner.version, *(gate.version for gate in self._gates))
+        return 1 + sum(version - 1 for version in versions) + bool(self._within)
+
+    @property
     def reads_golds(self) -> bool:
         """Whether the policy or a gate does."""
         return any(part.reads_golds for part in (self._inner, *self._gates))
@@ -363,7 +373,10 @@ class Composed(OnlinePolicy, ByColumns):
     def next(self, update: int, history: History) -> pa.Array:
         """Prompts of each stratum by its policy, in the order of the strata."""
         fresh = history.fresh(update)
-        passed = [gate.passes(update, history) for gate in self._gates]
+        passed = [
+            gate.passes(update, history.of(f"gate {number}"))
+            for number, gate in enumerate(self._gates)
+        ]
         opened = np.logical_and.reduce([np.ones_like(fresh), *passed])
         free = fresh & opened
         if not self._strata:
@@ -377,7 +390,8 @@ class Composed(OnlinePolicy, ByColumns):
                 if self._gates:
                     rows, closed = rows[free[rows]], rows[~free[rows]]
                     policy = self._build()
-                part = history.part(rows, number, closed)
+                place = f"stratum {number}" if self._within else ""
+                part = history.part(rows, place, closed)
                 ids = policy.next_ids(part, update, count, missing[number])
                 chosen.append(rows[pc.index_in(ids, value_set=part.prompt_ids).to_numpy()])
                 self._last.append((policy, count))

@@ -7,6 +7,7 @@ far, which a cell records: a resumed cell chooses what an undisturbed one choose
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import generator
 from policies.base import Bools, Floats, MalformedError, Needs, Options, PolicyError, Rows
 
 Counts = npt.NDArray[np.int32]
@@ -52,7 +54,8 @@ class History:
         """The number of prompts to choose now."""
         self.missing = 0
         """The number of groups that the update lacks: `size`, or less (see `Discards.at_once`)."""
-        self.rng = np.random.default_rng(seed)
+        self._place = ""
+        self.rng = self.stream("before the first update")
         """A generator that depends only on the seed, the update, and what it has already drawn."""
         with np.errstate(invalid="ignore"):
             self.pass_rate = (self.successes / self.samples).astype(np.float32)
@@ -133,10 +136,27 @@ class History:
         self.missing = size if missing is None else missing
         self._set_writeable(False)
         drawn = int(np.count_nonzero(self.last_update == update))
-        self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
+        self.size = size
+        if self._place:
+            self.rng = self.stream("update", update, drawn)
+        else:
+            self.rng = generator("update", self.seed, update, drawn)
 
-    def part(self, rows: Rows, number: int, closed: Rows) -> "History":
-        """The same of some prompts alone, in their order; `number` sets its seed apart.
+    def stream(self, use: str, *keys: int) -> np.random.Generator:
+        """A generator of its own for a use, such as an order of the prompts, and numbers.
+
+        It depends on these, the seed, and the stratum or gate that asks alone.
+        """
+        return generator("choice", use, self.seed, self._place, *keys)
+
+    def of(self, place: str) -> "History":
+        """The same for a gate, whose streams `place` sets apart from those of others."""
+        other = copy(self)
+        other._place = place
+        return other
+
+    def part(self, rows: Rows, place: str, closed: Rows) -> "History":
+        """The same of some prompts alone, in their order; `place` sets its streams apart.
 
         `closed`: rows that belong to it, and may not be chosen now.
         """
@@ -144,11 +164,12 @@ class History:
             self.ids(rows),
             self.samples[rows],
             self.successes[rows],
-            seed=self.seed + (number << 32),
+            seed=self.seed,
             updates=self.updates,
             group_size=self.group_size,
             columns={name: values[rows] for name, values in self.columns.items()},
         )
+        part._place = place
         for name in ("pass_rate", "groups", "last_update", "solved"):
             setattr(part, name, getattr(self, name)[rows])
         place = np.full(len(self.prompt_ids), -1)
@@ -253,6 +274,8 @@ class OnlinePolicy(ABC):
 
     needs: ClassVar[Needs] = "all"
     """What of the probe it uses."""
+    version: ClassVar[int] = 1
+    """Of a built-in policy: raised if its choices change for one seed; cells then get new ids."""
     cost: ClassVar[str] = "no further rollouts"
     easier: str = "choose from an easier subset"
     """What to change for easier prompts."""

@@ -28,6 +28,7 @@ class Curriculum(OnlinePolicy):
     """
 
     name: ClassVar[str] = "curriculum"
+    version: ClassVar[int] = 2
 
     first: str = "easy"
 
@@ -44,7 +45,7 @@ class Curriculum(OnlinePolicy):
         """The prompts at this update's place in the order."""
         if self._order is None:
             rates = rates_of(history).round(12)
-            ranks = np.random.default_rng(history.seed).permutation(len(rates))
+            ranks = history.stream("curriculum").permutation(len(rates))
             # nan, an unknown rate, comes last either way.
             self._order = np.lexsort((ranks, rates if self.first == "hard" else -rates))
         progress = (update - 1) / max(1, history.updates - 1)
@@ -63,6 +64,7 @@ class Pools(OnlinePolicy):
     """
 
     name: ClassVar[str] = "pools"
+    version: ClassVar[int] = 2
 
     easy: float = 0.1
     normal: float = 0.8

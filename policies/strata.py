@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
+from orchestrator.plugins.streams import labels_of
 from policies.base import (
     EXCLUDED,
     OF_GOLDS,
@@ -57,8 +58,8 @@ class Stratified(Restricted):
 
     labels: a number of prompts, or a share of those with a gold answer. So many are drawn at random
     from the rows that columns of the user's data leave, before any gold answer is read, and the
-    policy knows and selects from these alone. The draw comes from a child of the generator: it is
-    the same for all policies with one seed, and leaves their ties as they are without it.
+    policy knows and selects from these alone. The draw has a stream of its own: it is the same for
+    all policies with one seed, and leaves their ties as they are without it.
     """
 
     policy: BuiltPolicy
@@ -75,6 +76,7 @@ class Stratified(Restricted):
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
         # Each simulated choice would draw other labels, which the seed decides for all probes.
         self.simulated = policy.simulated and self.labels is None
+        self.stream = policy.stream
         self.excludes_suspected, self.ranks_by = policy.excludes_suspected, policy.ranks_by
         self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
@@ -111,7 +113,7 @@ class Stratified(Restricted):
         if self.labels is not None:
             rows, count = self._labels_of(difficulty, size)
             drawn = np.zeros(difficulty.num_rows, dtype=bool)
-            drawn[rng.spawn(1)[0].permutation(rows)[:count]] = True
+            drawn[labels_of(rng).permutation(rows)[:count]] = True
             self._drawn = drawn
         strata = self.strata(difficulty, size, free)
         if (have := sum(stratum.eligible for stratum in strata)) < size:

@@ -160,6 +160,8 @@ def _cells(
     bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
     match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
     whole = {name: rule.build().whole for name, (rule, _) in parts.items()}
+    streams = {name: rule.build().stream for name, (rule, _) in parts.items()}
+    versions = {n: o.build_online().version if o else 1 for n, (_, o) in parts.items()}
     difficulty = _difficulties(experiment, resolved)
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
@@ -181,7 +183,9 @@ def _cells(
                 pass_at=evaluate.pass_at,
                 policy=policy,
                 rule=parts[policy][0],
+                stream=streams[policy],
                 online=parts[policy][1],
+                online_version=versions[policy],
                 difficulty=sources[policy],
                 match=match,
                 seed=seed,

@@ -269,6 +269,7 @@ def _policies(
                 repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
                 group_size=cell.batch.group_size,
                 golds=golds,
+                stream=cell.stream,
             )
         except (PolicyError, UserError) as error:  # of another model's probe that is not finished
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))

@@ -175,9 +175,20 @@ class PlanProbe:
             )
         seed = self.plan.experiment.grid.seed[0] if seed is None else seed
         source = self._source(difficulty, variant.difficulty_of(entry), rule, first.probe)
-        return first.changed(
-            policy=policy, rule=rule, online=None, size=size, seed=seed, difficulty=source
+        cell = first.changed(
+            policy=policy,
+            rule=rule,
+            online=None,
+            online_version=1,
+            size=size,
+            seed=seed,
+            difficulty=source,
+            stream=rule.build().stream,
         )
+        for own in cells_of(self.plan.cells, self.spec):  # of an earlier version, where it is kept
+            if (earlier := cell.changed(stream=own.stream)).subset_key == own.subset_key:
+                return earlier
+        return cell
 
     def _source(
         self,
