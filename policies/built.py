@@ -60,14 +60,6 @@ class Built:
         return cast(Needs, self.declared("needs", "all"))
 
     @property
-    def version(self) -> int:
-        """The version of its choices, which a built-in one raises if these change for one seed.
-
-        Cells of an earlier version that are finished stay so; see `open_plan`.
-        """
-        return 1 if is_own(self.rule) else int(self.declared("version", 1))
-
-    @property
     def reads_golds(self) -> bool:
         """Whether its choice depends on gold answers, such as by pass rates; not if it says so."""
         return bool(self.declared("reads_golds", self.needs != "nothing"))
@@ -234,7 +226,19 @@ class BuiltPolicy(Built):
             return cast(Ties | None, ties(table, chosen))
 
 
-class BuiltOnlinePolicy(Built):
+class Versioned(Built):
+    """What decides during training, in which no choice can be made again."""
+
+    @property
+    def version(self) -> int:
+        """The version of its choices, which a built-in one raises if these change for one seed.
+
+        Cells of an earlier version that are finished stay so; see `open_plan`.
+        """
+        return 1 if is_own(self.rule) else int(self.declared("version", 1))
+
+
+class BuiltOnlinePolicy(Versioned):
     """A policy that chooses the prompts of every update during training."""
 
     @property

@@ -33,7 +33,7 @@ from policies.base import (
     check_count,
     check_positive,
 )
-from policies.built import Built, BuiltOnlinePolicy
+from policies.built import BuiltOnlinePolicy, Versioned
 from policies.online import History, OnlinePolicy, some
 from policies.strata import check_known, column_shares, column_texts, filled, rows_by_value
 
@@ -256,7 +256,7 @@ class Retire(Reopening):
 
 
 @dataclass(frozen=True)
-class BuiltGate(Built):
+class BuiltGate(Versioned):
     """A gate with its options; one of the user's own is a class with a method `passes`."""
 
     options: dict[str, Any]

@@ -232,7 +232,7 @@ class Declares:
     reads_answers = reads_questions = reads_golds = True
     simulated = excludes_suspected = False
     reads_columns = ("mine",)
-    easier, harder, ranks_by = "go up", "go down", "mine"
+    easier, harder, ranks_by, stream = "go up", "go down", "mine", "mixture"
     columns = check = chat = None  # names of its own that nobody reads
 
     def __call__(self, table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
