@@ -235,7 +235,7 @@ class Versioned(Built):
 
         Cells of an earlier version that are finished stay so; see `open_plan`.
         """
-        return 1 if is_own(self.rule) else int(self.declared("version", 1))
+        return int(self.declared("version", 1)) if is_own(self.rule) else 1
 
 
 class BuiltOnlinePolicy(Versioned):
