@@ -188,7 +188,11 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         group, size = cell.batch.group_size, subset_size(run.store, cell)
         policy = cell.rule.build()
         summary = summarise(
-            *(ranked, size, policy, cell.seed, samples),
+            ranked,
+            size,
+            policy,
+            cell.seed,
+            samples,
             group_size=group,
             golds=golds,
             stream=cell.stream,

@@ -245,9 +245,9 @@ def _policies(
     outlooks = []
     for policy, cell in subset_cells(plan, spec).items():
         if tables is None:
-            file = f"{store.uri}/subsets/{cell.subset_key}.parquet"
-            if store.exists("subsets", f"{cell.subset_key}.parquet"):
-                outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
+            if store.exists("subsets", file := f"{cell.subset_key}.parquet"):
+                note = f"subset in {store.uri}/subsets/{file}"
+                outlooks.append(PolicyOutlook(policy, None, "", note))
             continue
         # A pool that cannot be trained on yet is chosen from for annotators.
         unlabelled = not cell.reads_golds and spec.dataset.title in plan.lacking_golds
@@ -265,8 +265,9 @@ def _policies(
                 cell.rule.build(),
                 cell.seed,
                 cell.probe.settings.samples,
-                # A large pool averages over more prompts.
-                repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
+                repeats=min(
+                    50, max(2, SIMULATED_PROMPTS // table.num_rows)
+                ),  # fewer of a large pool
                 group_size=cell.batch.group_size,
                 golds=golds,
                 stream=cell.stream,

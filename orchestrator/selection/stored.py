@@ -64,7 +64,12 @@ def request_of(cell: Cell) -> SubsetRequest:
     source = cell.difficulty
     probe = (source and source.probe or cell.probe).settings
     request = SubsetRequest(
-        *(cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated),
+        cell.rule,
+        cell.size,
+        cell.seed,
+        cell.match,
+        probe.samples,
+        probe.count_truncated,
         stream=cell.stream,
     )
     if source is None:
