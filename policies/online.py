@@ -155,8 +155,8 @@ class History:
         other._place = place
         return other
 
-    def part(self, rows: Rows, place: str, closed: Rows) -> "History":
-        """The same of some prompts alone, in their order; `place` sets its streams apart.
+    def part(self, rows: Rows, stratum: str, closed: Rows) -> "History":
+        """The same of some prompts alone, in their order; `stratum` sets its streams apart.
 
         `closed`: rows that belong to it, and may not be chosen now.
         """
@@ -169,7 +169,7 @@ class History:
             group_size=self.group_size,
             columns={name: values[rows] for name, values in self.columns.items()},
         )
-        part._place = place
+        part._place = stratum
         for name in ("pass_rate", "groups", "last_update", "solved"):
             setattr(part, name, getattr(self, name)[rows])
         place = np.full(len(self.prompt_ids), -1)

@@ -160,7 +160,7 @@ def _cells(
     bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
     match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
     whole = {name: rule.build().whole for name, (rule, _) in parts.items()}
-    choices = {name: _choice(*part) for name, part in parts.items()}
+    choices = {name: choice_of(*part) for name, part in parts.items()}
     difficulty = _difficulties(experiment, resolved)
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
@@ -209,7 +209,7 @@ def _cells(
     return cells
 
 
-def _choice(rule: PolicyEntry, online: PolicyEntry | None) -> dict[str, Any]:
+def choice_of(rule: PolicyEntry, online: PolicyEntry | None) -> dict[str, Any]:
     """The fields of a cell that say how its prompts are chosen, before and while it trains."""
     version = online.build_online().version if online else 1
     stream = rule.build().stream

@@ -52,7 +52,7 @@ Ints = npt.NDArray[np.integer]
 EXAMPLES = 3  # completions to read of each outcome
 SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
 AGREED = "agreed"  # the key of completions that agree against the gold answer
-SIMULATED_PROMPTS = 200_000  # of all second probes together
+SIMULATED_PROMPTS = 200_000  # of all second probes together: a large pool has fewer
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 # Settings outside of the block probe that decide which prompts are selected.
 _OF_SUBSETS = ("budget", "difficulty", "match_sizes", "grpo.num_generations")
@@ -265,9 +265,7 @@ def _policies(
                 cell.rule.build(),
                 cell.seed,
                 cell.probe.settings.samples,
-                repeats=min(
-                    50, max(2, SIMULATED_PROMPTS // table.num_rows)
-                ),  # fewer of a large pool
+                repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
                 group_size=cell.batch.group_size,
                 golds=golds,
                 stream=cell.stream,

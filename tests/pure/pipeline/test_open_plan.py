@@ -8,6 +8,7 @@ from factories import finished_cell, small_plan
 from orchestrator.pipeline.open_plan import with_stored_cells
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import request_of
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
@@ -52,6 +53,9 @@ def test_finished_cells_of_an_earlier_version_stay_finished(plan: Plan) -> None:
     assert opened.cells == [earliest(cell) for cell in plan.cells]
     assert with_stored_cells(opened, store).cells == opened.cells
     random = opened.cells[1]
+    probe = PlanProbe(opened, store, random.probe)
+    assert probe.cell("random", None, None).subset_key == random.subset_key
+    assert probe.cell("random", None, 5).stream == "random", "no cell of the grid"
     assert request_of(random).rng.random() == choice_rng(0).random()
     assert request_of(plan.cells[1]).rng.random() == choice_rng(0, "random").random()
 
