@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from benchmarks.command_line import benchmark_parser
+from orchestrator.plugins.streams import stream_key
 from orchestrator.sampling import Completion, Request, Sampler, SamplingSettings
-from orchestrator.sampling.base import stream_key
 from orchestrator.sampling.model import ModelSource
 
 

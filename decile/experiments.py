@@ -13,11 +13,11 @@ from decile.evaluation import Evaluation
 from decile.probes import Probe
 from decile.results import Results
 from orchestrator.pipeline.evaluate import evaluate_model, plan_evaluation
+from orchestrator.pipeline.open_plan import check_trainable, open_plan
 from orchestrator.pipeline.own_data import planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import probe_experiment, run_experiment
 from orchestrator.planning.cells import Cell, cells_of
-from orchestrator.planning.open_plan import check_trainable, open_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.project_modules import add_project

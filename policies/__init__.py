@@ -9,6 +9,7 @@ from policies.base import (
     ScorePolicy,
     Ties,
     checked_rows,
+    choice_rng,
     labelled_rows,
     tie_breakers,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "ScorePolicy",
     "Ties",
     "checked_rows",
+    "choice_rng",
     "find_policy",
     "get_allocation",
     "get_online_policy",

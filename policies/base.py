@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import generator
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -28,6 +29,16 @@ def tie_breakers(difficulty_rows: int, rng: np.random.Generator) -> Rows:
     stays the same while a table is being measured.
     """
     return rng.permutation(difficulty_rows)
+
+
+def choice_rng(seed: int, stream: str = "") -> np.random.Generator:
+    """The generator of a policy's choice under a seed.
+
+    Policies that rank prompts share one, so that two of them differ only where they rank
+    differently. What chooses at random has a `stream` of its own, of that name: its prompts would
+    otherwise be those that win the ties of the others.
+    """
+    return generator("choice of a subset", stream, seed) if stream else generator("ties", seed)
 
 
 def lowest(score: np.ndarray, ranks: Rows, open_rows: Bools, size: int) -> Rows:
@@ -178,6 +189,11 @@ class ScorePolicy(SubsetPolicy):
     """Which of its options to change for easier prompts; empty: another policy is advised."""
     harder: str = ""
     """The same for harder prompts."""
+
+    @property
+    def stream(self) -> str:
+        """The name of its own stream, if only chance decides between prompts; see `choice_rng`."""
+        return ""
 
     @abstractmethod
     def score(self, difficulty: pa.Table) -> np.ndarray:

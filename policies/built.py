@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.user_code import user_errors
+from orchestrator.plugins.user_code import is_own, user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
     OF_GOLDS,
@@ -113,6 +113,11 @@ class BuiltPolicy(Built):
     def whole(self) -> bool:
         """Whether it selects every eligible row, whatever the size."""
         return bool(self.declared("whole", False))
+
+    @property
+    def stream(self) -> str:
+        """The stream that it draws from; empty: the one of ties. See `choice_rng`."""
+        return str(self.declared("stream", ""))
 
     @property
     def at_random(self) -> bool:
@@ -221,7 +226,19 @@ class BuiltPolicy(Built):
             return cast(Ties | None, ties(table, chosen))
 
 
-class BuiltOnlinePolicy(Built):
+class Versioned(Built):
+    """What decides during training, in which no choice can be made again."""
+
+    @property
+    def version(self) -> int:
+        """The version of its choices, which a built-in one raises if these change for one seed.
+
+        Cells of an earlier version that are finished stay so; see `open_plan`.
+        """
+        return int(self.declared("version", 1)) if is_own(self.rule) else 1
+
+
+class BuiltOnlinePolicy(Versioned):
     """A policy that chooses the prompts of every update during training."""
 
     @property

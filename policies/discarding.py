@@ -79,6 +79,7 @@ class Greso(Dynamic):
     """
 
     name: ClassVar[str] = "greso"
+    version: ClassVar[int] = 2
 
     p_easy: float = 0.5
     p_hard: float = 0.5
@@ -125,7 +126,7 @@ class Greso(Dynamic):
             if place == pool:
                 epoch, place = epoch + 1, 0
             if epoch not in self._orders:
-                rng = np.random.default_rng([history.seed, epoch])
+                rng = history.stream("greso", epoch)
                 # This epoch and the one before, between which an update may lie.
                 self._orders = {e: o for e, o in self._orders.items() if e == epoch - 1}
                 self._orders[epoch] = rng.permutation(pool), rng.random(pool)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.plugins.streams import generator
 from policies.base import Bools, Needs, PolicyError, Rows, check_count, lowest, tie_breakers
 from policies.uniform import Random
 
@@ -91,7 +92,7 @@ def _clusters(questions: pa.ChunkedArray, count: int) -> Rows:
         numbers = pc.replace_substring_regex(pc.fill_null(texts, ""), r"\d+", "0")
         return hashing.transform(numbers.to_pylist())
 
-    drawn = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
+    drawn = generator("diverse: sample").permutation(len(questions))[:SAMPLE]
     sample = counted(questions.take(pa.array(np.sort(drawn))))
     weights = TfidfTransformer(sublinear_tf=True).fit(sample)
     means = KMeans(min(count, len(drawn)), random_state=0)

@@ -10,26 +10,30 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.registry import Registry
-from orchestrator.plugins.shares import largest_remainder
+from orchestrator.plugins.shares import Places, rounded_at_random
 from orchestrator.plugins.user_code import describe
 from policies.base import (
     Bools,
     ByColumns,
+    Floats,
     MalformedError,
     Needs,
     PolicyError,
     Rows,
     check_band,
     check_count,
+    check_positive,
 )
-from policies.built import Built, BuiltOnlinePolicy
+from policies.built import BuiltOnlinePolicy, Versioned
 from policies.online import History, OnlinePolicy, some
 from policies.strata import check_known, column_shares, column_texts, filled, rows_by_value
 
@@ -102,6 +106,8 @@ class Gate(ABC):
 
     needs: ClassVar[Needs] = "nothing"
     """What of the probe it uses."""
+    version: ClassVar[int] = 1
+    """As of an online policy."""
 
     @abstractmethod
     def passes(self, update: int, history: History) -> Bools:
@@ -113,7 +119,69 @@ class Gate(ABC):
 
 
 @dataclass(kw_only=True)
-class Gaussian(Gate):
+class Reopening(Gate):
+    """A gate that closes prompts by their last groups, and opens for each of them again.
+
+    Only prompts that pass are seen again: one that a few completions have closed by chance would
+    stay closed for ever. So it passes `age` epochs after it was seen last, and if its group closes
+    it again, after twice as long each time. An epoch is as many groups as there are prompts.
+    `age: null`: it never passes again by time.
+    """
+
+    version: ClassVar[int] = 2
+
+    age: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        if self.age is not None:
+            check_positive(type(self).__name__.lower(), "age", self.age)
+
+    @abstractmethod
+    def admits(self, update: int, history: History) -> Bools:
+        """Prompts that pass by their last groups [N]."""
+
+    @abstractmethod
+    def times_closed(self, update: int, history: History) -> Rows:
+        """How many of each prompt's last groups in a row have closed it [N]."""
+
+    def passes(self, update: int, history: History) -> Bools:
+        """These, and those that were not seen for long enough."""
+        opened = self.admits(update, history)
+        if self.age is None:
+            return opened
+        doublings = np.clip(self.times_closed(update, history) - 1, 0, 60)
+        return opened | (history.epochs_since(update) >= self.age * np.exp2(doublings))
+
+
+@dataclass(kw_only=True)
+class OfRates(Reopening):
+    """A gate that a prompt passes with a probability that depends on its last pass rate.
+
+    A group closes its prompt if the probability by that group's rate is below 1/2.
+    """
+
+    needs: ClassVar[Needs] = "all"
+
+    @abstractmethod
+    def chance(self, rates: npt.NDArray[np.float32], update: int, updates: int) -> Floats:
+        """The probability for each of these pass rates; nan of nan."""
+
+    def admits(self, update: int, history: History) -> Bools:
+        """Prompts that pass by chance, and those without a pass rate."""
+        chance = self.chance(history.pass_rate, update, history.updates)
+        luck = history.stream("gate", update).random(len(chance))
+        return np.asarray(np.isnan(chance) | (luck < chance))
+
+    def times_closed(self, update: int, history: History) -> Rows:
+        """By the pass rate of each group, as if it were drawn now."""
+        _, _, correct, marked = history.drawn
+        with np.errstate(invalid="ignore"):
+            rates = (correct / marked).astype(np.float32)
+        return history.last_in_a_row(self.chance(rates, update, history.updates) < 0.5)
+
+
+@dataclass(kw_only=True)
+class Gaussian(OfRates):
     """At random by the last pass rate: most often near `mean`, which may move with the updates.
 
     A prompt with the pass rate p passes with the probability exp(-(p - mean)²/(2 sd²)), drawn anew
@@ -121,43 +189,36 @@ class Gaussian(Gate):
     without a pass rate passes.
     """
 
-    needs: ClassVar[Needs] = "all"
-
     mean: Any = 0.5
     sd: Any = 0.2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._mean = Schedule.of(self.mean, "gaussian: mean")
         self._sd = Schedule.of(self.sd, "gaussian: sd")
         if min(self._sd.values) <= 0:
             raise PolicyError(f"gaussian: sd is {self.sd!r:.80}: write numbers above 0")
 
-    def passes(self, update: int, history: History) -> Bools:
-        """Prompts that pass by chance."""
-        mean, sd = (s.at(update, history.updates) for s in (self._mean, self._sd))
-        chance = np.exp(-((history.pass_rate - mean) ** 2) / (2 * sd**2))
-        luck = np.random.default_rng([history.seed, update]).random(len(chance))
-        return np.asarray(np.isnan(chance) | (luck < chance))
+    def chance(self, rates: npt.NDArray[np.float32], update: int, updates: int) -> Floats:
+        mean, sd = (s.at(update, updates) for s in (self._mean, self._sd))
+        return np.asarray(np.exp(-((rates - mean) ** 2) / (2 * sd**2)))
 
 
 @dataclass(kw_only=True)
-class Rates(Gate):
+class Rates(OfRates):
     """Prompts whose last pass rate lies from `low` to `high`, or is not known."""
-
-    needs: ClassVar[Needs] = "all"
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_band("rates", self.low, self.high)
 
-    def passes(self, update: int, history: History) -> Bools:
-        """Prompts within the band."""
-        outside = (history.pass_rate < np.float32(self.low)) | (
-            history.pass_rate > np.float32(self.high)
-        )
-        return ~outside
+    def chance(self, rates: npt.NDArray[np.float32], update: int, updates: int) -> Floats:
+        """1 within the band, 0 outside."""
+        outside = (rates < np.float32(self.low)) | (rates > np.float32(self.high))
+        return np.where(np.isnan(rates), np.nan, ~outside)
 
 
 @dataclass(kw_only=True)
@@ -176,21 +237,26 @@ class Rest(Gate):
 
 
 @dataclass(kw_only=True)
-class Retire(Gate):
+class Retire(Reopening):
     """Prompts whose last `solved` groups in a row were not all entirely correct."""
 
     solved: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("retire", "solved", self.solved)
 
-    def passes(self, update: int, history: History) -> Bools:
-        """Prompts that are not solved for good."""
+    def admits(self, update: int, history: History) -> Bools:
+        """Prompts that are not solved."""
         return np.asarray(history.solved < self.solved)
+
+    def times_closed(self, update: int, history: History) -> Rows:
+        """Entirely correct groups from the one on that has closed it."""
+        return np.asarray(history.solved - self.solved + 1)
 
 
 @dataclass(frozen=True)
-class BuiltGate(Built):
+class BuiltGate(Versioned):
     """A gate with its options; one of the user's own is a class with a method `passes`."""
 
     options: dict[str, Any]
@@ -253,6 +319,8 @@ class Composed(OnlinePolicy, ByColumns):
         self._build, self._within, self._gates = build, within, gates
         self._inner = build()
         self._strata: list[Stratum] = []
+        self._places = Places(0)  # those of the strata in the updates until `_given`
+        self._given = 0
         self._last: list[tuple[BuiltOnlinePolicy, int]] = []  # how many groups each has chosen
         # Of the update: shares of open prompts, and how many of the prompts chosen are what.
         self._open: dict[str, float] = {}
@@ -265,6 +333,12 @@ class Composed(OnlinePolicy, ByColumns):
         """All of the probe, unless neither the policy nor a gate uses it."""
         needs = {self._inner.needs, *(gate.needs for gate in self._gates)}
         return "nothing" if needs == {"nothing"} else "all"
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """It rises with those of the policy and the gates, and with that of shares, which is 2."""
+        versions = (self._inner.version, *(gate.version for gate in self._gates))
+        return 1 + sum(version - 1 for version in versions) + bool(self._within)
 
     @property
     def reads_golds(self) -> bool:
@@ -299,22 +373,25 @@ class Composed(OnlinePolicy, ByColumns):
     def next(self, update: int, history: History) -> pa.Array:
         """Prompts of each stratum by its policy, in the order of the strata."""
         fresh = history.fresh(update)
-        passed = [gate.passes(update, history) for gate in self._gates]
+        passed = [
+            gate.passes(update, history.of(f"gate {number}"))
+            for number, gate in enumerate(self._gates)
+        ]
         opened = np.logical_and.reduce([np.ones_like(fresh), *passed])
         free = fresh & opened
-        strata = self._strata = self._strata or self._strata_of(history)
-        shares = np.array([stratum.share(update, history.updates) for stratum in strata])
-        eligible = [int(free[stratum.rows].sum()) for stratum in strata]
-        counts = filled(shares, eligible, history.size)
-        exact = np.array(counts) / max(1, sum(counts)) * history.missing
-        missing = largest_remainder(exact, history.missing) if any(counts) else counts
+        if not self._strata:
+            self._strata = self._strata_of(history)
+            self._places = Places(len(self._strata))
+        counts, missing = self._divided(update, history, free)
         chosen, self._last = [np.empty(0, np.int64)], []
-        for number, (stratum, count) in enumerate(zip(strata, counts, strict=True)):
+        for number, (stratum, count) in enumerate(zip(self._strata, counts, strict=True)):
             if count:
-                rows, policy = stratum.rows, stratum.policy
+                rows, policy, closed = stratum.rows, stratum.policy, stratum.rows[:0]
                 if self._gates:
-                    rows, policy = rows[free[rows]], self._build()
-                part = history.part(rows, number)
+                    rows, closed = rows[free[rows]], rows[~free[rows]]
+                    policy = self._build()
+                place = f"stratum {number}" if self._within else ""
+                part = history.part(rows, place, closed)
                 ids = policy.next_ids(part, update, count, missing[number])
                 chosen.append(rows[pc.index_in(ids, value_set=part.prompt_ids).to_numpy()])
                 self._last.append((policy, count))
@@ -329,6 +406,36 @@ class Composed(OnlinePolicy, ByColumns):
         self._size += len(rows)
         self._chosen.update(self._counts(rows, opened))
         return history.ids(rows)
+
+    def _divided(self, update: int, history: History, free: Bools) -> tuple[list[int], list[int]]:
+        """How many prompts each stratum is to choose, and how many groups it lacks.
+
+        What is due of a stratum follows from the numbers of groups drawn for the updates so far.
+        What others make up for, and what is lacked of groups drawn at once, is rounded at random.
+        """
+        rounded = partial(rounded_at_random, rng=history.rng)
+        drawn = history.groups_until(update).tolist()
+        for past in range(self._given + 1, update):
+            if (shares := self._shares(past, history)).any():
+                self._places.give(shares, drawn[past])
+            self._given = past
+        shares = self._shares(update, history)
+        if not shares.any():
+            return [0] * len(shares), [0] * len(shares)
+        due = self._places.next(shares, drawn[update] + history.size)
+        if drawn[update]:
+            before = self._places.next(shares, drawn[update])
+            due = [now - then for now, then in zip(due, before, strict=True)]
+        eligible = [int(free[stratum.rows].sum()) for stratum in self._strata]
+        counts = filled(shares, eligible, due, rounded)
+        if not any(counts):
+            return counts, counts
+        exact = np.array(counts) / sum(counts) * history.missing
+        return counts, rounded(exact, history.missing)
+
+    def _shares(self, update: int, history: History) -> Floats:
+        """The shares of an update; they need not sum to 1."""
+        return np.array([stratum.share(update, history.updates) for stratum in self._strata])
 
     def _openness(
         self, update: int, history: History, passed: Sequence[Bools], opened: Bools

@@ -46,8 +46,8 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
     name a policy twice. Counts follow from shares by the largest remainder method. The parts select
     in the order written, each from the remaining rows and with its own random tie-breaks: with
     shared ones, prompts that lost a tie in the first part would lose again in the second, and
-    `random` would not be uniform over the remaining rows. The first part breaks ties as it would
-    alone.
+    `random` would not be uniform over the remaining rows. If all parts rank prompts, the first part
+    breaks ties as it would alone.
 
     Scores are computed over the whole table (including the median of `middle`). A custom function
     without scores is called with a table of the remaining rows.
@@ -70,6 +70,11 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         """Nothing if no part needs samples; otherwise all, because parts depend on each other."""
         kinds = {part.policy.needs for part in self.parts}
         return "nothing" if kinds == {"nothing"} and not self.restrictions else "all"
+
+    @property
+    def stream(self) -> str:
+        """Its name if a part chooses at random; otherwise it shares its ties with others."""
+        return self.name if any(part.policy.stream for part in self.parts) else ""
 
     @property
     def reads_answers(self) -> bool:

@@ -7,6 +7,7 @@ far, which a cell records: a resumed cell chooses what an undisturbed one choose
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import generator
 from policies.base import Bools, Floats, MalformedError, Needs, Options, PolicyError, Rows
 
 Counts = npt.NDArray[np.int32]
@@ -52,7 +54,8 @@ class History:
         """The number of prompts to choose now."""
         self.missing = 0
         """The number of groups that the update lacks: `size`, or less (see `Discards.at_once`)."""
-        self.rng = np.random.default_rng(seed)
+        self._place = ""
+        self.rng = self.stream("before the first update")
         """A generator that depends only on the seed, the update, and what it has already drawn."""
         with np.errstate(invalid="ignore"):
             self.pass_rate = (self.successes / self.samples).astype(np.float32)
@@ -69,6 +72,7 @@ class History:
         """How many of a prompt's last groups in a row were entirely correct [N]."""
         self._drawn = tuple(array("q") for _ in range(4))
         self._refreshed: list[tuple[Rows, Rows, Rows, Rows]] = []
+        self._closed_groups = 0
 
     def _set_writeable(self, writeable: bool) -> None:
         for values in (self.pass_rate, self.groups, self.last_update, self.solved):
@@ -132,19 +136,40 @@ class History:
         self.missing = size if missing is None else missing
         self._set_writeable(False)
         drawn = int(np.count_nonzero(self.last_update == update))
-        self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
+        self.size = size
+        if self._place:
+            self.rng = self.stream("update", update, drawn)
+        else:
+            self.rng = generator("update", self.seed, update, drawn)
 
-    def part(self, rows: Rows, number: int) -> "History":
-        """The same of some prompts alone, in their order; `number` sets its seed apart."""
+    def stream(self, use: str, *keys: int) -> np.random.Generator:
+        """A generator of its own for a use, such as an order of the prompts, and numbers.
+
+        It depends on these, the seed, and the stratum or gate that asks alone.
+        """
+        return generator("choice", use, self.seed, self._place, *keys)
+
+    def of(self, place: str) -> "History":
+        """The same for a gate, whose streams `place` sets apart from those of others."""
+        other = copy(self)
+        other._place = place
+        return other
+
+    def part(self, rows: Rows, stratum: str, closed: Rows) -> "History":
+        """The same of some prompts alone, in their order; `stratum` sets its streams apart.
+
+        `closed`: rows that belong to it, and may not be chosen now.
+        """
         part = History(
             self.ids(rows),
             self.samples[rows],
             self.successes[rows],
-            seed=self.seed + (number << 32),
+            seed=self.seed,
             updates=self.updates,
             group_size=self.group_size,
             columns={name: values[rows] for name, values in self.columns.items()},
         )
+        part._place = stratum
         for name in ("pass_rate", "groups", "last_update", "solved"):
             setattr(part, name, getattr(self, name)[rows])
         place = np.full(len(self.prompt_ids), -1)
@@ -155,8 +180,45 @@ class History:
             values.extend(of_all[own].tolist())
         update, row, correct, marked = self.refreshed
         own = place[row] >= 0
+        part._closed_groups = int(self.groups[closed].sum())
         part._refreshed = [(update[own], place[row][own], correct[own], marked[own])]
         return part
+
+    @property
+    def groups_drawn(self) -> int:
+        """The groups drawn so far, those of prompts that may not be chosen now included."""
+        return len(self._drawn[0]) + self._closed_groups
+
+    def groups_until(self, update: int) -> Rows:
+        """The groups drawn of all prompts for each update up to this one, from 0 [update + 1]."""
+        return np.bincount(np.array(self._drawn[0]), minlength=update + 1)[: update + 1]
+
+    def epochs_since(self, update: int) -> Floats:
+        """How long ago, before an update, each prompt was seen last, in epochs [N].
+
+        An epoch is as many groups as there are prompts. A prompt was seen by its last group or
+        refresh, or else by the probe.
+        """
+        until = np.cumsum(self.groups_until(update - 1))
+        last = until[np.minimum(self.last_update, update - 1)]
+        at, row, _, _ = self.refreshed
+        np.maximum.at(last, row, until[at - 1])
+        return np.asarray((until[-1] - last) / max(1, len(last)))
+
+    def last_in_a_row(self, groups: Bools) -> Rows:
+        """How many of each prompt's last groups are among these, in a row [N].
+
+        `groups`: one boolean for each group of `drawn` [E].
+        """
+        _, row, _, _ = self.drawn
+        order = np.argsort(row, kind="stable")  # of a prompt, by update
+        row, counted = row[order], groups[order]
+        place = np.arange(len(row))
+        first = np.searchsorted(row, row)
+        broken = np.maximum.accumulate(np.where(counted, first - 1, place))
+        streak = np.zeros(len(self.prompt_ids), np.int64)
+        streak[row] = place - np.maximum(broken, first - 1)  # the last of a prompt's groups stays
+        return streak
 
     def fresh(self, update: int) -> Bools:
         """Which prompts were not drawn for this update yet [N]."""
@@ -212,6 +274,8 @@ class OnlinePolicy(ABC):
 
     needs: ClassVar[Needs] = "all"
     """What of the probe it uses."""
+    version: ClassVar[int] = 1
+    """Of a built-in policy: raised if its choices change for one seed; cells then get new ids."""
     cost: ClassVar[str] = "no further rollouts"
     easier: str = "choose from an easier subset"
     """What to change for easier prompts."""

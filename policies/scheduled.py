@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orchestrator.plugins.shares import SLACK, largest_remainder
+from orchestrator.plugins.shares import SLACK, Places
 from policies.base import (
     Floats,
     PolicyError,
@@ -28,6 +28,7 @@ class Curriculum(OnlinePolicy):
     """
 
     name: ClassVar[str] = "curriculum"
+    version: ClassVar[int] = 2
 
     first: str = "easy"
 
@@ -44,7 +45,7 @@ class Curriculum(OnlinePolicy):
         """The prompts at this update's place in the order."""
         if self._order is None:
             rates = rates_of(history).round(12)
-            ranks = np.random.default_rng(history.seed).permutation(len(rates))
+            ranks = history.stream("curriculum").permutation(len(rates))
             # nan, an unknown rate, comes last either way.
             self._order = np.lexsort((ranks, rates if self.first == "hard" else -rates))
         progress = (update - 1) / max(1, history.updates - 1)
@@ -57,12 +58,13 @@ class Pools(OnlinePolicy):
     """Easy, normal and hard pools by the last pass rates, drawn by shares; solved prompts retire.
 
     A prompt is hard below `low`, easy above `high`, otherwise normal, by its last group or else the
-    probe. `easy`, `normal` and `hard` are the shares of an update; a pool with too few prompts is
-    made up for by the others. A prompt retires after `retire` entirely correct groups in a row,
-    unless too few others are left.
+    probe. `easy`, `normal` and `hard` are the shares of all prompts drawn, exact to one prompt at
+    any time; a pool with too few prompts is made up for by the others. A prompt retires after
+    `retire` entirely correct groups in a row, unless too few others are left.
     """
 
     name: ClassVar[str] = "pools"
+    version: ClassVar[int] = 2
 
     easy: float = 0.1
     normal: float = 0.8
@@ -79,6 +81,7 @@ class Pools(OnlinePolicy):
             raise PolicyError(f"pools: easy, normal and hard sum to {total:g}: write shares of 1")
         check_band(self.name, self.low, self.high)
         check_count(self.name, "retire", self.retire)
+        self._places, self._given = Places(3), 0
 
     def next(self, update: int, history: History) -> pa.Array:
         rates, rng = history.pass_rate, history.rng
@@ -86,8 +89,10 @@ class Pools(OnlinePolicy):
         hard, easy = rates < np.float32(self.low), rates > np.float32(self.high)
         pools = {"normal": ~(hard | easy), "hard": hard, "easy": easy}
         rows = {name: np.flatnonzero(pool & ~retired) for name, pool in pools.items()}
-        exact = np.array([getattr(self, name) for name in pools]) * history.size
-        counts = largest_remainder(exact / (exact.sum() / history.size), history.size)
+        shares = np.array([getattr(self, name) for name in pools])
+        self._places.give(shares, history.groups_drawn - self._given)
+        self._given = history.groups_drawn
+        counts = self._places.next(shares, history.size)
         chosen = [some(rows[name], n, rng) for name, n in zip(pools, counts, strict=True)]
         missing = history.size - sum(map(len, chosen))
         for others in (*rows.values(), np.flatnonzero(retired)):

@@ -1,6 +1,6 @@
 """Strata of any static policy, rows to leave out, and how many gold answers it is shown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.shares import SLACK, largest_remainder
+from orchestrator.plugins.streams import labels_of
 from policies.base import (
     EXCLUDED,
     OF_GOLDS,
@@ -57,8 +58,8 @@ class Stratified(Restricted):
 
     labels: a number of prompts, or a share of those with a gold answer. So many are drawn at random
     from the rows that columns of the user's data leave, before any gold answer is read, and the
-    policy knows and selects from these alone. The draw comes from a child of the generator: it is
-    the same for all policies with one seed, and leaves their ties as they are without it.
+    policy knows and selects from these alone. The draw has a stream of its own: it is the same for
+    all policies with one seed, and leaves their ties as they are without it.
     """
 
     policy: BuiltPolicy
@@ -75,6 +76,7 @@ class Stratified(Restricted):
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
         # Each simulated choice would draw other labels, which the seed decides for all probes.
         self.simulated = policy.simulated and self.labels is None
+        self.stream = policy.stream
         self.excludes_suspected, self.ranks_by = policy.excludes_suspected, policy.ranks_by
         self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
         self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
@@ -111,7 +113,7 @@ class Stratified(Restricted):
         if self.labels is not None:
             rows, count = self._labels_of(difficulty, size)
             drawn = np.zeros(difficulty.num_rows, dtype=bool)
-            drawn[rng.spawn(1)[0].permutation(rows)[:count]] = True
+            drawn[labels_of(rng).permutation(rows)[:count]] = True
             self._drawn = drawn
         strata = self.strata(difficulty, size, free)
         if (have := sum(stratum.eligible for stratum in strata)) < size:
@@ -163,7 +165,7 @@ class Stratified(Restricted):
         if not shares.sum():
             return []
         due = largest_remainder(shares / shares.sum() * size, size)
-        counts = filled(shares, eligible, size)
+        counts = filled(shares, eligible, due)
         return [
             Stratum(name, rows, d, e, c)
             for (name, rows, _), d, e, c in zip(parts, due, eligible, counts, strict=True)
@@ -312,16 +314,22 @@ def column_texts(difficulty: pa.Table, column: str, what: str) -> pa.Array:
         ) from error
 
 
-def filled(shares: np.ndarray, eligible: Sequence[int], size: int) -> list[int]:
-    """Rows of each stratum: its share of `size`, or all of it where it is short of rows.
+def filled(
+    shares: np.ndarray,
+    eligible: Sequence[int],
+    due: Sequence[int],
+    rounded: Callable[[np.ndarray, int], list[int]] = largest_remainder,
+) -> list[int]:
+    """Rows of each stratum: what is due of it, or all of it where it is short of rows.
 
-    What some are short of is shared among the others, again in proportion to their shares.
+    What some are short of is shared among the others in proportion to their shares; `rounded` makes
+    whole numbers, with a given sum, of these.
     """
     capacity = np.where(shares > 0, eligible, 0)
-    counts = np.zeros(len(shares), dtype=int)
-    while (missing := min(size, int(capacity.sum())) - int(counts.sum())) > 0:
+    counts = np.minimum(due, capacity)
+    while (missing := min(sum(due), int(capacity.sum())) - int(counts.sum())) > 0:
         weights = np.where(counts < capacity, shares, 0.0)
-        further = largest_remainder(weights / weights.sum() * missing, missing)
+        further = rounded(weights / weights.sum() * missing, missing)
         counts = np.minimum(counts + further, capacity)
     return [int(count) for count in counts]
 

@@ -19,6 +19,11 @@ class Uniform(BuiltIn):
         """The same for every row."""
         return np.zeros(difficulty.num_rows)
 
+    @property
+    def stream(self) -> str:
+        """The policy's name."""
+        return self.title
+
 
 class Random(Uniform):
     """Uniform without replacement: the control that other policies must beat."""
@@ -36,6 +41,7 @@ class Full(Random):
 
     name = "full"
     whole = True
+    stream = ""  # it chooses nothing by chance but an order
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
         """All eligible rows in random order; `size` is ignored."""

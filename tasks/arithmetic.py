@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import text_random
 from tasks.base import (
     NO_THINKING,
     Marking,
@@ -406,7 +407,7 @@ class Arithmetic(Task):
         return mark_number(completion, answer, self.marking, truncated)
 
     def _generated(self, size: int, split: str) -> list[Prompt]:
-        rng = random.Random(f"{_NAME}/{self.seed}/{split}")
+        rng = text_random(_NAME, self.seed, split)
         kept: dict[str, Prompt] = {}
         # A test question takes five draws on average; many more mean that nearly all are repeats.
         for _ in range(50 * size + 1000):

@@ -22,6 +22,7 @@ from types import MethodType
 from typing import Any, NamedTuple
 
 from orchestrator.plugins.registry import Registry
+from orchestrator.plugins.streams import text_random
 from orchestrator.plugins.user_code import is_own
 from tasks.base import MarkLimits, Prompt, Task, TaskError
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
@@ -312,7 +313,7 @@ class Environments:
 
 def hash_of(key: str) -> int:
     """A number that depends on the text alone: Python's own hash differs between processes."""
-    return random.Random(key).getrandbits(32)
+    return text_random(key).getrandbits(32)
 
 
 _started: dict[tuple[Any, ...], Environments] = {}  # of this process

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
+from orchestrator.plugins.streams import text_random
 from tasks.base import Marking, Prompt, Task, check_integer, in_test_split, make_prompt
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
 
@@ -144,7 +145,7 @@ class NumberGuessTask(Task):
         )
 
     def _generated(self, split: str, size: int) -> list[Prompt]:
-        rng = random.Random(f"{_NAME}/{self.seed}/{split}")
+        rng = text_random(_NAME, self.seed, split)
         kept: dict[Game, None] = {}
         while len(kept) < size:
             game = draw(rng, WIDTHS[len(kept) % len(WIDTHS)], self.guesses)

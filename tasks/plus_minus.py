@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from orchestrator.plugins.streams import text_random
 from tasks.base import (
     Marking,
     Prompt,
@@ -106,7 +107,7 @@ class PlusMinus(Task):
 
     def _generated(self, split: str, size: int, mixed: int, counts: range) -> list[Prompt]:
         """`mixed` prompts with subtractions from `counts` in turn, and others without."""
-        rng = random.Random(f"{_NAME}/{self.seed}/{split}")
+        rng = text_random(_NAME, self.seed, split)
         kept: dict[str, Prompt] = {}
         while len(kept) < size:
             subtractions = counts[len(kept) % len(counts)] if len(kept) < mixed else 0

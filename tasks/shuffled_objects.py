@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from orchestrator.plugins.streams import text_random
 from tasks.base import (
     NO_THINKING,
     Marking,
@@ -327,7 +328,7 @@ class ShuffledObjects(ReadTask):
         distinct = {prompt.prompt_id: prompt for prompt in reversed(prompts)}
         self._note_repeats(len(prompts) - len(distinct), "bbh")
         ordered = [distinct[prompt_id] for prompt_id in sorted(distinct)]
-        random.Random(f"{_NAME}/bbh/{self.seed}").shuffle(ordered)
+        text_random(_NAME, "bbh", self.seed).shuffle(ordered)
         return ordered[test:][:train], ordered[:test]
 
     def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":
@@ -341,7 +342,7 @@ class ShuffledObjects(ReadTask):
         return mark_letter(completion, answer, self.marking, truncated)
 
     def _generated(self, size: int, *, test: bool) -> list[Prompt]:
-        rng = random.Random(f"{_NAME}/{self.seed}/{'test' if test else 'train'}")
+        rng = text_random(_NAME, self.seed, "test" if test else "train")
         kept: dict[str, Prompt] = {}
         while len(kept) < size:
             prompt = prompt_of(draw(rng, self.objects, self.swaps))

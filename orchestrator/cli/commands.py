@@ -57,7 +57,7 @@ def fetch(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a sweep, then print its table and where the results are."""
-    from orchestrator.planning.open_plan import check_trainable
+    from orchestrator.pipeline.open_plan import check_trainable
 
     plan, store = _open(arguments)
     check_trainable(plan)
@@ -504,7 +504,7 @@ def _print_result(summary: Mapping[str, Any], text: str, as_json: bool) -> None:
 
 def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
     """The plan and the store that a command names. Raises UserError for every invalid input."""
-    from orchestrator.planning.open_plan import open_plan
+    from orchestrator.pipeline.open_plan import open_plan
 
     plan, store = open_plan(arguments.file, arguments.experiment, arguments.storage)
     arguments.store = store  # errors are logged there

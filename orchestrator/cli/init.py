@@ -23,6 +23,7 @@ from orchestrator.config.starter import Starter
 from orchestrator.cost.memory import Sizing
 from orchestrator.cost.throughput import DEFAULT_GPU, GIB, gpu_type
 from orchestrator.pipeline.long_prompts import check_long_prompts
+from orchestrator.pipeline.open_plan import open_plan
 from orchestrator.pipeline.own_data import (
     Data,
     Machine,
@@ -36,7 +37,6 @@ from orchestrator.pipeline.own_data import (
 )
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
-from orchestrator.planning.open_plan import open_plan
 from orchestrator.planning.plan import Plan, make_plan, unused_budgets
 from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.report.layout import output_width, wrapped

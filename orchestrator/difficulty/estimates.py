@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import gammaln, xlog1py, xlogy
 
+from orchestrator.plugins.streams import generator
 from policies import Policy, PolicyError, labelled_rows
 from tasks import OUTCOMES
 
@@ -160,7 +161,7 @@ def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
     chance = np.exp(log) @ fit_prior(of_prompt, np.full(len(of_prompt), samples)).weights
     chance = chance / chance.sum()
     seen = np.bincount(of_prompt, minlength=samples + 1)
-    drawn = np.random.default_rng(0).multinomial(len(of_prompt), chance, SIMULATED)
+    drawn = generator("simulated histograms").multinomial(len(of_prompt), chance, SIMULATED)
     # Half the likelihood ratio of a histogram to the expected one; observed, then simulated.
     ratios = [xlogy(h, h / (len(of_prompt) * chance)).sum(axis=-1) for h in (seen, drawn)]
     return float((np.count_nonzero(ratios[1] >= ratios[0] - 1e-9) + 1) / (SIMULATED + 1))
@@ -289,8 +290,8 @@ def in_subset_probability(
     probes = _Reprobes(table, samples, group_size)
     times = np.zeros(table.num_rows)
     for repeat in range(repeats):
-        again = probes.draw(np.random.default_rng([seed, repeat, 0]))
-        ties = np.random.default_rng([seed, repeat, 1])
+        again = probes.draw(generator("second probe", seed, repeat))
+        ties = generator("ties of a second probe", seed, repeat)
         with suppress(PolicyError):
             times[policy(again, size, ties)] += 1
     return times / repeats

@@ -22,7 +22,7 @@ from orchestrator.difficulty.estimates import (
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltPolicy, Policy, PolicyError, Ties, labelled_rows
+from policies import BuiltPolicy, Policy, PolicyError, Ties, choice_rng, labelled_rows
 from tasks import OUTCOMES, Task
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
@@ -267,20 +267,22 @@ def summarise(
     repeats: int = 50,
     group_size: int = 8,
     golds: pa.Table | None = None,
+    stream: str | None = None,
 ) -> Summary:
     """The summary of the `size` prompts that the policy selects from a difficulty table.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
     SIMULATED prompts. If this probe stopped early, give the table of
     `adaptive.complete_pass_rates`. Where the policy ranks by another difficulty, `golds` is the
-    same prompts' table of their own model, and describes the subset. Raises PolicyError if the
-    subset cannot be filled.
+    same prompts' table of their own model, and describes the subset. `stream`: see `choice_rng`;
+    None: the policy's. Raises PolicyError if the subset cannot be filled.
     """
-    chosen = policy(table, size, np.random.default_rng(seed))
+    stream = policy.stream if stream is None else stream
+    chosen = policy(table, size, choice_rng(seed, stream))
     ties = policy.ties(table, chosen)  # of this choice: the simulated ones are others
     overlap = None
     if policy.simulated and not table["n"].null_count:
-        pool, members = _simulated(table, chosen, policy, seed)
+        pool, members = _simulated(table, chosen, policy, choice_rng(seed, stream))
         simulated = size if pool is table else len(members)
         again = in_subset_probability(
             pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
@@ -302,7 +304,7 @@ def summarise(
 
 
 def _simulated(
-    table: pa.Table, chosen: np.ndarray, rule: Policy, seed: int
+    table: pa.Table, chosen: np.ndarray, rule: Policy, rng: np.random.Generator
 ) -> tuple[pa.Table, np.ndarray]:
     """The prompts of which second probes are simulated, and the rows that the policy takes of them.
 
@@ -313,7 +315,7 @@ def _simulated(
         share = table.take(pa.array(np.arange(0, table.num_rows, step)))
         with suppress(PolicyError):  # too few prompts for the policy in the share alone
             size = max(1, len(chosen) // step)
-            return share, np.asarray(rule(share, size, np.random.default_rng(seed)))
+            return share, np.asarray(rule(share, size, rng))
     return table, chosen
 
 

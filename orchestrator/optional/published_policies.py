@@ -41,6 +41,7 @@ class Adarft(OnlinePolicy):
     """
 
     name: ClassVar[str] = "adarft"
+    version: ClassVar[int] = 2
 
     eta: float = 50
     alpha: float = 2
@@ -56,7 +57,7 @@ class Adarft(OnlinePolicy):
         """The prompts closest to the target of this update."""
         if self._pool is None:
             levels, level = np.unique(100 * (1 - rates_of(history)), return_inverse=True)
-            ranks = tie_breakers(len(level), np.random.default_rng(history.seed))
+            ranks = tie_breakers(len(level), history.stream("adarft"))
             ends = np.bincount(level).cumsum()[:-1]
             self._pool = (levels, ranks, np.split(np.argsort(level, kind="stable"), ends))
         levels, ranks, rows_of_level = self._pool
@@ -96,6 +97,7 @@ class TierPolicy(OnlinePolicy):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 2
 
     tiers: int = 4
 
@@ -113,7 +115,7 @@ class TierPolicy(OnlinePolicy):
     def next(self, update: int, history: History) -> pa.Array:
         """The next prompts of the tiers that are drawn."""
         if self._tiers is None:
-            rng = np.random.default_rng(history.seed)
+            rng = history.stream("tiers")
             count = len(history.prompt_ids)
             order = np.lexsort((rng.permutation(count), -rates_of(history).round(12)))
             parts = [rng.permutation(p) for p in np.array_split(order, min(self.tiers, count))]
@@ -290,8 +292,8 @@ class Pairs(OnlinePolicy):
     """Half the lowest pass rates above 0, half the highest below 1 (arXiv 2602.03452).
 
     By the latest known pass rate, of a prompt's last group or else the probe, half of an update
-    (one more of an odd number) are the prompts that are hardest but were solved, the other half
-    those that are easiest but not always solved. Of equal rates, those with the fewest groups come
+    are the prompts that are hardest but were solved, the other half those that are easiest but not
+    always solved; each has the odd one in turn. Of equal rates, those with the fewest groups come
     first, and then the seed decides. A prompt whose last group was all wrong, or all correct, is
     left out until there are too few others: then come prompts of unknown rates, those at 0, and
     those at 1.
@@ -301,6 +303,7 @@ class Pairs(OnlinePolicy):
     """
 
     name: ClassVar[str] = "pairs"
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         self._ranks: Rows | None = None
@@ -309,10 +312,10 @@ class Pairs(OnlinePolicy):
         """The hardest and the easiest of the prompts that are solved sometimes."""
         rates, size, count = history.pass_rate, history.size, len(history.prompt_ids)
         if self._ranks is None:
-            self._ranks = tie_breakers(count, np.random.default_rng(history.seed))
+            self._ranks = tie_breakers(count, history.stream("pairs"))
         live = (rates > 0) & (rates < 1)
         dead = np.where(np.isnan(rates), -1, rates)
-        parts = ((live, rates, (size + 1) // 2), (live, -rates, size), (~live, dead, size))
+        parts = ((live, rates, (size + update % 2) // 2), (live, -rates, size), (~live, dead, size))
         chosen, free = np.empty(0, np.int64), np.ones(count, dtype=bool)
         for allowed, score, until in parts:
             if len(chosen) == until:

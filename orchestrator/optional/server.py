@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import stream_key
 from orchestrator.sampling.base import (
     Completion,
     Interrupted,
@@ -30,7 +31,6 @@ from orchestrator.sampling.base import (
     SamplingError,
     SamplingSettings,
     TokenSampler,
-    stream_key,
 )
 from orchestrator.sampling.engine_args import VLLM_LORA_RANKS
 from orchestrator.sampling.model import ModelSource

@@ -187,7 +187,16 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
             continue
         group, size = cell.batch.group_size, subset_size(run.store, cell)
         policy = cell.rule.build()
-        summary = summarise(ranked, size, policy, cell.seed, samples, group_size=group, golds=golds)
+        summary = summarise(
+            ranked,
+            size,
+            policy,
+            cell.seed,
+            samples,
+            group_size=group,
+            golds=golds,
+            stream=cell.stream,
+        )
         yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(table, samples, summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")

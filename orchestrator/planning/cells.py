@@ -147,7 +147,8 @@ def source_title(by: str, model: str = "") -> str:
 # where it runs, and what it is called. Every other field is one: `Cell.treatment`.
 NO_TREATMENT = frozenset(
     {
-        *("probe", "policy", "rule", "seed", "size", "match", "train_hash", "columns_hash"),
+        *("probe", "policy", "rule", "stream", "seed", "size", "match", "train_hash"),
+        *("columns_hash", "online_version"),
         "golds",
         "difficulty",
         *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
@@ -167,7 +168,9 @@ class Cell(Spec):
     pass_at: tuple[int, ...] = PASS_AT
     policy: str
     rule: PolicyEntry  # what selects the subset
+    stream: str = Field(default="", exclude_if=operator.not_)  # from which `rule` draws
     online: PolicyEntry | None = Field(default=None, exclude_if=operator.not_)  # chooses from it
+    online_version: int = Field(default=1, exclude_if=lambda version: version == 1)
     # None: pass rates of its own probe, or its prompts are the same whatever they are ranked by.
     difficulty: DifficultySource | None = Field(default=None, exclude_if=operator.not_)
     seed: int
@@ -212,7 +215,8 @@ class Cell(Spec):
         """What determines which prompts are selected."""
         columns = {"columns": self.columns_hash} if self.columns_hash else {}
         source = {"difficulty": self.difficulty.identity} if self.difficulty else {}
-        return {**columns, **source} | {
+        stream = {"stream": self.stream} if self.stream else {}
+        return {**columns, **source, **stream} | {
             "probe_key": self.probe.key,
             "samples": self.probe.settings.samples,
             "marker": self.probe.marker,
@@ -265,12 +269,17 @@ class Cell(Spec):
         TRL drew, keep their ids. The distribution is the same, only the draws differ. Which of the
         two drew a finished cell stands among the versions in its result.
         """
-        return self.treatment | {
-            "subset": self.subset_identity,
-            "evaluation": self.evaluation_identity,
-            "also": [extra.identity for extra in self.extra_evals],
-            "every": self.evaluate_every,
-        }
+        version = {"online_version": self.online_version} if self.online_version > 1 else {}
+        return (
+            version
+            | self.treatment
+            | {
+                "subset": self.subset_identity,
+                "evaluation": self.evaluation_identity,
+                "also": [extra.identity for extra in self.extra_evals],
+                "every": self.evaluate_every,
+            }
+        )
 
     @property
     def treatment(self) -> dict[str, Any]:
@@ -299,6 +308,17 @@ class Cell(Spec):
     def cell_id(self) -> str:
         """Hash of the identity."""
         return canonical_hash(self.identity)
+
+    @property
+    def earlier(self) -> "list[Cell]":
+        """The same as earlier versions of its policies have it, which may be stored, newest first.
+
+        One whose online version is the same has the same code: it can also be continued.
+        """
+        streams = dict.fromkeys((self.stream, ""))
+        versions = range(self.online_version, 0, -1)
+        same = [(stream, version) for version in versions for stream in streams][1:]
+        return [self.changed(stream=stream, online_version=version) for stream, version in same]
 
     @property
     def probes(self) -> list[ProbeSpec]:

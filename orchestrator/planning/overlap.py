@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import generator
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
@@ -66,7 +67,7 @@ _GROUPED_DIGITS = "[0-9],[0-9]{3}"
 
 _SPACE, _LETTER, _DIGIT, _SIGN, _DOT, _BACKSLASH, _BANG = range(7)
 _LETTER_OF_DIGIT = str.maketrans("0123456789", "ghijklmnop")
-_random = np.random.default_rng(20)
+_random = generator("hashes of words")
 _BYTE_HASH = _random.integers(0, 2**64, (_POSITIONS, 256), dtype=np.uint64).reshape(-1)
 _FACTORS = _random.integers(0, 2**63, SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 # What each byte of a text in lower case is in the expression that finds words. Bytes of other

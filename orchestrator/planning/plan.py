@@ -160,6 +160,7 @@ def _cells(
     bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
     match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
     whole = {name: rule.build().whole for name, (rule, _) in parts.items()}
+    choices = {name: choice_of(*part) for name, part in parts.items()}
     difficulty = _difficulties(experiment, resolved)
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
@@ -180,8 +181,7 @@ def _cells(
                 extra_evals=extra_evals,
                 pass_at=evaluate.pass_at,
                 policy=policy,
-                rule=parts[policy][0],
-                online=parts[policy][1],
+                **choices[policy],
                 difficulty=sources[policy],
                 match=match,
                 seed=seed,
@@ -207,6 +207,13 @@ def _cells(
             for seed, policy in product(grid.seed, grid.policy)
         ]
     return cells
+
+
+def choice_of(rule: PolicyEntry, online: PolicyEntry | None) -> dict[str, Any]:
+    """The fields of a cell that say how its prompts are chosen, before and while it trains."""
+    version = online.build_online().version if online else 1
+    stream = rule.build().stream
+    return {"rule": rule, "stream": stream, "online": online, "online_version": version}
 
 
 def _columns_hashes(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.plugins.user_code import user_errors
-from policies import PolicyError, ScorePolicy, tie_breakers
+from policies import PolicyError, ScorePolicy, choice_rng, tie_breakers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -33,6 +33,7 @@ class Target(NamedTuple):
     policy: ScorePolicy
     size: int
     seed: int
+    stream: str = ""  # see `choice_rng`
 
 
 class Counts(NamedTuple):
@@ -76,7 +77,7 @@ def _undecided(
 ) -> tuple[Bools, Ints]:
     """Which rows may still be chosen or left out, and all rows by their best possible key."""
     rows = len(counts.drawn)
-    chance = tie_breakers(rows, np.random.default_rng(target.seed))
+    chance = tie_breakers(rows, choice_rng(target.seed, target.stream))
     needs = target.policy.needs
     if needs == "nothing":
         return np.zeros(rows, dtype=bool), np.argsort(chance)

@@ -517,7 +517,7 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
         if _needs(cell, spec) == "nothing":
             continue
         assert policy.scored, "a policy that needs some of the samples has scores"
-        targets[cell.subset_key] = Target(policy.scored, cell.size, cell.seed)
+        targets[cell.subset_key] = Target(policy.scored, cell.size, cell.seed, cell.stream)
     return list(targets.values())
 
 

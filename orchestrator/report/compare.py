@@ -17,6 +17,7 @@ import numpy as np
 
 from orchestrator.config.experiment import CONTROLS, Axis, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.plugins.streams import generator
 from orchestrator.report.rows import OWN, Row
 from orchestrator.stats.comparison import (
     Comparison,
@@ -89,7 +90,7 @@ def _resampled(
     curve: np.ndarray, target: np.ndarray, groups: np.ndarray, resamples: int
 ) -> np.ndarray:
     """[resamples, updates]: the lead over the target's mean, seeds and groups resampled."""
-    rng, items, total = np.random.default_rng(0), target.shape[1], int(groups.max()) + 1
+    rng, items, total = generator("resampled curves"), target.shape[1], int(groups.max()) + 1
     leads = []
     for start in range(0, resamples, BLOCK):
         count = min(BLOCK, resamples - start)

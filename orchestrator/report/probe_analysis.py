@@ -48,7 +48,7 @@ Ints = npt.NDArray[np.integer]
 EXAMPLES = 3  # completions to read of each outcome
 CANDIDATES_READ = 5  # disputed gold answers shown with a completion
 AGREED = "agreed"  # the key of completions that agree against the gold answer
-SIMULATED_PROMPTS = 200_000  # of all second probes together
+SIMULATED_PROMPTS = 200_000  # of all second probes together: a large pool has fewer
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 # Settings outside of the block probe that decide which prompts are selected.
 _OF_SUBSETS = ("budget", "difficulty", "match_sizes", "grpo.num_generations")
@@ -241,9 +241,9 @@ def _policies(
     outlooks = []
     for policy, cell in subset_cells(plan, spec).items():
         if tables is None:
-            file = f"{store.uri}/subsets/{cell.subset_key}.parquet"
-            if store.exists("subsets", f"{cell.subset_key}.parquet"):
-                outlooks.append(PolicyOutlook(policy, None, "", f"subset in {file}"))
+            if store.exists("subsets", file := f"{cell.subset_key}.parquet"):
+                note = f"subset in {store.uri}/subsets/{file}"
+                outlooks.append(PolicyOutlook(policy, None, "", note))
             continue
         # A pool that cannot be trained on yet is chosen from for annotators.
         unlabelled = not cell.reads_golds and spec.dataset.title in plan.lacking_golds
@@ -261,10 +261,10 @@ def _policies(
                 cell.rule.build(),
                 cell.seed,
                 cell.probe.settings.samples,
-                # A large pool averages over more prompts.
                 repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
                 group_size=cell.batch.group_size,
                 golds=golds,
+                stream=cell.stream,
             )
         except (PolicyError, UserError) as error:  # of another model's probe that is not finished
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))

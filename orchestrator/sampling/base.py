@@ -6,7 +6,6 @@ shape may round differently and change a token now and then. Results are reprodu
 not by sampling again.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -99,12 +98,6 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
     """The text before its first stop string; None where it has none."""
     positions = [position for position in map(text.find, stop) if position >= 0]
     return text[: min(positions)] if positions else None
-
-
-def stream_key(seed: int, prompt_id: str, sample: int) -> int:
-    """The 128-bit seed of one sample, a hash of the three values."""
-    digest = hashlib.sha256(f"{seed}\x1f{prompt_id}\x1f{sample}".encode()).digest()
-    return int.from_bytes(digest[:16], "little")
 
 
 def render(

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import AttentionInterface, DynamicCache
 
-from orchestrator.sampling.base import SamplingSettings, stream_key
+from orchestrator.plugins.streams import raw_bits, stream_key
+from orchestrator.sampling.base import SamplingSettings
 from orchestrator.sampling.token_choice import sample_tokens
 from orchestrator.sampling.transformers_internals import attention_function
 
@@ -221,11 +222,8 @@ def allocation_errors() -> Iterator[None]:
 
 
 def uniforms(seed: int, prompt_id: str, sample: int, length: int) -> np.ndarray:
-    """`length` floats in [0, 1) that depend on the triple alone; a longer draw starts with them.
-
-    From raw counter-based bits: NumPy promises that those are stable, but not its floats.
-    """
-    bits = np.random.Philox(key=stream_key(seed, prompt_id, sample)).random_raw(length)
+    """`length` floats in [0, 1) that depend on the triple alone; a longer draw starts with them."""
+    bits = raw_bits(stream_key(seed, prompt_id, sample), length)
     return np.asarray((bits >> 11) * 2.0**-53)
 
 

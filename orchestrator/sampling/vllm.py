@@ -21,13 +21,13 @@ from typing import Any, Self
 from pydantic import ValidationError
 from tqdm import tqdm
 
+from orchestrator.plugins.streams import stream_key
 from orchestrator.sampling.base import (
     Completion,
     Request,
     SamplingError,
     SamplingSettings,
     TokenSampler,
-    stream_key,
 )
 from orchestrator.sampling.engine_args import VLLM_LORA_RANKS, VLLM_RESERVED
 from orchestrator.sampling.model import ModelSource, local_folder, stored_dtype, window_bytes

@@ -310,7 +310,7 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
         for row in rows.to_pylist():
             outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
         counts = count_outcomes(outcomes, ids, frozenset({"error"}))
-        target = Target(policy.scored, request.size, request.seed)
+        target = Target(policy.scored, request.size, request.seed, policy.stream)
         undecided = len(undecided_rows([target], counts, [""] * len(ids), samples))
     if undecided:
         raise UserError(

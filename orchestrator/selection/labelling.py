@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -66,8 +65,9 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
             f"fewer than the {cell.size:,} of the budget: no other prompt lacks a gold answer"
         )
     policy = cell.rule.build()
-    chosen = policy(table, size, np.random.default_rng(cell.seed))
-    notes += unranked(policy, table, chosen, request_of(cell).difficulty)
+    request = request_of(cell)
+    chosen = policy(table, size, request.rng)
+    notes += unranked(policy, table, chosen, request.difficulty)
     ties, _ = policy.tied(table, chosen)
     if ties and size == ties.chosen < ties.pool:
         notes.append(f"chosen at random: {ties.pool:,} prompts tie, these {size:,} among them")

@@ -14,7 +14,13 @@ from orchestrator.config.entries import Difficulty, DifficultyEntry, PolicyEntry
 from orchestrator.config.problems import Problem
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, cells_of, readers_of
-from orchestrator.planning.plan import Plan, difficulty_source, pool_title, training_probes
+from orchestrator.planning.plan import (
+    Plan,
+    choice_of,
+    difficulty_source,
+    pool_title,
+    training_probes,
+)
 from orchestrator.planning.resolve import model_source
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
@@ -175,9 +181,10 @@ class PlanProbe:
             )
         seed = self.plan.experiment.grid.seed[0] if seed is None else seed
         source = self._source(difficulty, variant.difficulty_of(entry), rule, first.probe)
-        return first.changed(
-            policy=policy, rule=rule, online=None, size=size, seed=seed, difficulty=source
-        )
+        choice = choice_of(rule, None)
+        cell = first.changed(policy=policy, size=size, seed=seed, difficulty=source, **choice)
+        in_grid = {each.subset_key for each in cells_of(self.plan.cells, self.spec)}
+        return next((each for each in cell.earlier if each.subset_key in in_grid), cell)
 
     def _source(
         self,

@@ -64,7 +64,13 @@ def request_of(cell: Cell) -> SubsetRequest:
     source = cell.difficulty
     probe = (source and source.probe or cell.probe).settings
     request = SubsetRequest(
-        cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated
+        cell.rule,
+        cell.size,
+        cell.seed,
+        cell.match,
+        probe.samples,
+        probe.count_truncated,
+        stream=cell.stream,
     )
     if source is None:
         return request
@@ -101,7 +107,7 @@ def pass_rate_change(
     choose, and where no pass rate is known.
     """
     stored = read_subset(store, cell)
-    request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size)
+    request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size, stream=None)
     try:
         other, _ = select(difficulty, request, golds)
     except PolicyError:

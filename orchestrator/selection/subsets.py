@@ -16,7 +16,7 @@ from orchestrator.planning.pool_columns import pool_column_names
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from policies import BuiltPolicy, PolicyError, get_policy
+from policies import BuiltPolicy, PolicyError, choice_rng, get_policy
 
 
 class SubsetRequest(NamedTuple):
@@ -25,6 +25,7 @@ class SubsetRequest(NamedTuple):
     `samples` is K, where prompts that were decided early may have fewer. With `match`, the subset
     is no larger than the smallest capacity of those policies, but for those that take the whole
     pool. `difficulty` names what the table's rates are, if not pass rates of the prompts' model.
+    `stream`: see `choice_rng`; None: the policy's.
     """
 
     rule: PolicyEntry
@@ -34,6 +35,13 @@ class SubsetRequest(NamedTuple):
     samples: int | None = None
     count_truncated: str = "wrong"
     difficulty: str = ""
+    stream: str | None = None
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The generator of the choice."""
+        stream = self.rule.build().stream if self.stream is None else self.stream
+        return choice_rng(self.seed, stream)
 
 
 def policy_entry(name: str, options: dict[str, Any]) -> PolicyEntry:
@@ -65,7 +73,7 @@ def select(
         size = min(size, bound[0])
         if not size:
             raise PolicyError(f"{bound[1]}, so match_sizes leaves no prompt: change this policy")
-    chosen = policy(difficulty, size, np.random.default_rng(request.seed))
+    chosen = policy(difficulty, size, request.rng)
     ties, tied = policy.tied(difficulty, chosen)
     why = {
         **request.rule.model_dump(),

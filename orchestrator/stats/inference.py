@@ -12,6 +12,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, ndtri, stdtr, stdtrit
 
+from orchestrator.plugins.streams import generator
+
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
 FEWEST_POINTS = 8  # of a straight line; the interval of fewer says nothing
@@ -358,7 +360,7 @@ def permutation_p(
         # [patterns, items] of 0 and 1: every number's binary digits.
         patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))
-    rng, block, hits = np.random.default_rng(0), max(1, BLOCK // len(values)), 0
+    rng, block, hits = generator("flipped signs"), max(1, BLOCK // len(values)), 0
     for start in range(0, resamples, block):
         size = (min(block, resamples - start), len(values))
         signs = rng.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.plugins.streams import generator
 from orchestrator.stats.inference import LEVEL, Interval
 
 Floats = npt.NDArray[np.float64]
@@ -109,7 +110,7 @@ def compare_rankings(a: Floats, b: Floats, resamples: int = RESAMPLES) -> RankPa
     unknown = Interval(float("nan"), float("nan"))
     if len(a) < 2:
         return RankPair(len(a), unknown.low, unknown, unknown.low, unknown, (unknown.low,) * 2)
-    pairs, rng = _Pairs.of(a, b), np.random.default_rng(0)
+    pairs, rng = _Pairs.of(a, b), generator("resampled rankings")
     correlation, shared, *own = pairs.estimates
     if len(pairs.weights) > MOST:
         step = -(-len(a) // MOST)

@@ -14,6 +14,7 @@ from accelerate.utils import gather_object
 from orchestrator.config.experiment import Refresh
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.streams import generator
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Listeners, Request, listening, nobody
@@ -32,7 +33,7 @@ def refreshed_rows(refresh: Refresh, count: int, seed: int, update: int) -> Rows
     number, rest = divmod(update - 1, refresh.every)
     if rest or not number:
         return np.empty(0, np.int64)
-    order = np.random.default_rng([seed, *b"refresh"]).permutation(count)
+    order = generator("refresh", seed).permutation(count)
     size = refresh.prompts(count)
     return np.sort(order[((number - 1) * size + np.arange(size)) % count])
 

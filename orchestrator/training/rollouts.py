@@ -6,7 +6,6 @@ the group) alone: a resumed cell draws what an undisturbed one draws, and neithe
 workers nor the memory at hand changes a rollout by more than rounding.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -18,6 +17,7 @@ from orchestrator.config.experiment import REWARDS
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import stream_key
 from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.isolation import TOLERATED_FAILURES
 from orchestrator.probing.samples import MarkingError, mark_completions
@@ -116,8 +116,7 @@ def with_rewards(cell: Cell, update: int, marks: Sequence[Marked], group_size: i
         return [mark._replace(reward=mark.score) for mark in marks]
     rewarded = []
     for number, mark in enumerate(marks):
-        key = (cell.seed, update, mark.prompt_id, number % group_size)
-        coin = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[0] % 2
+        coin = stream_key(cell.seed, update, mark.prompt_id, number % group_size) % 2
         built_in = {
             "score": mark.score,
             "random": float(coin),

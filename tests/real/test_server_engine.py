@@ -14,10 +14,11 @@ from sweeps import experiments, plan_of
 
 from orchestrator.embedded import embedded_path
 from orchestrator.optional.server import Endpoint, ServerSampler, _window
+from orchestrator.plugins.streams import stream_key
 from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
-from orchestrator.sampling.base import Completion, Interrupted, SamplingError, stream_key
+from orchestrator.sampling.base import Completion, Interrupted, SamplingError
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.store import Store
 

@@ -17,7 +17,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.probing.probe import targets_of
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
-from policies import BuiltPolicy, PolicyError, get_policy
+from policies import BuiltPolicy, PolicyError, choice_rng, get_policy
 
 
 @pytest.mark.parametrize("texts", [["a b"] * 4, ["", None, "?!", "a"], ["1 x", "2 x", "3 x", "y"]])
@@ -62,7 +62,7 @@ def test_a_cell_gets_its_questions_and_pays_for_no_probe(tmp_path: Path) -> None
     columns = (table[name].to_pylist() for name in ("prompt_id", "question"))
     assert questions == dict(zip(*columns, strict=True))
     subset = store_subset(store, diverse, table)
-    rows = get_policy("diverse")(table, diverse.size, np.random.default_rng(diverse.seed))
+    rows = get_policy("diverse")(table, diverse.size, choice_rng(diverse.seed, "diverse"))
     assert subset["prompt_id"].to_pylist() == table["prompt_id"].take(rows).to_pylist()
 
 

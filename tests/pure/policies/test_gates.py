@@ -79,7 +79,7 @@ def test_gates_follow_pass_rates_and_the_updates_of_each_prompt() -> None:
     assert Rest(updates=1).passes(3, known).tolist() == [False, False, True]
     assert Rest(updates=1).passes(4, known).tolist() == [True, True, True]
     assert Retire(solved=2).passes(3, known).tolist() == [False, True, True]
-    assert Rates(low=0.0, high=0.5).passes(3, known).tolist() == [False, False, False]
+    assert Rates(low=0.0, high=0.5, age=2).passes(3, known).tolist() == [False, False, False]
 
 
 def test_a_gaussian_passes_most_prompts_near_a_mean_that_moves() -> None:
@@ -105,6 +105,105 @@ def test_shares_are_exact_while_every_stratum_has_enough_prompts(name: str) -> N
     assert all(count["c"] == 0 and sum(count.values()) == 12 for count in counts)
     equal = built(name, within={"source": "equal"})
     assert Counter(SOURCES[chosen_rows(equal, history(), 1)].tolist()) == dict.fromkeys("abc", 4)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize("weights", [(95, 5), (1,) * 10, (60, 25, 5, 5, 5)])
+def test_shares_of_a_run_are_exact_to_one_prompt(name: str, weights: tuple[int, ...]) -> None:
+    """Also after a resume, since they follow from the history."""
+    sources = np.array([f"s{i}" for i in range(len(weights))])[np.arange(COUNT) % len(weights)]
+    shares = {f"s{i}": weight for i, weight in enumerate(weights)}
+    known, drawn = history(sources=sources), Counter[str]()
+    for update in range(1, UPDATES + 1):
+        policy = built(name, within={"source": shares})
+        drawn.update(sources[chosen_rows(policy, known, update, size=6)].tolist())
+        due = {s: 6 * update * weight / sum(weights) for s, weight in shares.items()}
+        assert max(abs(drawn[source] - n) for source, n in due.items()) < 1
+
+
+def test_shares_that_change_stay_exact_to_one_prompt() -> None:
+    shares = {"a": {"from": 0.9, "to": 0}, "b": 0.06, "c": {"from": 0.04, "to": 0.94}}
+    policy, known = built("dynamic", within={"source": shares}), history()
+    drawn, due = np.zeros(3), np.zeros(3)
+    for update in range(1, UPDATES + 1):
+        rows = chosen_rows(policy, known, update, size=4)
+        drawn += np.bincount(np.array(rows) % 3, minlength=3)
+        due += 4 * np.array([0.9 - 0.1 * (update - 1), 0.06, 0.04 + 0.1 * (update - 1)])
+        assert np.abs(drawn - due).max() < 1
+
+
+def test_a_large_draw_lacks_groups_of_a_small_share_too() -> None:
+    """`lilo` draws four times the groups that it trains on, of which 5 % are 0.4 per update."""
+    sources = np.where(np.arange(400) % 20 < 19, "a", "b")
+    policy, kept = built("lilo", within={"source": {"a": 95, "b": 5}}), Counter[str]()
+    known = history(sources=sources, successes=[0] * 400)
+    for update in range(1, 61):
+        rows = [int(i[1:]) for i in policy.next_ids(known, update, 32, 8).to_pylist()]
+        kept.update(sources[rows][policy.keep(np.full(32, 4), np.full(32, GROUP))].tolist())
+        for row in rows:
+            known.add(update, row, 4, GROUP)
+    assert sum(kept.values()) == 480 and 12 <= kept["b"] <= 36  # 24 on average
+
+
+def test_what_short_strata_lack_goes_to_small_shares_too() -> None:
+    """Of 4 prompts that c should give, 5 % are due to b: 0.2 per update."""
+    rates = np.where(SOURCES == "c", 0, 4)
+    gates, shares = [{"rates": {"low": 0.1, "high": 1}}], {"a": 95, "b": 5, "c": 100}
+    policy, drawn = built("dynamic", within={"source": shares}, gates=gates), Counter[str]()
+    for seed in range(200):
+        rows = chosen_rows(policy, history(successes=rates, seed=seed), 1, size=8)
+        drawn.update(SOURCES[rows].tolist())
+    assert drawn["c"] == 0 and 20 <= drawn["b"] <= 60  # 40 on average
+
+
+def reopened(gate: dict[str, Any], right: float, updates: int) -> list[float]:
+    """The share of 100 prompts, all of a pass rate, that is open before each update of 10."""
+    known, shares = history(successes=[4] * 100, sources=["a"] * 100), []
+    policy, rng = built("dynamic", gates=[gate]), np.random.default_rng(3)
+    for update in range(1, updates + 1):
+        chosen_rows(policy, known, update, 10, lambda _: int(rng.binomial(GROUP, right)))
+        shares.append(policy.metrics["gates/open"])
+    return shares
+
+
+@pytest.mark.parametrize(
+    ("gate", "right"),
+    [
+        ({"rates": {"low": 0.2, "high": 0.8}}, 0.7),
+        ({"gaussian": {"mean": 0.5, "sd": 0.1}}, 0.5),
+        ({"retire": {"solved": 1}}, 0.9),
+    ],
+)
+def test_prompts_that_chance_has_closed_open_again(gate: dict[str, Any], right: float) -> None:
+    [(name, options)] = gate.items()
+    with_age, without = (
+        np.mean(reopened({name: options | {"age": age}}, right, 60)[-20:]) for age in (1, None)
+    )
+    assert with_age > 0.2 > 1.25 * without
+
+
+def test_a_prompt_opens_again_after_twice_as_long_each_time() -> None:
+    """10 groups are an epoch of these prompts, one of which has entirely wrong groups."""
+    known = history(successes=[4] * 10, sources=["a"] * 10)
+    gate, opened = Rates(low=0.2, high=0.8), list[bool]()
+    for update in range(1, 17):
+        passes = bool(gate.passes(update, known)[0])
+        opened.append(passes)
+        for row in [0, *range(1, 5)] if passes else range(1, 6):
+            known.add(update, row, 0 if row == 0 else 4, GROUP)
+    assert [u for u, passes in enumerate(opened, 1) if passes] == [1, 4, 9]
+    known.add_refresh(17, [0], [0], [4])
+    assert not gate.passes(18, known)[0] and known.epochs_since(18)[0] == 0
+
+
+def test_a_prompt_closed_by_its_probe_alone_opens_after_an_epoch() -> None:
+    known = history(successes=[0, *[4] * 9], sources=["a"] * 10)
+    for update in (1, 2):
+        assert not Rates(low=0.2, high=0.8).passes(update, known)[0]
+        for row in range(1, 6):
+            known.add(update, row, 4, GROUP)
+    assert Rates(low=0.2, high=0.8).passes(3, known)[0]
+    assert not Rates(low=0.2, high=0.8, age=None).passes(3, known)[0]
 
 
 @pytest.mark.parametrize("name", ONLINE)
@@ -267,6 +366,7 @@ def test_settled_options_settle_once(name: str) -> None:
         ({"gates": [{"rest": {"updates": 0}}]}, "0"),
         ({"gates": ["nope"]}, "nope"),
         ({"gates": [{"gaussian": {"sd": [0.1, 0]}}]}, "sd"),
+        ({"gates": [{"retire": {"solved": 2, "age": 0}}]}, "age"),
         ({"gates": [{"gaussian": {"mean": {"from": 1}}}]}, "mean"),
         ({"gates": [{"rates": {"low": 2, "high": 3}}]}, "2"),
         ({"within": {"source": {"a": "x"}}}, "'x'"),

@@ -179,20 +179,31 @@ def test_pools_are_drawn_by_their_shares_and_follow_the_last_groups() -> None:
 
 @pytest.mark.parametrize(
     ("shares", "size", "counts"),
-    [  # normal, hard, easy, by the largest remainders
+    [  # normal, hard, easy
         ((0.25, 0.25, 0.5), 6, (2, 1, 3)),  # 1.5, 1.5, 3: of equal ones the first
         ((0.333, 0.333, 0.333), 9, (3, 3, 3)),
-        ((0.2, 0.35, 0.45), 10, (2, 4, 4)),  # 2, 3.5, 4.5: 0.35 of 10 is half of a prompt
+        ((0.2, 0.35, 0.45), 10, (2, 3, 5)),  # 2, 3.5, 4.5: the fifth of 0.45 is due before the 12th
         ((0.0, 0.0, 1.0), 5, (0, 0, 5)),
     ],
 )
-def test_shares_that_give_no_whole_prompts_are_rounded_by_their_remainders(
+def test_shares_that_give_no_whole_prompts_are_rounded_by_what_is_due_next(
     shares: tuple[float, ...], size: int, counts: tuple[int, ...]
 ) -> None:
     options = dict(zip(("normal", "hard", "easy"), shares, strict=True))
     policy = get_online_policy("pools", **options)
     pool = np.array(chosen(policy, history_of([0] * 30 + [5] * 30 + [10] * 30), 1, size)) // 30
     assert tuple((pool == of).sum() for of in (1, 0, 2)) == counts
+
+
+def test_pools_give_small_shares_their_prompts_over_the_updates() -> None:
+    known, drawn = history_of([0] * 30 + [5] * 30 + [10] * 30), np.zeros(3)
+    for update in range(1, 11):
+        policy = get_online_policy("pools", easy=0.05, normal=0.95, hard=0.0)
+        rows = chosen(policy, known, update, 8)
+        drawn += np.bincount(np.array(rows) // 30, minlength=3)
+        for row in rows:
+            known.add(update, row, 5 if row // 30 == 1 else 10 * (row // 30 == 2), 10)
+        assert np.abs(drawn - 8 * update * np.array([0, 0.95, 0.05])).max() < 1
 
 
 def test_solved_prompts_retire_until_too_few_are_left() -> None:

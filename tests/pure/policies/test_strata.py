@@ -178,9 +178,9 @@ def test_ties_are_those_at_the_cutoff_of_each_stratum() -> None:
 
 
 def test_counts_are_filled_up_in_proportion_to_the_shares_of_the_others() -> None:
-    assert filled(np.array([0.5, 0.25, 0.25]), [1, 10, 10], 9) == [1, 4, 4]
-    assert filled(np.array([1.0, 0.0]), [2, 10], 5) == [2, 0]  # no share, no row
-    assert filled(np.array([1.0, 1.0]), [5, 5], 10) == [5, 5]
+    assert filled(np.array([0.5, 0.25, 0.25]), [1, 10, 10], [5, 2, 2]) == [1, 4, 4]
+    assert filled(np.array([1.0, 0.0]), [2, 10], [5, 0]) == [2, 0]  # no share, no row
+    assert filled(np.array([1.0, 1.0]), [5, 5], [5, 5]) == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ class Declares:
     reads_answers = reads_questions = reads_golds = True
     simulated = excludes_suspected = False
     reads_columns = ("mine",)
-    easier, harder, ranks_by = "go up", "go down", "mine"
+    easier, harder, ranks_by, stream = "go up", "go down", "mine", "mixture"
     columns = check = chat = None  # names of its own that nobody reads
 
     def __call__(self, table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -16,7 +16,7 @@ from remedies import refused
 from decile.probes import Probe
 from orchestrator.cli.main import main
 from orchestrator.pipeline.evaluate import plan_evaluation
-from orchestrator.planning.open_plan import check_trainable
+from orchestrator.pipeline.open_plan import check_trainable
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part

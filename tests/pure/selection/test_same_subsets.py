@@ -42,13 +42,8 @@ def test_cells_with_the_same_prompts_and_settings_are_one(tmp_path: Path) -> Non
         for c in plan.cells
         if c.cell_id in same
     }
-    # random breaks its ties in the same way: it chooses the same prompts, too
-    assert pairs.keys() == {
-        (policy, seed, rate)
-        for policy in ("middle", "random")
-        for seed in (0, 1)
-        for rate in (1e-4, 1e-3)
-    }
+    # random, whose luck is another one, chooses other prompts
+    assert pairs.keys() == {("middle", s, rate) for s in (0, 1) for rate in (1e-4, 1e-3)}
     for (_, seed, rate), other in pairs.items():
         assert (other.policy, other.seed, other.grpo["learning_rate"]) == ("hard", seed, rate)
 

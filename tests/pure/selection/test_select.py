@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +22,7 @@ from orchestrator.selection.subsets import SubsetRequest, policy_entry, reason, 
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET
 from orchestrator.storage.store import Store
-from policies import PolicyError, get_policy
+from policies import PolicyError, choice_rng, get_policy
 from tasks import OUTCOMES
 
 ONE_PROMPT = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 4}  # per update
@@ -212,7 +211,7 @@ def test_the_subset_agrees_with_the_policy(tmp_path: Path) -> None:
     table = difficulty(samples())
     pq.write_table(table, tmp_path / "d.parquet")
     for policy in ("hard", "easy", "middle", "random"):
-        rows = get_policy(policy)(table, 3, np.random.default_rng(5))
+        rows = get_policy(policy)(table, 3, choice_rng(5, policy if policy == "random" else ""))
         expected = [table["prompt_id"][int(row)].as_py() for row in rows]
         assert chosen(tmp_path / "d.parquet", policy, "3", seed=5) == expected
 

@@ -1,13 +1,16 @@
 """A file's experiment and its storage, as every command and the Python API open them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from cluster.session import in_ray_job
 from orchestrator.config.catalog import load_config
+from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CELLS, CellState, cell_state
 
 
 def open_plan(
@@ -15,7 +18,8 @@ def open_plan(
 ) -> tuple[Plan, Store]:
     """The plan of an experiment, and its storage: the file's unless another one is given.
 
-    Without a name, it is the only experiment of the file.
+    Without a name, it is the only experiment of the file. Cells that the storage has of an earlier
+    version of Decile stay what they are.
 
     Raises UserError for every invalid input.
     """
@@ -25,7 +29,30 @@ def open_plan(
     relative = "://" not in own and not Path(own).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends
         own = str(Path.home() / "decile" / os.path.relpath(own, source.file.parent))
-    return plan, Store(storage or own)
+    store = Store(storage or own)
+    return with_stored_cells(plan, store), store
+
+
+def with_stored_cells(plan: Plan, store: Store) -> Plan:
+    """The plan with those cells that the store has as an earlier version of Decile chose prompts.
+
+    They are finished, or their code is the same, so that they can be continued.
+    """
+    stored = {*store.folders(CELLS)}
+
+    def kept(cell: Cell) -> Cell:
+        for earlier in () if cell.cell_id in stored else cell.earlier:
+            if earlier.cell_id in stored:
+                state = cell_state(store, earlier)
+                same_code = earlier.online_version == cell.online_version
+                if state == CellState.FINISHED or (same_code and state != CellState.PENDING):
+                    return earlier
+        return cell
+
+    cells = [kept(cell) for cell in plan.cells]
+    ids = {old.cell_id: new.cell_id for old, new in zip(plan.cells, cells, strict=True)}
+    shared = {ids[cell_id]: axes for cell_id, axes in plan.shared.items()}
+    return replace(plan, cells=cells, shared=shared)
 
 
 def check_trainable(plan: Plan) -> None:
