@@ -591,10 +591,10 @@ def _collapse(facts: Facts) -> Iterator[Finding | Unchecked]:
             f"{fall.before:.3g} at earlier visits of the same prompts",
             remedy,
         )
-    elif visits.step is not None:
+    elif (step := visits.step) is not None:
         text = (
-            f"at update {visits.step.update}, {METRICS[facts.quality]} at equal prompts goes from "
-            f"{visits.step.before:.3g} to {visits.step.after:.3g}"
+            f"near update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
+            f"{step.before:.3g} to {step.after:.3g}"
         )
         yield Finding("collapse", True, text, remedy)
     elif visits.available < visits.needed and evaluation is None:
@@ -607,7 +607,7 @@ def _reset(facts: Facts) -> Iterator[Finding | Unchecked]:
     remedy = "check that the resumed run loads the adapter and the optimizer's state"
     if step is not None and step.back:
         text = (
-            f"at update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
+            f"near update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
             f"{step.before:.3g} to {step.after:.3g}, as at the start"
         )
         yield Finding("reset", True, text, remedy)

@@ -23,6 +23,7 @@ Integers = npt.NDArray[np.int64]
 
 LEVEL = 1e-3  # chance that a fall is found in a run without any, at all places together
 PERMUTATIONS = 999  # none of which has such a step: LEVEL
+MOST_PERMUTED = 20_000  # groups
 PLACES = 100  # updates at most at which a lasting fall is looked for
 SIDE_UPDATES, SIDE_GROUPS = 3, 32  # at least on each side of a fall
 BACK = 0.65  # share of the level at first visits, from which on a fall leads back to it
@@ -168,6 +169,10 @@ class Visits:
 
         Permuted are the visits of each prompt, less the mean of their number: that is learning.
         """
+        share = -(-len(self.values) // MOST_PERMUTED)
+        if 1 < share < len(self.count):  # a part of the prompts says enough
+            some = self.prompt % share == 0
+            return Visits(self.update[some], self.prompt[some], self.values[some], self.span).step
         if self.available < self.needed:
             return None
         width = -(-SIDE_GROUPS * len(self.updates) // len(self.values))

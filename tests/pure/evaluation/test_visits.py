@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.evaluation import visits as module
 from orchestrator.evaluation.visits import LEVEL, Visits, pairs_needed, threshold
 
 UPDATES, PROMPTS = 30, 8
@@ -65,6 +66,16 @@ def test_prompts_that_are_drawn_again_because_they_were_solved_do_not_fall() -> 
     again = Visits(update, np.r_[np.arange(2000), best], np.r_[first, second], (0.0, 1.0))
     assert again.available == 200
     assert not again.lasting
+
+
+def test_a_part_of_the_prompts_of_a_large_log_is_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PERMUTED", 400)
+    rises = np.linspace(0.2, 0.7, 60)
+    large = visits(noisy(np.r_[rises, rises], 0), pool=80)
+    assert large.step is not None
+    assert abs(large.step.update - 61) <= 10
+    alone = visits(noisy(np.full(60, 0.5), 0), pool=1)  # one prompt is no part of itself
+    assert alone.step is None
 
 
 def test_without_a_second_visit_nothing_is_compared() -> None:
