@@ -2,7 +2,7 @@
 
 Any trainer's log is a `RunLog`: a table of completions, and metrics by update; either may be
 missing. A check reads `Facts` and gives findings; CHECKS is the list of them. What a log does not
-hold is named by `absent`, and no check guesses it.
+hold is named by `absent`, and a check that cannot be made is `Unchecked`: no check guesses.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +20,7 @@ from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import HARDLY_ANY
+from orchestrator.evaluation.visits import Visits, pairs_needed
 from orchestrator.plugins.counts import counted
 from tasks.marking.numbers import last_number
 from tasks.marking.reading import last_box
@@ -56,6 +57,7 @@ METRICS = {
     "seconds": "seconds of an update",
     "evaluation": "score on held-out questions",
 }
+NOT_LOGGED = "not in the log"
 LEVEL = 0.999  # of the interval of a change: a run has many metrics, and should be silent
 LEAST_UPDATES = 8  # with a value, from which on a change is looked for
 FEW_LIVE = 1 / 4  # share of live groups below which most of a run is wasted
@@ -67,11 +69,15 @@ FOLLOWS_LENGTH = 0.8  # correlation of reward and length within groups
 LONGER = 3.0  # factor of the length
 LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights are old, else .015
 KL, KL_BAD = 1.0, 10.0
+SPIKE, SPIKE_LEAST = 10.0, 0.2  # times KL before and after, and KL at least
 CLIPPED = 0.3
 LEARNING_RATE = {True: 5e-3, False: 1e-4}  # with LoRA, and of all weights
-RESET = 6.0  # standard errors of a return to the start within one update
-WINDOW = 3  # updates before and after it
-SEEN_BEFORE = 8  # prompts that were drawn in two parts of a run, from which on they are compared
+KL_AGAIN = 0.1  # share of its level to which KL falls within an update if weights are reset
+WINDOW = 3  # updates over which a value lasts
+AGREES = 0.15  # correlation of reward and correctness within groups
+EVALUATION = 0.8  # share of its start to which the score on held-out questions falls
+LEAST_GROUPS = 10  # from which on a mean over groups is taken
+LEAST_PAIRS = pairs_needed(1)  # of visits of the same prompts
 AGAIN = 30  # visits of each prompt, on average
 
 
@@ -82,6 +88,13 @@ class Finding(NamedTuple):
     bad: bool
     text: str
     remedy: str
+
+
+class Unchecked(NamedTuple):
+    """A code that a log cannot be checked for, and why."""
+
+    code: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -150,7 +163,9 @@ class Groups:
 
     live: whether some completion is correct and some is not, where correctness is known, else
     whether rewards differ; rewarded: whether rewards differ; correct: the share of correct
-    completions; alike: the correlation of reward and length, nan where one of both is constant.
+    completions; length: mean tokens of a completion, or characters where tokens are unknown;
+    alike, agree: the correlation of reward with length and with correctness, nan where one of both
+    is constant.
     """
 
     update: npt.NDArray[np.int32]
@@ -163,7 +178,9 @@ class Groups:
     rewarded: Floats
     live: Floats
     truncated: Floats
+    length: Floats
     alike: Floats
+    agree: Floats
 
 
 def groups_of(completions: pa.Table) -> Groups:
@@ -199,14 +216,17 @@ def groups_of(completions: pa.Table) -> Groups:
         lengths = column_lengths(completions["text"])
     rewarded = differs(reward)
     by_correct = differs(correct)
-    # Pearson's correlation within each group, from means of products.
-    both = np.isfinite(reward) & np.isfinite(lengths)
-    x, y = np.where(both, reward, np.nan), np.where(both, lengths, np.nan)
-    mean_x, mean_y = share(x), share(y)
-    spread = np.maximum(share(x * x) - mean_x**2, 0) * np.maximum(share(y * y) - mean_y**2, 0)
-    covariance = share(x * y) - mean_x * mean_y
-    varied = spread > 1e-9
-    alike = np.divide(covariance, np.sqrt(spread), out=np.full(len(starts), np.nan), where=varied)
+
+    def correlation(left: Floats, right: Floats) -> Floats:
+        """Pearson's within each group, from means of products."""
+        both = np.isfinite(left) & np.isfinite(right)
+        x, y = np.where(both, left, np.nan), np.where(both, right, np.nan)
+        mean_x, mean_y = share(x), share(y)
+        spread = np.maximum(share(x * x) - mean_x**2, 0) * np.maximum(share(y * y) - mean_y**2, 0)
+        covariance, varied = share(x * y) - mean_x * mean_y, spread > 1e-9
+        unknown: Floats = np.full(len(starts), np.nan)
+        return np.asarray(np.divide(covariance, np.sqrt(spread), out=unknown, where=varied))
+
     return Groups(
         update=completions["update"].to_numpy()[starts],
         prompt=encoded.indices.to_numpy()[starts].astype(np.int64),
@@ -218,7 +238,9 @@ def groups_of(completions: pa.Table) -> Groups:
         rewarded=rewarded,
         live=np.where(np.isfinite(by_correct), by_correct, rewarded),
         truncated=share(column("truncated")),
-        alike=alike,
+        length=share(lengths),
+        alike=correlation(reward, lengths),
+        agree=correlation(reward, correct),
     )
 
 
@@ -335,32 +357,20 @@ class Facts:
         live = np.bincount(self.groups.prompt, np.nan_to_num(self.groups.live), len(visits))
         return [self.groups.prompts[i] for i in np.flatnonzero((visits >= VISITS) & (live == 0))]
 
+    def visits(self, name: str) -> Visits:
+        """The groups by prompt, with one of the arrays of `Groups` that are shares or means."""
+        return self._visits[name]
+
     @cached_property
-    def _gains(self) -> Floats:
-        """By how much more often the last fifth of updates solves prompts that were drawn before.
-
-        One value per prompt that was drawn in both parts.
-        """
-        values, width = getattr(self.groups, self.quality), max(3, len(self.updates) // 5)
-        late = self._row >= len(self.updates) - width
-        known, count = np.isfinite(values), len(self.groups.prompts)
-        means = []
-        for part in (known & ~late, known & late):
-            drawn = np.bincount(self.groups.prompt[part], minlength=count)
-            total = np.bincount(self.groups.prompt[part], values[part], count)
-            means.append(np.divide(total, drawn, out=np.full(count, np.nan), where=drawn > 0))
-        gains = means[1] - means[0]
-        return np.asarray(gains[np.isfinite(gains)])
-
-    @property
-    def seen_before(self) -> int:
-        """Prompts of the last fifth of updates that were drawn before."""
-        return len(self._gains)
-
-    @property
-    def same_prompts_hold(self) -> bool:
-        """Whether such prompts are solved no less often: a fall is one of others, a curriculum."""
-        return self.seen_before >= SEEN_BEFORE and float(self._gains.mean()) >= 0
+    def _visits(self) -> dict[str, Visits]:
+        groups, update = self.groups, self.groups.update.astype(np.int64)
+        spans = dict.fromkeys(("correct", "live", "length"), (0.0, 1.0))
+        known = groups.reward[np.isfinite(groups.reward)]
+        spans["reward"] = (float(known.min(initial=np.inf)), float(known.max(initial=-np.inf)))
+        return {
+            name: Visits(update, groups.prompt, getattr(groups, name), span)
+            for name, span in spans.items()
+        }
 
     @cached_property
     def broken_rewards(self) -> set[int]:
@@ -417,8 +427,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.{0 if share >= 0.1 or share == 0 else 1}f} %"
 
 
-def _not_finite(facts: Facts) -> Iterator[Finding]:
-    for name in ("loss", "grad_norm", "reward", "kl"):
+def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
+    names = ("loss", "grad_norm", "reward", "kl")
+    if not any(name in facts.log.metrics for name in names) and not len(facts.groups.update):
+        yield Unchecked("not-finite", NOT_LOGGED)
+    for name in names:
         values = facts.log.metrics.get(name, {})
         broken = {update for update, value in values.items() if not np.isfinite(value)}
         if name == "reward":
@@ -433,7 +446,7 @@ def _not_finite(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _dead(facts: Facts) -> Iterator[Finding]:
+def _dead(facts: Facts) -> Iterator[Finding | Unchecked]:
     if np.isnan(facts.live) or facts.live > FEW_LIVE:
         return
     kinds, shares = facts.kinds, []
@@ -460,7 +473,7 @@ def _dead(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _run_dry(facts: Facts) -> Iterator[Finding]:
+def _run_dry(facts: Facts) -> Iterator[Finding | Unchecked]:
     live = change_of(1 - facts.series("dead"))
     if live is None or not live.fell or live.end > HARDLY_ANY or live.start <= FEW_LIVE:
         return
@@ -473,7 +486,7 @@ def _run_dry(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _truncated(facts: Facts) -> Iterator[Finding]:
+def _truncated(facts: Facts) -> Iterator[Finding | Unchecked]:
     share, change = facts.mean("truncated"), facts.change("truncated")
     rises = change is not None and change.rose and change.end - change.start >= CUT_RISE
     falls = change is not None and change.start >= CUT
@@ -487,10 +500,12 @@ def _truncated(facts: Facts) -> Iterator[Finding]:
     yield Finding("truncated", share >= MOSTLY_CUT, text, remedy)
 
 
-def _phantom(facts: Facts) -> Iterator[Finding]:
+def _phantom(facts: Facts) -> Iterator[Finding | Unchecked]:
     known = np.isfinite(facts.groups.correct) & (facts.groups.rewarded == 1)
     count = facts.kinds["phantom"]
-    if known.sum() >= 10 and count >= PHANTOM * known.sum():
+    if known.sum() < LEAST_GROUPS:
+        yield Unchecked("phantom", f"{LEAST_GROUPS} groups with different rewards are needed")
+    elif count >= PHANTOM * known.sum():
         share = count / int(known.sum())
         yield Finding(
             "phantom",
@@ -501,25 +516,41 @@ def _phantom(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _reward_not_correctness(facts: Facts) -> Iterator[Finding]:
-    reward, correct = facts.change("reward"), facts.change("correct")
-    if reward is None or correct is None or not reward.rose or correct.rising:
+def _reward_not_correctness(facts: Facts) -> Iterator[Finding | Unchecked]:
+    agree = facts.groups.agree[np.isfinite(facts.groups.agree)]
+    if len(agree) >= LEAST_GROUPS and upper_mean(agree) < AGREES:
+        yield Finding(
+            "reward-not-correctness",
+            True,
+            f"within groups, correct completions do not have the higher reward (mean correlation "
+            f"{agree.mean():.2f} in {counted(len(agree), 'group')})",
+            "check the sign of the reward, and that rewards stay with their completions",
+        )
         return
-    yield Finding(
-        "reward-not-correctness",
-        correct.fell,
-        f"the reward rises from {reward.start:.3g} to {reward.end:.3g}, while correctness goes "
-        f"from {percent(correct.start)} to {percent(correct.end)}",
-        "the reward can be had without right answers: read completions, and change it",
-    )
+    reward, correct = facts.visits("reward").trend, facts.visits("correct").trend
+    if correct.number < LEAST_PAIRS:
+        yield Unchecked("reward-not-correctness", drawn_again(correct.number, LEAST_PAIRS))
+    elif reward.rises() and not correct.is_rising:
+        yield Finding(
+            "reward-not-correctness",
+            correct.falls(),
+            f"from first to last visits of the same prompts, the reward rises from "
+            f"{reward.before:.3g} to {reward.after:.3g}, while correctness goes from "
+            f"{percent(correct.before)} to {percent(correct.after)}",
+            "the reward can be had without right answers: read completions, and change it",
+        )
 
 
-def _reward_is_length(facts: Facts) -> Iterator[Finding]:
+def _reward_is_length(facts: Facts) -> Iterator[Finding | Unchecked]:
     rewards = facts.log.completions["reward"]
-    if len(pc.unique(rewards.drop_null())) <= 2:  # right or wrong: no length is paid
+    if 0 < len(pc.unique(rewards.drop_null())) <= 2:  # right or wrong: no length is paid
         return
     alike = facts.groups.alike[np.isfinite(facts.groups.alike)]
-    if len(alike) >= 10 and abs(alike.mean()) >= FOLLOWS_LENGTH:
+    if len(alike) < LEAST_GROUPS:
+        yield Unchecked(
+            "reward-is-length", f"{LEAST_GROUPS} groups with rewards and lengths are needed"
+        )
+    elif abs(alike.mean()) >= FOLLOWS_LENGTH:
         kind = "longer" if alike.mean() > 0 else "shorter"
         yield Finding(
             "reward-is-length",
@@ -530,61 +561,79 @@ def _reward_is_length(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _collapse(facts: Facts) -> Iterator[Finding]:
-    change = facts.change(facts.quality)
-    if change is None or not change.fell or facts.same_prompts_hold:
+def upper_mean(values: Floats) -> float:
+    """The upper end of the interval of LEVEL of a mean."""
+    error = float(values.std(ddof=1)) / float(np.sqrt(len(values)))
+    return float(values.mean()) + float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * error
+
+
+def drawn_again(count: int, needed: int) -> str:
+    """Why prompts cannot be compared with themselves."""
+    if not count:
+        return "no prompt was drawn both early and late"
+    return f"{counted(count, 'pair')} of visits of the same prompt, of which {needed} are needed"
+
+
+def _collapse(facts: Facts) -> Iterator[Finding | Unchecked]:
+    visits, evaluation = facts.visits(facts.quality), facts.change("evaluation")
+    remedy = "lower the learning rate, raise beta, or check the gold answers"
+    if evaluation and evaluation.fell and evaluation.end <= EVALUATION * evaluation.start:
+        text = f"{METRICS['evaluation']} falls from {evaluation.start:.3g} to {evaluation.end:.3g}"
+        yield Finding("collapse", True, text, remedy)
+    elif visits.step is not None and visits.step.back:
         return
-    what = "correctness" if facts.quality == "correct" else "the reward"
-    yield Finding(
-        "collapse",
-        facts.seen_before >= SEEN_BEFORE or change.end < change.start / 2,
-        f"{what} falls from {change.start:.3g} to {change.end:.3g}, beyond chance",
-        "lower the learning rate, raise beta, or check the gold answers; if prompts get harder by "
-        "design, compare evaluations",
-    )
-
-
-def _returns(series: Floats) -> Floats:
-    """How surely a series is back at its start within one update: [updates - 2 * WINDOW + 1].
-
-    In standard errors of the change from WINDOW updates to the next WINDOW; 0 where it goes on
-    moving away from the start, or comes back by less than two thirds.
-    """
-    steps = np.diff(series)
-    noise = 1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / 2**0.5
-    error = max(noise, 0.02 * abs(float(series[:WINDOW].mean())), 1e-9) * (2 / WINDOW) ** 0.5
-    means = np.convolve(series, np.ones(WINDOW) / WINDOW, "valid")
-    gap, change = means[:-WINDOW] - means[0], means[:-WINDOW] - means[WINDOW:]
-    is_back = (abs(gap) > 3 * error) & (abs(means[WINDOW:] - means[0]) <= abs(gap) / 3)
-    surprise: Floats = np.where(is_back, change * np.sign(gap) / error, 0.0)
-    return surprise
-
-
-def _reset(facts: Facts) -> Iterator[Finding]:
-    quality = facts.series(facts.quality)
-    rows = np.flatnonzero(np.isfinite(quality))
-    if len(rows) < 3 * WINDOW:
-        return
-    every = [quality[rows], *(facts.series(name)[rows] for name in ("entropy", "tokens"))]
-    scores = [_returns(series) for series in every if np.isfinite(series).all()]
-    # All series together, where correctness is back, too.
-    total = np.where(scores[0] > 0, np.sum(scores, axis=0) / len(scores) ** 0.5, 0.0)
-    at = int(np.argmax(total)) + WINDOW
-    before, after = quality[rows[at - WINDOW : at]], quality[rows[at : at + WINDOW]]
-    if total.max() >= RESET:
+    elif visits.lasting:
+        fall = max(visits.lasting, key=lambda pairs: pairs.score)
         yield Finding(
-            "reset",
+            "collapse",
             True,
-            f"at update {facts.updates[rows[at]]}, {METRICS[facts.quality]} goes from "
-            f"{before.mean():.3g} back to {after.mean():.3g}, as at the start",
-            "check that the resumed run loads the adapter and the optimizer's state",
+            f"from update {fall.update} on, {METRICS[facts.quality]} is {fall.after:.3g}, and was "
+            f"{fall.before:.3g} at earlier visits of the same prompts",
+            remedy,
         )
+    elif (step := visits.step) is not None:
+        text = (
+            f"near update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
+            f"{step.before:.3g} to {step.after:.3g}"
+        )
+        yield Finding("collapse", True, text, remedy)
+    elif visits.available < visits.needed and evaluation is None:
+        yield Unchecked("collapse", drawn_again(visits.available, visits.needed))
 
 
-def _never_live(facts: Facts) -> Iterator[Finding]:
+def _reset(facts: Facts) -> Iterator[Finding | Unchecked]:
+    visits, kl = facts.visits(facts.quality), facts.series("kl")
+    step, again = visits.step, kl_again(kl)
+    remedy = "check that the resumed run loads the adapter and the optimizer's state"
+    if step is not None and step.back:
+        text = (
+            f"near update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
+            f"{step.before:.3g} to {step.after:.3g}, as at the start"
+        )
+        yield Finding("reset", True, text, remedy)
+    elif again is not None:
+        text = f"at update {facts.updates[again]}, {METRICS['kl']} is back at its start"
+        yield Finding("reset", False, text, f"{remedy}, unless the reference model is renewed")
+    elif visits.available < visits.needed and not np.isfinite(kl).any():
+        yield Unchecked("reset", drawn_again(visits.available, visits.needed))
+
+
+def kl_again(kl: Floats) -> int | None:
+    """The row in which KL divergence is back at its start within one update, and rises anew."""
+    for row in range(WINDOW, len(kl) - 1):
+        before = kl[row - WINDOW : row].min()
+        falls = kl[row] <= KL_AGAIN * before and kl[row + 1] <= before / 2
+        if before > 0 and falls and kl[row] <= kl[:WINDOW].max():
+            return row
+    return None
+
+
+def _never_live(facts: Facts) -> Iterator[Finding | Unchecked]:
     visits = np.bincount(facts.groups.prompt, minlength=len(facts.groups.prompts))
     often, never = int((visits >= VISITS).sum()), len(facts.without_signal)
-    if never and never >= NEVER * often and facts.live > HARDLY_ANY:
+    if not often:
+        yield Unchecked("never-live", f"no prompt was drawn {VISITS} times")
+    elif never and never >= NEVER * often and facts.live > HARDLY_ANY:
         yield Finding(
             "never-live",
             False,
@@ -594,9 +643,10 @@ def _never_live(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _few_prompts(facts: Facts) -> Iterator[Finding]:
+def _few_prompts(facts: Facts) -> Iterator[Finding | Unchecked]:
     groups = facts.groups
     if not len(groups.update):
+        yield Unchecked("few-prompts", NOT_LOGGED)
         return
     per_update = float(np.median(np.unique(groups.update, return_counts=True)[1]))
     visits = len(groups.update) / len(groups.prompts)
@@ -610,20 +660,59 @@ def _few_prompts(facts: Facts) -> Iterator[Finding]:
     yield Finding("few-prompts", False, text, "train on more prompts, or for fewer updates")
 
 
-def _drift(facts: Facts) -> Iterator[Finding]:
-    for name, limit, most, remedy in (
-        ("logp_difference", LOGP, LOGP_BAD, "check that the sampler has the trainer's weights"),
-        ("kl", KL, KL_BAD, "lower the learning rate, or raise beta"),
-        ("clipped", CLIPPED, 2.0, "lower the learning rate, or do fewer steps per batch"),
-    ):
-        value = facts.mean(name, last=True)
-        if value > limit:
-            code = name.replace("_", "-")
-            text = f"{METRICS[name]} is {value:.3g} at the end (usual: below {limit:g})"
-            yield Finding(code, value > most, text, remedy)
+def lasting_peak(values: Floats) -> tuple[int, float]:
+    """The highest median of WINDOW neighbours and its place, of values of which all are known."""
+    width = min(WINDOW, len(values))
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+    return int(np.argmax(medians)) + width // 2, float(medians.max())
 
 
-def _entropy(facts: Facts) -> Iterator[Finding]:
+def _logp_difference(facts: Facts) -> Iterator[Finding | Unchecked]:
+    text, value = highest(facts, "logp_difference", LOGP)
+    if value > LOGP:
+        remedy = "check that the sampler has the trainer's weights"
+        yield Finding("logp-difference", value > LOGP_BAD, text, remedy)
+
+
+def _clipped(facts: Facts) -> Iterator[Finding | Unchecked]:
+    text, value = highest(facts, "clipped", CLIPPED)
+    if value > CLIPPED:
+        remedy = "lower the learning rate, or do fewer steps per batch"
+        yield Finding("clipped", False, text, remedy)
+
+
+def highest(facts: Facts, name: str, limit: float) -> tuple[str, float]:
+    """The `lasting_peak` of a metric, as text and as number."""
+    known = np.isfinite(facts.series(name))
+    at, value = lasting_peak(facts.series(name)[known])
+    update = facts.updates[known][at]
+    return f"{METRICS[name]} is {value:.3g} at update {update} (usual: below {limit:g})", value
+
+
+def _kl(facts: Facts) -> Iterator[Finding | Unchecked]:
+    known = np.isfinite(facts.series("kl"))
+    values, updates = facts.series("kl")[known], facts.updates[known]
+    at, value = lasting_peak(values)
+    top = int(np.argmax(values))
+    lasts = value >= SPIKE_LEAST and value >= SPIKE * level_around(values, at)
+    if value > KL or lasts:
+        bad = value > KL_BAD or (lasts and value > KL)
+    elif values[top] > KL and values[top] >= SPIKE * level_around(values, top):
+        at, value, bad, lasts = top, float(values[top]), False, True
+    else:
+        return
+    usual = "10 times that before and after" if lasts else f"usual: below {KL:g}"
+    text = f"{METRICS['kl']} is {value:.3g} at update {updates[at]} ({usual})"
+    yield Finding("kl", bad, text, "lower the learning rate, clip gradients, or raise beta")
+
+
+def level_around(values: Floats, at: int) -> float:
+    """The larger median of the values before a place and after it; inf without one of both."""
+    sides = (values[: max(0, at - WINDOW)], values[at + WINDOW + 1 :])
+    return max(float(np.median(side)) if len(side) >= WINDOW else np.inf for side in sides)
+
+
+def _entropy(facts: Facts) -> Iterator[Finding | Unchecked]:
     entropy, live = facts.change("entropy"), change_of(1 - facts.series("dead"))
     if entropy is None:
         return
@@ -631,30 +720,39 @@ def _entropy(facts: Facts) -> Iterator[Finding]:
         text = f"entropy rises from {entropy.start:.3g} to {entropy.end:.3g} nats"
         yield Finding("entropy", True, text, "lower the learning rate")
     solved = facts.mean(facts.quality, last=True) > 1 / 2
-    if entropy.end < entropy.start / 5 and live and live.end <= HARDLY_ANY and not solved:
+    if entropy.end >= entropy.start / 5 or solved or live is None or live.end > HARDLY_ANY:
+        return
+    again = facts.visits("live").trend
+    if again.number < LEAST_PAIRS:
+        yield Unchecked("entropy", drawn_again(again.number, LEAST_PAIRS))
+    elif again.falls():
         text = (
-            f"entropy falls from {entropy.start:.3g} to {entropy.end:.3g} nats, and "
-            f"{percent(live.end)} of groups are live at the end"
+            f"entropy falls from {entropy.start:.3g} to {entropy.end:.3g} nats, and live groups of "
+            f"the same prompts from {percent(again.before)} to {percent(again.after)}"
         )
         yield Finding("entropy", True, text, "lower the learning rate, or sample at temperature 1")
 
 
-def _length(facts: Facts) -> Iterator[Finding]:
-    change, quality = facts.change("tokens"), facts.change(facts.quality)
-    if change is None or quality is None or quality.rising or not change.start > 0:
+def _length(facts: Facts) -> Iterator[Finding | Unchecked]:
+    length, quality = facts.visits("length").trend, facts.visits(facts.quality).trend
+    if length.number < LEAST_PAIRS or quality.number < LEAST_PAIRS:
+        yield Unchecked("length", drawn_again(min(length.number, quality.number), LEAST_PAIRS))
         return
-    factor = change.end / change.start
-    if (change.rose and factor >= LONGER) or (change.fell and factor <= 1 / LONGER):
+    if quality.is_rising or not length.before > 0:
+        return
+    factor = length.after / length.before
+    if (length.rises() and factor >= LONGER) or (length.falls() and factor <= 1 / LONGER):
+        unit = "tokens" if np.isfinite(facts.groups.tokens).any() else "characters"
         yield Finding(
             "length",
             False,
-            f"completions go from {change.start:.0f} to {change.end:.0f} tokens, and "
-            f"{METRICS[facts.quality]} does not rise",
+            f"completions of the same prompts go from {length.before:.0f} to {length.after:.0f} "
+            f"{unit}, and {METRICS[facts.quality]} does not rise",
             "read completions of both ends; check what the reward pays for",
         )
 
 
-def _no_gradient(facts: Facts) -> Iterator[Finding]:
+def _no_gradient(facts: Facts) -> Iterator[Finding | Unchecked]:
     for name in ("grad_norm", "learning_rate"):
         values = facts.series(name)[np.isfinite(facts.series(name))]
         if len(values) >= LEAST_UPDATES and (values == 0).mean() > 0.9 and facts.live > HARDLY_ANY:
@@ -664,7 +762,7 @@ def _no_gradient(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _learning_rate(facts: Facts) -> Iterator[Finding]:
+def _learning_rate(facts: Facts) -> Iterator[Finding | Unchecked]:
     rates = facts.series("learning_rate")
     if not np.isfinite(rates).any():
         return
@@ -675,9 +773,11 @@ def _learning_rate(facts: Facts) -> Iterator[Finding]:
         yield Finding("learning-rate", False, f"{text} (usual: at most {limit:g})", "lower it")
 
 
-def _wrong_golds(facts: Facts) -> Iterator[Finding]:
+def _wrong_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
     golds = facts.golds
-    if golds is not None and golds.credible:
+    if golds is None:
+        yield Unchecked("wrong-golds", NOT_LOGGED)
+    elif golds.credible:
         yield Finding(
             "wrong-golds",
             False,
@@ -687,9 +787,11 @@ def _wrong_golds(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _early_end(facts: Facts) -> Iterator[Finding]:
+def _early_end(facts: Facts) -> Iterator[Finding | Unchecked]:
     planned, done = facts.log.planned, int(facts.updates.max(initial=0))
-    if planned and done < planned and not facts.log.running:
+    if not planned:
+        yield Unchecked("early-end", NOT_LOGGED)
+    elif done < planned and not facts.log.running:
         text = f"the log ends at update {done:,} of {planned:,}"
         remedy = "resume it from its last checkpoint"
         if not done:  # TRL ends at once
@@ -697,35 +799,60 @@ def _early_end(facts: Facts) -> Iterator[Finding]:
         yield Finding("early-end", not done, text, remedy)
 
 
-Check = Callable[[Facts], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (
-    _not_finite,
-    _dead,
-    _run_dry,
-    _truncated,
-    _phantom,
-    _reward_not_correctness,
-    _reward_is_length,
-    _collapse,
-    _reset,
-    _never_live,
-    _few_prompts,
-    _drift,
-    _entropy,
-    _length,
-    _no_gradient,
-    _learning_rate,
-    _wrong_golds,
-    _early_end,
+class Check(NamedTuple):
+    """A check and its code. `needs`: the metrics without which it cannot be made.
+
+    A series of each is needed with a value at so many `updates`.
+    """
+
+    code: str
+    of: Callable[[Facts], Iterator[Finding | Unchecked]]
+    needs: tuple[str, ...] = ()
+    updates: int = 1
+
+    def results(self, facts: Facts) -> Iterator[Finding | Unchecked]:
+        """What it finds, or why it cannot be made."""
+        known = {name: int(np.isfinite(facts.series(name)).sum()) for name in self.needs}
+        lacking = [name for name, count in known.items() if count < self.updates]
+        if not lacking:
+            yield from self.of(facts)
+        elif any(known[name] for name in lacking):
+            yield Unchecked(self.code, f"{self.updates} updates are needed")
+        else:
+            yield Unchecked(self.code, NOT_LOGGED)
+
+
+CHECKS = (
+    Check("not-finite", _not_finite),
+    Check("dead", _dead, ("dead",)),
+    Check("run-dry", _run_dry, ("dead",), LEAST_UPDATES),
+    Check("truncated", _truncated, ("truncated",)),
+    Check("phantom", _phantom, ("correct", "reward")),
+    Check("reward-not-correctness", _reward_not_correctness, ("correct", "reward")),
+    Check("reward-is-length", _reward_is_length, ("reward",)),
+    Check("collapse", _collapse),
+    Check("reset", _reset),
+    Check("never-live", _never_live, ("dead",)),
+    Check("few-prompts", _few_prompts),
+    Check("logp-difference", _logp_difference, ("logp_difference",)),
+    Check("kl", _kl, ("kl",)),
+    Check("clipped", _clipped, ("clipped",)),
+    Check("entropy", _entropy, ("entropy",), LEAST_UPDATES),
+    Check("length", _length),
+    Check("no-gradient", _no_gradient, ("grad_norm",), LEAST_UPDATES),
+    Check("learning-rate", _learning_rate, ("learning_rate",)),
+    Check("wrong-golds", _wrong_golds),
+    Check("early-end", _early_end),
 )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The facts of a log and what is wrong, the worst first."""
+    """The facts of a log, what is wrong, the worst first, and what could not be checked."""
 
     facts: Facts
     findings: tuple[Finding, ...]
+    unchecked: tuple[Unchecked, ...] = ()
 
     @property
     def bad(self) -> bool:
@@ -750,6 +877,7 @@ class Diagnosis:
             "live": None if np.isnan(facts.live) else facts.live,
             "taught_nothing": facts.wasted,
             "findings": [finding._asdict() for finding in self.findings],
+            "unchecked": {each.code: each.why for each in self.unchecked},
             "prompts_without_signal": facts.without_signal,
             "disputed_golds": disputed,
             "suspected_golds": disputed if golds is not None and golds.credible else [],
@@ -771,5 +899,8 @@ class Diagnosis:
 def diagnose(log: RunLog) -> Diagnosis:
     """All checks on a log."""
     facts = Facts(log)
-    findings = [finding for check in CHECKS for finding in check(facts)]
-    return Diagnosis(facts, tuple(sorted(findings, key=lambda finding: not finding.bad)))
+    results = [result for check in CHECKS for result in check.results(facts)]
+    findings = [each for each in results if isinstance(each, Finding)]
+    unchecked = [each for each in results if isinstance(each, Unchecked)]
+    worst_first = sorted(findings, key=lambda finding: not finding.bad)
+    return Diagnosis(facts, tuple(worst_first), tuple(unchecked))

@@ -215,8 +215,8 @@ def terminal_diagnosis(diagnoses: Sequence[Diagnosis], width: int | None = None)
         log = each.facts.log
         facts = [] if len(diagnoses) > 1 else diagnosis.fact_lines(each)
         lines = [*facts, *diagnosis.finding_lines(each)]
-        if len(diagnoses) == 1 and (absent := diagnosis.absent_line(each)):
-            lines.append(absent)
+        if len(diagnoses) == 1:
+            lines += diagnosis.unknown_lines(each)
         if each.findings or len(diagnoses) == 1:
             title = wrapped(printable_line(f"{log.name} ({log.layout})"), width)
             parts.append("\n".join([title, *_indented(lines, width)]))

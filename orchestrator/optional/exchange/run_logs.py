@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.evaluation.diagnosis import COMPLETIONS, RunLog
 from orchestrator.optional.exchange.records import json_object, nested, objects, valid_count
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
@@ -49,6 +50,7 @@ NAMES = {
     "evaluation": ("eval_reward",),
 }
 METRIC_ROWS = 20  # of a file, among which some have metrics
+MOST_RESUMES = 0.2  # per update; a table in which updates go back more often is not in order
 RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
 # What readers raise for rows of other types than the trainer writes.
 UNREADABLE = (
@@ -162,6 +164,8 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     if layout is TRL:
         batches = _trained_batches(batches, rows, notes)
     rollouts = [rollout for batch in batches.values() for rollout in batch]
+    if layout is TABLE:
+        rollouts = _in_one_count(rollouts, notes)
     if path.is_file() and layout and not rollouts:
         raise UserError(f"{path} holds no completions: write a row per completion")
     column, marked = _with_correctness(rollouts, correct)
@@ -308,6 +312,40 @@ def _trained_batches(
             continue
         trained[file] = batch
     return trained
+
+
+def _in_one_count(rollouts: Sequence[Rollout], notes: list[str]) -> list[Rollout]:
+    """The rollouts of a table to which a resumed run was appended, with updates that go on.
+
+    Where updates go back to a checkpoint, those after it were lost and are left out; where they
+    are counted from the first one again, they are numbered on. A table that is sorted by prompt or
+    in no order stays as it is.
+    """
+    update = np.array([rollout.update for rollout in rollouts], dtype=np.int64)
+    prompts = [rollout.prompt for rollout in rollouts]
+    starts = np.flatnonzero(np.diff(update) < 0) + 1
+    if not len(starts) or len(starts) > MOST_RESUMES * len(np.unique(update)):
+        return list(rollouts)
+    kept, origin, restarts = np.ones(len(update), bool), update[: starts[0]].min(), 0
+    for start, end in zip(starts, [*starts[1:], len(update)], strict=True):
+        before, first = update[:start], update[start]
+        again = kept[:start] & (before >= first)
+        redone = int((update[start:end] == first).sum())
+        is_late = redone < (before[again] == first).sum() / 2  # rows that were written late
+        if is_late or not {*prompts[:start]} & {*prompts[start:end]}:
+            continue
+        if first <= origin:
+            origin = before[kept[:start]].max() + 1
+            update[start:] += origin - first
+            restarts += 1
+        else:
+            kept[:start] &= ~again
+    if restarts:
+        notes.append(f"updates are counted from the first again {counted(restarts, 'time')}")
+    if not kept.all():
+        notes.append(f"{(~kept).sum():,} completions are left out: a resumed run replaces them")
+    numbered = zip(rollouts, update.tolist(), kept, strict=True)
+    return [rollout._replace(update=number) for rollout, number, keep in numbered if keep]
 
 
 def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:

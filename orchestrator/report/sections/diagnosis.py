@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orchestrator.cost.forecast import duration
-from orchestrator.evaluation.diagnosis import METRICS, Diagnosis, Facts, percent
+from orchestrator.evaluation.diagnosis import CHECKS, METRICS, Diagnosis, Facts, percent
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
     Block,
@@ -33,7 +33,8 @@ METHOD = (
     "say which are correct, if their rewards differ. Only live groups teach what a right answer "
     "is. A change is reported if the interval of 99.9 % between the first and the last fifth of "
     "the updates does not include 0, with the noise of one update taken from differences of "
-    "neighbours."
+    "neighbours. Whether correctness falls is looked for between visits of the same prompt only. "
+    "A check that the log does not allow is listed as not checked."
 )
 
 
@@ -78,10 +79,16 @@ def fact_lines(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def absent_line(diagnosis: Diagnosis) -> str:
-    """What the log does not hold; empty where it holds all that the checks read."""
-    absent = diagnosis.facts.absent
-    return f"not in the log: {'; '.join(absent)}" if absent else ""
+def unknown_lines(diagnosis: Diagnosis) -> list[str]:
+    """Which checks could not be made and why, and what the log does not hold."""
+    codes: dict[str, list[str]] = {}
+    for code, why in diagnosis.unchecked:
+        codes.setdefault(why, []).append(code)
+    unchecked = "; ".join(f"{', '.join(each)} ({why})" for why, each in codes.items())
+    lines = [f"not checked: {unchecked}"] if unchecked else []
+    if absent := diagnosis.facts.absent:
+        lines.append(f"not in the log: {'; '.join(absent)}")
+    return lines
 
 
 def run_table(diagnoses: Sequence[Diagnosis]) -> Table:
@@ -106,11 +113,12 @@ def run_table(diagnoses: Sequence[Diagnosis]) -> Table:
                     for name in ("rollouts", "tokens", "seconds")
                 ),
                 ", ".join(codes) or NONE,
+                f"{len(diagnosis.unchecked)} of {len(CHECKS)}",
             )
         )
     head = (
         *("run", "log of", "updates", "live", "all right", "all wrong", "phantom"),
-        *("dead rollouts", "dead tokens", "dead time", "findings"),
+        *("dead rollouts", "dead tokens", "dead time", "findings", "not checked"),
     )
     caption = (
         "Live, all right, all wrong: % of groups. Phantom: groups whose rewards differ and whose "
@@ -159,7 +167,7 @@ def _run_blocks(diagnosis: Diagnosis) -> tuple[Block, ...]:
         ]
         head = ("prompt", "agreed answer", "completions")
         blocks.append(Table(facts.golds.title, head, rows, facts.golds.verdict, folded=True))
-    if line := absent_line(diagnosis):
+    for line in unknown_lines(diagnosis):
         blocks.append(Paragraph(line[0].upper() + line[1:] + ".", "note"))
     return tuple(blocks)
 

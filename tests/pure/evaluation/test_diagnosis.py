@@ -50,11 +50,19 @@ def completions(
     return pa.Table.from_pylist(rows, schema=COMPLETIONS)
 
 
+def diagnose(table: pa.Table | None = None, **settings: Any) -> diagnosis.Diagnosis:
+    table = COMPLETIONS.empty_table() if table is None else table
+    return diagnosis.diagnose(RunLog("run", "table", table, **settings))
+
+
 def diagnosed(table: pa.Table | None = None, **settings: Any) -> dict[str, diagnosis.Finding]:
     """The findings by code."""
-    table = COMPLETIONS.empty_table() if table is None else table
-    log = RunLog("run", "table", table, **settings)
-    return {finding.code: finding for finding in diagnosis.diagnose(log).findings}
+    return {finding.code: finding for finding in diagnose(table, **settings).findings}
+
+
+def unchecked(table: pa.Table | None = None, **settings: Any) -> dict[str, str]:
+    """Codes that could not be checked, and why."""
+    return dict(diagnose(table, **settings).unchecked)
 
 
 def steps(values: Curve, updates: int = UPDATES) -> dict[int, float]:
@@ -288,10 +296,73 @@ def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
     assert METRICS["correct"] in facts.absent
 
 
-def test_a_fall_on_new_prompts_alone_is_a_warning() -> None:
-    table = completions(lambda done: 0.7 - 0.25 * done, pool=UPDATES * PROMPTS)
-    assert not diagnosed(table)["collapse"].bad
-    assert diagnosed(completions(lambda done: 0.7 - 0.25 * done))["collapse"].bad
+@pytest.mark.parametrize("pool", [UPDATES * PROMPTS, 64])
+def test_a_fall_is_checked_only_where_prompts_are_drawn_again(pool: int) -> None:
+    result = diagnose(completions(lambda done: 0.7 - 0.4 * done, pool=pool))
+    again = pool == 64
+    assert ("collapse" in {finding.code for finding in result.findings}) == again
+    assert ({"collapse", "reset"} <= {each.code for each in result.unchecked}) != again
+
+
+def test_every_check_of_an_empty_log_is_unknown() -> None:
+    assert {*unchecked()} == {check.code for check in diagnosis.CHECKS}
+
+
+def test_scores_on_held_out_questions_tell_a_fall() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, UPDATES)
+    falling = {u: 0.6 - 0.008 * u + noise[u - 1] for u in range(1, UPDATES + 1)}
+    assert diagnosed(metrics={"evaluation": falling})["collapse"].bad
+    level = {u: 0.6 + noise[u - 1] for u in range(1, UPDATES + 1)}
+    assert "collapse" not in diagnosed(metrics={"evaluation": level})
+    assert "collapse" not in unchecked(metrics={"evaluation": level})
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.99])
+@pytest.mark.parametrize("prompts", [8, 64])
+def test_sparse_rewards_are_no_reset(rate: float, prompts: int) -> None:
+    assert {*diagnosed(completions(lambda done: rate, pool=prompts))} <= {"dead", "few-prompts"}
+
+
+def test_epochs_from_easy_to_hard_are_no_reset() -> None:
+    """Five epochs, in each of which prompts get harder, while all are learned."""
+    for seed in range(5):
+        table = completions(lambda done: 0.7 - 3 * (done % 0.2) + 0.2 * done, pool=64, seed=seed)
+        assert diagnosed(table) == {}
+
+
+def kl_of(**values: float) -> dict[str, dict[int, float]]:
+    """KL of .05, but for u1=…, the values of other updates."""
+    noise = np.random.default_rng(0).lognormal(0, 0.3, UPDATES)
+    series = {u: 0.05 * noise[u - 1] for u in range(1, UPDATES + 1)}
+    return {"kl": series | {int(name[1:]): value for name, value in values.items()}}
+
+
+def test_a_spike_of_kl_in_mid_run_is_named() -> None:
+    assert diagnosed(metrics=kl_of(u20=4.0, u21=5.0, u22=3.0))["kl"].bad
+    assert not diagnosed(metrics=kl_of(u20=4.0))["kl"].bad
+    assert not diagnosed(metrics=kl_of(u20=0.7, u21=0.8, u22=0.9))["kl"].bad
+    assert "kl" not in diagnosed(metrics=kl_of(u20=0.15))
+
+
+def test_kl_back_at_its_start_is_a_warning_of_a_reset() -> None:
+    since = [*range(20), *range(20)]
+    kl = {u: 1e-4 + 0.002 * n for u, n in enumerate(since, 1)}
+    finding = diagnosed(completions(pool=UPDATES * PROMPTS), metrics={"kl": kl})["reset"]
+    assert not finding.bad
+    assert finding.text.startswith("at update 21,")
+
+
+@pytest.mark.parametrize("pool", [UPDATES * PROMPTS, 64])
+def test_a_reward_of_the_wrong_sign_is_named(pool: int) -> None:
+    table = completions(pool=pool, reward=lambda done, correct, rng: 1.0 - correct)
+    assert diagnosed(table)["reward-not-correctness"].bad
+
+
+def test_rewards_of_other_completions_are_named() -> None:
+    table = completions(
+        lambda done: 0.5, reward=lambda done, correct, rng: float(rng.random() < 0.5)
+    )
+    assert diagnosed(table)["reward-not-correctness"].bad
 
 
 def test_a_high_learning_rate_is_the_remedy_of_dead_groups() -> None:
@@ -312,16 +383,6 @@ def test_a_run_without_an_update_is_a_problem() -> None:
     finding = diagnosed(planned=30)["early-end"]
     assert finding.bad
     assert "prompts" in finding.remedy
-
-
-def test_a_reset_is_found_in_entropy_and_length_where_correctness_is_noisy() -> None:
-    rng = np.random.default_rng(0)
-    done = [*np.linspace(0, 1, 18), *np.linspace(0, 0.6, 12)]
-    correct = {u: 0.2 + 0.6 * d + rng.normal(0, 0.1) for u, d in enumerate(done, 1)}
-    entropy = {u: 0.3 * (1 - d) + rng.normal(0, 0.01) for u, d in enumerate(done, 1)}
-    tokens = {u: 20 + 30 * d + rng.normal(0, 2) for u, d in enumerate(done, 1)}
-    metrics = {"correct": correct, "entropy": entropy, "tokens": tokens}
-    assert diagnosed(metrics=metrics)["reset"].text.startswith("at update 19,")
 
 
 def test_completions_that_were_cut_at_the_start_are_named() -> None:

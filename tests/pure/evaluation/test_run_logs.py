@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -305,3 +306,50 @@ def test_no_value_of_a_table_ends_in_a_traceback(column: str, value: Any, tmp_pa
     write_lines(tmp_path / "log.jsonl", lines)
     with suppress(UserError):
         json.dumps(decile.diagnose(tmp_path / "log.jsonl").to_dict(), allow_nan=False)
+
+
+def appended(path: Path, updates: list[int], prompts: int = 3) -> RunLog:
+    """The log of a table of one group per prompt for each of these updates, in this order."""
+    lines = [
+        {"update": update, "prompt": f"p{p}", "reward": float(r), "part": part}
+        for part, update in enumerate(updates)
+        for p in range(prompts)
+        for r in (0, 1)
+    ]
+    write_lines(path, lines)
+    return read_logs(str(path))[0]
+
+
+def test_what_a_resumed_run_has_replaced_is_left_out(tmp_path: Path) -> None:
+    log = appended(tmp_path / "log.jsonl", [*range(1, 11), *range(7, 16)])
+    groups = Facts(log).groups
+    assert np.bincount(groups.update).tolist() == [0, *[3] * 15]
+    assert {*groups.size} == {2.0}
+    assert log.notes == ("24 completions are left out: a resumed run replaces them",)
+
+
+def test_a_run_that_counts_from_1_again_goes_on(tmp_path: Path) -> None:
+    parts = (range(1, 11), range(1, 9), range(1, 13))
+    log = appended(tmp_path / "log.jsonl", [update for part in parts for update in part])
+    assert np.bincount(Facts(log).groups.update).tolist() == [0, *[3] * (10 + 8 + 12)]
+    assert log.notes[0] == "updates are counted from the first again 2 times"
+
+
+@pytest.mark.parametrize("updates", [[*range(20, 0, -1)], [1, 2, 1, 2, 3, 4, 3, 4]])
+def test_a_table_in_another_order_stays_as_it_is(updates: list[int], tmp_path: Path) -> None:
+    log = appended(tmp_path / "log.jsonl", updates)
+    assert len(log.completions) == 6 * len(updates)
+    assert log.notes == ()
+
+
+def test_a_table_sorted_by_prompt_stays_as_it_is(tmp_path: Path) -> None:
+    lines = [
+        {"update": update, "prompt": f"p{p}", "reward": float(r)}
+        for p in range(2)
+        for update in range(1, 21)
+        for r in (0, 1)
+    ]
+    write_lines(tmp_path / "log.jsonl", lines)
+    (log,) = read_logs(str(tmp_path / "log.jsonl"))
+    assert np.bincount(Facts(log).groups.update).tolist() == [0, *[2] * 20]
+    assert log.notes == ()
