@@ -48,7 +48,10 @@ def text_random(*keys: int | str) -> random.Random:
 
 
 def stream_key(*keys: int | str) -> int:
-    """A number of 128 bits for the tokens of one completion: of seed, prompt_id and sample."""
+    """A number of 128 bits for the tokens of one completion: of seed, prompt_id and sample.
+
+    The coin of the reward `random` is the last bit of it, which tells nothing of the tokens.
+    """
     digest = hashlib.sha256("\x1f".join(map(str, keys)).encode()).digest()
     return int.from_bytes(digest[:16], "little")
 
