@@ -50,12 +50,16 @@ class Grid(NamedTuple):
         return self._replace(seeds=seeds, items=items, df=self.seed_df + seeds - self.seeds)
 
     def parts(self, variances: Variances) -> tuple[VarianceComponent, VarianceComponent]:
-        """Of the variance of a difference of two means: one policy's seeds (half), and items."""
+        """Of the variance of a difference of two means: one policy's seeds (half), and items.
+
+        With one item, intervals are about this item.
+        """
         seed, item, rest = variances
         if not self.seed_df:
             return (0.0, 0.0), ((item + rest) / self.items, self.items - 1)
         of_one = (seed + rest / self.items) / self.seeds / 2
-        return (of_one, self.seed_df), (item / self.items, self.items - 1)
+        by_item = item / self.items if self.items > 1 else 0.0
+        return (of_one, self.seed_df), (by_item, self.items - 1)
 
 
 class Needed(NamedTuple):

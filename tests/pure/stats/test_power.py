@@ -141,6 +141,13 @@ def test_one_seed_or_one_question_tells_nothing_about_more_of_them() -> None:
     assert detectable(by_seed, Grid(one_question.seeds, 1)) <= 0.2
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_one_question_has_a_detectable_difference(seeds: int) -> None:
+    for level in (0.05, 0.05 / 28):
+        assert 0 < detectable(Variances(2e-4, 0.5, 0.1), Grid(seeds, 1, level))
+        assert 0 < minimum_detectable(1, seeds, 4, level=level) <= 100
+
+
 def test_an_effect_that_is_detected_already_needs_no_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     size = detectable(parts, Grid(3, 100))
