@@ -144,7 +144,7 @@ def test_one_seed_or_one_question_tells_nothing_about_more_of_them() -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 10])
 def test_one_question_has_a_detectable_difference(seeds: int) -> None:
     for level in (0.05, 0.05 / 28):
-        assert 0 < detectable(Variances(2e-4, 0.5, 0.1), Grid(seeds, 1, level))
+        assert detectable(Variances(2e-4, 0.5, 0.1), Grid(seeds, 1, level)) > 0
         assert 0 < minimum_detectable(1, seeds, 4, level=level) <= 100
 
 
