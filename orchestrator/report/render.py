@@ -178,7 +178,7 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     if analysis.controls:
         parts.append(["controls", *_indented(control_lines(analysis.controls), width)])
     if analysis.claims:
-        parts.append(["claims"])
+        parts.append(["claims (about policies; one level for all together)"])
         for c in analysis.claims:
             where = f", {c.cells}" if c.cells else ""
             paper = "" if c.paper == NONE else f"published: {c.paper}; "
@@ -190,8 +190,11 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
 def _verdict_lines(verdict: FamilyVerdict, width: int | None) -> list[str]:
     caveats = [f"caveat: {text}" for text in verdict.caveats]
     tests = max((pair.comparison.tests for pair in verdict.pairs), default=0)
+    about = {"models": "these models", "policies": "policies"}
+    scopes = dict.fromkeys(about[pair.comparison.scope] for pair in verdict.pairs)
     corrected = f"; intervals are those of a pair alone, p is corrected over {tests} pairs"
-    title = f"{verdict.title} ({verdict.read_at}{corrected if tests > 1 else ''})"
+    title = f"{verdict.title} ({verdict.read_at}{corrected if tests > 1 else ''}"
+    title += f"; about {' and '.join(scopes)})" if scopes else ")"
     return [printable_line(title), *_indented([*verdict.lines, *caveats], width)]
 
 

@@ -50,11 +50,13 @@ METHOD = (
     "Holm's correction covers all of them. A policy beats another where the interval excludes zero "
     "and the corrected p is at most .05. The sample size stated as needed detects a difference of "
     "the observed size with 80 % power at the strictest level of Holm's correction; none is stated "
-    "beyond 100 seeds and 10,000 questions, or ten times those of the comparison. The comparison "
-    "of a single seed is inconclusive, because its interval covers test questions only, unless "
-    "further cells of both policies in the store show how much their results vary between seeds. "
-    "The intervals of claims are corrected for their number; those of learnable %, tiers and other "
-    "test sets are not, and have no verdict."
+    "beyond 100 seeds and 10,000 questions, or ten times those of the comparison. Seeds that are "
+    "added after this look need a corrected p of .001: declare an experiment with new seeds "
+    "instead. Verdicts are about policies, on new questions and with new training seeds. The "
+    "comparison of a single seed is inconclusive, because its interval covers test questions only, "
+    "unless further cells of both policies in the store show how much their results vary between "
+    "seeds. The intervals of claims are corrected for their number; those of learnable %, tiers "
+    "and other test sets are not, and have no verdict."
 )
 COMPLETIONS = (
     "The first completion of each model to the test questions whose hashes come first: a choice "
