@@ -242,7 +242,8 @@ def compare_policies(
         [
             _compare(_Pair(a, b, sides[a], sides[b], (spreads[a], spreads[b]), item, level), groups)
             for a, b in combinations(sides, 2)
-        ]
+        ],
+        level,
     )
 
 

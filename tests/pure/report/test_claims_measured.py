@@ -136,6 +136,7 @@ def test_the_level_is_that_of_all_claims_together(sweep: tuple[Plan, list[Row]])
     exact = [100 * np.array(side) / SAMPLES_EACH for side in ([3, 4, 3], [1, 1, 2])]
     _, low, high = welch(*exact, level=LEVEL / (1 + len(others)))
     assert one.interval == f"[{points(low)}, {points(high)}]"
+    assert f"interval of {100 * (1 - LEVEL / (1 + len(others))):.4g} %" in one.reason
     look = Look("", frozenset(), frozenset(), EXTRA_LEVEL)
     (strict, *_) = claims_of(*sweep, claims[:1], looks=[look, look])
     _, low, high = welch(*exact, level=EXTRA_LEVEL)
