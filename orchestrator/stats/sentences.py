@@ -16,8 +16,8 @@ NONE = "–"  # in place of a number
 NEGLIGIBLE = 1.0  # points
 NO_DIFFERENCE = "practically no difference was observed"
 SINGLE_SEED = (
-    "single seed: intervals cover test questions but not training seeds, so every verdict is "
-    "inconclusive"
+    "single seed: the intervals of such a policy cover test questions but not training seeds, so "
+    "that its verdicts are inconclusive"
 )
 THESE_MODELS = (
     "one run of each: verdicts are about these models on new questions; trained again with another "
@@ -90,12 +90,12 @@ def pairing_caveats(
             "of one group (in the column that names groups, otherwise of nearly the same text) are "
             "averaged, because they are not independent"
         )
-    caveats += [
-        missing_text(c)
+    unlike = [
+        c
         for c in comparisons
         if c.misses_unlike or (c.verdict != "inconclusive" and c.bounds_span_zero)
     ]
-    return caveats
+    return [*caveats, *dict.fromkeys(missing_text(c) for c in unlike)]
 
 
 def missing_text(c: Comparison) -> str:
