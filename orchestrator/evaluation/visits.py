@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.plugins.streams import generator
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
@@ -188,7 +190,7 @@ class Visits:
             return None
         number = _numbered(self.count)
         noise = self.values - (np.bincount(number, self.values) / np.bincount(number))[number]
-        rng = np.random.default_rng(0)
+        rng = generator("permuted visits")
         for _ in range(PERMUTATIONS):
             order = np.lexsort((rng.random(len(noise)), self.prompt))
             total, count = self._since_last_visit(noise[order], width)

@@ -1,5 +1,7 @@
 """Shares of a whole as counts, once or again and again."""
 
+from copy import deepcopy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -58,6 +60,4 @@ class Places:
 
     def next(self, shares: npt.NDArray[np.float64], places: int) -> list[int]:
         """What `give` would return, without giving them."""
-        copy = Places(len(self._due))
-        copy._due, copy._given = self._due.copy(), self._given.copy()
-        return [int(count) for count in copy.give(shares, places)]
+        return [int(count) for count in deepcopy(self).give(shares, places)]

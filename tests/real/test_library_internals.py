@@ -66,7 +66,9 @@ PUBLIC_UNDERSCORES = {
 # An object of the same class.
 OTHER_PRIVATE = {
     ("orchestrator/config/experiment.py", "_variants"),
+    ("policies/online.py", "_closed_groups"),
     ("policies/online.py", "_drawn"),
+    ("policies/online.py", "_place"),
     ("policies/online.py", "_refreshed"),
     ("policies/strata.py", "_left"),
     ("policies/strata.py", "_parts"),

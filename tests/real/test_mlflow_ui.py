@@ -121,7 +121,7 @@ def test_the_compare_view_draws_every_curve_of_the_store(browser: Browser, site:
 
 def test_the_parent_run_shows_the_verdicts_and_the_report(browser: Browser, site: Site) -> None:
     browser.open(site.url(f"runs/{site.parent}"))
-    browser.wait_for("document.body.innerText.includes('hard vs. easy on small')")
+    browser.wait_for("document.body.innerText.includes('vs. hard on small')")
     browser.wait_for("document.body.innerText.includes('best/points_over_random/stub/small')")
     artifacts = site.url(f"runs/{site.parent}/artifacts")
     browser.open(f"{artifacts}/report.html")

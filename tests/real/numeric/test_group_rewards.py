@@ -52,7 +52,7 @@ def test_training_on_the_majority(
     monkeypatch.setattr("orchestrator.training.rollouts.reward_values", values)
     settings = {"reward": MAJORITY, "allocation": allocation}
     cell = sweeps.plan_of(sweeps.experiments(tmp_path, **settings)).cells[1]
-    sizes = {"max_steps": 3, "num_generations": 8, "per_device_train_batch_size": 32}
+    sizes = {"max_steps": 4, "num_generations": 8, "per_device_train_batch_size": 32}
     cell = cell.model_copy(update={"grpo": cell.grpo | sizes, "evaluate_every": 0})
     store = trained_cell(tmp_path, cell, (), monkeypatch)
     ids = {prompt.question: prompt.prompt_id for prompt in load_pool(cell.probe.dataset).train}
