@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from cluster.terminal import PlainError
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.streams import stream_key as stream_key  # engines of users take it here
 from orchestrator.plugins.user_code import is_own, user_errors
 from orchestrator.sampling.model import ModelSource
 

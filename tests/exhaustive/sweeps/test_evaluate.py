@@ -100,5 +100,5 @@ def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monk
             )
             assert done.returncode == 0, done.stdout + done.stderr
             printed.append(done.stdout + done.stderr)
-    assert "base vs. after" in printed[-2]
+    assert "base, after (" in printed[-2] and "about these models" in printed[-2]
     assert printed[-1].count("every sample is stored") == 2, "the commands have drawn them"
