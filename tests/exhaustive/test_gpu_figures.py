@@ -37,7 +37,7 @@ def test_the_same_code_runs_on_small_shapes_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_figures, "this_machine", lambda: MACHINE | {"gpu": None})
-    parts = ["sampler", "update"]
+    parts = ["update", "sampler"]
     arguments = ["--small", "--part", *parts, "--out", str(tmp_path)]
     assert gpu_figures.main(arguments) == 0, capsys.readouterr().out
     figures = json.loads((tmp_path / "gpu-figures.json").read_text())

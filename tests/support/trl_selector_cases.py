@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 from decile.trl import PromptSelector
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import choice_of
 from orchestrator.planning.pools import load_pool
 from orchestrator.sampling.loading import load_model
 from orchestrator.training.trainer import grpo_config, training_row
@@ -43,7 +44,7 @@ def small_cell(folder: Path, policy: str, options: dict[str, Any], **grpo: objec
     cell = sweeps.plan_of(sweeps.experiments(folder)).cells[0]
     rule, online = PolicyEntry(policy=policy, options=options).parts
     sizes = {"max_steps": UPDATES, "max_completion_length": 8, "per_device_train_batch_size": 16}
-    changes = {"online": online, "rule": rule, "size": 24, "seed": 3, "rollouts_by": "trl"}
+    changes = choice_of(rule, online) | {"size": 24, "seed": 3, "rollouts_by": "trl"}
     changes |= {"grpo": cell.grpo | sizes | grpo, "evaluate_every": 0, "extra_evals": []}
     return cell.model_copy(update=changes)
 
