@@ -29,8 +29,8 @@ finished, and the shares of sweeps in which it wins.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
 
 import numpy as np
 from scipy.special import expit, logit
@@ -92,7 +92,6 @@ def significant_share(
 
 # Accuracy points per logit, of questions with Beta(.3, .6) pass rates: 100 · E[p(1 − p)].
 BETA, PER_LOGIT = (0.3, 0.6), 100 * 0.3 * 0.6 / (0.9 * 1.9)
-TABLES = ("pairs", "families", "unequal", "looks", "power", "related", "missing", "unfinished")
 SEEDS, POLICIES, SCATTERS = (2, 3, 5, 10), (2, 4, 8), (0.0, 2.0, 6.0, 10.0)
 UNEQUAL = (  # runs and scatters of two policies
     *((runs, scatters) for runs in ((1, 5), (1, 10)) for scatters in ((6.0, 1.0), (6.0, 6.0))),
@@ -189,15 +188,15 @@ def looking_again(
     seeds decides at 5 %, after Holm's correction; the others at `extra_level`.
     """
     rng = np.random.default_rng([seed, first, planned, last, *(int(10 * s) for s in scatters)])
-    found = 0
+    with_verdict = 0
     for _ in range(sweeps):
         policies = equal_policies(scatters, [last] * len(scatters), rng)
         for seeds in range(first, last + 1):
             p = p_values([runs[:seeds] for runs in policies])
             if min(p) * len(p) <= (LEVEL if seeds == planned else extra_level):
-                found += 1
+                with_verdict += 1
                 break
-    return found / sweeps
+    return with_verdict / sweeps
 
 
 def power(runs: Sequence[int], scatter: float, points: float, sweeps: int, seed: int = 0) -> float:
@@ -291,6 +290,96 @@ def unfinished_verdicts(
     return left_out, counted
 
 
+def pairs_table(count: int) -> Iterator[str]:
+    """Lines of the first table."""
+    yield "seeds  questions  samples  own    significant  test"
+    for seeds, questions, samples, own in GRID:
+        share, test = significant_share(count, seeds, questions, samples, own)
+        row = f"{seeds:>5}  {questions:>9}  {samples:>7}  {own!s:<5}"
+        yield f"{row}  {100 * share:>10.2f}%  {test}"
+
+
+def families_table(
+    count: int, seeds: Sequence[int] = SEEDS, policies: Sequence[int] = POLICIES
+) -> Iterator[str]:
+    """Lines of the second table."""
+    yield "policies  seeds  scatters  pairs  worst pair  families"
+    for number, runs in product(policies, seeds):
+        for scatters in scatters_of(number):
+            yield f"{number}  {runs}  {_texts(scatters)}  {_shares(errors(runs, scatters, count))}"
+
+
+def unequal_table(count: int) -> Iterator[str]:
+    """Lines of pairs with different numbers of runs."""
+    yield "runs  scatters  significant"
+    for runs, scatters in UNEQUAL:
+        share = unequal_error(runs, scatters, count)
+        yield f"{_texts(runs)}   {_texts(scatters)}   {share:.1%}"
+
+
+def looks_table(count: int) -> Iterator[str]:
+    """Lines of sweeps that are looked at repeatedly."""
+    yield "scatters  planned seeds  one look  every look at 5 %  others at .1 %"
+    for scatters, planned in product(LOOKED_AT, (2, 5, 10)):
+        shares = (
+            looking_again(scatters, planned, count, planned, last=planned),
+            looking_again(scatters, 2, count, planned, LEVEL),
+            looking_again(scatters, 2, count, planned),
+        )
+        yield f"{_texts(scatters)}  {planned}  {_shares(shares)}"
+
+
+def power_table(count: int) -> Iterator[str]:
+    """Lines of the third table."""
+    yield "runs  scatter  points  power"
+    for runs, scatter, points in POWER_ROWS:
+        share = power(runs, scatter, points, count)
+        yield f"{_texts(runs)}  {scatter:g}  {points:g}  {share:.0%}"
+
+
+def related_table(count: int) -> Iterator[str]:
+    """Lines of the fourth table."""
+    yield "clusters  seeds  by question  by group"
+    for (name, sizes), seeds in product(CLUSTERS.items(), (2, 5, 10)):
+        yield f"{name}  {seeds}  {_shares(related_pairs(sizes, seeds, count))}"
+
+
+def missing_table(count: int) -> Iterator[str]:
+    """Lines of the fifth table."""
+    yield "missing  seeds  equal arms  6 points apart"
+    for kind, seeds in product(MISSING, (2, 5, 10)):
+        shares = [missing_verdicts(kind, seeds, points, count) for points in (0.0, 6.0)]
+        yield f"{kind}  {seeds}  {_shares(shares)}"
+
+
+def unfinished_table(count: int) -> Iterator[str]:
+    """Lines of sweeps of which runs fail."""
+    yield "seeds  share of failed runs  points  wins if left out  wins if they count"
+    for seeds, (share, points) in product((3, 5, 10), ((0.0, 15.0), (0.4, 15.0), (0.1, 40.0))):
+        wins = unfinished_verdicts(seeds, share, points, count)
+        yield f"{seeds}  {share:.0%}  {points:g}  {_shares(wins)}"
+
+
+def _texts(numbers: Sequence[float]) -> str:
+    return " ".join(f"{number:g}" for number in numbers)
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return "  ".join(f"{share:.1%}" for share in shares)
+
+
+TABLES = {
+    "pairs": pairs_table,
+    "families": families_table,
+    "unequal": unequal_table,
+    "looks": looks_table,
+    "power": power_table,
+    "related": related_table,
+    "missing": missing_table,
+    "unfinished": unfinished_table,
+}
+
+
 def main() -> None:
     """Print the tables."""
     parser = benchmark_parser("compare_null", __doc__)
@@ -299,61 +388,11 @@ def main() -> None:
     parser.add_argument("--policies", type=int, nargs="*", default=POLICIES, help="of the same")
     parser.add_argument("--table", choices=TABLES, nargs="*", default=TABLES)
     arguments = parser.parse_args()
-    tables, count = arguments.table, arguments.comparisons
     start = time.perf_counter()
-    if "pairs" in tables:
-        print("seeds  questions  samples  own    significant  test")
-        for seeds, questions, samples, own in GRID:
-            share, test = significant_share(count, seeds, questions, samples, own)
-            row = f"{seeds:>5}  {questions:>9}  {samples:>7}  {own!s:<5}"
-            print(f"{row}  {100 * share:>10.2f}%  {test}", flush=True)
-    if "families" in tables:
-        print("policies  seeds  scatters  pairs  worst pair  families")
-        for policies in arguments.policies:
-            for seeds in arguments.seeds:
-                for scatters in scatters_of(policies):
-                    shares = "  ".join(f"{each:.1%}" for each in errors(seeds, scatters, count))
-                    text = " ".join(f"{s:g}" for s in scatters)
-                    print(f"{policies}  {seeds}  {text}  {shares}", flush=True)
-    if "unequal" in tables:
-        print("runs  scatters  significant")
-        for runs, scatters in UNEQUAL:
-            share = unequal_error(runs, scatters, count)
-            print(*runs, " ", *(f"{s:g}" for s in scatters), f"  {share:.1%}", flush=True)
-    if "looks" in tables:
-        print("scatters  planned seeds  one look  every look at 5 %  others at .1 %")
-        for scatters in LOOKED_AT:
-            for planned in (2, 5, 10):
-                shares = (
-                    looking_again(scatters, planned, count, planned, last=planned),
-                    looking_again(scatters, 2, count, planned, LEVEL),
-                    looking_again(scatters, 2, count, planned),
-                )
-                text = "  ".join(f"{each:.1%}" for each in shares)
-                print(*(f"{s:g}" for s in scatters), f" {planned}  {text}", flush=True)
-    if "power" in tables:
-        print("runs  scatter  points  power")
-        for runs, scatter, points in POWER_ROWS:
-            share = power(runs, scatter, points, count)
-            print(f"{' '.join(map(str, runs))}  {scatter:g}  {points:g}  {share:.0%}", flush=True)
-    if "related" in tables:
-        print("clusters  seeds  by question  by group")
-        for name, sizes in CLUSTERS.items():
-            for seeds in (2, 5, 10):
-                shares = related_pairs(sizes, seeds, count)
-                print(f"{name}  {seeds}  {shares[0]:.1%}  {shares[1]:.1%}", flush=True)
-    if "missing" in tables:
-        print("missing  seeds  equal arms  6 points apart")
-        for kind in MISSING:
-            for seeds in (2, 5, 10):
-                equal, apart = (missing_verdicts(kind, seeds, p, count) for p in (0.0, 6.0))
-                print(f"{kind}  {seeds}  {equal:.1%}  {apart:.1%}", flush=True)
-    if "unfinished" in tables:
-        print("seeds  share of failed runs  points  wins if left out  wins if they count")
-        for seeds in (3, 5, 10):
-            for share, points in ((0.0, 15.0), (0.4, 15.0), (0.1, 40.0)):
-                wins = unfinished_verdicts(seeds, share, points, count)
-                print(f"{seeds}  {share:.0%}  {points:g}  {wins[0]:.1%}  {wins[1]:.1%}", flush=True)
+    grid = {"seeds": arguments.seeds, "policies": arguments.policies}
+    for name in arguments.table:
+        for line in TABLES[name](arguments.comparisons, **(grid if name == "families" else {})):
+            print(line, flush=True)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

@@ -231,12 +231,14 @@ def simulate_all(seed: int, only: str) -> dict[str, Any]:
             continue
         row = simulate(kind, range(seed, seed + (RUNS if kind.healthy else BROKEN_RUNS)))
         kinds.append(row)
-        found, not_checked = (
+        problems, not_checked = (
             ", ".join(f"`{code}` {count}" for code, count in sorted(row[name].items()))
             for name in ("codes", "unchecked")
         )
         verdict = f"{row['false']} false" if kind.healthy else f"{row['right']} named"
-        print(f"| {kind.name} | {row['runs']} | {verdict} | {found} | {not_checked} |", flush=True)
+        print(
+            f"| {kind.name} | {row['runs']} | {verdict} | {problems} | {not_checked} |", flush=True
+        )
     healthy = [row for row in kinds if row["healthy"]]
     false = sum(row["false"] for row in healthy)
     print(f"healthy runs with a false problem: {false} of {sum(row['runs'] for row in healthy)}")

@@ -3,7 +3,6 @@
 The Python API has its rows and comparisons as Arrow tables.
 """
 
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,7 +33,6 @@ from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-LOG = logging.getLogger(__name__)
 FORM = 14  # increase to have the views of finished sweeps rendered again
 
 
@@ -95,11 +93,7 @@ def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnal
     shown = {row.cell.cell_id for row in rows}
     dropped = set((manifest.get("dropped") or {}).get("cells", ())) - shown
     missing = [cell for cell in plan.cells if cell.cell_id not in shown | dropped]
-    looks: list[Look] = []
-    try:
-        looks = take_look(plan, store, shown, failed, dropped)
-    except OSError as error:
-        LOG.warning("this look is not recorded, because the storage cannot be written: %s", error)
+    looks = take_look(plan, store, shown, failed, dropped)
     level = looks[-1].level if looks else LEVEL
     compared = families([*rows, *again], plan.compare_at, spreads, missing, level)
     parts = {}

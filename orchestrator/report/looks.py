@@ -6,6 +6,7 @@ decides at 5 %. Any other decides at .1 % (Haybittle 1971, Peto 1976), so that t
 at most one point to the error, and the planned one loses nothing.
 """
 
+import logging
 import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from orchestrator.stats.inference import LEVEL
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
+LOG = logging.getLogger(__name__)
 LOOKS = "looks"  # folder of the store
 EXTRA_LEVEL = 0.001  # of a look that was not planned
 
@@ -46,7 +48,8 @@ def take_look(
 
     It is stored, so that the same results have the same level when they are looked at again.
     failed: cells that a run has tried and given up; dropped: those that a cap leaves out of the
-    plan. Nothing where no cell is finished. Raises OSError where the store cannot be written.
+    plan. Nothing where no cell is finished. A store that cannot be written is logged: its looks
+    count, but this one is not remembered.
     """
     if not finished:
         return []
@@ -68,9 +71,11 @@ def take_look(
     spent = any(look.level == LEVEL and look.is_complete for look in earlier)
     level = LEVEL if settled and as_declared and not spent else EXTRA_LEVEL
     now = Look(time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), cells, planned, level)
-    store.write_json(
-        {"at": now.at, "cells": sorted(cells), "plan": sorted(planned), "level": level}, LOOKS, name
-    )
+    content = {"at": now.at, "cells": sorted(cells), "plan": sorted(planned), "level": level}
+    try:
+        store.write_json(content, LOOKS, name)
+    except OSError as error:
+        LOG.warning("this look is not recorded, because the storage cannot be written: %s", error)
     return [*earlier, now]
 
 

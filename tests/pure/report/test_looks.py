@@ -73,6 +73,22 @@ def test_an_analysis_is_a_look_and_is_stored(tmp_path: Path) -> None:
     assert pair.missing_runs == (2, 2) and pair.verdict == "inconclusive"
 
 
+def test_a_storage_that_cannot_be_written_has_the_level_of_its_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan, store = finished_sweep(tmp_path, seeds=(0, 1, 2))
+    more, _ = finished_sweep(tmp_path, seeds=range(4))
+    analyse(plan, store)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(store, "write_json", refused)
+    assert analyse(more, store).looks[-1].level == EXTRA_LEVEL
+    assert analyse(plan, store).looks[-1].level == LEVEL, "this one was recorded"
+    assert "read-only" in caplog.text and len(store.names(LOOKS)) == 1
+
+
 def test_the_cost_of_looks_is_stated(tmp_path: Path) -> None:
     store, plan = Store(str(tmp_path)), small_plan(tmp_path, seeds=range(3))
     ids = [cell.cell_id for cell in plan.cells]
