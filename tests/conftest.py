@@ -76,6 +76,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests run in an empty folder: what `make demo` leaves in the repository is no test's."""
+    with chdir(tmp_path_factory.mktemp("current")):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all processes of this run of the tests share."""
     own = tmp_path_factory.getbasetemp()

@@ -362,3 +362,8 @@ def test_the_messages_are_those_of_the_code() -> None:
             r"…|; (?=rerun|Ray)|: (?=rename|set)|, and (?=rerun)|, then ", message
         ):
             assert fragment.strip(" ,;:()") in code, f"{message}: {fragment!r}"
+
+
+def test_tests_do_not_run_where_sweeps_of_the_repository_are() -> None:
+    """With a folder `runs`, which `make demo` leaves, files would be read from there."""
+    assert not Path.cwd().is_relative_to(ROOT)
