@@ -28,7 +28,7 @@ from orchestrator.probing.isolation import mark_answers
 from tasks.base import Answer, MarkLimits
 from tasks.gsm8k import Gsm8k
 from tasks.marking.equivalence import mark_expressions
-from tasks.marking.marks import mark_number
+from tasks.marking.numbers import mark_number
 from tasks.question_file import QuestionFile
 
 _PLAIN = re.compile(r"\\boxed\{(.*?)\}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from tasks.base import Answer, Task
-from tasks.marking.marks import Marker
+from tasks.marking.golds import Marker
 from tasks.question_file import QuestionFile
 
 Rng = random.Random

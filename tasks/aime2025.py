@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
-from tasks.marking.marks import Mark, mark_number
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number
 from tasks.sources.source import ReadTask, Source
 
 PARTS = {
@@ -33,7 +34,7 @@ class Aime2025(ReadTask):
 
     name: ClassVar[str] = "aime2025"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "3"
+    marker_version: ClassVar[str] = "4"
     examples: ClassVar[tuple[str, ...]] = ("0", "33", "902")
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
     sources: ClassVar[tuple[Source, ...]] = tuple(PARTS.values())

@@ -27,7 +27,8 @@ from tasks.base import (
     make_prompt,
     word_list,
 )
-from tasks.marking.marks import Mark, mark_number
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number
 
 
 @dataclass(frozen=True)
@@ -369,7 +370,7 @@ class Arithmetic(Task):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "3"
+    marker_version: ClassVar[str] = "4"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nWork it out, end with \\boxed{N}."),
         "paper": Template("{question}\nPut the final answer within \\boxed{}.", NO_THINKING),

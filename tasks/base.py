@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from tasks.marking.marks import Mark
 from tasks.marking.spelling import AnswerComparison, spelling_key
 
+READ_GOLDS = 1_000  # gold answers that the reader of a marker is tried on
+
 # Instructions that other tools put into their questions, while a task adds its own. This is how
 # DAPO-Math-17k wraps each problem.
 _WRAPPERS = (
@@ -338,6 +340,27 @@ class Task(ABC):
         its end.
         """
         return text
+
+    def reads(self, answer: str) -> bool:
+        """Whether the marker can read a gold answer; else only the same text is marked correct."""
+        return True
+
+    def unread_golds(self, answers: Sequence[str]) -> str | None:
+        """A note on the gold answers that the marker cannot read; None without any.
+
+        Of more than READ_GOLDS answers, so many are looked at, evenly spread.
+        """
+        step = -(-len(answers) // READ_GOLDS)
+        looked_at = answers[::step] if answers else []
+        unread = [answer for answer in looked_at if answer and not self.reads(answer)]
+        if not unread:
+            return None
+        shown = unread[: 3 if 2 * len(unread) >= len(looked_at) else 1]
+        return (
+            f"{len(unread):,} of {len(looked_at):,} gold answers cannot be read by the marker, for "
+            f"example {', '.join(f'{answer:.40}' for answer in shown)}: only the same text is "
+            "marked correct, and another spelling is unparsed"
+        )
 
     def bare_question(self, text: str) -> str:
         """A question without this task's own wording, or a known tool's instructions, around it.

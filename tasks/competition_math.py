@@ -7,7 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
 from tasks.base import Answer, Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
-from tasks.marking.equivalence import expression_comparison, mark_expression, mark_expressions
+from tasks.marking.equivalence import (
+    expression_comparison,
+    is_readable,
+    mark_expression,
+    mark_expressions,
+)
 from tasks.marking.marks import Mark
 from tasks.marking.reading import last_box
 from tasks.marking.spelling import AnswerComparison
@@ -82,7 +87,7 @@ class CompetitionMath(ReadTask):
 
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     # The first two serve as wrong answers, so no problem has them as its gold.
     examples: ClassVar[tuple[str, ...]] = (
         "\\frac{17}{1009}",
@@ -149,6 +154,10 @@ class CompetitionMath(ReadTask):
     def read_answer(self, text: str) -> str | None:
         """An expression, alone or in the last box of a worked solution."""
         return boxed_gold({"solution": text}) or text.strip()
+
+    def reads(self, answer: str) -> bool:
+        """Whether the marker can read a gold answer."""
+        return self.marking == "strict" or is_readable(answer)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         return mark_expression(completion, answer, self.marking, truncated)

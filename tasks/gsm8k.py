@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
 from tasks.base import Marking, Prompt, Template, boxed_templates, check_integer, make_prompt
-from tasks.marking.marks import Mark, mark_number
-from tasks.marking.numbers import normalize_number
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number, normalize_number
 from tasks.sources.source import ReadTask, Source
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Gsm8k(ReadTask):
 
     name: ClassVar[str] = "gsm8k"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "3"
+    marker_version: ClassVar[str] = "4"
     examples: ClassVar[tuple[str, ...]] = ("18", "1200", "-3", "624000")
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
     sources: ClassVar[tuple[Source, ...]] = (TRAIN, TEST)

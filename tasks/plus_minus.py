@@ -17,7 +17,8 @@ from tasks.base import (
     in_test_split,
     make_prompt,
 )
-from tasks.marking.marks import Mark, mark_number
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number
 
 STEPS = 4
 MOST = 3
@@ -73,7 +74,7 @@ class PlusMinus(Task):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "3"
+    marker_version: ClassVar[str] = "4"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nWork it out, end with \\boxed{N}.")
     }

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
-from tasks.marking.equivalence import expression_comparison, mark_expression
-from tasks.marking.marks import (
-    Mark,
-    Marker,
-    final_answer,
-    mark_letter,
-    mark_number,
-    read_gold,
-)
+from tasks.marking.equivalence import expression_comparison, is_readable, mark_expression
+from tasks.marking.golds import Marker, final_answer, read_gold
+from tasks.marking.letters import mark_letter
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number
 from tasks.marking.spelling import AnswerComparison
 from tasks.marking.text import mark_text, text_comparison
 from tasks.reward_functions import function_mark, reward_function, reward_values
@@ -124,7 +120,7 @@ class QuestionFile(ReadTask):
 
     name: ClassVar[str] = "file"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "3"
+    marker_version: ClassVar[str] = "4"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template("{question}\nPut the final answer within \\boxed{}."),
         "bare": Template("{question}"),
@@ -322,6 +318,12 @@ class QuestionFile(ReadTask):
             if plain.lower() in PLACEHOLDERS:
                 return None
         return read_gold(plain, cast(Marker, self.marker))
+
+    def reads(self, answer: str) -> bool:
+        """Whether the marker `expression` can read a gold answer."""
+        if self.marker != "expression" or self.marking == "strict":
+            return True
+        return is_readable(answer)
 
     def _read(self, split: str, files: Sequence[str]) -> "PromptTable":
         """The prompts of the rows of all files, one after another."""

@@ -25,7 +25,8 @@ from tasks.base import (
     make_prompt,
     word_list,
 )
-from tasks.marking.marks import Mark, mark_letter
+from tasks.marking.letters import mark_letter
+from tasks.marking.marks import Mark
 from tasks.sources.hub import Repository
 from tasks.sources.source import ReadTask, Source
 
@@ -260,7 +261,7 @@ class ShuffledObjects(ReadTask):
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template(f"{{question}}\n{_INSTRUCTION}"),
         "paper": Template(f"{{question}}.\n{_BRIEF}", NO_THINKING),

@@ -43,7 +43,7 @@ from orchestrator.report.layout import output_width, wrapped
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError
-from tasks.marking.marks import Marker
+from tasks.marking.golds import Marker
 from tasks.sources.survey import FileSurvey, check_column, choose_columns, columns_of
 
 _ROWS = 3  # rows listed that cannot be used
@@ -86,6 +86,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     labelled = survey.valid - (survey.unlabelled or 0)
     counts = f"{labelled:,} of {survey.rows - (survey.unlabelled or 0):,} {what}"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
+    if survey.unread:
+        lines.append(_line("", survey.unread))
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, reason in survey.invalid[:_ROWS]:

@@ -22,7 +22,7 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import HARDLY_ANY
 from orchestrator.evaluation.visits import Visits, pairs_needed
 from orchestrator.plugins.counts import counted
-from tasks.marking.numbers import last_number
+from tasks.marking.numbers import read_last_number
 from tasks.marking.reading import last_box
 
 Floats = npt.NDArray[np.float64]
@@ -418,7 +418,7 @@ def answer_of(text: str) -> str | None:
     box = last_box(text)
     if box is not None:
         return box.strip()
-    number = last_number(text)
+    number = read_last_number(text)
     return None if number is None else str(number)
 
 

@@ -33,7 +33,7 @@ class Target(NamedTuple):
     policy: ScorePolicy
     size: int
     seed: int
-    stream: str = ""  # see `choice_rng`
+    stream: str | None = None  # see `choice_rng`; None: the policy's
 
 
 class Counts(NamedTuple):
@@ -77,7 +77,8 @@ def _undecided(
 ) -> tuple[Bools, Ints]:
     """Which rows may still be chosen or left out, and all rows by their best possible key."""
     rows = len(counts.drawn)
-    chance = tie_breakers(rows, choice_rng(target.seed, target.stream))
+    stream = target.policy.stream if target.stream is None else target.stream
+    chance = tie_breakers(rows, choice_rng(target.seed, stream))
     needs = target.policy.needs
     if needs == "nothing":
         return np.zeros(rows, dtype=bool), np.argsort(chance)

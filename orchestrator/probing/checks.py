@@ -119,9 +119,10 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> str:
             raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
     if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
         raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
+    unread = task.unread_golds([prompt.answer for prompt in prompts])
     return (
         f"{counted(checked, 'gold answer')} marked correct, {len(perturbed):,} altered ones wrong, "
-        f"{len(BOMBS)} pathological ones handled in time"
+        f"{len(BOMBS)} pathological ones handled in time{'; ' + unread if unread else ''}"
     )
 
 

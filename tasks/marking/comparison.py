@@ -4,43 +4,59 @@ What may be left out of an answer, or added to it, is the name of a value (the `
 and how a collection is written; order counts in tuples, not in sets and lists.
 """
 
-import re
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tasks.marking.latex import SCALARS, Node, TooLarge, Unreadable, clean, read
-from tasks.marking.values import constant, equal, order, ratio, signs, symbols, with_sign
+from tasks.marking.latex import SCALARS, Node, TooLarge, is_product, read
+from tasks.marking.regions import FLIPPED, is_infinite, region
+from tasks.marking.spelling import MAX_LENGTH, clean, without_spaces
+from tasks.marking.tokens import Unreadable
+from tasks.marking.units import AMBIGUOUS, LETTERS, MEASURES
+from tasks.marking.values import constant, distance, equal, order, ratio, signs, symbols, with_sign
 
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{([^{}\\]{2,})\}")
 _COLLECTIONS = ("list", "or", "set")
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
-_INFINITY = Node("constant", ("infinity",))
-_MINUS_INFINITY = Node("negate", (_INFINITY,))
+
+# Of a prompt's gold and answers, which are compared several times. A tree does not change.
+_TREES: dict[tuple[str, bool], Node] = {}
 
 
-_read = lru_cache(1_000)(read)  # a prompt's answers, and its gold, are compared several times
+def tree(latex: str, *, grouped: bool = True) -> Node:
+    """`latex.read`, kept for the last thousand texts. Raises Unreadable."""
+    if (latex, grouped) not in _TREES:
+        if len(_TREES) >= 1_000:
+            _TREES.clear()
+        _TREES[latex, grouped] = read(latex, grouped=grouped)
+    return _TREES[latex, grouped]
+
+
+def same_text(one: str, two: str) -> bool:
+    """Whether two answers are the same text but for fonts, wrappers and spaces."""
+    if one == two:
+        return bool(one.strip())
+    if max(len(one), len(two)) > MAX_LENGTH:
+        return False
+    one, two = (without_spaces(clean(text)) for text in (one, two))
+    return one == two != ""
 
 
 def same(gold: str, answer: str) -> bool | None:
-    """Whether two LaTeX texts are equal answers; None if `answer` cannot be read, but `gold` can.
+    """Whether two LaTeX texts are equal answers; None if one of them cannot be read.
 
-    A gold that cannot be read equals no other text. Raises TooLarge.
+    A text longer than MAX_LENGTH is not read. Raises TooLarge.
     """
     try:
-        expected = _read(gold)
-    except Unreadable:
-        return False
-    if _is_text(gold) or _is_text(answer):
-        one, two = (_plain(clean(_TEXT.sub(r"\1", text))) for text in (gold, answer))
-        if one == two:
-            return True
-    try:
-        if alike(expected, _read(answer)):
+        expected, given = tree(gold), tree(answer)
+        if (
+            given.kind == "word"
+            and expected.kind != "word"
+            and any(map(str.isdigit, given.args[0]))
+        ):
+            return None  # a number among words
+        if alike(expected, given):
             return True
         if expected.kind in (*_COLLECTIONS, "tuple", "relation"):  # 18,150 may be two numbers
-            return alike(expected, read(answer, grouped=False))
+            return alike(expected, tree(answer, grouped=False))
     except TooLarge:
         raise
     except Unreadable:
@@ -48,37 +64,117 @@ def same(gold: str, answer: str) -> bool | None:
     return False
 
 
-def _is_text(latex: str) -> bool:
-    """Whether an answer is a word or two in `\\text{}`."""
-    return _TEXT.fullmatch(latex.strip()) is not None
-
-
 def alike(gold: Node, answer: Node) -> bool:
     """Whether an answer is equal to the gold. Raises Unreadable."""
     gold, answer = _spread(gold), _spread(answer)
+    if "given" in (gold.kind, answer.kind):
+        return _same_given(gold, answer)
+    if "quantity" in (gold.kind, answer.kind) or (gold.kind in SCALARS and not symbols(gold)):
+        gold, answer = with_unit(gold), with_unit(answer)  # a letter that is no variable
     named_gold, named_answer = named(gold), named(answer)
     if named_gold and named_answer:
         if named_gold.name == named_answer.name:
             return alike(named_gold.value, named_answer.value)
         return _same_relation(gold, answer)
+    if gold.kind == "tuple" and (point := _equal_coordinates(answer)) is not None:
+        return alike(gold, point)
     if named_answer and gold.kind != "relation":
         return alike(gold, named_answer.value)
     if gold.kind in SCALARS and (total := _total(answer)) is not None:
         return alike(gold, total)
     if named_gold and answer.kind != "relation":
         return alike(named_gold.value, answer)
+    if "quantity" in (gold.kind, answer.kind):
+        return _same_quantity(gold, answer)
     if "based" in (gold.kind, answer.kind):
         return gold == answer or _same_based(gold, answer)
     if gold.kind == answer.kind == "negate" and "based" in (gold.args[0].kind, answer.args[0].kind):
         return alike(gold.args[0], answer.args[0])
+    if gold.kind == "range":
+        return gold == answer
+    if len(one := letters(gold)) > 1 and (two := letters(answer)) and not is_product(one):
+        return one.casefold() == two.casefold()
     if gold.kind in SCALARS and answer.kind in SCALARS:
         return _same_scalar(gold, answer)
-    if (one := _record(gold)) or _record(answer):
-        return _same_record(one, gold, answer)
-    region, other = _region(gold), _region(answer)
-    if region is not None and other is not None and (region.definite or other.definite):
-        return _same_region(region, other)
+    if (vector := _unit_vectors(gold, answer)) is not None:
+        return equal(*vector)
+    if (one_record := _record(gold)) or _record(answer):
+        return _same_record(one_record, gold, answer)
+    set_one, set_two = region(gold, is_name), region(answer, is_name)
+    if set_one is not None and set_two is not None and (set_one.definite or set_two.definite):
+        return set_one.equals(set_two)
     return _same_structure(gold, answer)
+
+
+def letters(node: Node) -> str:
+    """The letters of `no`, which is read as a product; "" for anything else."""
+    if node.kind == "multiply":
+        parts = [letters(part) for part in node.args]
+        return "".join(parts) if all(parts) else ""
+    single = node.kind in ("symbol", "constant") and len(node.args[0]) == 1
+    return node.args[0] if single else ""
+
+
+def _same_given(gold: Node, answer: Node) -> bool:
+    """What a parameter ranges over may be left out: `kπ`, k ∈ ℤ."""
+    (one, range_one), (two, range_two) = (
+        node.args if node.kind == "given" else (node, None) for node in (gold, answer)
+    )
+    if range_one is not None and range_two is not None and not alike(range_one, range_two):
+        return False
+    return alike(one, two)
+
+
+def with_unit(node: Node) -> Node:
+    """`5 m` and `5 m^2` as five metres and square metres."""
+    if node.kind != "multiply":
+        return node
+    *factors, letter = node.args
+    unit, power = letter, ""
+    if letter.kind == "power" and letter.args[1].kind == "number":
+        unit, power = letter.args[0], f"^{letter.args[1].args[0]}"
+    value = factors[0] if len(factors) == 1 else Node("multiply", tuple(factors))
+    if unit.kind != "symbol" or unit.args[0] not in LETTERS or symbols(value):
+        return node
+    return Node("quantity", (value, MEASURES[unit.args[0]] + power))
+
+
+def _same_quantity(gold: Node, answer: Node) -> bool:
+    """A unit may be left out, not be another one; a degree sign is one, a percent sign is, too."""
+    (one, unit), (two, other) = (
+        node.args if node.kind == "quantity" else (node, "") for node in (gold, answer)
+    )
+    if other in AMBIGUOUS and not unit:
+        raise Unreadable("a unit that may be a magnitude")
+    if {gold.kind, answer.kind} & {"percent", "degree"} or (unit and other and unit != other):
+        return False
+    return alike(one, two)
+
+
+def _equal_coordinates(node: Node) -> Node | None:
+    """The point of `x = y = 5`."""
+    if node.kind != "relation" or set(node.args[0]) != {"="} or len(node.args[0]) < 2:
+        return None
+    *axes, value = node.args[1]
+    is_point = all(axis.kind == "symbol" for axis in axes)
+    return Node("tuple", ("(", ")", (value,) * len(axes))) if is_point else None
+
+
+def _unit_vectors(gold: Node, answer: Node) -> tuple[Node, Node] | None:
+    r"""Both as sums of **i**, **j** and **k**, if one is a tuple and the other has a **j**."""
+    for one, two in ((gold, answer), (answer, gold)):
+        if one.kind == "tuple" and two.kind in SCALARS and "j" in symbols(two):
+            items = one.args[2]
+            if (
+                one.args[:2] != ("(", ")")
+                or len(items) > 3
+                or any(i.kind not in SCALARS for i in items)
+            ):
+                return None
+            axes = Node("constant", ("i",)), Node("symbol", ("j",)), Node("symbol", ("k",))
+            terms = [Node("multiply", pair) for pair in zip(items, axes, strict=False)]
+            return Node("add", tuple(terms)), two
+    return None
 
 
 def _same_structure(gold: Node, answer: Node) -> bool:
@@ -105,7 +201,9 @@ def _same_structure(gold: Node, answer: Node) -> bool:
     if kinds[0] != kinds[1]:
         return False
     if gold.kind == "ratio":
-        return _in_order(gold.args, answer.args)
+        return _in_order(gold.args, answer.args) or _proportional(gold.args, answer.args)
+    if gold.kind == "cases":
+        return _same_items(gold.args, answer.args)
     if gold.kind == "matrix":
         return len(gold.args) == len(answer.args) and all(
             _in_order(*rows) for rows in zip(gold.args, answer.args, strict=True)
@@ -116,7 +214,17 @@ def _same_structure(gold: Node, answer: Node) -> bool:
 
 
 def _plain(word: str) -> str:
-    return " ".join(word.casefold().split()).strip(".,;:!")
+    return " ".join(word.replace("-", " ").split())
+
+
+def _proportional(gold: Sequence[Node], answer: Sequence[Node]) -> bool:
+    """Whether 6:8 is 3:4. A time of day, such as 6:30, is no ratio."""
+    if any(node.kind != "number" for node in (*gold, *answer)) or len(gold) != len(answer):
+        return False
+    one, two = ([node.args[0] for node in nodes] for nodes in (gold, answer))
+    if len(one) == 2 and 10 <= one[1] < 60 and one[0] <= 24:
+        return False
+    return all(a * two[0] == b * one[0] for a, b in zip(one, two, strict=True)) and all(two)
 
 
 def _in_order(one: Sequence[Node], two: Sequence[Node]) -> bool:
@@ -152,24 +260,26 @@ def _same_scalar(gold: Node, answer: Node) -> bool:
             literal = percent.args[0].kind in ("number", "negate")
             as_written = literal and abs(order(other)) > 1 and equal(percent.args[0], other)
             return as_written or equal(percent, other)
-    if _is_infinite(gold) or _is_infinite(answer):
+    if is_infinite(gold) or is_infinite(answer):
         return gold == answer
-    return equal(gold, answer) or _rounded_gold(gold, answer)
+    if equal(gold, answer) or _is_rounded(answer, gold, least=16, unit=Fraction(2)):
+        return True
+    # A gold is rounded by hand, if it has more digits than a price.
+    return answer.kind != "number" and _is_rounded(gold, answer, least=6, unit=Fraction(1, 2))
 
 
-def _is_infinite(node: Node) -> bool:
-    return node in (_INFINITY, _MINUS_INFINITY)
+def _is_rounded(rounded: Node, exact: Node, least: int, unit: Fraction) -> bool:
+    """Whether a decimal of at least so many digits after the point rounds another number.
 
-
-def _rounded_gold(gold: Node, answer: Node) -> bool:
-    """Whether the gold is a decimal of seven digits or more that rounds an irrational answer."""
-    if gold.kind != "number" or symbols(answer):
+    `unit`: how far they may be from each other, in units of the last digit.
+    """
+    if rounded.kind != "number" or symbols(exact):
         return False
-    value, exact = gold.args[0], constant(answer)
-    digits = next((n for n in range(6, 20) if (value * 10**n).denominator == 1), None)
-    if digits is None or (value * 10**5).denominator == 1 or isinstance(exact, Fraction):
+    value, number = rounded.args[0], constant(exact)
+    digits = next((n for n in range(least, 20) if (value * 10**n).denominator == 1), None)
+    if digits is None or (value * 10 ** (least - 1)).denominator == 1:
         return False
-    return bool(abs(exact - float(value)) <= 0.5 * 10.0**-digits)
+    return bool(distance(number, value) <= float(unit) * 10.0**-digits)
 
 
 def _same_based(gold: Node, answer: Node) -> bool:
@@ -179,10 +289,7 @@ def _same_based(gold: Node, answer: Node) -> bool:
         return False
     if gold.kind == "based":
         return bool(str(other.args[0]) == based.args[0])
-    digits, base = based.args
-    if not 2 <= base <= 10 or any(int(digit) >= base for digit in digits):
-        raise Unreadable("digits that the base does not have")
-    return bool(int(digits, int(base)) == other.args[0])
+    return equal(based, other)
 
 
 # Names: x = 5
@@ -208,8 +315,10 @@ def named(node: Node) -> Name | None:
     first, *others, last = sides
     if node.args[0][0] == "in":
         return None if others or first.kind != "symbol" else Name(first, last)
-    if _is_name(first):
-        others = [other for other in others if not _is_name(other)]
+    if not others and is_name(last) and not is_name(first):
+        first, last = last, first  # 2 = x
+    if is_name(first):
+        others = [other for other in others if not is_name(other)]
         return Name(first, last) if all(alike(other, last) for other in others) else None
     if first.kind in SCALARS and last.kind in SCALARS and not symbols(first) and not symbols(last):
         sides = [first, *others]
@@ -218,13 +327,15 @@ def named(node: Node) -> Name | None:
 
 
 def _total(node: Node) -> Node | None:
-    """The value of `m + n = 42`: of several symbols, none is what the equation is solved for."""
+    """The value of `m + n = 42`, the sum of several symbols."""
     if node.kind != "relation" or node.args[0] != ("=",):
         return None
     left, right = node.args[1]
     if left.kind not in SCALARS or right.kind not in SCALARS or symbols(right):
         return None
-    return right if len(symbols(left)) > 1 else None
+    terms = left.args if left.kind == "add" else ()
+    names = {term for term in terms if term.kind == "symbol"}
+    return right if len(names) == len(terms) > 1 else None
 
 
 def _approximated(operators: Sequence[str], sides: Sequence[Node]) -> Name | None:
@@ -232,14 +343,19 @@ def _approximated(operators: Sequence[str], sides: Sequence[Node]) -> Name | Non
     *exact, last = sides
     name = named(Node("relation", (tuple(operators), tuple(exact)))) if operators else None
     if name is None and not operators:
-        name = Name(exact[0], last) if _is_name(exact[0]) else Name(None, exact[0])
+        name = Name(exact[0], last) if is_name(exact[0]) else Name(None, exact[0])
     if name is None or name.value.kind not in SCALARS or last.kind not in SCALARS:
         return None
     value, rounded = order(name.value), order(last)
     return name if abs(value - rounded) <= abs(value) / 100 else None
 
 
-def _is_name(node: Node) -> bool:
+def is_name(node: Node) -> bool:
+    """Whether an equation may give a value to it: x, f(x), AB, |S|, `Area`, dy/dx."""
+    if node.kind == "apply" and node.args[0] == "abs":  # of a set, or the length of AB
+        return _is_points(node.args[1])
+    if node.kind == "ratio" or (node.kind == "divide" and all(map(_is_points, node.args))):
+        return all(map(_is_points, node.args))
     if node.kind == "apply":
         return node.args[0] not in ("root", "binom", "abs") and len(node.args) <= 4
     if node.kind == "tuple":
@@ -255,6 +371,11 @@ def _is_derivative(node: Node) -> bool:
         part.kind == "multiply" and part.args[0] == Node("symbol", ("d",)) and len(part.args) == 2
         for part in node.args
     )
+
+
+def _is_points(node: Node) -> bool:
+    """Whether it is what a capital letter names, or the length AB."""
+    return _is_segment(node) or (node.kind == "symbol" and node.args[0][:1].isupper())
 
 
 def _is_segment(node: Node) -> bool:
@@ -299,7 +420,7 @@ def _spread(node: Node) -> Node:
         side.kind in SCALARS and signs(side) for side in node.args[1]
     ):
         operators, sides = node.args
-        if operators == ("=",) and _is_name(sides[0]):
+        if operators == ("=",) and is_name(sides[0]):
             return Node("relation", (operators, (sides[0], _spread(sides[1]))))
         raise Unreadable("± in a relation")
     if node.kind not in _COLLECTIONS or len(node.args) < 2:
@@ -331,19 +452,26 @@ def _same_relation(gold: Node, answer: Node) -> bool:
     """Whether two relations between two sides each say the same, up to a constant factor."""
     if gold.kind != "relation" or answer.kind != "relation":
         return False
-    if (region := _region(gold)) is not None and (other := _region(answer)) is not None:
-        return _same_region(region, other)
+    if (one := region(gold, is_name)) is not None and (two := region(answer, is_name)) is not None:
+        return one.equals(two)
     if len(gold.args[0]) != 1 or len(answer.args[0]) != 1:
         signs_alike = gold.args[0] == answer.args[0]
         return signs_alike and _in_order(gold.args[1], answer.args[1])
     (sign,), (other_sign,) = gold.args[0], answer.args[0]
-    one, two = (_difference(node) for node in (gold, answer))
-    if one is None or two is None:
+    if _is_constant(gold) or _is_constant(answer):  # 3 > 2 is another statement than 5 > 4
+        sides = answer.args[1] if sign == other_sign else answer.args[1][::-1]
+        return other_sign in (sign, FLIPPED.get(sign)) and _in_order(gold.args[1], sides)
+    left, right = (_difference(node) for node in (gold, answer))
+    if left is None or right is None:
         return sign == other_sign and _in_order(gold.args[1], answer.args[1])
-    factor = ratio(one, two)
+    factor = ratio(left, right)
     if factor is None:
         return False
-    return bool(other_sign == (sign if factor > 0 else _FLIPPED.get(sign)))
+    return bool(other_sign == (sign if factor > 0 else FLIPPED.get(sign)))
+
+
+def _is_constant(relation: Node) -> bool:
+    return all(side.kind in SCALARS and not symbols(side) for side in relation.args[1])
 
 
 def _difference(relation: Node) -> Node | None:
@@ -363,213 +491,3 @@ def _same_congruence(gold: Node, answer: Node) -> bool:
     if not all(isinstance(number, Fraction) for number in (x, y, m)) or m == 0:
         raise Unreadable("a congruence of other than rational numbers")
     return bool(((x - y) / m).denominator == 1)
-
-
-# Sets of real numbers
-
-
-class _End(NamedTuple):
-    """A finite end of an interval: where it lies, and the scalar."""
-
-    place: Fraction
-    node: Node
-
-
-class _Part(NamedTuple):
-    """An interval: ends, and whether each belongs to it; an end of None is infinite."""
-
-    low: _End | None
-    low_closed: bool
-    high: _End | None
-    high_closed: bool
-
-
-class _Region(NamedTuple):
-    """A union of intervals in order, the name of its variable, and if it can be nothing else."""
-
-    name: Node | None
-    parts: tuple[_Part, ...]
-    definite: bool
-
-
-_EVERYTHING = _Part(None, False, None, False)
-
-
-def _region(node: Node) -> _Region | None:
-    """The set of real numbers that a node says; None if it says none, or one without numbers."""
-    try:
-        return _region_of(node)
-    except Unreadable:
-        return None
-
-
-def _region_of(node: Node) -> _Region | None:
-    if node.kind == "reals":
-        return _Region(None, (_EVERYTHING,), True)
-    if node.kind == "tuple" and len(node.args[2]) == 2:
-        return _interval(*node.args)
-    if node.kind == "set" and all(item.kind in SCALARS and not symbols(item) for item in node.args):
-        points = [_End(order(item), item) for item in node.args]
-        return _Region(None, _joined([_Part(p, True, p, True) for p in points]), not points)
-    if node.kind == "relation":
-        return _relation_region(node)
-    if node.kind in ("union", "intersection", "difference"):
-        return _combined(node.kind, [_region_of(part) for part in node.args])
-    if node.kind in ("or", "list") and all(item.kind == "relation" for item in node.args):
-        regions = [_region_of(item) for item in node.args]
-        if any(region is None or not region.definite for region in regions):
-            return None
-        if node.kind == "or":
-            return _combined("union", regions)
-        both = _combined("intersection", regions)
-        return both if both is not None and both.parts else _combined("union", regions)
-    return None
-
-
-def _interval(opening: str, closing: str, ends: Sequence[Node]) -> _Region | None:
-    if any(end.kind not in SCALARS for end in ends):
-        return None
-    if ends[0] == _INFINITY or ends[1] == _MINUS_INFINITY:
-        return None
-    low, high = (None if _is_infinite(end) else _End(order(end), end) for end in ends)
-    part = _Part(low, opening == "[" and low is not None, high, closing == "]" and high is not None)
-    if _is_empty(part):
-        return None
-    unbounded = low is None or high is None
-    return _Region(None, (part,), unbounded or (opening, closing) not in (("(", ")"), ("[", "]")))
-
-
-def _relation_region(node: Node) -> _Region | None:
-    operators, sides = node.args
-    if operators == ("in",) and sides[0].kind == "symbol":
-        inner = _region_of(sides[1])
-        return None if inner is None else _Region(sides[0], inner.parts, True)
-    places = [i for i, side in enumerate(sides) if side.kind in SCALARS and symbols(side)]
-    if len(places) != 1 or any(side.kind not in SCALARS for side in sides):
-        return None
-    (place,) = places
-    name, regions = sides[place], []
-    for i, operator in enumerate(operators):
-        if place not in (i, i + 1) or operator in ("=", "in"):
-            return None
-        regions.append(
-            _half_line(operator, sides[i + 1])
-            if i == place
-            else _half_line(_FLIPPED[operator], sides[i])
-        )
-    both = _combined("intersection", regions)
-    if both is None or not both.parts:
-        return None
-    if name.kind == "apply" and name.args[0] == "abs" and name.args[1].kind == "symbol":
-        return _absolute(name.args[1], both)
-    return _Region(name, both.parts, True) if _is_name(name) else None
-
-
-def _half_line(operator: str, bound: Node) -> _Region:
-    if _is_infinite(bound):
-        return _Region(None, (_EVERYTHING,), True)
-    end, closed = _End(order(bound), bound), operator in ("<=", ">=")
-    below, above = _Part(None, False, end, closed), _Part(end, closed, None, False)
-    if operator == "!=":
-        return _Region(None, (below, above), True)
-    return _Region(None, (above if operator in (">", ">=") else below,), True)
-
-
-def _absolute(name: Node, region: _Region) -> _Region:
-    """The region of x, of that of |x|."""
-    zero = _half_line(">=", Node("number", (Fraction(0),)))
-    positive = _combined("intersection", [region, zero])
-    assert positive is not None
-
-    def mirrored(end: _End | None) -> _End | None:
-        return None if end is None else _End(-end.place, Node("negate", (end.node,)))
-
-    others = [
-        _Part(mirrored(part.high), part.high_closed, mirrored(part.low), part.low_closed)
-        for part in positive.parts
-    ]
-    return _Region(name, _joined([*others, *positive.parts]), True)
-
-
-def _combined(kind: str, regions: Sequence[_Region | None]) -> _Region | None:
-    known = [region for region in regions if region is not None]
-    names = {region.name for region in known if region.name is not None}
-    if len(known) < len(regions) or len(names) > 1:
-        return None
-    name = names.pop() if names else None
-    if kind == "union":
-        return _Region(name, _joined([part for region in known for part in region.parts]), True)
-    parts = known[0].parts
-    for region in known[1:]:
-        others = region.parts if kind == "intersection" else _complement(region.parts)
-        parts = tuple(part for a in parts for b in others if not _is_empty(part := _meet(a, b)))
-    return _Region(name, _joined(parts), True)
-
-
-def _is_empty(part: _Part) -> bool:
-    if part.low is None or part.high is None:
-        return False
-    gap = part.high.place - part.low.place
-    return gap < 0 or (gap == 0 and not (part.low_closed and part.high_closed))
-
-
-def _by_low(part: _Part) -> tuple[Any, ...]:
-    return (0,) if part.low is None else (1, part.low.place, not part.low_closed)
-
-
-def _by_high(part: _Part) -> tuple[Any, ...]:
-    return (1,) if part.high is None else (0, part.high.place, part.high_closed)
-
-
-def _joined(parts: Sequence[_Part]) -> tuple[_Part, ...]:
-    """The same set in order, of intervals that do not touch."""
-    result: list[_Part] = []
-    for part in sorted(parts, key=_by_low):
-        last = result[-1] if result else None
-        if last is None or _is_gap(last, part):
-            result.append(part)
-        elif _by_high(part) > _by_high(last):
-            result[-1] = last._replace(high=part.high, high_closed=part.high_closed)
-    return tuple(result)
-
-
-def _is_gap(one: _Part, two: _Part) -> bool:
-    if one.high is None or two.low is None:
-        return False
-    gap = two.low.place - one.high.place
-    return gap > 0 or (gap == 0 and not (one.high_closed or two.low_closed))
-
-
-def _meet(a: _Part, b: _Part) -> _Part:
-    low, high = max(a, b, key=_by_low), min(a, b, key=_by_high)
-    return _Part(low.low, low.low_closed, high.high, high.high_closed)
-
-
-def _complement(parts: Sequence[_Part]) -> list[_Part]:
-    result: list[_Part] = []
-    rest = _EVERYTHING
-    for part in parts:
-        if part.low is not None:
-            result.append(rest._replace(high=part.low, high_closed=not part.low_closed))
-        if part.high is None:
-            return result
-        rest = _Part(part.high, not part.high_closed, None, False)
-    return [*result, rest]
-
-
-def _same_region(one: _Region, two: _Region) -> bool:
-    if one.name is not None and two.name is not None and one.name != two.name:
-        return False
-    return len(one.parts) == len(two.parts) and all(
-        a.low_closed == b.low_closed
-        and a.high_closed == b.high_closed
-        and _same_end(a.low, b.low)
-        and _same_end(a.high, b.high)
-        for a, b in zip(one.parts, two.parts, strict=True)
-    )
-
-
-def _same_end(one: _End | None, two: _End | None) -> bool:
-    if one is None or two is None:
-        return one is two
-    return equal(one.node, two.node)

@@ -1,99 +1,131 @@
-r"""Marks mathematical expressions: by text where that is enough, else by what they say.
+r"""Marks mathematical expressions by what they say.
 
-strict: the last box holds the gold's own text, up to spelling (`\dfrac`, spaces, `\left`, units).
-lenient: a box of any kind, or a stated answer, that is equal to the gold. The work for an answer is
-bounded (`tasks.marking.values`), so no answer can hang, crash or starve the calling process.
+strict: the last box holds the gold's own expression, up to spelling (`\dfrac12`, spaces, fonts);
+no arithmetic. lenient: a box of any kind, a stated answer or a last line that is equal to the gold.
+The work for an answer is bounded (`tasks.marking.values`), so no answer can hang, crash or starve
+the calling process.
 """
 
 import re
 from collections.abc import Sequence
 
 from tasks.base import Answer
-from tasks.marking.comparison import same
-from tasks.marking.latex import Node, TooLarge, read
-from tasks.marking.marks import Mark, answer_mark, no_answer_mark, one_option
-from tasks.marking.numbers import strip_markup
-from tasks.marking.reading import (
-    final_text,
-    find_hash_line,
-    find_statement,
-    first_sentence,
-    last_box,
-    last_filled_box,
-)
-from tasks.marking.spelling import (
-    MAX_LENGTH,
-    AnswerComparison,
-    same_text,
-    split_answer,
-    units_agree,
-)
-from tasks.marking.units import MODIFIERS
+from tasks.marking.comparison import same, same_text, tree
+from tasks.marking.latex import Node, TooLarge
+from tasks.marking.letters import one_option
+from tasks.marking.marks import Mark, Outcome, answer_mark, no_answer_mark
+from tasks.marking.reading import find_answer, last_box
+from tasks.marking.spelling import MAX_LENGTH, AnswerComparison, plain, spelling_key
+from tasks.marking.tokens import Unreadable
 from tasks.marking.values import first_digits
 
 LONGEST = 200  # characters of an answer that is compared with other answers by its value
-_DELIMITER = re.compile(r"(?<!\\)\$")
-_INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
-_CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
-    r"\s*(?:[=+*/^<>]|-\s*(?:\d|\\|[a-zA-Z]\b(?! \w\w))"
-    r"|(?:or|and|plus|minus|times|divided|multiplied)\b)"
-    r"|[^$]*\$|.*\\\(",
-    re.DOTALL,
-)
-_OPTION = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{\s*\(?([A-Z])\)?\s*\}|\(([A-Z])\)")
+_OPTION = re.compile(r"\(([A-Z])\)")
 
 
 def mark_expression(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
-    """Mark one expression; `answer` is the gold in LaTeX, without delimiters."""
+    """Mark one expression; `answer` is the gold, in LaTeX or plain text."""
     if marking == "strict":
         box = last_box(completion)
         if not box:
             return no_answer_mark(truncated)
-        correct = same_text(split_answer(box), split_answer(answer))
-        return answer_mark(correct, box, "strict:boxed-text")
-    extracted = _extract_lenient(*final_text(completion), truncated)
-    if extracted is None:
+        return answer_mark(_is_spelled_alike(box, answer), box, "strict:boxed-text")
+    place = find_answer(completion, truncated, is_answer, several=True)
+    if place is None:
         return no_answer_mark(truncated)
-    text, place = extracted
-    mark = _compared(text, place, answer)
-    return mark or no_answer_mark(truncated)._replace(rule=f"lenient:{place}-unreadable")
+    outcome, how = _compared(place.text, answer)
+    rule = f"lenient:{place.name}-{how}"
+    if outcome == "unparsed":
+        return no_answer_mark(truncated)._replace(rule=rule)
+    return Mark(outcome, place.text, rule)
 
 
-def _compared(text: str, place: str, answer: str) -> Mark | None:
-    """The mark of an extracted answer; None if it cannot be read."""
-    one, two = split_answer(text), split_answer(answer)
-    if ("%" in text) == ("%" in answer) and same_text(one, two):
-        return answer_mark(True, text, f"lenient:{place}-text")
-    if len(text) > MAX_LENGTH:
-        return Mark("error", None, "lenient:too-long")
-    if option := _OPTION.fullmatch(answer.strip()):
-        letter = one_option(strip_markup(text))
-        return answer_mark(letter == (option[1] or option[2]), text, f"lenient:{place}-option")
+def is_answer(text: str) -> bool:
+    """Whether a text without any words about it is an answer: values, without other words."""
     try:
-        equal = same(two.latex, one.latex)
+        return not has_words(tree(text))
+    except Unreadable:
+        return False
+
+
+def has_words(node: Node) -> bool:
+    """Whether there are words in a tree."""
+    if node.kind in ("word", "dots"):
+        return True
+    stack = list(node.args)
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Node):
+            if part.kind == "word":
+                return True
+            stack += part.args
+        elif isinstance(part, tuple):
+            stack += part
+    return False
+
+
+def is_readable(gold: str) -> bool:
+    """Whether other spellings of a gold can be correct: else only its own text is."""
+    try:
+        tree(gold)
+    except Unreadable:
+        return False
+    return True
+
+
+def _compared(text: str, gold: str) -> tuple[Outcome, str]:
+    """Whether an answer is the gold, and what decided; unparsed where that is not known."""
+    if same_text(text, gold):
+        return "correct", "text"
+    if len(text) > MAX_LENGTH:
+        return "unparsed", "too-long"
+    try:
+        if option := _OPTION.fullmatch(plain(gold)):
+            letter = one_option(plain(text))
+            return "correct" if letter == option[1] else "wrong", "option"
+        equal = same(gold, text)
     except TooLarge:
-        return Mark("error", text, f"lenient:{place}-too-large")
+        return "unparsed", "too-large"
     except Exception as error:  # noqa: BLE001 a fault of the reader concerns this answer alone
-        return Mark("error", text, f"lenient:{place}-{type(error).__name__}")
+        return "error", type(error).__name__
     if equal is None:
-        return None
-    return answer_mark(equal and units_agree(one, two), text, f"lenient:{place}-value")
+        return "unparsed", "unreadable" if is_readable(gold) else "unreadable-gold"
+    return "correct" if equal else "wrong", "value"
+
+
+def _is_spelled_alike(one: str, two: str) -> bool:
+    """Whether two answers differ in spelling only; a name or unit may be absent, not differ."""
+    if same_text(one, two):
+        return True
+    try:
+        (name, value, unit), (other_name, other_value, other_unit) = (
+            _parts(tree(one)),
+            _parts(tree(two)),
+        )
+    except Unreadable:
+        return False
+    names_agree = name is None or other_name is None or name == other_name
+    units_agree = not unit or not other_unit or unit == other_unit
+    return value == other_value and names_agree and units_agree
+
+
+def _parts(node: Node) -> tuple[Node | None, Node, str]:
+    """The name, value and unit of `x = 5 cm`."""
+    name = None
+    if node.kind == "relation" and node.args[0] == ("=",) and node.args[1][0].kind == "symbol":
+        name, node = node.args[1]
+    if node.kind == "quantity":
+        return name, *node.args
+    if node.kind in ("degree", "percent"):
+        return name, node.args[0], node.kind
+    return name, node, ""
 
 
 def expression_comparison(marking: str) -> AnswerComparison:
     """How answers are compared. The work for each, and for a pair, is bounded."""
     if marking == "strict":
-        return AnswerComparison(
-            lambda answer: split_answer(answer).value,
-            lambda one, two: same_text(split_answer(two), split_answer(one)),
-        )
-    return AnswerComparison(_value_key, _same_answer)
-
-
-def _same_answer(one: str, two: str) -> bool:
-    """Whether `two` is correct where `one` is the gold."""
-    mark = _compared(two, "", one)
-    return mark is not None and mark.outcome == "correct"
+        return AnswerComparison(lambda answer: "", _is_spelled_alike)
+    return AnswerComparison(_value_key, lambda one, two: _compared(two, one)[0] == "correct")
 
 
 def _value_key(text: str) -> str:
@@ -101,17 +133,14 @@ def _value_key(text: str) -> str:
 
     A long answer is only the same as one of the same spelling: comparing it may take seconds.
     """
-    if len(text) > MAX_LENGTH:
-        return text
-    parts = split_answer(text)
     if len(text) > LONGEST:
-        return parts.value
-    if _OPTION.fullmatch(text.strip()):  # (B) is b
+        return spelling_key(text)
+    if _OPTION.fullmatch(plain(text)):  # (B) is b
         return ""
     try:
-        digits = [first_digits(item) for item in _items(read(parts.latex))]
+        digits = [first_digits(item) for item in _items(tree(text))]
     except TooLarge:
-        return parts.value
+        return spelling_key(text)
     except Exception:  # noqa: BLE001 as above; Unreadable and Undefined among them
         return ""
     several = "," in text and len(digits) == 1  # 18,150 may be two numbers
@@ -130,30 +159,3 @@ def _items(node: Node) -> Sequence[Node]:
 def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:
     """Mark many."""
     return [mark_expression(a.completion, a.answer, marking, a.truncated) for a in answers]
-
-
-def _extract_lenient(text: str, tagged: bool, truncated: bool) -> tuple[str, str] | None:
-    """The LaTeX of a text's answer, without delimiters, and the kind of place it is in.
-
-    A statement may have its answer in delimiters or not; None for a denial or a bound.
-    """
-    if (box := last_filled_box(text)) is not None:
-        return _DELIMITER.sub("", box), "boxed"
-    if tagged:
-        return _DELIMITER.sub("", text).strip(), "tagged"
-    if line := find_hash_line(text, truncated):
-        return _DELIMITER.sub("", line).strip(), "hash"
-    if (rest := find_statement(text)) is None:
-        return None
-    inside = _INSIDE.match(rest)
-    after = first_sentence(rest[inside.end() :] if inside else rest, truncated)
-    if after is None:
-        return None
-    if inside and not _CONTINUES.match(after) and not MODIFIERS.search(after):
-        latex = inside[1].strip()
-    else:
-        statement = (inside[0] if inside else "") + after
-        if MODIFIERS.search(statement) or len(_DELIMITER.findall(statement)) % 2:
-            return None
-        latex = _DELIMITER.sub("", statement).strip(" \t\n*.")
-    return (latex, "stated") if latex else None

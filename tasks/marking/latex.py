@@ -5,14 +5,13 @@ intervals, sets, lists, matrices, ratios, congruences and words. Any other comma
 anything left over, raises `Unreadable`: no answer is read from a part of its text.
 """
 
-import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-
-class Unreadable(ValueError):
-    """The text is not wholly an expression of the grammar, or has no value."""
+from tasks.marking.spelling import MAX_LENGTH, clean, names
+from tasks.marking.tokens import BOUNDARIES, FUNCTIONS, RELATIONS, Token, Unreadable, tokens
+from tasks.marking.units import CURRENCIES, MEASURES, read_unit
 
 
 class TooLarge(Unreadable):
@@ -23,9 +22,11 @@ class Node(NamedTuple):
     """A part of an answer: its kind, and its parts.
 
     Scalars: number, symbol, constant, add, multiply, divide, power, negate, apply, factorial, sign
-    (±), percent, degree, based (digits in a base). Others: tuple (with its brackets), set, list,
-    or (statements of which one holds), relation, union, intersection, difference, matrix, word,
-    dots, ratio, congruence, reals, numbers (another set of numbers).
+    (±), percent, degree, based (digits in a base), range (5-6, also a difference). Others: quantity
+    (a value and its unit), tuple (with its brackets), set, list, or (statements of which one
+    holds), relation, given (a statement and what its parameter is), union, intersection,
+    difference, matrix, cases, word, dots, ratio, congruence, reals, numbers (another set of
+    numbers).
     """
 
     kind: str
@@ -33,224 +34,45 @@ class Node(NamedTuple):
 
 
 MAX_DEPTH = 40
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-def _table(text: str) -> dict[str, str]:
-    words = text.split()
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
-SCALARS = _names(
+SCALARS = names(
     r"""
     number symbol constant add multiply divide power negate apply factorial sign percent
-    degree based
+    degree based range
     """
 )
-RELATIONS = {
-    "=": "=", "<": "<", ">": ">", r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=",
-    r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", r"\ne": "!=",
-    r"\neq": "!=", r"\in": "in", r"\approx": "~",
-}  # fmt: skip
-FUNCTIONS = _names(
-    r"""
-    sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log exp gcd lcm max min
-    Re Im
-    """
-)
-TRIGONOMETRIC = _names(r"sin cos tan cot sec csc")
+TRIGONOMETRIC = names(r"sin cos tan cot sec csc")
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
-_GREEK = _names(
+_GREEK = names(
     r"""
     \alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa
     \lambda \mu \nu \xi \rho \sigma \tau \phi \varphi \chi \psi \omega \Gamma \Delta \Theta
     \Lambda \Xi \Sigma \Phi \Psi \Omega \ell
     """
 )
-_ACCENTS = _names(r"\vec \hat \bar \tilde \dot \overrightarrow \widehat")
-_DOTS = _names(r"\ldots \dots \cdots \dotsc \hdots")
+_ACCENTS = names(r"\vec \hat \bar \tilde \dot \overrightarrow \widehat")
+_DOTS = names(r"\ldots \dots \cdots \dotsc \hdots")
 _CLOSING = {"(": ")", "[": "]", "]": "["}
 _MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "array", "smallmatrix"))
 _BASES = [
     *("zero", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 ]
-_CONNECTIVES = {"or": "or", "and": "and", ", and": "and", ", or": "or", "&": "and", ",": ","}
-_TEXT_SETS = {
-    "all real numbers": Node("reals"),
-    "all reals": Node("reals"),
-    "all real": Node("reals"),
-    "no solution": Node("set"),
-    "no solutions": Node("set"),
-}
-
-_COMMANDS = _table(
-    """× times ÷ div ∞ infty ≤ le ⩽ le ≥ ge ⩾ ge ≠ ne ± pm ∓ mp ∪ cup ∩ cap ∈ in ∅ emptyset √ surd
-    ≡ equiv ≈ approx ∖ setminus · cdot ∙ cdot ⋅ cdot • cdot … ldots ⋯ ldots π pi θ theta α alpha
-    β beta γ gamma φ phi λ lambda μ mu ω omega ρ rho σ sigma"""
-)
-_VULGAR = _table(
-    "½ 12 ⅓ 13 ⅔ 23 ¼ 14 ¾ 34 ⅕ 15 ⅖ 25 ⅗ 35 ⅘ 45 ⅙ 16 ⅚ 56 ⅛ 18 ⅜ 38 ⅝ 58 ⅞ 78"
-)  # fmt: skip
-_UNICODE = str.maketrans(
-    {
-        **dict.fromkeys("−–﹣‐‑", "-"),
-        **dict.fromkeys("\u00a0\u202f\u2009\u2002\u2003\u3000", " "),
-        **{sign: rf"\{name} " for sign, name in _COMMANDS.items()},
-        **{sign: rf"\frac{{{digits[0]}}}{{{digits[1]}}}" for sign, digits in _VULGAR.items()},
-        **{letter: rf"\mathbb{{{name}}}" for letter, name in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
-        **{chr(0xFF00 + code - 0x20): chr(code) for code in range(0x21, 0x7F)},  # full width
-        **{"∗": "*", "′": "'", "″": "''", "、": ",", "。": ".", "º": "°"},
-    }
-)
-_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
-_LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True))
-_SCRIPTS = re.compile(f"([{''.join(_RAISED)}]+)|([{''.join(_LOWERED)}]+)")
-
-_STYLES = _names(
-    r"""
-    displaystyle textstyle limits nolimits left right middle big Big bigg Bigg bigl bigr
-    Bigl Bigr biggl biggr Biggl Biggr large Large LARGE huge Huge small normalsize rm bf it
-    sf tt mathbf boldsymbol bm pmb mathsf mathtt mathit mathnormal ensuremath underline
-    uline fbox checkmark quad qquad thinspace textcolor cancel
-    """
-)
-_TEXT_COMMAND = r"text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|operatorname\*?"
-_ORDINAL = rf"(?:\\(?:{_TEXT_COMMAND})\s*\{{\s*)?(?:st|nd|rd|th)\b(?:\s*\}})?"
-_REMOVED = re.compile(
-    r"\\(?:color|textcolor)\s*(?:\[[a-zA-Z]*\])?\s*\{[\w!.,]*\}|\\h?phantom\s*\{[^{}]*\}"
-    r"|\\h?phantom\s*[^\\{\s]|\\(?:label|tag)\s*\{[^{}]*\}"
-    rf"|(?<=\d)\s*\^\s*(?:{_ORDINAL}|\{{\s*{_ORDINAL}\s*\}})"
-    rf"|\\(?:{_TEXT_COMMAND})(?=\s*\{{[^{{}}]*[\\{{]|\s+[a-zA-Z])"  # \mathrm{{\frac12}}, \rm e
-    rf"|\\(?:{'|'.join(sorted(_STYLES))})(?![a-zA-Z])"
-    r"|^\s*(?:=|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z]))"
-    r"|(?<!\\)\\(?:[,;:! ]|\Z)|(?<!\\)~|(?<!\\)\\[()\[\]]|(?<!\\)\$"
-)
-_SPELLINGS = {"...": r"\ldots ", r"\langle": "(", r"\rangle": ")"}
-_PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
-THOUSANDS = re.compile(  # (1,\,234) is a pair
-    r"(?<=\d)(?:\{,\}|,\s*\\!\s*|\\[!,;: ]\s*|~|[\u00a0\u202f\u2009])(?=\d{3}(?!\d))"
-)
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])|\{°\}")
-_PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![a-zA-Z]))")
-_PLAIN_TEXT = re.compile(
-    rf"\\(?:{_TEXT_COMMAND})\s*\{{\s*([-+\d.,/:%()\s]*\d[-+\d.,/:%()\s]*|[a-zA-Z])\s*\}}"
-)
-_TOKEN = re.compile(
-    rf"""\s+
-    |(?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})
-    |(?P<number>(?:(?:1|\d+\.\d+)[eE][-+]?|\d+[eE])\d{{1,3}}(?!\d)|\d+(?:\.\d+)?|\.\d+)
-    |\\(?:{_TEXT_COMMAND})\s*\{{(?P<text>[^{{}}\\$]*)\}}
-    |\\begin\s*\{{(?P<begin>[a-z]+)\*?\}}(?:\s*\{{[clr|]*\}})?|\\end\s*\{{(?P<end>[a-z]+)\*?\}}
-    |\\mathbb\s*(?:\{{\s*)?(?P<numbers>[A-Z])(?:\s*\}})?
-    |(?P<command>\\[a-zA-Z]+|\\[{{}}%|]|\\\\)
-    |(?P<letters>[a-zA-Z]+)
-    |(?P<sign>[-+*/^_!'=<>()\[\]{{}}|,;:&%°])""",
-    re.VERBOSE,
-)
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d]|,\d)")
-_WORDS = {
-    **{name: "\\" + name for name in FUNCTIONS},
-    **{name: rf"\arc{name[1:]}" for name in ("asin", "acos", "atan")},
-    **{"sqrt": r"\surd", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty"},
-    **{"or": "or", "and": "and", "mod": r"\mod"},
-}
-_INTRODUCTION = re.compile(
-    r"^\s*\\text\s*\{\s*(?:(?:[a-z]+ ){0,4}(?:is|are|equals)|[a-z ]{1,30}[:=])\s*\}\s*:?",
-    re.IGNORECASE,
-)
-
-
-class Token(NamedTuple):
-    """A piece of the text: kind (number, text, word, letter, sign, …), value, and its place."""
-
-    kind: str
-    value: Any
-    start: int = 0
-    end: int = 0
-
-
-def clean(latex: str) -> str:
-    """The text with one spelling of what does not change its meaning: styles, spaces, signs."""
-    latex = THOUSANDS.sub("", _SCRIPTS.sub(_script, latex)).translate(_UNICODE)
-    for spelling, usual in _SPELLINGS.items():
-        latex = latex.replace(spelling, usual)
-    latex = _PYTHON_POWER.sub("^", _INTRODUCTION.sub("", latex)).replace("**", "")
-    latex = _REMOVED.sub(" ", latex)
-    latex = _PRIMES.sub(lambda m: "'" * (m[1] or m[2]).count("prime"), _DEGREES.sub("°", latex))
-    while (plain := _PLAIN_TEXT.sub(r" \1 ", latex)) != latex:
-        latex = plain
-    return latex.strip().rstrip(".,; ")
-
-
-def _script(match: re.Match[str]) -> str:
-    table, sign = (_RAISED, "^") if match[1] else (_LOWERED, "_")
-    return f"{sign}{{{''.join(table[c] for c in match[0])}}}"
-
-
-def tokens(latex: str, *, grouped: bool = True) -> list[Token]:
-    """The pieces of a cleaned text. Raises Unreadable for a character that none begins with.
-
-    `grouped`: commas between groups of three digits are those of thousands, but in brackets.
-    """
-    result: list[Token] = []
-    at, lists = 0, 0  # how many brackets are open in which a comma separates
-    while at < len(latex):
-        thousands = _GROUPED.match(latex, at) if grouped and not lists else None
-        if thousands and (at == 0 or latex[at - 1] not in ",0123456789."):
-            value = Fraction(thousands[0].replace(",", ""))
-            result.append(Token("number", value, at, thousands.end()))
-            at = thousands.end()
-            continue
-        match = _TOKEN.match(latex, at)
-        if match is None:
-            raise Unreadable(f"{latex[at]!r} is not read")
-        end = match.end()
-        if match.lastgroup is not None:
-            text = match[match.lastgroup]
-            result += [t._replace(start=at, end=end) for t in _tokens_of(match.lastgroup, text)]
-            lists += {"(": 1, "[": 1, r"\{": 1, r"\lbrace": 1}.get(text, 0)
-            lists -= {")": 1, "]": 1, r"\}": 1, r"\rbrace": 1}.get(text, 0)
-        at = end
-    return result
-
-
-def _tokens_of(kind: str, text: str) -> list[Token]:
-    if kind == "number":
-        return [Token("number", Fraction(text))]
-    if kind == "repeating":
-        return [Token("number", _repeating(text))]
-    if kind == "letters":
-        if text in _WORDS:
-            return [Token("sign", _WORDS[text])]
-        if len(text) > 3:
-            return [Token("word", text)]
-        return [Token("letter", letter) for letter in text]
-    if kind == "text":
-        text = " ".join(text.replace("~", " ").split())
-        if text.lower() in _CONNECTIVES:
-            return [Token("sign", _CONNECTIVES[text.lower()])]
-        if text in _WORDS:
-            return [Token("sign", _WORDS[text])]
-        return [Token("word", text)] if text else []
-    return [Token({"command": "sign"}.get(kind, kind), text)]
-
-
-def _repeating(text: str) -> Fraction:
-    whole, _, period = text.replace("}", "").partition("\\")
-    period = period.partition("{")[2].strip()
-    before, _, after = whole.partition(".")
-    shift = 10 ** len(after)
-    return Fraction(int((before + after) or 0), shift) + Fraction(
-        int(period), shift * (10 ** len(period) - 1)
-    )
+_TEXT_SETS: dict[str, Node] = {
+    **dict.fromkeys(("all real numbers", "all reals", "all real", "real numbers"), Node("reals")),
+    **dict.fromkeys(
+        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+         "the empty set", "empty"),
+        Node("set"),
+    ),
+}  # fmt: skip
+_CONDITIONS = names("if for when where otherwise else")
+_VARIABLES = [frozenset(f) for f in ("abcdxyz", "mnk", "pqrst", "uvw", "ijk", "lwh")]
 
 
 def read(latex: str, *, grouped: bool = True) -> Node:
     """The tree of an answer; `grouped` as for `tokens`. Raises Unreadable."""
+    if len(latex) > MAX_LENGTH:
+        raise Unreadable("too long")
     text = clean(latex)
     try:
         reader = Reader(tokens(text, grouped=grouped))
@@ -262,6 +84,22 @@ def read(latex: str, *, grouped: bool = True) -> Node:
     if reader.token is not None:
         raise Unreadable(f"{reader.token.value!r} is not read")
     return node
+
+
+def _is_parameter(node: Node) -> bool:
+    """Whether it is `k ∈ ℤ`, which says over what another statement ranges."""
+    if node.kind != "relation" or node.args[0] != ("in",):
+        return False
+    name, numbers = node.args[1]
+    return bool(name.kind == "symbol" and numbers.kind == "numbers")
+
+
+def is_product(letters: str) -> bool:
+    """Whether a run of letters such as `ab` may be a product, in any order; else it is a word."""
+    if len(letters) > 2 and letters.isupper():
+        return "".join(map(chr, range(ord(letters[0]), ord(letters[0]) + len(letters)))) == letters
+    folded = set(letters.casefold())
+    return folded.isdisjoint("aeiou") or any(folded <= family for family in _VARIABLES)
 
 
 def _is_inequality(node: Node) -> bool:
@@ -327,6 +165,8 @@ class Reader:
             items.append(self.statement())
         if len(items) == 1:
             return items[0]
+        if separators <= {",", ";"} and len(items) == 2 and _is_parameter(items[1]):
+            return Node("given", (items[0], items[1]))
         if separators == {"and"} and all(_is_inequality(item) for item in items):
             return Node("intersection", tuple(items))  # x < -2 and x > 2 is no number
         return Node("or" if "or" in separators else "list", tuple(items))
@@ -351,7 +191,24 @@ class Reader:
             if signs:
                 raise Unreadable("a congruence in a relation")
             return self.congruence(sides)
-        return Node("relation", (tuple(signs), tuple(sides))) if signs else sides[0]
+        node = Node("relation", (tuple(signs), tuple(sides))) if signs else sides[0]
+        if not self.peek_parameter():
+            return node
+        self.at += 1
+        parameter = self.inside(self.statement, ")")
+        return Node("given", (node, parameter))
+
+    def peek_parameter(self) -> bool:
+        """Whether `(k ∈ ℤ)` follows."""
+        pieces = self.pieces[self.at : self.at + 4]
+        values = [piece.value for piece in pieces]
+        return (
+            len(pieces) == 4
+            and values[0] == "("
+            and pieces[1].kind == "letter"
+            and values[2] == r"\in"
+            and pieces[3].kind == "set"
+        )
 
     def peek_modulus(self) -> bool:
         """Whether `(mod 12)` follows."""
@@ -374,6 +231,8 @@ class Reader:
         items = [self.union()]
         if self.take(r"\over"):
             return Node("divide", (scalar(items[0]), scalar(self.expression())))
+        if self.take(r"\choose"):
+            return Node("apply", ("binom", scalar(items[0]), scalar(self.expression())))
         while self.take(":"):
             items.append(Node("dots") if self.take(*_DOTS) else self.union())
         return Node("ratio", tuple(items)) if len(items) > 1 else items[0]
@@ -389,17 +248,91 @@ class Reader:
     # Arithmetic
 
     def expression(self) -> Node:
-        """Terms with signs between them."""
+        """Terms with signs between them and the unit after them, or words."""
+        if (words := self.words()) is not None:
+            return words
+        start = self.at
         sign = self.take("+", "-", r"\pm", r"\mp")
+        currency = self.currency()
+        if currency is not None and sign is None:
+            sign = self.take("-")
         node = self._signed(sign, self.term())
         terms = [node]
         while sign := self.take("+", "-", r"\pm", r"\mp"):
             terms.append(self._signed(sign, self.term()))
-        if len(terms) == 1:
-            return node
-        if all(term.kind == "matrix" for term in terms):
-            raise Unreadable("a sum of matrices")
-        return Node("add", tuple(map(scalar, terms)))
+        if len(terms) > 1:
+            if all(term.kind == "matrix" for term in terms):
+                raise Unreadable("a sum of matrices")
+            node = Node("add", tuple(map(scalar, terms)))
+        if self._is_range(start):
+            node = Node("range", terms[0].args + terms[1].args[0].args)
+        unit = read_unit(self.pieces, self.at)
+        if unit is None:
+            return node if currency is None else Node("quantity", (scalar(node), currency))
+        self.at = unit.end
+        if unit.factor != 1:
+            node = Node("multiply", (scalar(node), Node("number", (unit.factor,))))
+        if currency not in (None, unit.name) and unit.name:
+            raise Unreadable("two units")
+        if unit.name == "percent":
+            return Node("percent", (scalar(node),))
+        if unit.name == "degree":
+            return Node("degree", (scalar(node),))
+        return (
+            Node("quantity", (scalar(node), unit.name or currency))
+            if unit.name or currency
+            else node
+        )
+
+    def currency(self) -> str | None:
+        """The name of a currency before its amount, if one follows."""
+        token = self.token
+        if token is None or token.text not in CURRENCIES:
+            return None
+        self.at += 1
+        return CURRENCIES[token.text]
+
+    def _is_range(self, start: int) -> bool:
+        """Whether an expression, just read, is two positive integers and a hyphen: 5-6."""
+        pieces = self.pieces[start : self.at]
+        return (
+            [piece.kind for piece in pieces] == ["number", "sign", "number"]
+            and pieces[1].value == "-"
+            and all(p.value.denominator == 1 for p in (pieces[0], pieces[2]))
+            and self.depth == 0
+        )
+
+    def words(self) -> Node | None:
+        """Words up to the end of the item; None for what may be numbers, products and units."""
+        end = self.at
+        while end < len(self.pieces) and (
+            self.pieces[end].kind in ("letter", "letters", "number", "date")
+            or self.pieces[end].value in ("-", "'", "/")
+            or (self.pieces[end].text.isalpha() and self.pieces[end].value not in BOUNDARIES)
+        ):
+            end += 1
+        run = self.pieces[self.at : end]
+        if not run or run[0].text in CURRENCIES:
+            return None
+        long = [piece for piece in run if piece.kind == "letters"]
+        is_text = any(len(piece.text) > 3 for piece in long) or (
+            sum(not is_product(piece.text) for piece in long) > 1
+        )
+        is_date = len(run) == 1 and run[0].kind == "date"
+        if not (is_text or is_date) or not (
+            end == len(self.pieces) or self.pieces[end].value in BOUNDARIES
+        ):
+            return None
+        if any(read_unit(self.pieces, at) for at in range(self.at + 1, end)):
+            numbers = [piece for piece in run if piece.kind == "number"]
+            if run[0].kind != "letters" and numbers:
+                return None
+        self.at = end
+        text = "".join(
+            (" " if i and piece.start > run[i - 1].end else "") + piece.text
+            for i, piece in enumerate(run)
+        ).casefold()
+        return _TEXT_SETS[text] if text in _TEXT_SETS else Node("word", (text,))
 
     @staticmethod
     def _signed(sign: str | None, node: Node) -> Node:
@@ -417,15 +350,17 @@ class Reader:
 
     def term(self) -> Node:
         """Factors, with signs of multiplication and division between them or none."""
-        node = self.factor()
+        node = last = self.factor()
         while True:
-            token, last = self.token, self.pieces[self.at - 1]
             if self.take(r"\cdot", r"\times", "*"):
-                node = times(node, self.signed_factor())
+                last = self.signed_factor()
+                node = times(node, last)
             elif self.take("/", r"\div"):
-                node = Node("divide", (scalar(node), scalar(self.divisor())))
-            elif self.begins_factor() or (last.value == "!" and token and token.kind == "number"):
-                node = times(node, self.factor())
+                last = self.divisor()
+                node = Node("divide", (scalar(node), scalar(last)))
+            elif self.begins_factor(last):
+                last = self.factor()
+                node = times(node, last)
             else:
                 return node
 
@@ -444,14 +379,20 @@ class Reader:
             node, last = times(node, self.factor()), token
         return node
 
-    def begins_factor(self) -> bool:
-        """Whether a factor follows that needs no sign before it: not a number, as in `5 6`."""
+    def begins_factor(self, last: Node) -> bool:
+        """Whether a factor follows the last one without a sign between them."""
         token = self.token
-        if token is None or self.peek_modulus():
+        if token is None or self.peek_modulus() or self.peek_parameter():
             return False
-        if token.kind in ("letter", "begin"):
+        if token.kind in ("letter", "letters"):
+            return len(token.text) <= 3 and read_unit(self.pieces, self.at) is None
+        if token.kind == "number":  # 2^n 3^m and (n+1)2^n, but not 5 6
+            return last.kind not in ("number", "degree", "percent") and (
+                last.kind != "symbol" or self.peek("^", "!", ahead=1)
+            )
+        if token.kind == "begin":
             return True
-        if token.kind != "sign":
+        if token.kind != "sign" or read_unit(self.pieces, self.at) is not None:
             return False
         return (
             (token.value == "[" and not self.depth)  # in brackets, it may be the end of ]a, b[
@@ -459,7 +400,6 @@ class Reader:
             or token.value in ("(", "{", r"\frac", r"\surd", r"\sqrt", r"\pi", r"\infty", r"\binom")
             or token.value in _GREEK | _ACCENTS
             or token.value.removeprefix("\\") in FUNCTIONS
-            or token.value in _FRACTIONS
             or token.value
             in (r"\angle", r"\triangle", r"\lfloor", r"\lceil", r"\lvert", r"\imath", r"\overline")
         )
@@ -481,6 +421,11 @@ class Reader:
                 node = Node("percent", (scalar(node),))
             elif self.take("°"):
                 node = Node("degree", (scalar(node),))
+                if self.token is not None and self.token.text in ("C", "F"):
+                    self.at += 1
+                    return Node(
+                        "quantity", (node.args[0], MEASURES["°" + self.pieces[self.at - 1].text])
+                    )
             else:
                 return node
 
@@ -512,7 +457,7 @@ class Reader:
             raise Unreadable("an argument without braces")
         first, rest = text[0], text[1:]
         if rest:
-            self.pieces[self.at] = Token("number", Fraction(rest), token.start + 1, token.end)
+            self.pieces[self.at] = Token("number", Fraction(rest), rest, token.start + 1, token.end)
         else:
             self.at += 1
         return Node("number", (Fraction(first),))
@@ -524,18 +469,31 @@ class Reader:
             raise Unreadable("something is missing")
         if token.kind == "number":
             return self.number()
+        if token.kind == "letters" and len(token.text) <= 3:
+            if self.at and not is_product(token.text) and self._stands_alone():
+                raise Unreadable("a word among factors")
+            self.pieces[self.at : self.at + 1] = [
+                token._replace(kind="letter", value=letter, text=letter) for letter in token.text
+            ]
+            token = self.pieces[self.at]
         self.at += 1
         if token.kind == "letter":
             return self.letter(token.value, plain=plain)
-        if token.kind == "word":
-            return _TEXT_SETS.get(token.value.lower(), Node("word", (token.value,)))
         if token.kind == "begin":
             return self.matrix(token.value)
-        if token.kind == "numbers":
+        if token.kind == "set":
             return Node("reals") if token.value == "R" else Node("numbers", (token.value,))
         if token.kind != "sign":
             raise Unreadable(f"{token.value!r} is not read")
         return self.command(token.value, plain=plain)
+
+    def _stands_alone(self) -> bool:
+        """Whether there is a space on both sides of the next token, as in `max at x`."""
+        before, token = self.pieces[self.at - 1], self.pieces[self.at]
+        after = self.pieces[self.at + 1 : self.at + 2]
+        if before.value in BOUNDARIES:
+            return False
+        return before.end < token.start and (not after or token.end < after[0].start)
 
     def number(self) -> Node:
         """A number, also mixed (`3\\frac12`, `3 1/2`) or with a base (`101_2`)."""
@@ -543,10 +501,12 @@ class Reader:
         self.at += 1
         node = Node("number", (token.value,))
         if self.take("_"):
-            digits = str(token.value)
+            digits = token.text.replace(",", "")
+            words = [piece.text for piece in self.pieces[self.at : self.at + 3]]
+            if len(words) == 3 and words[1] in _BASES:  # 101_{two}
+                self.at += 3
+                return Node("based", (digits, Fraction(_BASES.index(words[1]))))
             base = self.argument()
-            if base.kind == "word" and base.args[0] in _BASES:
-                base = Node("number", (Fraction(_BASES.index(base.args[0])),))
             if token.value.denominator != 1 or base.kind != "number":
                 raise Unreadable("a base")
             return Node("based", (digits, base.args[0]))
@@ -569,7 +529,7 @@ class Reader:
                 part = (above, below)
             if part is None:
                 raise Unreadable("two numbers side by side")
-        elif self.take(*_FRACTIONS):
+        elif self.take(r"\frac"):
             nodes = self.argument(), self.argument()
             if all(node.kind == "number" for node in nodes):
                 part = tuple(node.args[0] for node in nodes)
@@ -588,6 +548,8 @@ class Reader:
             return Node("constant", (letter,)) if letter in "ei" else Node("symbol", (letter,))
         start = self.at - 1
         name = letter + self.subscript()
+        if letter == "C" and (binomial := self._binomial(start + 1)) is not None:
+            return binomial
         primes = 0
         while self.take("'"):
             primes += 1
@@ -602,6 +564,19 @@ class Reader:
         if name in ("e", "i"):
             return Node("constant", (name,))
         return Node("symbol", (name,))
+
+    def _binomial(self, subscript: int) -> Node | None:
+        """`C_{10}^3`, whose subscript, at a place, is read; None for a power of a constant."""
+        numbers = [p.value for p in self.pieces[subscript : self.at] if p.kind == "number"]
+        if len(numbers) != 1 or not self.peek("^"):
+            return None
+        start = self.at
+        self.at += 1
+        above = self.exponent()
+        if above.kind != "number" or not 1 < numbers[0] >= above.args[0]:
+            self.at = start
+            return None
+        return Node("apply", ("binom", Node("number", (numbers[0],)), above))
 
     def _inverse(self) -> bool:
         """Take `^{-1}` before an argument."""
@@ -630,7 +605,7 @@ class Reader:
             return ""
         if not self.take("{"):
             token = self.token
-            if token is None or token.kind not in ("letter", "number", "sign", "word"):
+            if token is None or token.kind not in ("letter", "letters", "number", "sign"):
                 raise Unreadable("a subscript")
             if token.kind == "number":
                 return f"_{self.digit().args[0]}"
@@ -647,7 +622,7 @@ class Reader:
 
     def command(self, sign: str, *, plain: bool = False) -> Node:
         """A command, or a bracket and what it encloses."""
-        if sign in _FRACTIONS:
+        if sign == r"\frac":
             return Node("divide", (scalar(self.argument()), scalar(self.argument())))
         if sign in (r"\sqrt", r"\surd"):
             return self.root(sign)
@@ -681,7 +656,7 @@ class Reader:
         """The letters of an angle, triangle or segment."""
         braced = self.take("{") is not None
         letters = ""
-        while self.token is not None and self.token.kind in ("letter", "word"):
+        while self.token is not None and self.token.kind in ("letter", "letters"):
             letters += str(self.token.value)
             self.at += 1
         if not letters or (braced and not self.take("}")):
@@ -737,8 +712,10 @@ class Reader:
         if self.take("{"):
             return (self.inside(self.expression, "}"),)
         node = self.factor()
-        while self.begins_factor() and not self._function_follows():
-            node = times(node, self.factor())
+        last = node
+        while self.begins_factor(last) and not self._function_follows():
+            last = self.factor()
+            node = times(node, last)
         return (node,)
 
     def _function_follows(self) -> bool:
@@ -779,6 +756,8 @@ class Reader:
                 return Node("tuple", (sign, closing, node.args))
             if closing != _CLOSING[sign] or sign == "]" or node.kind in ("or", "dots"):
                 raise Unreadable("brackets")
+            if sign == "[" and node.kind in SCALARS:  # a bracket, or the floor
+                return Node("apply", ("bracket", node))
             return node
         raise Unreadable(f"{sign!r} is not read")
 
@@ -794,14 +773,14 @@ class Reader:
         return len(pieces) - len(values) + 1 if bar else None
 
     def matrix(self, name: str) -> Node:
-        """The rows of a matrix, without its brackets."""
-        if name not in _MATRICES:
+        """The rows of a matrix, without its brackets; of cases, in any order."""
+        if name not in _MATRICES and name != "cases":
             raise Unreadable(f"{name} is not read")
         rows: list[tuple[Node, ...]] = []
         while True:
-            row = [scalar(self.expression())]
+            row = [self.cell(name)]
             while self.take("&"):
-                row.append(scalar(self.expression()))
+                row.append(self.cell(name))
             rows.append(tuple(row))
             broken = self.take("\\\\")
             token = self.token
@@ -812,10 +791,21 @@ class Reader:
                 raise Unreadable("a matrix is not closed")
         if len({len(row) for row in rows}) > 1:
             raise Unreadable("rows of different lengths")
+        if name == "cases":
+            return Node("cases", tuple(Node("tuple", ("(", ")", row)) for row in rows))
         return Node("matrix", tuple(rows))
 
-
-_FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac", r"\cfrac", r"\nicefrac", r"\sfrac")
+    def cell(self, name: str) -> Node:
+        """A cell of a matrix; one of cases may be a statement, after `if` or `for`."""
+        if name != "cases":
+            return scalar(self.expression())
+        if self.token is not None and self.token.text.lower() in _CONDITIONS:
+            self.at += 1
+            if self.token is None or self.token.value in ("\\\\", "cases"):
+                return Node("word", ("otherwise",))
+        node = self.statement()
+        self.take(",")
+        return node
 
 
 def times(one: Node, two: Node) -> Node:

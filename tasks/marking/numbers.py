@@ -1,70 +1,75 @@
-"""Reads the number that a span of text gives, as a fair teacher would."""
+"""Reads the number that an answer gives, by the reader of expressions."""
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
-from tasks.marking.comparison import named
-from tasks.marking.latex import SCALARS, THOUSANDS, Unreadable, read
-from tasks.marking.reading import (
-    REACH,
-    find_bold,
-    find_hash_line,
-    find_statement,
-    first_sentence,
-    last_filled_box,
-)
-from tasks.marking.units import MODIFIERS, split_unit
-from tasks.marking.values import constant
+from tasks.marking.comparison import named, tree, with_unit
+from tasks.marking.latex import SCALARS, Node
+from tasks.marking.marks import Mark, answer_mark, no_answer_mark
+from tasks.marking.reading import REACH, final_text, find_answer, last_box
+from tasks.marking.tokens import Unreadable
+from tasks.marking.units import AMBIGUOUS
+from tasks.marking.values import constant, symbols
 
 # Digits, in groups of three or not. Possessive, so that no run of groups is tried twice.
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
-_NUMBER = re.compile(rf"{_SIGNED.pattern}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?")
-_VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
-_SPACED = re.compile(r"[-+−]?\d{1,3}(?: \d{3})+(?:\.\d+)?")  # 1 234 567
 _GOLD = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
-BITS = 10_000  # of a number that is a power, at most; Python writes up to 4,300 digits
+BITS = 10_000  # of a number; Python writes up to 4,300 digits
 _LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
-
 _MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u202f": " "})
-_NEGATIVE = re.compile(r"\b(?:minus|negative)\s+(?=[\d.$])", re.IGNORECASE)
-_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)(\d))")
-_DECORATION = re.compile(
-    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|boldsymbol|left|right|q?quad|degree)\b"
-    r"|\\?[$%]|[£€¥₹]|\\pounds\b|\bUSD\b|\^\\circ|\^\{\\circ\}|°"  # money, percent, degrees
-    r"|\\[,;:!]|\\(?= )|~|\\[()\[\]]|\*\*|__|[{}]"
-)
-_NOT_WHOLE = re.compile(  # ≠ 6; 0.3… and 18...; 6K
-    r"\\not\b|\d\s*(?:\.\.|…|\\l?dots\b)|\d[kK]\b"
-)
-_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s*(?:\^\s*[23]\b|[²³])")  # cm^2; x in 5x^2 is a variable
-
-_EQUALS = re.compile(r"(?<![<>!])=|\\approx\b|≈")
-_NEXT_EQUATION = re.compile(r"[,;](?!\d{3})|\b(?:or|and)\b")  # x = 5, y = 3
-_WHICH_IS = re.compile(
-    r",?\s+(?:which|that)\s+(?:is|makes|gives|equals)\b|\s+equals\b", re.IGNORECASE
-)
-_REMARK = re.compile(r"(?<=\S)\s+[(—].*", re.DOTALL)  # 18 (9 boxes with 2 pens each)
-
-# What may surround a number: words, hyphenated or as in km/h, and punctuation.
-_PROSE = re.compile(r"(?:[^\W\d_]|(?<=[^\W\d_])-(?=[^\W\d_])|/(?=[^\W\d_])|[\s.,:;'\"()\[\]?])*")
-# Single letters are variables, except units (5 m, 5 h) and the article.
-_VARIABLE = re.compile(r"(?<![^\W\d_])(?<!')(?![aAmghlsLVWJNKCF]\b)[A-Za-zα-ω](?![^\W\d_]|')")
-_FUNCTION = re.compile(r"\w\($")  # sqrt(5)
-_POINTER = re.compile(
-    r"\b(?:step|example|case|part|question|problem|section|option|equation|line|page)\s+\(?$",
-    re.IGNORECASE,
-)
 
 
-def strip_markup(text: str) -> str:
-    r"""A short span without money signs, percent, degrees, bold, LaTeX's wrappers and unit powers.
+class Number(NamedTuple):
+    """A number as an answer gives it: its value, and whether with a percent sign."""
 
-    `{,}` and `\,` between digits join them, as in `224{,}000` and `1\,000`.
+    value: Fraction
+    percent: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.value}%" if self.percent else str(self.value)
+
+    def equals(self, gold: Fraction | None) -> bool:
+        """75% is 75, and three quarters."""
+        hundred = 100 if self.percent else 1
+        return gold is not None and self.value in (gold, hundred * gold)
+
+
+def mark_number(
+    completion: str, answer: str, marking: str, truncated: bool, *, last_number: bool = False
+) -> Mark:
+    r"""Mark a number. `answer` is the gold: an integer, decimal or fraction.
+
+    strict: the last `\boxed{}` is a Python integer equal to the gold. lenient: the answer of the
+    text (`reading.find_answer`) has this value; `last_number` also accepts the last number of a
+    complete text.
     """
-    text = THOUSANDS.sub("", text.replace("{,}", ",")).translate(_MINUS)
-    text = _FRACTION.sub(lambda m: f" {m[1] or m[3]}/{m[2] or m[4]}", _NEGATIVE.sub("-", text))
-    return _UNIT_POWER.sub("", _DECORATION.sub(" ", text)).strip()
+    gold = _gold(answer)
+    if marking == "strict":
+        box = last_box(completion)
+        integer = None if box is None else parse_integer(box)
+        if integer is None:
+            return no_answer_mark(truncated)
+        return answer_mark(integer == gold, str(integer), "strict:boxed-integer")
+    place = find_answer(completion, truncated, lambda text: number_in(text) is not None)
+    number = None if place is None else number_in(place.text)
+    name = "" if place is None else place.name
+    soft = name not in ("boxed", "tagged", "json", "hash")
+    if number is None and soft and last_number and not truncated:
+        value = read_last_number(final_text(completion)[0])
+        number, name = None if value is None else Number(value), "last"
+    if number is None:
+        return no_answer_mark(truncated)
+    return answer_mark(number.equals(gold), str(number), f"lenient:{name}-number")
+
+
+def _gold(answer: str) -> Fraction | None:
+    try:
+        return Fraction(answer)
+    except (ValueError, ZeroDivisionError):
+        number = number_in(answer)
+        return None if number is None else number.value
 
 
 def parse_integer(text: str) -> int | None:
@@ -73,19 +78,6 @@ def parse_integer(text: str) -> int | None:
         return int(text)
     except ValueError:  # also for more digits than Python parses
         return None
-
-
-def parse_number(text: str) -> Fraction | None:
-    """The value of one number: `-1,234.50`, `3/4`, `3 1/2`. None for any other text."""
-    match = _VALUE.fullmatch(text.strip())
-    if match is None:
-        return None
-    sign, whole, part = match.groups()
-    try:
-        value = Fraction("".join(whole.replace(",", "").split())) + Fraction(part or 0)
-    except (ValueError, ZeroDivisionError):  # more digits than Python parses; division by 0
-        return None
-    return -value if sign == "-" else value
 
 
 def normalize_number(text: str) -> str | None:
@@ -97,96 +89,47 @@ def normalize_number(text: str) -> str | None:
     return bare.replace(",", "") if _GOLD.fullmatch(bare) else None
 
 
-def only_number(span: str) -> Fraction | None:
-    """The value of the only number in a short span, which words and units may surround.
+def number_in(span: str) -> Number | None:
+    r"""The number that a short text is: `18`, `x = 18`, `18 eggs`, `9.5 \times 10^3`, `\$18`.
 
-    Of an equation only the last side counts. None for two numbers, variables, powers, operators,
-    bounds, denials, and words that are part of a number.
+    None for any other text, also for two numbers, variables, bounds and numbers among other words.
     """
-    span = span.strip()
-    if len(span) > REACH or _NOT_WHOLE.search(span):
+    if len(span) > REACH:
         return None
-    *others, side = _EQUALS.split(strip_markup(span))
-    numbers = list(_NUMBER.finditer(side))
-    if len(numbers) != 1 or any(_NEXT_EQUATION.search(other) for other in others[1:]):
-        return None
-    before, after = side[: numbers[0].start()], side[numbers[0].end() :]
-    if _FUNCTION.search(before) or _POINTER.search(before):
-        return None
-    changes_value = any(
-        _VARIABLE.search(part)
-        or MODIFIERS.search(part)
-        or not _PROSE.fullmatch(part)
-        or any(sign.isnumeric() for sign in part)  # ½, ², ①, 万 are letters to `re`
-        for part in (before, after)
-    )
-    return None if changes_value else parse_number(numbers[0][0])
-
-
-def number_in(span: str) -> Fraction | None:
-    r"""The value of a short span: of its only number, or of LaTeX such as `9.5 \times 10^3`."""
-    if _SPACED.fullmatch(span.strip()):
-        span = "".join(span.split())
-    value = only_number(span)
-    return _latex_number(span) if value is None and len(span) <= REACH else value
-
-
-def _latex_number(span: str) -> Fraction | None:
-    """The value of a number, power or quotient; None for sums and products, but with powers."""
-    if MODIFIERS.search(span):
-        return None
+    if (integer := parse_integer(span)) is not None and "_" not in span:
+        return Number(Fraction(integer))
     try:
-        node = read(split_unit(span)[0])
-        if (name := named(node)) is not None:
-            node = name.value
-        if node.kind == "percent":
-            (node,) = node.args
-        is_worked_out = node.kind != "add" and (
-            node.kind != "multiply" or any(part.kind == "power" for part in node.args)
-        )
-        value = constant(node) if node.kind in SCALARS and is_worked_out else None
+        node = _value(tree(span))
+        percent = node.kind == "percent"
+        value = constant(node.args[0] if percent else node)
     except (Unreadable, ArithmeticError, TypeError):  # a fault of the reader, too
         return None
     if not isinstance(value, Fraction) or max(map(int.bit_length, value.as_integer_ratio())) > BITS:
         return None
-    return value
+    return Number(value, percent)
 
 
-def last_number(text: str) -> Fraction | None:
+def _value(node: Node) -> Node:
+    """The scalar that an answer says: of `x = 18 cm`, 18. Raises Unreadable."""
+    if (name := named(node)) is not None:
+        node = name.value
+    node = with_unit(node)
+    if node.kind == "quantity" and node.args[1] not in AMBIGUOUS:
+        node = node.args[0]
+    if node.kind == "based":
+        return node
+    if node.kind not in SCALARS - {"range"} or symbols(node):
+        raise Unreadable("it is no number")
+    return node
+
+
+def read_last_number(text: str) -> Fraction | None:
     """The value of the last number anywhere in the text."""
     if (last := _LAST_DIGIT.search(text)) is None:
         return None
     window = text[max(0, last.end() - REACH) : last.end()]
     numbers = _SIGNED.findall(window.translate(_MINUS).replace("$", " ").replace("**", " "))
-    return parse_number(numbers[-1]) if numbers else None
-
-
-def find_number(
-    text: str, *, tagged: bool, anywhere: bool, truncated: bool
-) -> tuple[Fraction, str] | None:
-    """The number of a `reading.final_text`, with the rule that applied.
-
-    A box takes precedence, then `<answer>` tags. Without them: `#### N`, "the answer is N", a bold
-    number in the last line, and, with `anywhere`, the last number of the text.
-    """
-    if (box := last_filled_box(text)) is not None:
-        value = parse_integer(box)
-        return _with_rule("boxed", number_in(box) if value is None else Fraction(value))
-    if tagged:
-        return _with_rule("tagged", number_in(text))
-    if (line := find_hash_line(text, truncated)) is not None:
-        return _with_rule("hash", number_in(line))
-    rest = find_statement(text)
-    statement = None if rest is None else first_sentence(rest, truncated)
-    if statement is not None:
-        number = number_in(_WHICH_IS.sub(" = ", _REMARK.sub("", statement)))
-        if number is not None:
-            return _with_rule("stated", number)
-    span = None if truncated else find_bold(text)
-    if span is not None and (number := number_in(span)) is not None:
-        return _with_rule("bold", number)
-    return _with_rule("last", last_number(text)) if anywhere and not truncated else None
-
-
-def _with_rule(place: str, value: Fraction | None) -> tuple[Fraction, str] | None:
-    return None if value is None else (value, f"{place}-number")
+    try:
+        return Fraction("".join(numbers[-1].replace(",", "").split())) if numbers else None
+    except ValueError:  # more digits than Python parses
+        return None

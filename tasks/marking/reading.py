@@ -5,23 +5,66 @@ Nothing here interprets an answer. Every function takes linear time on any text.
 
 import re
 from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 # A backslash before a command's own backslash does not belong to it: `\\boxed{1}` is a box.
 _TOKEN = re.compile(r"\\[a-z]+\s*\{|\\\\(?![a-z])|\\[{}]|[{}]")
 _OPENING = re.compile(r"\\([a-z]+)\s*\{")
 
 _STATEMENT = re.compile(
-    r"\b(?:answer|(?:correct|right|best)\s+(?:option|choice))\b"
-    r"(?:\s+(?:is|(?:must|should|would|will|has to)\s+be)\b|\*{0,2}\s*[:=])\s*:?",
+    r"(?:\b(?:answer|(?:correct|right|best)\s+(?:option|choice))\b"
+    r"(?:\s+(?:is|(?:must|should|would|will|has to)\s+be)\b|\*{0,2}\s*[:=])"
+    r"|答案(?:是|为|為|：|:))\s*:?",
+    re.IGNORECASE,
+)
+_JSON = re.compile(
+    r"""["'](?:final[_ ])?answer["']\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([^,"}\n]+?))\s*[,}]""",
     re.IGNORECASE,
 )
 # "If the answer is 5, …"; a comma ends the condition: "If he sells all, the answer is 5"
 _HYPOTHETICAL = re.compile(
-    r"\b(?:if|whether|suppos\w*|assum\w*|doubt|unless|maybe|perhaps)\b[^.,;:!?\n]*$", re.IGNORECASE
+    r"\b(?:if|whether|suppos\w*|assum\w*|doubt|unless|maybe|perhaps"
+    r"|wrong|incorrect|mistake\w*|nobody|guess\w*|might)\b[^.,;:!?\n]*$",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(  # "Wait, no", "(wrong)", "This is incorrect", "5. It is actually 6"
+    r"\b(?:wait|hmm+|oops|correction)\b|[.…;]\s[^.]*\bactually\b|\(\s*(?:wrong|incorrect)"
+    r"|\b(?:this|that|it|which)\s+(?:is|was)\s+(?:\w+\s+)?(?:wrong|incorrect|mistaken|a mistake)\b",
+    re.IGNORECASE,
+)
+_DENIED_BOX = re.compile(
+    r"[\s$.)\]\\]*(?:would\s+be|is|was)\s+(?:\w+\s+)?(?:wrong|incorrect)", re.IGNORECASE
+)
+_DELIMITED = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
+_CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
+    r"\s*(?:[=+*/^<>]|-\s*(?:\d|\\|[a-zA-Z]\b(?! \w\w))"
+    r"|(?:or|and|plus|minus|times|divided|multiplied)\b)"
+    r"|[^$]*\$|.*\\\(",
+    re.DOTALL,
+)
+_BOUND = re.compile(  # after an answer: it is not the answer, or not the whole
+    r"\b(?:not|never|than|at (?:least|most)|up to|or (?:more|less|fewer|none|neither)|plus|minus"
+    r"|divided|multiplied|times|half|thousand|(?:m|b|tr)illion|dozen|percent)\b",
+    re.IGNORECASE,
+)
+_REMARK = re.compile(r"(?<=\S)\s+[(—].*", re.DOTALL)  # 18 (9 boxes with 2 pens each)
+_CLAUSE = re.compile(r",\s[^\d=$\\]*\Z")  # 72 clips, altogether
+_WHICH_IS = re.compile(
+    r",?\s+(?:which|that)\s+(?:is|makes|gives|equals)\b|\s+equals\b", re.IGNORECASE
+)
+_BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
+# Between boxes that give one answer together.
+_JOIN = re.compile(r"(?:[\s,;$]|\\(?:quad|qquad|text|mathrm|[,;:! ()\[\]])|[{}]|\band\b)*")
+_SEPARATOR = re.compile(r"[,;]|\band\b")
+JOIN = 60  # characters between two boxes of one answer, at most
+_PREMISE = re.compile(
+    r"\b(?:let|suppos\w*|assum\w*|consider|if|when|given|for|not|wrong|incorrect|guess|example|check|verify)\b",
+    re.IGNORECASE,
 )
 _CODE = re.compile(r"(?<!`)`(?!`)")
 _TAG = re.compile(r"</?[a-z]+>", re.IGNORECASE)
-_END = re.compile(r"[.!?](?=\s|\*|$)|\n")
+_END = re.compile(r"[.!?](?=\s|\*|$)|[\n。]")
 _REASON = re.compile(
     r"(?<=\S)(?:,?\s+(?:because|since|as)\b|(?:,|\s+and|\s+but)\s+not\b).*", re.DOTALL
 )
@@ -62,6 +105,14 @@ def final_text(text: str) -> tuple[str, bool]:
     return inside.strip(), True
 
 
+class Box(NamedTuple):
+    """A closed box: its content, and where the box begins and ends."""
+
+    content: str
+    start: int
+    end: int
+
+
 def last_box(text: str, commands: tuple[str, ...] = ("boxed",)) -> str | None:
     r"""The content of the last closed `\boxed{...}`, braces matched at any depth, or None."""
     start = text.rfind("\\boxed")
@@ -70,43 +121,150 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed",)) -> str | None:
         inner = text[start + 7 : end]
         if end > 0 and "{" not in inner and "\\" not in inner:
             return inner.strip()
-    return _matched_box(text, commands, empty=True)
+    boxes = find_boxes(text, commands)
+    return boxes[-1].content if boxes else None
 
 
 def last_filled_box(text: str) -> str | None:
     r"""The content of the last closed box that is not empty, or None.
 
-    An empty box mostly repeats the instruction. `\fbox` counts if there is no `\boxed`.
+    An empty box mostly repeats the instruction. `\fbox`, and `\boxed 5`, count if there is no
+    `\boxed{}`.
     """
-    box = _matched_box(text, ("boxed",), empty=False)
-    return _matched_box(text, ("fbox",), empty=False) if box is None and "\\fbox" in text else box
+    boxes = filled_boxes(text)
+    return boxes[-1].content if boxes else None
 
 
-def _matched_box(text: str, commands: tuple[str, ...], *, empty: bool) -> str | None:
-    """The box that begins last among the closed ones; one pass with a stack of open braces."""
-    stack: list[int] = []
-    best, content = -1, None
+def filled_boxes(text: str) -> list[Box]:
+    """The boxes that are not empty, in the order of their beginnings; see `last_filled_box`."""
+    for commands in (("boxed",), ("fbox",)):
+        if "\\" + commands[0] in text:
+            boxes = [box for box in find_boxes(text, commands) if box.content]
+            if boxes:
+                return boxes
+    return [Box(m[1].rstrip(".,;"), m.start(), m.end()) for m in _BARE_BOX.finditer(text)]
+
+
+def find_boxes(text: str, commands: tuple[str, ...] = ("boxed",)) -> list[Box]:
+    """The closed boxes, in the order of their beginnings; one pass with a stack of open braces.
+
+    Of boxes within a box, the innermost last one counts, not what encloses it.
+    """
+    stack: list[tuple[int, int]] = []  # where the content and the command of an open brace begin
+    boxes: list[Box] = []
     for token in _TOKEN.finditer(text):
         shape = token[0]
         if shape == "}":
-            start = stack.pop() if stack else -1
-            inside = text[start : token.start()].strip() if start > best else ""
-            if start > best and (empty or inside):
-                best, content = start, inside
+            start, command = stack.pop() if stack else (-1, -1)
+            if start >= 0 and (not boxes or start > boxes[-1].start):
+                boxes.append(Box(text[start : token.start()].strip(), command, token.end()))
         elif shape == "{":
-            stack.append(-1)
+            stack.append((-1, -1))
         elif shape[-1] == "{" and (opening := _OPENING.match(shape)):
-            stack.append(token.end() if opening[1] in commands else -1)
-    return content
+            is_box = opening[1] in commands
+            stack.append((token.end(), token.start()) if is_box else (-1, -1))
+    return boxes
+
+
+def joined_boxes(text: str, boxes: list[Box]) -> Box:
+    """The last box, or the last ones as a list where only a comma or "and" stands between them."""
+    group = [boxes[-1]]
+    for box in reversed(boxes[:-1]):
+        between = text[box.end : group[0].start]
+        if len(between) > JOIN or not _JOIN.fullmatch(between) or not _SEPARATOR.search(between):
+            break
+        group.insert(0, box)
+    contents = list(dict.fromkeys(box.content for box in group))
+    return Box(", ".join(contents), group[0].start, group[-1].end)
+
+
+class Place(NamedTuple):
+    """Where an answer stands: the name of the place, and the text there."""
+
+    name: str
+    text: str
+
+
+def find_answer(
+    completion: str,
+    truncated: bool,
+    is_answer: Callable[[str], bool],
+    *,
+    several: bool = False,
+) -> Place | None:
+    """The answer of a completion; None without one, and for one that is taken back.
+
+    A box takes precedence, then `<answer>` tags, JSON (`"answer": …`), `#### …`. Without them: "the
+    answer is …", a bold number at the end, or a last line that is nothing but an answer
+    (`is_answer`); the first of these that is an answer, else the statement. `several`: boxes with
+    only commas between them are one answer.
+    """
+    text, tagged = final_text(completion)
+    if boxes := filled_boxes(text):
+        box = joined_boxes(text, boxes) if several else boxes[-1]
+        if not _DENIED_BOX.match(text, box.end):
+            return Place("boxed", box.content)
+    elif tagged:
+        return Place("tagged", text)
+    elif values := _JSON.findall(text):
+        return Place("json", (values[-1][0] or values[-1][1]).strip())
+    elif (line := find_hash_line(text, truncated)) is not None:
+        return Place("hash", line)
+    first = None
+    for place in _soft_places(text, truncated):
+        first = first or place
+        if is_answer(place.text):
+            return place
+    return first if first is not None and first.name == "stated" else None
+
+
+def _soft_places(text: str, truncated: bool) -> Iterator[Place]:
+    """The places without a mark of their own, in order."""
+    rest = find_statement(text)
+    for statement in [] if rest is None else stated_answers(rest, truncated):
+        if "\\boxed" in statement:  # one that is not closed
+            return
+        yield Place("stated", statement)
+    if truncated:
+        return
+    if (span := find_bold(text)) is not None:
+        yield Place("bold", span)
+    line = _END.split(last_line(text).rstrip(".!"))[-1].strip()
+    if rest is None and "\\boxed" not in line:
+        yield Place("line", line)
+        formulas = list(_DELIMITED.finditer(line))
+        prose = _DELIMITED.sub("", line)
+        if len(formulas) == 1 and not (
+            any(map(str.isdigit, prose)) or _PREMISE.search(prose) or _BOUND.search(prose)
+        ):
+            yield Place("line", formulas[0][1].strip())
+
+
+def stated_answers(rest: str, truncated: bool) -> Iterator[str]:
+    """What the answer of a statement may be: its first sentence, or the LaTeX at its beginning."""
+    inside = _DELIMITED.match(rest)
+    after = first_sentence(rest[inside.end() :] if inside else rest, truncated)
+    if after is None:
+        return
+    sentence = _WHICH_IS.split(_REMARK.sub("", (inside[0] if inside else "") + after))[-1]
+    if sentence := sentence.strip(" \t\n*._"):
+        yield sentence
+        yield _CLAUSE.sub("", sentence)
+    if inside and not _CONTINUES.match(after) and not _BOUND.search(after):
+        yield inside[1].strip()
 
 
 def find_statement(text: str) -> str | None:
-    """The text after the last "answer is" or "answer:" that is not hypothetical, or None."""
+    """The text after the last "answer is" or "answer:" that is not hypothetical, or None.
+
+    None, too, if what follows it takes it back.
+    """
     for match in reversed(deque(_STATEMENT.finditer(text), maxlen=STATEMENTS)):
         before = text[max(0, match.start() - CLAUSE) : match.start()]
-        rest = text[match.end() : match.end() + REACH].lstrip(" \t\n*")
+        rest = text[match.end() : match.end() + REACH].lstrip(" \t\n*_")
         if rest and not _HYPOTHETICAL.search(before):
-            return _CODE.sub("", _TAG.sub("", rest))
+            rest = _CODE.sub("", _TAG.sub("", rest))
+            return None if _TAKEN_BACK.search(rest) else rest
     return None
 
 

@@ -12,14 +12,12 @@ from tasks.marking.reading import (
     last_filled_box,
     last_hash_line,
 )
-from tasks.marking.spelling import AnswerComparison
+from tasks.marking.spelling import UPRIGHT, UPRIGHT_END, AnswerComparison, unwrap
 
-_WRAPPED = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mbox|emph)\s*\{([^{}]*)\}"
-)
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"'})
 _QUOTED = re.compile(r"""\A(?:"|``|')(.*?)(?:"|''|')\Z""", re.DOTALL)
 _SPACES = re.compile(r"\\[,;:! ]|(?<!\\)~")
+_BRACED = re.compile(r"\{([,:.])\}")  # 11{:}45
 _ESCAPED = re.compile(r"\\([&%_#$])")
 
 
@@ -53,8 +51,7 @@ def text_comparison(marking: str) -> AnswerComparison:
 def normalize_text(text: str) -> str:
     """The text without LaTeX's escapes, wrappers and spaces, quotation marks and case."""
     text = unicodedata.normalize("NFC", text).translate(_QUOTES)
-    while (inner := _WRAPPED.sub(r"\1", text)) != text:
-        text = inner
+    text = _BRACED.sub(r"\1", unwrap(text).replace(UPRIGHT, "").replace(UPRIGHT_END, ""))
     text = _ESCAPED.sub(r"\1", _SPACES.sub(" ", text)).replace("**", "")
     text = " ".join(text.split()).removesuffix(".").rstrip()
     return (_QUOTED.sub(r"\1", text)).removesuffix(".").rstrip().casefold()

@@ -1,190 +1,245 @@
-r"""Splits units from answers: `5\text{ cm}^2`, `10\,\mathrm{m\,s^{-1}}`, `\$36`, `6:30 PM`."""
+r"""What may follow a number: `5\text{ cm}^2`, `6 eggs`, `2 million`.
 
-import re
+One table says what a unit is. Of counted things, the form is checked: a plural noun. Any other word
+after a number makes the answer unreadable.
+"""
+
 from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
-MODIFIERS = re.compile(
-    r"\b(?:not|never|cannot|isn't|neither|nor"  # a denial
-    r"|wrong|incorrect"
-    r"|than|at (?:least|most)|up to|or (?:more|less|fewer|none|neither)"  # a bound
-    r"|plus|minus|divided|multiplied"  # more arithmetic
-    r"|half|(?:third|quarter) of|twice|double"  # a part or a multiple of it
-    r"|halves|thirds|fourths|quarters|fifths|tenths|(?:hundred|thousand)ths|squared|cubed|factorial"
-    r"|pairs?|dozens?|(?:hundred|thousand|(?:m|b|tr)illion)s?)\b",
-    re.IGNORECASE,
-)
-"""Words that change the meaning of the number next to them."""
+from tasks.marking.spelling import names, table
+from tasks.marking.tokens import BOUNDARIES, Token
 
-_MEASURES = {
-    spelling: measure
-    for measure, spellings in {
-        "millimeter": "mm millimetre",
-        "centimeter": "cm centimetre",
-        "meter": "m metre",
-        "kilometer": "km kilometre",
-        "inch": "in inches",
-        "foot": "ft feet",
-        "yard": "yd",
-        "mile": "mi",
-        "milligram": "mg",
-        "gram": "g gm",
-        "kilogram": "kg",
-        "ounce": "oz",
-        "pound": "lb lbs",
-        "second": "s sec",
-        "minute": "min",
-        "hour": "h hr hrs",
-        "liter": "l L litre",
-        "milliliter": "ml mL millilitre",
-        "joule": "J",
-        "kilojoule": "kJ",
-        "newton": "N",
-        "watt": "W",
-        "kilowatt": "kW",
-        "hour kilowatt": "kWh",
-        "volt": "V",
-        "ampere": "A amp",
-        "ohm": "Ω",
-        "hertz": "Hz",
-        "pascal": "Pa",
-        "kelvin": "K",
-        "mole": "mol",
-        "celsius": "°C",
-        "fahrenheit": "°F",
-        "mile hour^-1": "mph",
-        "dollar": "USD usd",
-        "euro": "EUR",
-        "rupee": "INR",
-        "cent": "",
-        "unit": "",
-        "degree": "deg °",
-        "radian": "rad",
-        "day": "",
-        "week": "",
-        "month": "",
-        "year": "yr",
-        "am": "AM a.m.",
-        "pm": "PM p.m.",
+_MEASURES = """
+    millimeter mm millimetre | centimeter cm centimetre | decimeter dm decimetre |
+    meter m metre | kilometer km kilometre | micrometer μm micrometre micron |
+    nanometer nm nanometre | inch in inches | foot ft feet | yard yd | mile mi | acre |
+    hectare ha | milligram mg | gram g gm | kilogram kg | ton tonne | ounce oz | pound lb lbs |
+    second s sec | millisecond ms | minute min mins | hour h hr hrs | day | week | month |
+    year yr yrs | liter l L litre | milliliter ml mL millilitre | gallon gal | quart qt |
+    pint pt | cup | joule J | kilojoule kJ | calorie cal kcal | newton N | kilonewton kN |
+    watt W | kilowatt kW | megawatt MW | hour·kilowatt kWh | electronvolt eV | volt V |
+    ampere A amp | milliampere mA | coulomb C | farad F | tesla T | ohm Ω | hertz Hz |
+    kilohertz kHz | megahertz MHz | pascal Pa | kilopascal kPa | atmosphere atm | kelvin K |
+    mole mol | celsius °C | fahrenheit °F | hour^-1·mile mph | hour^-1·kilometer kph kmh kmph |
+    dollar USD usd $ | euro EUR € | sterling GBP £ | rupee INR Rs ₹ | yen JPY ¥ 円 |
+    yuan RMB CNY 元 | cent ¢ | unit | degree deg ° | radian rad | percent % pct percentage |
+    bit | byte | person people | point pts | piece 个 個 只 本 人 天 年 岁 | am AM | pm PM
+"""
+MEASURES = {
+    spelling.replace("·", " "): spellings.split()[0].replace("·", " ")
+    for spellings in _MEASURES.split("|")
+    for spelling in spellings.split()
+}
+"""The name of each measure by all its spellings; a dot stands between the factors of one."""
+MAGNITUDES = {
+    word: Fraction(10**exponent)
+    for exponent, words in {
+        2: "hundred",
+        3: "thousand thousands",
+        5: "lakh lakhs lac",
+        6: "million millions mn",
+        7: "crore crores",
+        9: "billion billions bn",
+        12: "trillion trillions",
     }.items()
-    for spelling in (measure, *spellings.split())
-}
+    for word in words.split()
+} | {"dozen": Fraction(12), "dozens": Fraction(12)}
+CURRENCIES = {
+    spelling: MEASURES[spelling.removeprefix("\\")]
+    for spelling in [
+        r"$",
+        r"\$",
+        r"€",
+        r"£",
+        r"¥",
+        r"₹",
+        r"USD",
+        r"EUR",
+        r"GBP",
+        r"INR",
+        r"Rs",
+        r"RMB",
+    ]
+} | {r"\pounds": "sterling"}
+"""Signs before an amount."""
+AMBIGUOUS = names("kelvin")  # 5 K may be five thousand
+LETTERS = names("m g s h l L N J W V")
+"""Units of one letter that need no font (`5 m`) where no other letter stands."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_RAISED = str.maketrans({"²": "^2", "³": "^3", "⁻": "^-", "¹": "1"})
-
-_COMMANDS = r"\\(?:text|textrm|textbf|textit|textnormal|mbox|mathrm|mathbf|mathit|operatorname|rm)"
-_SPACE = r"(?:\s|\\[,;:! ]|~|\\q?quad(?![a-z])|\\thinspace)"
-_POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d)|[⁻¹²³]+)"
-_WRAPPED = rf"{_COMMANDS}\s*\{{(?:[^\W\d_]|[\s./~°%-]|\\[,;: ]|\\cdot|{_POWER})*\}}{_POWER}?"
-_OHM = r"(?:\\Omega(?![a-zA-Z])|Ω)"
-_JOIN = rf"{_SPACE}*(?:\\cdot|·|/|\\times)?{_SPACE}*"
-_FRACTION = rf"\\[dt]?frac\s*\{{\s*{_WRAPPED}\s*\}}\s*\{{\s*{_WRAPPED}\s*\}}"
-_TEXT = re.compile(
-    rf"(?<=[\w}})!\]°]){_SPACE}*((?:{_FRACTION}|{_WRAPPED}|{_OHM})(?:{_JOIN}(?:{_WRAPPED}|{_OHM}))*)[\s.]*$"
+_IRREGULAR = table("men man women woman children child mice mouse geese goose dice die teeth tooth")
+_INVARIABLE = names("fish sheep deer yuan yen baht won rand series species")
+_NO_NOUNS = names(  # plural in form, but another value
+    """halves thirds fourths quarters fifths sixths sevenths eighths ninths tenths hundredths
+    thousandths plus minus times tens hundreds thousands squares cubes roots powers factorials pairs
+    couples scores percents less pis is was as this its his thus does has always perhaps others"""
 )
-_SYMBOL = "|".join(
-    sorted(
-        (re.escape(s) for s in _MEASURES if " " not in s and s not in ("°", "in")),
-        key=len,
-        reverse=True,
-    )
-)
-_WORD = rf"(?:(?:square|cubic|sq|cu)\.?\s+)?(?:(?:{_SYMBOL}|men)(?![a-zA-Z])|[a-z]{{4,}})"
-_BARE = re.compile(  # words that are long or well known: 2 ab is a product
-    rf"(?<=[\d}}])(?:{_SPACE})+((?:{_WORD}|in)(?:{_POWER})?(?:(?:\s*/\s*|\s+per\s+|\s+)(?:{_WORD})(?:{_POWER})?)*)[\s.]*$"
-)
-_ABBREVIATION = "|".join(
-    sorted((re.escape(s) for s in _MEASURES if re.fullmatch(r"[A-Za-zΩ]{2,4}", s)), key=len)[::-1]
-)
-_ATTACHED = re.compile(  # 30kg and 5m/s: two letters or a quotient, as 5m may be a product
-    rf"(?<=\d)((?:(?!in|mi|am|pm)(?:{_ABBREVIATION})(?![a-zA-Z])(?:{_POWER})?"
-    rf"(?:/(?:{_SYMBOL})(?![a-zA-Z])(?:{_POWER})?)?|m/s(?:\^2|²)?))[\s.]*$"
-)
-_CLOCK = re.compile(r"(?<=\d)\s*([ap]\.?m\.?)$", re.IGNORECASE)
-_TEMPERATURE = re.compile(
-    rf"(?:\^\s*(?:\\circ|\{{\s*\\circ\s*\}})|°|\\degree){_SPACE}*(?:{_COMMANDS}\s*\{{\s*([CF])\s*\}}|([CF]))\.?$"
-)
-_DEGREE = re.compile(r"(?:\^\s*(?:\\circ|\{\s*\\circ\s*\})|°|\\degree)\s*\.?$")
-_CURRENCIES = {
-    **{"$": "dollar", "USD": "dollar", "€": "euro", "£": "sterling", "pounds": "sterling"},
-    **{"¥": "yen", "₹": "rupee", "Rs": "rupee"},
-}
-_SIGN = r"\\?\$|[€£¥₹]|USD|Rs"
-_MONEY = re.compile(
-    rf"^([-+−]?)\s*(?:{_COMMANDS}\s*\{{\s*({_SIGN})\.?\s*\}}|((?:{_SIGN})(?![a-zA-Z])|\\pounds(?![a-z])))"
-    rf"\.?{_SPACE}*(?=[-−\d.\\])"
-)
-_PERCENT = re.compile(
-    rf"{_SPACE}*(?:{_COMMANDS}\s*\{{\s*(?:per\s?cent|%|\\%)\s*\}}|\bper\s?cent)[\s.]*$"
-)
-_CONNECTIVE = re.compile(r"\b(?:and|or|if|for|when|where|is|are|mod|k)\b")  # 5 k: thousands
+_TAIL = names("each apiece total altogether left remaining today away old long tall high wide deep")
+_DISTRIBUTIVE = names("per a an each every")
 
 
-def split_unit(latex: str) -> tuple[str, str]:
-    r"""An answer without its unit, and the unit's name: "dollar", "meter second^-1", or "".
+class Unit(NamedTuple):
+    """A unit that follows a value: its name, a factor of the value, and the token after it."""
 
-    A percent sign, and a degree sign, stay in the answer; of the degree sign, the name is given.
-    """
-    latex = _PERCENT.sub(r"\\%", latex)
-    if money := _MONEY.match(latex):
-        sign = (money[2] or money[3]).strip("\\.")
-        return money[1] + latex[money.end() :], _CURRENCIES[sign]
-    if temperature := _TEMPERATURE.search(latex):
-        return latex[: temperature.start()], _MEASURES[f"°{temperature[1] or temperature[2]}"]
-    if clock := _CLOCK.search(latex):
-        return latex[: clock.start()], clock[1].lower().replace(".", "")
-    match = _TEXT.search(latex) or _BARE.search(latex) or _ATTACHED.search(latex)
-    if match is None:
-        return latex, "degree" if _DEGREE.search(latex) else ""
-    value = latex[: match.start()]
-    if MODIFIERS.search(match[1]) or _CONNECTIVE.search(match[1]):  # 5 million, 5 if x > 0
-        return latex, ""
-    name = unit_name(match[1])
-    if len(name) == 1 or not re.search(r"\d|\\pi", value):  # a variable, as in 3\mathrm{i}
-        return latex, ""
-    return value, name
+    name: str
+    factor: Fraction
+    end: int
 
 
-def unit_name(latex: str) -> str:
-    """The name of a unit: measures with their powers in order, of counted things the noun."""
-    text = re.sub(r"\\[dt]?frac\s*\{(.*)\}\s*\{(.*)\}\s*$", r"\1 / \2", latex)
-    text = re.sub(rf"{_COMMANDS}\s*", " ", text).translate(_RAISED)
-    text = re.sub(
-        r"\\Omega", " Ω ", re.sub(r"\\cdot|\\times|\\[,;:! ]|~|[{}·]|\\q?quad", " ", text)
-    )
-    text = re.sub(r"\s*\^\s*", "^", re.sub(r"\bper\b", "/", text))
+def measure(word: str) -> str | None:
+    """The name of a measure, by any of its spellings."""
+    if word in MEASURES or len(word) < 2:  # M is not m
+        return MEASURES.get(word)
+    return MEASURES.get(word.lower()) or MEASURES.get(word.lower().removesuffix("s"))
+
+
+def _known(token: Token) -> str | None:
+    if len(token.text) < token.end - token.start:  # a letter of a run, as the s of Yes
+        return None
+    return measure(token.text) or (measure(token.value) if isinstance(token.value, str) else None)
+
+
+def noun(word: str) -> str | None:
+    """The singular of a plural noun; None for any other word."""
+    word = word.lower()
+    if word in _IRREGULAR or word in _INVARIABLE:
+        return _IRREGULAR.get(word, word)
+    if len(word) < 4 or not word.endswith("s") or word.endswith("ss") or word in _NO_NOUNS:
+        return None
+    return word.removesuffix("s")
+
+
+def read_unit(tokens: Sequence[Token], at: int) -> Unit | None:
+    """The unit that begins at a token and reaches to the end of an item; None if there is none."""
+    factor = Fraction(1)
+    if at < len(tokens) and (scale := MAGNITUDES.get(tokens[at].text)) is not None:
+        factor, at = scale, at + 1
+    for name_end in (("", at), _measures(tokens, at), _counted(tokens, at)):
+        if name_end is None:
+            continue
+        name, end = name_end
+        while words := [token.text for token in tokens[end : end + 2]]:
+            length = (
+                1 if words[0] in _TAIL else 2 if words in (["in", "all"], ["in", "total"]) else 0
+            )
+            if not length:
+                break
+            end += length
+        is_unit = name or factor != 1 or end > at
+        if is_unit and (end == len(tokens) or tokens[end].value in BOUNDARIES):
+            return Unit(name, factor, end)
+    return None
+
+
+def _measures(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
+    r"""Measures with their powers, and where they end: `m/s`, `square feet per day`."""
+    if at < len(tokens) and tokens[at].value == "\\frac":
+        above = _group(tokens, at + 1)
+        below = above and _group(tokens, above[1])
+        return (_name(above[0], below[0]), below[1]) if above and below else None
     powers: Counter[str] = Counter()
-    known, nouns, sign, factor = False, [], 1, 1
-    for word, exponent, slash in re.findall(r"((?:[^\W\d_]|[°.'-])+)(?:\^(-?\d))?|(/)", text):
-        if slash:
-            sign = -1
+    letters_only, sign, power = True, 1, 1
+    start = at
+    if at < len(tokens) and tokens[at].text == "per":
+        sign, at = -1, at + 1
+    while at < len(tokens):
+        token = tokens[at]
+        if token.text in _POWERS:
+            power, at = _POWERS[token.text], at + 1
             continue
-        if word.strip(".") in _POWERS:
-            factor = _POWERS[word.strip(".")]
-            continue
-        measure = _measure(word)
-        known = known or measure is not None
-        name = measure or re.sub(r"(?<=..)s$", "", word.lower().strip("."))
+        if token.value == "\\mu" and at + 1 < len(tokens) and tokens[at + 1].text == "m":
+            name, at = "micrometer", at + 1
+        elif token.value == "\\Omega":
+            name = "ohm"
+        elif (known := _known(token)) is None or (known in ("am", "pm") and not _clock(tokens, at)):
+            break
+        else:
+            name = known
+        letters_only &= len(token.text) == 1 and token.text in LETTERS and not token.upright
+        at += 1
+        exponent, at = _exponent(tokens, at)
         for part in name.split():
-            base, _, power = part.partition("^")
-            powers[base] += sign * factor * int(power or 1) * int(exponent or 1)
-        nouns.append(name)
-        sign = factor = 1
-    if not known:
-        return nouns[-1] if nouns else ""
+            base, _, own = part.partition("^")
+            powers[base] += sign * power * exponent * int(own or 1)
+        sign = power = 1
+        follows = at + 1 < len(tokens) and _known(tokens[at + 1]) is not None
+        if follows and (tokens[at].value == "/" or tokens[at].text in _DISTRIBUTIVE):
+            sign, at = -1, at + 1
+        elif at < len(tokens) and tokens[at].value in ("\\cdot", "*", "\\times"):
+            at += 1
+    divided = any(exponent < 0 for exponent in powers.values())
+    uncertain = letters_only and not divided  # 5 m s may be a product
+    if at == start or sign < 0 or power > 1 or uncertain or not any(powers.values()):
+        return None
+    return _name(powers, Counter()), at
+
+
+def _clock(tokens: Sequence[Token], at: int) -> bool:
+    """Whether `pm` is a time of day: `2pm` is a product."""
+    return (
+        tokens[at].upright or tokens[at].text.isupper() or (at > 1 and tokens[at - 2].value == ":")
+    )
+
+
+def _exponent(tokens: Sequence[Token], at: int) -> tuple[int, int]:
+    """The exponent of a unit, 1 without one, and the token after it."""
+    values = [token.value for token in tokens[at : at + 5]]
+    for length, form in ((5, "^{-#}"), (4, "^{#}"), (3, "^-#"), (2, "^#")):
+        if len(values) >= length and all(
+            isinstance(v, Fraction) if f == "#" else v == f
+            for v, f in zip(values, form, strict=False)
+        ):
+            number = next(v for v in values[:length] if isinstance(v, Fraction))
+            return int(-number if "-" in form else number), at + length
+    return 1, at
+
+
+def _group(tokens: Sequence[Token], at: int) -> tuple[Counter[str], int] | None:
+    """The measures in braces. Bare letters are variables."""
+    if at >= len(tokens) or tokens[at].value != "{":
+        return None
+    powers: Counter[str] = Counter()
+    at += 1
+    while at < len(tokens) and tokens[at].value != "}":
+        token = tokens[at]
+        name = measure(token.text) if token.upright or len(token.text) > 1 else None
+        if name is None:
+            return None
+        exponent, at = _exponent(tokens, at + 1)
+        powers[name] += exponent
+    return (powers, at + 1) if at < len(tokens) and powers else None
+
+
+def _name(above: Counter[str], below: Counter[str]) -> str:
+    powers = Counter(above)
+    powers.subtract(below)
     return " ".join(
         base if power == 1 else f"{base}^{power}" for base, power in sorted(powers.items()) if power
     )
 
 
-def _measure(word: str) -> str | None:
-    bare = word.strip(".")
-    for spelling in (
-        word,
-        bare,
-        bare.lower(),
-        bare.lower().removesuffix("s"),
-        bare.lower().replace(".", ""),
-    ):
-        if spelling in _MEASURES:
-            return _MEASURES[spelling]
-    return None
+def _counted(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
+    """Counted things, and where they end: `duck eggs`, `boxes of pens`, `eggs per day`."""
+    head, end = None, at
+    while at < len(tokens) and tokens[at].kind == "letters" and len(tokens[at].text) > 2:
+        if tokens[at].text in _TAIL | _DISTRIBUTIVE or tokens[at].text in MAGNITUDES:
+            break
+        singular = noun(tokens[at].text)
+        at += 1
+        if singular is not None:
+            head, end = singular, at
+    while head and end < len(tokens) and tokens[end].text in _DISTRIBUTIVE | {"of", "/"}:
+        length = next(
+            (n for n in (1, 2) if end + n < len(tokens) and _is_thing(tokens[end + n])), None
+        )
+        if length is None:
+            break
+        end += length + 1
+    return None if head is None else (head, end)
+
+
+def _is_thing(token: Token) -> bool:
+    """Whether it is a measure or noun, of which there may be one: per day, of flour."""
+    return token.kind == "letters" and (measure(token.text) is not None or len(token.text) > 3)

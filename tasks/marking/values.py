@@ -10,12 +10,13 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpmath import MPContext
 from mpmath.libmp import ComplexResult
 
-from tasks.marking.latex import SCALARS, TRIGONOMETRIC, Node, TooLarge, Unreadable
+from tasks.marking.latex import SCALARS, TRIGONOMETRIC, Node, TooLarge
+from tasks.marking.tokens import Unreadable
 
 MAX_BITS = 200_000  # of an exact number
 MAX_WORK = 4_000_000  # bits of all exact numbers together, and of functions' values
@@ -23,8 +24,14 @@ FUNCTION_WORK = 20  # exact numbers of this precision, about
 MAX_FACTORIAL = 20_000
 MIN_PRECISION, MAX_PRECISION = 256, 16_000  # bits
 MAX_EXPONENT = 64  # arguments of functions are below 2 to this
-POINTS = 6  # at which scalars with symbols are compared
-_WHOLE = frozenset("nkmjN")  # letters that stand for positive integers
+POINTS = 8  # at which scalars with symbols are compared
+STEPPED_POINTS = (
+    24  # and those with a function that is constant, or a piece of another, on intervals
+)
+STEPPED = frozenset(["abs", "floor", "ceil", "bracket", "max", "min", "gcd", "lcm"])
+SCALES = (4, 4, 60, 60, 4, 4, 2_000, 2_000)  # of the values at one point after the other
+DIVISIBLE = 30_030  # by every number that is a product of different primes up to 13
+_WHOLE = frozenset("nkmjNM")  # letters that stand for positive integers
 _local = threading.local()
 
 
@@ -36,29 +43,57 @@ Value = Any  # a Fraction, or a real or complex number of mpmath
 
 
 def equal(one: Node, two: Node) -> bool:
-    """Whether two scalars are equal. Raises Unreadable if one has no value, or TooLarge."""
+    """Whether two scalars are equal. Raises Unreadable if one has no value, or TooLarge.
+
+    With symbols: whether they are equal at points that a hash of both chooses. Two different
+    polynomials of degree d agree at all of them with a probability below (d / 400) ** 4. Scalars
+    with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 24.
+    """
+    used = {n.args[0] for n in applications(one, two)}
     plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one, two))
-    bases = ("e", "10") if plain_logarithms else ("e",)
-    return any(_equal_in(one, two, base) for base in bases)
+    return any(
+        _equal_in(one, two, Reading(base, bracket))
+        for base in (("e", "10") if plain_logarithms else ("e",))
+        for bracket in (("", "floor") if "bracket" in used else ("",))
+    )
 
 
-def _equal_in(one: Node, two: Node, base: str) -> bool:
-    names = symbols(one) | symbols(two) | {n.args[0] for n in applications(one, two)}
+class Reading(NamedTuple):
+    """How what has two meanings is read: `log` by its base, and `[x]` as x or as its floor."""
+
+    base: str = "e"
+    bracket: str = ""
+
+
+USUAL = Reading()
+
+
+def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
+    used = {n.args[0] for n in applications(one, two)}
+    names = symbols(one) | symbols(two)
     imaginary = any(n.kind == "constant" and n.args[0] == "i" for n in _nodes(one, two))
-    is_constant = not (symbols(one) | symbols(two)) and not any("apply:" in n for n in names)
-    compared, complex_results = 0, []
-    for trial in range(1 if is_constant else POINTS):
+    points = 1 if not names else STEPPED_POINTS if used & STEPPED else POINTS
+    key = "".join(sorted((repr(one), repr(two)))) if names else ""
+    compared, complex_results, too_large = 0, [], None
+    for trial in range(points):
         try:
-            pair = values(one, two, trial, base)
+            pair = values(one, two, Point(key, trial), reading)
         except Undefined:
             continue
+        except TooLarge as error:  # 2^n at a large n; the first points are small
+            if trial < 2:
+                raise
+            too_large = error
+            continue
         same = _same(*pair)
-        if not imaginary and not is_constant and any(_is_complex(value) for value in pair):
+        if not imaginary and names and any(_is_complex(value) for value in pair):
             complex_results.append(same)  # outside of what is meant, mostly: the root of -2
             continue
         if not same:
             return False
         compared += 1
+    if compared < 2 and too_large is not None:
+        raise too_large
     if not compared and complex_results:
         return all(complex_results)
     if not compared:
@@ -66,24 +101,61 @@ def _equal_in(one: Node, two: Node, base: str) -> bool:
     return True
 
 
+class Point(NamedTuple):
+    """A choice of a value for every symbol: what it depends on, and its number."""
+
+    key: str = ""
+    trial: int = 0
+
+    def value(self, name: str) -> Fraction:
+        """The value of a symbol. In pairs of points, symbols have both orders and parities."""
+        digest = hashlib.sha256(f"{name}/{self.key}/{self.trial // 2}".encode()).digest()
+        scale, second = SCALES[self.trial % len(SCALES)], self.trial % 2
+        number = int.from_bytes(digest[:4], "big")
+        if name in _WHOLE:
+            if self.trial >= len(SCALES) and self.trial % 8 == 7:
+                return Fraction(DIVISIBLE * (1 + digest[4] % 7))
+            whole = 2 + number % (3 * scale)
+            return Fraction(whole if not second else 2 * (1 + 3 * scale) + 1 - whole)
+        value = Fraction(1 + number % (400 * scale), 401)
+        if second:
+            value = scale + Fraction(1, 401) - value
+        # Half of the points have signs of their own, the others are positive.
+        return -value if self.trial % 4 > 1 and digest[5] % 2 != second else value
+
+
+ANY = Point()
+
+
 def constant(node: Node) -> Value:
     """The value of a scalar without symbols. Raises Unreadable."""
     if symbols(node):
         raise Unreadable("it has symbols")
     try:
-        return values(node, node, 0, "e")[0]
+        return values(node, node)[0]
     except Undefined as error:
         raise Unreadable("it has no value") from error
 
 
+def distance(one: Value, two: Value) -> Value:
+    """The absolute difference of two values."""
+    if isinstance(one, Fraction) and isinstance(two, Fraction):
+        return abs(one - two)
+    context = _context()
+    return abs(_number(one, context) - _number(two, context))
+
+
 def order(node: Node) -> Fraction:
-    """Where a real scalar lies among others: its value, or nearly. Raises Unreadable."""
+    """Where a real scalar lies among others: its value, to 200 bits. Raises Unreadable."""
     value = constant(node)
     if isinstance(value, Fraction):
         return value
     if _is_complex(value) or not _context().isfinite(value):
         raise Unreadable("it is not among the real numbers")
-    return Fraction(int(value.real * 2**512), 2**512)
+    sign, mantissa, exponent, bits = value.real._mpf_
+    if (excess := bits - 200) > 0:  # equal values, computed in two ways, differ in the last bits
+        mantissa, exponent = (mantissa + (1 << (excess - 1))) >> excess, exponent + excess
+    return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
 
 
 def first_digits(node: Node) -> str:
@@ -95,11 +167,11 @@ def first_digits(node: Node) -> str:
     many_digits = node.kind == "number" and (node.args[0] * 10**5).denominator > 1
     if node.kind not in SCALARS - {"percent", "based"} or many_digits:
         return ""
-    if any(n.args[0] == "log" for n in applications(node)):  # of two bases
+    if any(n.args[0] in ("log", "bracket") for n in applications(node)):  # of two readings
         return ""
-    value = Evaluation(MIN_PRECISION, 0, "e").of(node)
+    value = Evaluation(MIN_PRECISION).of(node)
     if not isinstance(value, Fraction):
-        value = values(node, node, 0, "e")[0]
+        value = values(node, node)[0]
         if _is_complex(value) and not any(n == Node("constant", ("i",)) for n in _nodes(node)):
             return ""
     try:
@@ -119,9 +191,10 @@ def ratio(one: Node, two: Node) -> Fraction | int | None:
     Both have the same zeros, then.
     """
     sign = None
+    key = "".join(sorted((repr(one), repr(two))))
     for trial in range(POINTS):
         try:
-            (x, y), (p, q) = values(one, two, trial, "e"), values(one, two, trial + 1, "e")
+            (x, y), (p, q) = (values(one, two, Point(key, t)) for t in (trial, trial + 1))
         except Undefined:
             continue
         if any(_is_complex(v) for v in (x, y, p, q)) or _is_zero(y) or _is_zero(q):
@@ -132,11 +205,13 @@ def ratio(one: Node, two: Node) -> Fraction | int | None:
     return sign
 
 
-def values(one: Node, two: Node, trial: int, base: str) -> tuple[Value, Value]:
+def values(
+    one: Node, two: Node, point: Point = ANY, reading: Reading = USUAL
+) -> tuple[Value, Value]:
     """Both values at a point, with the precision that their size needs."""
     precision = MIN_PRECISION
     while True:
-        evaluation = Evaluation(precision, trial, base)
+        evaluation = Evaluation(precision, point, reading)
         result = evaluation.of(one), evaluation.of(two)
         inexact = [value for value in result if not isinstance(value, Fraction)]
         if not inexact or precision >= 3 * evaluation.bits + MIN_PRECISION:
@@ -145,14 +220,15 @@ def values(one: Node, two: Node, trial: int, base: str) -> tuple[Value, Value]:
         if precision > MAX_PRECISION:
             raise TooLarge("too large")
     x, y = result
-    return _settled(x, one, precision, trial, base), _settled(y, two, precision, trial, base)
+    x = _settled(x, one, precision, point, reading)
+    return x, _settled(y, two, precision, point, reading)
 
 
-def _settled(value: Value, node: Node, precision: int, trial: int, base: str) -> Value:
+def _settled(value: Value, node: Node, precision: int, point: Point, reading: Reading) -> Value:
     """A value near 0 is 0 if a higher precision brings it nearer."""
     if isinstance(value, Fraction) or abs(value) > 2.0 ** -min(900, precision // 2) or value == 0:
         return value
-    again = Evaluation(2 * precision, trial, base).of(node)
+    again = Evaluation(2 * precision, point, reading).of(node)
     _context().prec = precision
     if isinstance(again, Fraction) or abs(again) * 2 ** (precision // 2) > abs(value):
         return again
@@ -238,12 +314,13 @@ def with_sign(node: Any, sign: int) -> Any:
 class Evaluation:
     """Evaluates scalars with one precision, at one point."""
 
-    def __init__(self, precision: int, trial: int, base: str) -> None:
+    def __init__(self, precision: int, point: Point = ANY, reading: Reading = USUAL) -> None:
         self.context = _context()
         self.context.prec = precision
-        self.trial, self.base = trial, base
+        self.point, self.reading = point, reading
         self.bits = 0  # of the exact numbers that were rounded
         self.work = 0
+        self.degree: Value = Fraction(1)  # π/180 in the argument of a function
 
     def of(self, node: Node) -> Value:
         """The value of a scalar. Raises Undefined, Unreadable and TooLarge."""
@@ -286,14 +363,19 @@ class Evaluation:
         return value
 
     def _based(self, digits: str, base: Fraction) -> Value:
-        raise Unreadable("a base")
+        if (
+            not 2 <= base <= 10
+            or base.denominator != 1
+            or any(int(digit) >= base for digit in digits)
+        ):
+            raise Unreadable("digits that the base does not have")
+        return Fraction(int(digits, int(base)))
 
     def _symbol(self, name: str) -> Value:
-        digest = hashlib.sha256(f"{name}/{self.trial}".encode()).digest()
-        if name in _WHOLE:
-            return Fraction(2 + digest[0] % 11)
-        value = Fraction(13 + int.from_bytes(digest[:2], "big") % 400, 101)
-        return -value if self.trial % 2 and digest[2] % 2 else value
+        return self.point.value(name)
+
+    def _range(self, one: Fraction, two: Fraction) -> Value:
+        return one - two
 
     def _constant(self, name: str) -> Value:
         context = self.context
@@ -324,7 +406,7 @@ class Evaluation:
         return self._both(self.of(node), Fraction(100), lambda x, y: x / y)
 
     def _degree(self, node: Node) -> Value:
-        return self.of(node)
+        return self._both(self.of(node), self.degree, lambda x, y: x * y)
 
     def _sign(self, sign: int, node: Node) -> Value:
         raise Unreadable("several values")
@@ -364,9 +446,13 @@ class Evaluation:
 
     def _apply(self, name: str, *arguments: Node) -> Value:
         if name in TRIGONOMETRIC and any(n.kind == "degree" for n in _nodes(*arguments)):
-            degrees = self._rounded(self.of(arguments[0]))
-            return self._function(name, [degrees * self.context.pi / 180])
+            self.degree = self.context.pi / 180
+            angle = self.of(arguments[0])
+            self.degree = Fraction(1)
+            return self._function(name, [angle])
         values = [self.of(argument) for argument in arguments]
+        if name == "bracket":
+            return self._function("floor", values) if self.reading.bracket else values[0]
         if name in _FUNCTIONS:
             return self._function(name, values)
         if name.startswith("\\"):
@@ -386,9 +472,9 @@ class Evaluation:
         self._count(FUNCTION_WORK * self.context.prec)
         if name in _GROWING:
             self._limit(numbers[0])
-        if name == "log" and len(numbers) == 1 and self.base == "10":
+        if name == "log" and len(numbers) == 1 and self.reading.base == "10":
             numbers.append(self.context.mpf(10))
-        if name in ("log", "ln") and any(number == 0 for number in numbers):
+        if name in ("log", "ln", "lg") and any(number == 0 for number in numbers):
             raise Undefined
         return _ROUNDED[name](self.context, *numbers)
 
@@ -480,6 +566,7 @@ _ROUNDED: Mapping[str, Callable[..., Any]] = {
     "Im": lambda context, x: context.im(x),
     "exp": lambda context, x: context.exp(x),
     "ln": lambda context, x: context.log(x),
+    "lg": lambda context, x: context.log(x, 10),
     "log": lambda context, x, base=None: context.log(x) / (context.log(base) if base else 1),
     **{
         name: lambda context, x, f=function: getattr(context, f)(x)
@@ -492,4 +579,4 @@ _ROUNDED: Mapping[str, Callable[..., Any]] = {
 _GROWING = frozenset(
     ["exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil"]
 )
-_FUNCTIONS = frozenset(_EXACT) | frozenset(_ROUNDED)
+_FUNCTIONS = frozenset(["bracket"]) | frozenset(_EXACT) | frozenset(_ROUNDED)

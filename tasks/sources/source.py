@@ -201,6 +201,9 @@ class ReadTask(Task):
         distinct, tested = train.distinct(), test.distinct()
         self._note_repeats(len(test) - len(tested), "test")
         self._note_repeats(len(train) - len(distinct), "train")
+        for split, table in (("train", distinct), ("test", tested)):
+            if note := self.unread_golds(table.column("answer").to_pylist()):
+                self.note(f"{split}: {note}")
         # Questions, not ids: another gold answer does not make another question.
         if self.by_question:
             shared = distinct.shares_question(tested)

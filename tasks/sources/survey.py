@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from tasks.base import Answer, TaskError, word_list
-from tasks.marking.marks import Marker, final_answer
+from tasks.marking.golds import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import Numbering, choices_of
@@ -53,6 +53,7 @@ _MOST = 0.9  # share of the answers that decides
 
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _UNIT = re.compile(r"[-+]?\\?[$€£¥]?\s?\d[\d,]*(?:\.\d+)?\s?(?:\\?%|°|[A-Za-zµ]+[²³]?)?")
+_DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
 _LATEX = re.compile(r"\\[A-Za-z]|\$|[\^_]\{?\w")
 _FORMULA = re.compile(r"(?=.*\d)(?!.*[A-Za-z]{3})[\w\s.,:;+*/^=()\[\]{}<>|!√π·×≤≥∞-]+")
 _NONE = ("placeholders", "JSON objects")  # no answers
@@ -105,6 +106,7 @@ class FileSurvey:
     contradicted: int  # questions with several answers that can be used
     invalid: Sequence[tuple[str, str]]
     unlabelled: int | None
+    unread: str | None
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
 
@@ -139,26 +141,25 @@ def survey_rows(
     columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
-    question, answer = choose_columns(columns, question, answer, optional=optional)
+    used = question, answer = choose_columns(columns, question, answer, optional=optional)
     choices = marker in (None, "letter") and _has_choices(read)
     marker = "letter" if choices else marker
-    letters = marker == "letter"
-    numbering = choice_numbering((row, answer) for row in read.rows) if letters else None
+    numbered = ((row, answer) for row in read.rows)
+    numbering = choice_numbering(numbered) if marker == "letter" else None
     unasked = ":" not in (marker or "")  # a function may read the choices itself
     texts = [
         _read(row, question, answer, numbering, unasked=unasked, optional=optional)
         for row in read.rows
     ]
-    task = QuestionFile()
-    pairs = [(task.bare_question(question_text), gold) for question_text, gold, _ in texts]
-    finals = [plain_answer(final_answer(gold)) for _, gold in pairs]
-    forms = Counter(answer_form(final) for final in finals if final)
+    bare = QuestionFile().bare_question
+    pairs = [(bare(text), gold) for text, gold, _ in texts]
+    finals = (plain_answer(final_answer(gold)) for _, gold in pairs)
+    forms = Counter(map(answer_form, filter(None, finals)))
     recognized = marker or choose_marker(forms, optional=optional)
     if marker is None and recognized == "letter":  # of which some have choices
         return survey_rows(read, question, answer, recognized, optional=optional)
     marked = QuestionFile(marker=recognized, answers="optional" if optional else "required")
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
-    used = (question, answer)
     most = min(MAX_SOURCES, len(read.rows) // 4)
     repeated, contradicted = _repeats([question_text for question_text, _ in pairs], golds)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
@@ -176,12 +177,13 @@ def survey_rows(
         instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
         choices=choices,
         choice_notes=numbering.notes if numbering else (),
-        contexts=_contexts(columns, read.rows, (question, answer)),
+        contexts=_contexts(columns, read.rows, used),
         inputs=sum(bool(input_text(row, question, answer)) for row in read.rows),
         repeated=repeated,
         contradicted=contradicted,
         invalid=_unusable(read.places, texts, golds, marked),
         unlabelled=sum(bool(row[0] and not row[1]) for row in texts) if optional else None,
+        unread=marked.unread_golds([gold for gold in golds if gold]),
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
@@ -440,6 +442,8 @@ def answer_form(answer: str) -> str:
         return "fractions" if "/" in number else "decimals" if "." in number else "integers"
     if _LETTER.fullmatch(answer):
         return "letters"
+    if _DATE.fullmatch(answer):
+        return "dates"
     if _UNIT.fullmatch(answer):
         return "numbers with a unit"
     if _LATEX.search(answer) or _FORMULA.fullmatch(answer):

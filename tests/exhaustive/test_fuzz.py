@@ -9,7 +9,9 @@ from processes import hang_limit
 
 from tasks import OUTCOMES, Answer
 from tasks.marking.equivalence import mark_expressions
-from tasks.marking.marks import Mark, mark_letter, mark_number
+from tasks.marking.letters import mark_letter
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number
 
 CASES = [
     json.loads(line) for line in (SUPPORT / "completions.jsonl").read_text("utf-8").splitlines()

@@ -195,7 +195,7 @@ def test_two_markers_side_by_side(source: str, capsys: pytest.CaptureFixture[str
         *("correct", "unparsed", "unparsed"),
         *("correct", "unparsed", "unparsed"),
     ]
-    assert {*table.column("against_marker").to_pylist()} == {"gsm8k/3/strict"}
+    assert {*table.column("against_marker").to_pylist()} == {"gsm8k/4/strict"}
     assert main(line) == 0
     lines = [row.split() for row in capsys.readouterr().out.splitlines()]
     assert ["correct", "2", "2", "4"] in lines and ["all", "2", "4", "6"] in lines
@@ -213,7 +213,7 @@ def test_a_marker_and_a_reward_function(source: str, capsys: pytest.CaptureFixtu
     ("options", "words"),
     [
         ([], "--out"),
-        (["--against", "gsm8k"], "both markers are gsm8k/3/lenient"),
+        (["--against", "gsm8k"], "both markers are gsm8k/4/lenient"),
         (["--against", "nothing"], "'nothing'"),
         (["--against", "number_guess"], "NumberGuess"),
         (["--against-option", "marking=strict", "--out", "o.jsonl"], "--against"),

@@ -34,7 +34,7 @@ from orchestrator.probing.samples import mark_completions
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from orchestrator.storage.store import Store, check_output
 from tasks import Answer, Prompt, Task, TaskError, make_prompt
-from tasks.marking.marks import final_answer
+from tasks.marking.golds import final_answer
 from tasks.question_file import QuestionFile
 from tasks.sources.files import INSTRUCTIONS, SOLUTIONS
 
@@ -98,6 +98,10 @@ class PromptMatcher:
         """Note the source's answers that the task's marker does not mark correct."""
         places = {prompt: s.place for s, prompt in reversed(self._matched.items()) if prompt}
         prompts = [prompt for name, prompt in self.prompts.items() if name not in self._by_id]
+        for prompt in prompts:
+            if prompt.answer and not self.task.reads(prompt.answer):
+                label = "gold answers cannot be read by the marker: only the same text is correct"
+                self.notes.count(label, f"{places[prompt]}: {prompt.answer[:40]!r}")
         solutions = [(p, text) for p in prompts if (text := self.task.solution(p)) is not None]
         golds = [Answer.to(prompt, text) for prompt, text in solutions]
         for (prompt, _), mark in zip(solutions, self.task.mark_all(golds), strict=True):

@@ -182,11 +182,15 @@ def _write(rows: Sequence[Row], columns: pa.Schema, target: Path) -> None:
 def _read_completions(source: Source, task: Task, notes: list[str]) -> list[Row]:
     """One row per completion, in the file's order. Raises TaskError where there are none."""
     rows = []
+    golds: list[str] = []
     for prompt, texts in _read_prompts(source, task, notes):
+        golds.append(prompt["answer"])
         for sample, (text, truncated) in enumerate(texts):
             rows.append({**prompt, "sample": sample, "completion": text, "truncated": truncated})
     if not rows:
         raise TaskError(f"{source.file} holds no completions: write one row per prompt")
+    if note := task.unread_golds(golds):
+        notes.append(note)
     return rows
 
 

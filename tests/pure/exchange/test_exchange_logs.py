@@ -226,14 +226,14 @@ def test_rollouts_of_verl_are_read() -> None:
     assert probe.layout == "verl-rollouts"
     assert outcomes_by_question(probe) == {
         "What is 2+2?": ["correct", "unparsed"],
-        "What is 3+4?": ["unparsed"],
+        "What is 3+4?": ["correct"],  # a last line that is nothing but the answer
         "What is 5+5?": ["correct"],
         "What is 1+1?": ["correct"],
         "Our\nuser names?": ["correct"],
     }
     assert noted(probe, f"^3 {SYSTEM}") and noted(probe, f"^2 {INSTRUCTIONS}")
     assert noted(probe, "^1 prompt .*chat template") and noted(probe, "cut off")
-    assert noted(probe, "agree on 6 of 6")
+    assert noted(probe, "agree on 5 of 6")
 
 
 def test_rollouts_of_other_steps_turns_and_types_are_named(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_one_model_needs_no_hint_and_the_pool_alone_can_be_read(tmp_path: Path) 
     pool = imported(tmp_path, rows, TASK, layout="dapo")
     assert pool.kind == "prompts" and pool.prompts[0].answer == "4"
     words = [skywork_row("2+2", ["four"], only=8)]
-    assert "marker file/3/lenient/number " in refusal(tmp_path, words, TASK, layout="dapo")
+    assert "marker file/4/lenient/number " in refusal(tmp_path, words, TASK, layout="dapo")
 
 
 @pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])

@@ -94,7 +94,7 @@ def test_stored_probes_subsets_and_cells_are_found_by_what_they_have_always_hash
     }
     assert cell.probe.key == canonical_hash(cell.probe.identity)
     assert cell.subset_identity == {
-        **{"probe_key": cell.probe.key, "samples": 4, "marker": "shuffled_objects/2/lenient"},
+        **{"probe_key": cell.probe.key, "samples": 4, "marker": "shuffled_objects/3/lenient"},
         **{"pool": cell.train_hash, "policy": "hard", "options": {}, "size": 8, "match": []},
         **{"seed": 0, "count_truncated": "wrong", "group_size": 4},
     }
@@ -106,7 +106,7 @@ def test_stored_probes_subsets_and_cells_are_found_by_what_they_have_always_hash
         "evaluation": [cell.baseline.key, 8, cell.test_hash],
         "also": [
             [greedy.key, 1, cell.test_hash],
-            [ood.key, 8, cell.extra_evals[1].test_hash, "arithmetic/3/lenient"],
+            [ood.key, 8, cell.extra_evals[1].test_hash, "arithmetic/4/lenient"],
         ],
         "every": 2,
         "grpo": cell.grpo,

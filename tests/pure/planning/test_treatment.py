@@ -15,14 +15,14 @@ from orchestrator.tracking.views import cell_params
 
 # With the id that stored cells of such a treatment have.
 CHANGES: dict[str, tuple[Any, str]] = {
-    "online": (PolicyEntry(policy="dynamic"), "1c92eb612b5fd23d"),
-    "mask_dead_groups": (True, "4bd072ddd01f9ca6"),
-    "reward": ({"brevity": 0.5}, "3ddc861964204d54"),
-    "allocation": (AllocationEntry(rule="sqrt"), "20fff231565f9537"),
-    "rollouts_by": ("trl", "af1d0f40eb0681fc"),
-    "grpo": ({"beta": 0.5}, "cf80510269f7398a"),
-    "lora": ({"r": 3}, "e0a21924ebceadb4"),
-    "refresh": (Refresh(every=2), "449ad18470045b1e"),
+    "online": (PolicyEntry(policy="dynamic"), "9542d33e04fb0655"),
+    "mask_dead_groups": (True, "1a61e8b789511465"),
+    "reward": ({"brevity": 0.5}, "6bb1123d8e945c61"),
+    "allocation": (AllocationEntry(rule="sqrt"), "92a117db5d3a376c"),
+    "rollouts_by": ("trl", "a1f04e3090205bf5"),
+    "grpo": ({"beta": 0.5}, "ad96d652baefcd9b"),
+    "lora": ({"r": 3}, "98515db59bcec79f"),
+    "refresh": (Refresh(every=2), "7fc8dabddc83c2cc"),
 }
 
 NAMES = {"rollouts_by": "rollouts"}  # of the experiment file, where they differ
@@ -58,7 +58,7 @@ def test_another_treatment_is_another_cell_and_no_seed_of_the_same_policy(
     cell: Cell, field: str
 ) -> None:
     other = changed(cell, field)
-    assert (cell.cell_id, other.cell_id) == ("66ef917a9ceb2feb", CHANGES[field][1])
+    assert (cell.cell_id, other.cell_id) == ("b5cb529c9fa11572", CHANGES[field][1])
     assert policy_key(other) != policy_key(cell)
     then, now = id_settings(cell), id_settings(other)
     differing = {name for name in {*then, *now} if then.get(name) != now.get(name)}

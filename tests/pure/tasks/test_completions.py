@@ -12,7 +12,9 @@ from paths import SUPPORT
 
 from tasks.base import Answer
 from tasks.marking.equivalence import mark_expressions
-from tasks.marking.marks import Mark, mark_letter, mark_number
+from tasks.marking.letters import mark_letter
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number
 
 FILE = SUPPORT / "completions.jsonl"
 CASES: dict[int, dict[str, Any]] = {

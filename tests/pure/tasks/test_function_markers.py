@@ -127,4 +127,4 @@ def test_an_edited_function_is_another_marker(
         reward_function.cache_clear()  # as in a new process
         markers.add(get_task("file", marker="edited:score").marker_id)
     assert len(markers) == 2
-    assert all(re.fullmatch(r"file/3/lenient/edited:score@[0-9a-f]{16}", m) for m in markers)
+    assert all(re.fullmatch(r"file/4/lenient/edited:score@[0-9a-f]{16}", m) for m in markers)

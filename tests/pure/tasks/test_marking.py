@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from processes import hang_limit
 
 from tasks import OUTCOMES
-from tasks.marking.marks import Mark, mark_letter, mark_number
-from tasks.marking.numbers import only_number
+from tasks.marking.letters import mark_letter
+from tasks.marking.marks import Mark
+from tasks.marking.numbers import mark_number, number_in
 from tasks.marking.reading import (
     find_hash_line,
     find_statement,
@@ -90,7 +91,14 @@ NUMBER_CASES = [
     (r"\boxed{1 000 000}", "1000000", "boxed"),
     (r"\boxed{1,23}", None, None),
     (r"\boxed{1/0}", None, None),
-    (r"\boxed{5 + 13}", None, None),
+    (r"\boxed{5 + 13}", "18", "boxed"),
+    (r"\boxed{1.8 \text{ million}}", "1800000", "boxed"),
+    (r"\boxed{18\%}", "18%", "boxed"),
+    (r"\boxed{\text{negative }18}", "-18", "boxed"),
+    ('{"answer": 18}', "18", "json"),
+    ("18", "18", "line"),
+    ("So it is 9 each.\nThe result is $18$.", "18", "line"),
+    ("答案是18", "18", "stated"),
     (r"\boxed{x} \n#### 18", None, None),
     ("#### 18\n", "18", "hash"),
     ("#### 1,000\nI hope it helps.", "1000", "hash"),
@@ -109,12 +117,17 @@ NUMBER_CASES = [
     ("It is **18**, not **17**.", None, None),
     ("It is **18** because the other two boxes are empty.", None, None),
     ("He has 18.", None, None),
+    (r"\boxed{5\text{ crore}}", "50000000", "boxed"),
+    ("The answer is 5. Hmm, actually 18.", None, None),
+    ("The wrong answer is 18.", None, None),
+    ("A common mistake is that the answer is 18.", None, None),
+    ("The answer is the square root of 18.", None, None),
 ]
 
 
 @pytest.mark.parametrize(("text", "value", "place"), NUMBER_CASES)
 def test_a_number_is_read_from_its_place(text: str, value: str | None, place: str | None) -> None:
-    mark = mark_number(text, value or "18", "lenient", truncated=False)
+    mark = mark_number(text, (value or "18").strip("%"), "lenient", truncated=False)
     if value is None:
         assert mark[:3] == ("unparsed", None, "no-answer")
     else:
@@ -281,15 +294,16 @@ def test_a_hash_line_is_an_answer_and_a_numbered_heading_is_not() -> None:
         ("step 3", None),
         ("x = 5, y = 3", None),
         ("5 y", None),
-        ("5²", None),
+        ("5²", 25),
         ("sqrt(5)", None),
         ("at least 5", None),
-        ("5 dozen", None),
+        ("5 dozen", 60),
         ("5 " + "and so on " * 20, None),
     ],
 )
 def test_a_span_with_exactly_one_number_gives_it(span: str, value: int | None) -> None:
-    assert only_number(span) == value
+    number = number_in(span)
+    assert (None if number is None else number.value) == value
 
 
 NUMBERS = [r"\boxed{", "}", r"\boxed{18}", "18", "_", "1", "+", "-", " ", "١٨", r"\fbox{5}"]

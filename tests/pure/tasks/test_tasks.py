@@ -24,7 +24,7 @@ from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer, without_instructions
 from tasks.competition_math import MATH500, SUBJECTS, CompetitionMath, is_numeric
 from tasks.gsm8k import Gsm8k
-from tasks.marking.marks import final_answer
+from tasks.marking.golds import final_answer
 from tasks.marking.text import mark_text
 from tasks.question_file import QuestionFile
 
@@ -127,10 +127,10 @@ def test_marker_checks_need_no_data(kind: type[Task], marking: Any) -> None:
 
 
 def test_options_that_change_marks_are_part_of_the_marker_id() -> None:
-    assert Gsm8k().marker_id == "gsm8k/3/lenient"
-    assert Gsm8k(last_number=True).marker_id == "gsm8k/3/lenient/last-number"
+    assert Gsm8k().marker_id == "gsm8k/4/lenient"
+    assert Gsm8k(last_number=True).marker_id == "gsm8k/4/lenient/last-number"
     names = {task.marker_id for task in QuestionFile.marker_variants()}
-    assert len(names) == 4 and "file/3/lenient/text" in names
+    assert len(names) == 4 and "file/4/lenient/text" in names
 
 
 def annotated(

@@ -1,0 +1,31 @@
+"""Reads the gold answers of a file."""
+
+import re
+from typing import Literal
+
+from tasks.marking.numbers import normalize_number
+from tasks.marking.reading import last_box
+
+Marker = Literal["number", "letter", "expression", "text"]
+_LETTER_ANSWER = re.compile(r"[A-Z]|\([A-Z]\)")
+_HASH_LINE = re.compile(r"(?<!\S)####[ \t]*(\S.*)\Z")
+
+
+def final_answer(text: str) -> str:
+    r"""The answer of a worked solution: after `####` in its last line, or in its last `\boxed{}`.
+
+    Any other text is an answer already.
+    """
+    if line := _HASH_LINE.search(text):
+        return line[1].strip()
+    return (last_box(text) or text) if "\\boxed" in text else text
+
+
+def read_gold(answer: str, marker: Marker) -> str | None:
+    """The gold that an answer of a file gives, or None if the marker needs another form."""
+    answer = final_answer(answer)
+    if marker == "number":
+        return normalize_number(answer)
+    if marker == "letter":
+        return f"({answer.strip('()')})" if _LETTER_ANSWER.fullmatch(answer) else None
+    return answer
