@@ -1,12 +1,12 @@
 r"""Competition problems by level and subject: MATH (Hendrycks et al., 2021), and MATH-500."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
 from tasks.base import Answer, Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
+from tasks.marking.comparison import tree
 from tasks.marking.equivalence import (
     expression_comparison,
     is_readable,
@@ -15,7 +15,8 @@ from tasks.marking.equivalence import (
 )
 from tasks.marking.marks import Mark
 from tasks.marking.reading import last_box
-from tasks.marking.spelling import AnswerComparison
+from tasks.marking.spelling import AnswerComparison, clean
+from tasks.marking.tokens import Unreadable, tokens
 from tasks.sources.files import Row
 from tasks.sources.hub import Repository
 from tasks.sources.source import ReadTask, Source, read_rows
@@ -52,26 +53,23 @@ MATH500 = Source(
     alone=True,
 )
 
-_BARE_BOX = re.compile(r"\\boxed\s+([^\s${}]+)")
-_WHOLE = r"\d+(?:(?:,|\{,\}|,\s*\\!\s*|\\,)\d{3})*"
-_PART = r"(?:\{\s*-?\d+\s*\}|\d)"
-_UNIT = r"\\(?:text|mbox|textrm|mathrm)\s*\{[^{}]*\}(?:\^\{?\d\}?)?"
-_NUMERIC = re.compile(
-    r"(?:\\?\$)?\s*[-+]?\s*(?:\\?\$)?\s*"
-    rf"(?:{_WHOLE}(?:\.\d+)?|\.\d+|\d+\s*/\s*\d+|\\[dt]?frac\s*{_PART}\s*{_PART})"
-    rf"(?:\\[,! ]|\s)*(?:\\?%|\^\s*\\circ|\^\s*\{{\s*\\circ\s*\}}|\\degree|{_UNIT})?\s*\$?"
-)
-
 
 def is_numeric(gold: str) -> bool:
-    r"""Whether a gold answer is exactly one number.
+    r"""Whether a gold answer is exactly one number: an integer, a decimal or a fraction.
 
-    That is: an integer (commas, `{,}` or `,\!` between its thousands), a decimal, or a fraction
-    (`a/b`, `\frac`, `\dfrac`, `\tfrac` of integers), with at most one sign, a leading dollar,
-    and a trailing per cent sign, degree sign or unit in `\text{}`. Mixed numbers, roots, constants
-    such as `\pi`, other bases (`101_2`) and assignments (`x=5`) are not.
+    A sign, a currency, a per cent sign, a degree sign and a unit may be with it. Mixed numbers,
+    roots, constants such as `\pi`, other bases (`101_2`) and assignments (`x=5`) are not.
     """
-    return _NUMERIC.fullmatch(gold.strip()) is not None
+    try:
+        node, pieces = tree(gold), tokens(clean(gold))
+    except Unreadable:
+        return False
+    while node.kind in ("quantity", "percent", "degree", "negate"):
+        node = node.args[0]
+    if node.kind == "divide":
+        return all(part.kind in ("number", "negate") for part in node.args)
+    written = [piece.value for piece in pieces if piece.kind == "number"]
+    return node.kind == "number" and node.args[0] in written  # a mixed number is not
 
 
 class CompetitionMath(ReadTask):
@@ -194,11 +192,7 @@ class CompetitionMath(ReadTask):
 
 def boxed_gold(row: Row) -> str:
     r"""The content of the solution's last box, also `\fbox{}` and `\boxed 5`; "" without one."""
-    solution = str(row["solution"])
-    braced = last_box(solution, ("boxed", "fbox"))
-    if braced is None and (bare := _BARE_BOX.findall(solution)):
-        return str(bare[-1])
-    return (braced or "").strip()
+    return (last_box(str(row["solution"]), ("boxed", "fbox"), bare=True) or "").strip()
 
 
 def _tier(row: Row) -> str:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
 from tasks.base import Marking, Prompt, Template, boxed_templates, check_integer, make_prompt
+from tasks.marking.golds import read_gold
 from tasks.marking.marks import Mark
-from tasks.marking.numbers import mark_number, normalize_number
+from tasks.marking.numbers import mark_number
 from tasks.sources.source import ReadTask, Source
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ TRAIN = Source(
     configs=("main",),
 )
 TEST = replace(TRAIN, split="test", stems=("test",), count=1319)
-
-
-def gold_number(solution: str) -> str | None:
-    """The number after the last `#### ` of a worked solution, or None without one."""
-    _, separator, last = solution.rpartition("#### ")
-    return normalize_number(last) if separator else None
 
 
 def solution_steps(solution: str) -> int:
@@ -91,7 +86,7 @@ class Gsm8k(ReadTask):
 
     def read_answer(self, text: str) -> str | None:
         """A number, alone or after the `####` of a worked solution."""
-        return gold_number(text) or normalize_number(text)
+        return read_gold(text.strip(), "number")
 
     @property
     def marker_id(self) -> str:

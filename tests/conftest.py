@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ settings.register_profile(  # make mutants: that an example fails is enough, it 
     max_examples=25,
     phases=[Phase.explicit, Phase.generate],
 )
+if "--hypothesis-profile=mutants" in sys.argv:
+    sys.setrecursionlimit(5_000)  # a call of a mutated function takes three frames
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from tasks.base import Answer
-from tasks.marking.comparison import same, same_text, tree
-from tasks.marking.latex import Node, TooLarge
+from tasks.marking.comparison import letters, same, same_text, tree
+from tasks.marking.latex import Node, TooLarge, is_product
 from tasks.marking.letters import one_option
 from tasks.marking.marks import Mark, Outcome, answer_mark, no_answer_mark
 from tasks.marking.reading import find_answer, last_box
@@ -49,16 +49,15 @@ def is_answer(text: str) -> bool:
 
 
 def has_words(node: Node) -> bool:
-    """Whether there are words in a tree."""
-    if node.kind in ("word", "dots"):
+    """Whether there are words in a tree, also short ones that are read as products."""
+    if node.kind in ("word", "dots") or (len(text := letters(node)) > 1 and not is_product(text)):
         return True
     stack = list(node.args)
     while stack:
         part = stack.pop()
         if isinstance(part, Node):
-            if part.kind == "word":
+            if has_words(part):
                 return True
-            stack += part.args
         elif isinstance(part, tuple):
             stack += part
     return False

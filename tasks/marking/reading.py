@@ -113,15 +113,20 @@ class Box(NamedTuple):
     end: int
 
 
-def last_box(text: str, commands: tuple[str, ...] = ("boxed",)) -> str | None:
-    r"""The content of the last closed `\boxed{...}`, braces matched at any depth, or None."""
+def last_box(
+    text: str, commands: tuple[str, ...] = ("boxed",), *, bare: bool = False
+) -> str | None:
+    r"""The content of the last closed `\boxed{...}`, braces matched at any depth, or None.
+
+    `bare`: without any, that of `\boxed 5`.
+    """
     start = text.rfind("\\boxed")
     if start >= 0 and text.startswith("{", start + 6) and commands == ("boxed",):
         end = text.find("}", start)
         inner = text[start + 7 : end]
         if end > 0 and "{" not in inner and "\\" not in inner:
             return inner.strip()
-    boxes = find_boxes(text, commands)
+    boxes = find_boxes(text, commands) or (bare_boxes(text) if bare else [])
     return boxes[-1].content if boxes else None
 
 
@@ -142,6 +147,11 @@ def filled_boxes(text: str) -> list[Box]:
             boxes = [box for box in find_boxes(text, commands) if box.content]
             if boxes:
                 return boxes
+    return bare_boxes(text)
+
+
+def bare_boxes(text: str) -> list[Box]:
+    r"""What `\boxed 5` holds."""
     return [Box(m[1].rstrip(".,;"), m.start(), m.end()) for m in _BARE_BOX.finditer(text)]
 
 
@@ -230,13 +240,11 @@ def _soft_places(text: str, truncated: bool) -> Iterator[Place]:
     if (span := find_bold(text)) is not None:
         yield Place("bold", span)
     line = _END.split(last_line(text).rstrip(".!"))[-1].strip()
-    if rest is None and "\\boxed" not in line:
+    if rest is None and "\\boxed" not in line and not _PREMISE.search(line):
         yield Place("line", line)
         formulas = list(_DELIMITED.finditer(line))
         prose = _DELIMITED.sub("", line)
-        if len(formulas) == 1 and not (
-            any(map(str.isdigit, prose)) or _PREMISE.search(prose) or _BOUND.search(prose)
-        ):
+        if len(formulas) == 1 and not (any(map(str.isdigit, prose)) or _BOUND.search(prose)):
             yield Place("line", formulas[0][1].strip())
 
 

@@ -6,6 +6,7 @@ never changes a mark. Fonts and wrappers stand in one table, `FONTS`.
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 MAX_LENGTH = 2_000  # characters; of a longer text, only the same text is an equal answer
@@ -119,6 +120,7 @@ class AnswerComparison(NamedTuple):
     same: Callable[[str, str], bool] | None = None
 
 
+@lru_cache(4_000)  # a gold and an answer are compared in several ways
 def clean(latex: str) -> str:
     """The text with one spelling of what does not change its meaning: fonts, spaces, signs.
 

@@ -113,6 +113,8 @@ def noun(word: str) -> str | None:
 
 def read_unit(tokens: Sequence[Token], at: int) -> Unit | None:
     """The unit that begins at a token and reaches to the end of an item; None if there is none."""
+    if at == len(tokens) or tokens[at].kind not in ("letter", "letters", "sign"):
+        return None
     factor = Fraction(1)
     if at < len(tokens) and (scale := MAGNITUDES.get(tokens[at].text)) is not None:
         factor, at = scale, at + 1

@@ -352,6 +352,8 @@ def test_errors_for_invalid_options_of_math_say_what_to_write(
         "60^{\\circ}",
         "25 \\, \\text{km}^2",
         "$7$",
+        "\\text{13}",
+        "-5^\\circ",
     ],
 )
 def test_numbers_are_numeric_golds(gold: str) -> None:
@@ -372,9 +374,7 @@ def test_numbers_are_numeric_golds(gold: str) -> None:
         "1\\frac{1}{2}",
         "--1",
         "5+1",
-        "\\text{13}",
         "60^\\circ, 120^\\circ",
-        "1e5",
         "1.2.3",
     ],
 )
@@ -728,7 +728,7 @@ def test_real_math_has_its_official_counts_golds_and_levels() -> None:
 
 def test_real_math_has_a_numeric_subset() -> None:
     task = CompetitionMath(path=str(data("raw", "math")), numeric=True)
-    assert (len(task.train()), len(task.test())) == (6089, 4038)
+    assert (len(task.train()), len(task.test())) == (6097, 4042)
 
 
 def test_real_math500_is_part_of_the_test_set(tmp_path: Path) -> None:

@@ -1,0 +1,211 @@
+r"""What an answer says: for each gold, answers that are it, that are not, and that cannot be read.
+
+A line of a table holds the gold, then answers after `=` (correct), `!` (wrong) and `?` (unparsed).
+"""
+
+import re
+
+import pytest
+
+from tasks.marking.equivalence import mark_expression
+from tasks.marking.letters import mark_letter
+from tasks.marking.numbers import mark_number
+from tasks.question_file import QuestionFile
+
+OUTCOMES = {"=": "correct", "!": "wrong", "?": "unparsed"}
+
+EXPRESSIONS = r"""
+relations without symbols
+e^{\pi} > \pi^{e}  = \pi^{e} < e^{\pi}  ! 5>4  ! 3 < 5
+\log 100 = 2       = 2  ! 3=5  ! \log 1000 = 7
+\pi < 4            = 4 > \pi  ! 2 < 3
+\sqrt{2}\approx 1.414  = \sqrt{2}  ! \pi\approx 3.1  ! \sqrt{5}\approx 2.2
+
+points
+|a-b|              = |b-a|  ! b-a  ! a-b
+\max(a,b)          = \max(b,a)  ! b  ! a
+(-1)^N             = (-1)^{N+2}  ! 1  ! -1
+\lfloor\log_2 n\rfloor  ! \lfloor\sqrt n\rfloor
+\lfloor m/7\rfloor ! \lfloor m/8\rfloor
+0                  ! \lfloor |x|/5\rfloor
+1                  ! \gcd(n,13)
+\binom{n}{2}       = \frac{n(n-1)}{2}  = \frac{n!}{2(n-2)!}
+\sin(90^{\circ}-x) = \cos x  ! \sin x
+
+an equation is the answer as name = value
+5  = x=5  = f(2) = 5  = \text{Area} = 5  = |S| = 5  = |AB| = 5  = 5 = x  = m+n = 5
+5  = \frac{AB}{CD} = 5
+5  ! 2x=5  ! x^2=5  ! \sqrt{x}=5  ! xy=5  ! 2x+3y=5  ! x^2+y^2=5  ! 3=5  ! |x| = 5
+
+units
+20\%    = \frac{1}{5}  = 20\text{ percent}  = 20  ! 20\text{ cm}  ! \$20  ! 20^\circ
+\$40    = 40  = 40\text{ dollars}  ! 40\%  ! 40\text{ cents}  ! 40€
+5  = \text{5 cm}  = \mathrm{5 cm}  = \textrm{5 cm}  = 5m  = 5\,\mathrm{m}  = \$5
+5  ! 5\text{ million}
+10\,\mu\text{m}  = 10  = 10 \text{ micrometers}  ! 10\text{ m}
+10\text{ m}  = 10 m  = 10m  ! 10\text{ cm}
+20\text{ miles}  ! 20m  ! 20\text{ miles}^2
+10  = 10元  = 10€  = 10\text{ boxes of pens}  ! 10 dozen  ! 10 and a quarter  ? 10\text{ in debt}
+300\text{ K}  = 300  ! 300\text{ N}
+300     ? 300\text{ K}
+30      = 30\text{ duck eggs per day}  = 30 in all
+$18$ cm  = 18\text{ cm}  = 18  ! 18\text{ m}
+$90^\circ$  = 90  = 90^\circ  = 90\text{ degrees}  ! 90\text{ radians}
+$0.06 \text{ yuan}$  = 0.06  = 0.06 元
+
+words
+no      = No  = \text{no}  ! on  ! yes
+ATG     = atg  = \mathrm{ATG}  ! GTA
+ab      = ba  = a b  = \mathbf{ab}
+Yes     = yes  = \textbf{YES}  ! no
+New York  = new york  = \text{New York}  ! New Jersey
+\text{empty set}  = \emptyset  = \{\}  ! 0
+x=-1 \text{ or } x=1  = \pm 1  ? \min\text{ at }x=-1, \max\text{ at }x=1
+\text{B,E}  = \text{B and E}  = E, B  ! B  ! B,D
+
+dates and ranges
+2024-01-15  = 2024-01-15  ! 2024-02-14  ! 2008  ! 2024-1-15
+5-6     = 5 - 6  ! -1  ! 6-5
+13      = 17-4  ! 5-6
+
+factors
+(n+1)2^n  = 2^n(n+1)  = n2^{n}+2^n
+n2^{n-1}  = 2^{n-1}n
+2^6 3^5   = 2^6\cdot 3^5  = 15552
+x^2 3^x   = 3^x x^2
+4\pi      = \pi 4
+11        ? 5 6
+
+inequalities
+x \ge 5   = x>=5  = x \geq 5  = [5,\infty)  ! x>5
+x <= 1    = x \le 1  ! x<1
+x != 3    = x \neq 3  = \mathbb{R}\setminus\{3\}
+120       = 5! = 120  = 5!
+
+forms
+120       = {10 \choose 3}  = \binom{10}{3}  = C_{10}^3
+3         = \lg 1000  = \emph{3}  = \hbox{3}  = 3\square  = \mathbf{3}  = x = 3  = approximately 3
+\lfloor x\rfloor  = [x]  ! x
+k\pi\ (k\in\mathbb Z)  = k\pi, k \in \mathbb{Z}  = k\pi  ! k\pi\ (k\in\mathbb N)
+\begin{pmatrix}1\\2\end{pmatrix}  = \begin{pmatrix}1\\[4pt]2\end{pmatrix}
+\begin{pmatrix}1\\2\end{pmatrix}  ! \begin{pmatrix}2\\1\end{pmatrix}
+\begin{cases}x&x\ge 0\\-x&x<0\end{cases}  = \begin{cases}-x&\text{if }x<0\\x&x\ge 0\end{cases}
+\langle 1,-2,3\rangle  = \mathbf{i}-2\mathbf{j}+3\mathbf{k}  ! \mathbf{i}+2\mathbf{j}+3\mathbf{k}
+(1,1,1)   = x=y=z=1
+3:4       = 6:8  ! 4:3
+6:30      ! 1:5
+1234567   = 12,34,567  = 1 234 567  = 1\,234\,567
+\frac{1}{2}  = \\frac{1}{2}  = \\dfrac12
+7         = 7^{\text{th}}  = 7th
+\sqrt{2}  = 1.4142135623730951  ! 1.414214
+2         = 10_2  ! 10_3
+
+too much
+5  ? 2^{10^{10}}  ? 9^{9^{9}}
+"""
+
+NUMBERS = r"""
+5  = \text{5}  = 5\text{ km}  = x = 5  = 25/5  = 2+3  = 101_2  ! 1_5  ! -5
+5  ? \text{square root of }5  ? \text{all but }5  ? anything but 5  ? \text{reciprocal of }5
+5  ? one over 5  ? ten to the 5  ? 5 point five  ? 5 below zero  ? 5\text{ in debt}  ? 5 or 6
+5  ? 5,6
+5  ? 2x=5  ? x^2=5  ? 1/x=5  ? 3=5  ? xy=5  ? > 5  ? at least 5  ? 5 and a quarter  ? 5 K  ? 5x
+5  ! \text{negative }5  ! 5 bn  ! 5 lakh  ! 5 crore  ! 5\text{ million}  ! 5\text{ hundred}
+1430000  = 1.43\text{ million}  = 1.43\times 10^6  = 1,430,000  = 1{,}430{,}000
+0.75  = 75\%  = \frac34  ! 75
+75    = 75\%  ! 0.75
+"""
+
+STATED = r"""
+5  = The answer is 5.  = **Answer: 5**  = Answer: $5$  = 答案是5  = {"answer": 5}
+5  = {"final_answer": "5"}
+5  = 5  = So:<br>x = 5  = The result is $5$  = Thus $x = 5$ is our answer.  = It is \boxed 5.
+5  ? The answer is 5. Hmm, actually 6.  ? The wrong answer is 5.  ? Nobody says the answer is 5.
+5  ? A common mistake is that the answer is 5  ? Some might say the answer is 5. It is actually 6.
+5  ? The answer is 5 (wrong).  ? The answer is 5. This is incorrect; it should be 6.
+5  ? Let $x = 5$.  ? The answer is $\boxed{5  ? \boxed{5  ? We make 5 of them.
+5  ! \boxed{5} would be wrong, as she eats one; the answer is 6.
+5  = First \boxed{6}, but \boxed{5}
+"""
+
+
+def cases(table: str) -> list[tuple[str, str, str]]:
+    """The gold, answer and outcome of each pair of a table."""
+    found = []
+    for line in table.splitlines():
+        gold, *answers = re.split(r"\s{2,}(?=[=!?] )", line.strip())
+        found += [(gold, answer[2:].strip(), OUTCOMES[answer[0]]) for answer in answers]
+    return found
+
+
+def test_an_expression_says_what_its_table_says() -> None:
+    task = QuestionFile(path="none", marker="expression")
+    problems = []
+    for gold, answer, outcome in cases(EXPRESSIONS):
+        mark = task.mark(rf"So it is $\boxed{{{answer}}}$.", task.read_answer(gold) or "")
+        if mark.outcome != outcome:
+            problems.append((gold, answer, outcome, mark.outcome, mark.rule))
+    assert problems == []
+
+
+def test_a_number_says_what_its_table_says() -> None:
+    marks = [
+        (gold, answer, outcome, mark_number(rf"\boxed{{{answer}}}", gold, "lenient", False).outcome)
+        for gold, answer, outcome in cases(NUMBERS)
+    ]
+    assert [mark for mark in marks if mark[2] != mark[3]] == []
+
+
+@pytest.mark.parametrize("mark", [mark_number, mark_expression])
+def test_an_answer_is_found_in_its_place(mark) -> None:
+    marks = []
+    for gold, text, outcome in cases(STATED):
+        got = mark(text.replace("<br>", "\n"), gold, "lenient", False).outcome
+        marks.append((gold, text, outcome, got))
+    assert [mark for mark in marks if mark[2] != mark[3]] == []
+
+
+def test_several_boxes_are_one_answer_where_only_commas_stand_between_them() -> None:
+    for text, outcome in (
+        (r"\boxed{1}, \boxed{2} and $\boxed{3}$", "correct"),
+        (r"\boxed{1} \text{ and } \boxed{2}, \boxed{3}", "correct"),
+        (r"\boxed{1}, so \boxed{2}, \boxed{3}", "wrong"),
+    ):
+        assert mark_expression(text, "1,2,3", "lenient", False).outcome == outcome, text
+    assert mark_expression(r"\boxed{3}, \boxed{3}", "3", "lenient", False).outcome == "correct"
+    assert mark_number(r"\boxed{1}, \boxed{3}", "3", "lenient", False).outcome == "correct"
+
+
+def test_long_answers_are_equal_as_texts_alone() -> None:
+    digits = "1234567890" * 300
+    matrix = r"\begin{pmatrix}" + r"\\".join(["&".join("1" * 50)] * 50) + r"\end{pmatrix}"
+    polynomial = "+".join(f"x^{{{n}}}" for n in range(500))
+    for gold in (digits, matrix, polynomial):
+        other = gold[:-20].replace("1", "2", 1) + gold[-20:]
+        changed_end = gold[::-1].replace("1", "2", 1)[::-1]
+        assert mark_expression(rf"\boxed{{{gold}}}", gold, "lenient", False).outcome == "correct"
+        for answer in (other, changed_end, gold + "+1"):
+            mark = mark_expression(rf"\boxed{{{answer}}}", gold, "lenient", False)
+            assert (mark.outcome, mark.rule) == ("unparsed", "lenient:boxed-too-long")
+
+
+def test_a_gold_that_cannot_be_read_leaves_other_spellings_unparsed() -> None:
+    gold = r"\sum_{k} F_k"
+    for answer, outcome, rule in (
+        (gold, "correct", "text"),
+        (rf"\mathbf{{{gold}}}", "correct", "text"),
+        (r"\sum_{j} F_j", "unparsed", "unreadable-gold"),
+        ("5", "unparsed", "unreadable-gold"),
+    ):
+        mark = mark_expression(rf"\boxed{{{answer}}}", gold, "lenient", False)
+        assert (mark.outcome, mark.rule) == (outcome, f"lenient:boxed-{rule}")
+
+
+def test_a_letter_is_read_in_bold_and_in_chinese() -> None:
+    for text in (
+        "The correct option is **B**",
+        "答案是B",
+        r"\boxed{\mathrm{B}}",
+        r"\boxed{\textnormal{B}}",
+    ):
+        assert mark_letter(text, "(B)", "lenient", False).outcome == "correct", text
