@@ -273,9 +273,11 @@ def _is_rounded(rounded: Node, exact: Node, least: int, unit: Fraction) -> bool:
 
     `unit`: how far they may be from each other, in units of the last digit.
     """
-    if rounded.kind != "number" or symbols(exact):
+    if rounded.kind not in ("number", "multiply") or symbols(rounded) or symbols(exact):
         return False
-    value, number = rounded.args[0], constant(exact)
+    value, number = constant(rounded), constant(exact)
+    if not isinstance(value, Fraction):
+        return False
     digits = next((n for n in range(least, 20) if (value * 10**n).denominator == 1), None)
     if digits is None or (value * 10 ** (least - 1)).denominator == 1:
         return False

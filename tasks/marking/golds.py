@@ -4,7 +4,7 @@ import re
 from typing import Literal
 
 from tasks.marking.numbers import normalize_number
-from tasks.marking.reading import last_box
+from tasks.marking.reading import filled_boxes, joined_boxes
 
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER_ANSWER = re.compile(r"[A-Z]|\([A-Z]\)")
@@ -18,7 +18,8 @@ def final_answer(text: str) -> str:
     """
     if line := _HASH_LINE.search(text):
         return line[1].strip()
-    return (last_box(text) or text) if "\\boxed" in text else text
+    boxes = filled_boxes(text) if "\\boxed" in text else []
+    return joined_boxes(text, boxes).content if boxes else text
 
 
 def read_gold(answer: str, marker: Marker) -> str | None:

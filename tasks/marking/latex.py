@@ -158,11 +158,16 @@ class Reader:
 
     def statements(self) -> Node:
         """Statements, separated by commas, semicolons, "and" or "or"."""
-        items, separators = [self.statement()], set()
+        items, separators, before = [self.statement()], set[str](), list[Node]()
         while (separator := self.take(",", ";", "and", "or")) is not None:
             self.take("and", "or") if separator == "," else None
+            if separator == ";" and (before or (separators == {","} and len(items) > 1)):
+                before.append(Node("list", tuple(items)))  # p = 5, q = 2; p = 7, q = 2
+                items = []
             separators.add(separator)
             items.append(self.statement())
+        if before:
+            return Node("list", (*before, Node("list", tuple(items))))
         if len(items) == 1:
             return items[0]
         if separators <= {",", ";"} and len(items) == 2 and _is_parameter(items[1]):
