@@ -86,8 +86,6 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     labelled = survey.valid - (survey.unlabelled or 0)
     counts = f"{labelled:,} of {survey.rows - (survey.unlabelled or 0):,} {what}"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
-    if survey.unread:
-        lines.append(_line("", survey.unread))
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, reason in survey.invalid[:_ROWS]:

@@ -108,6 +108,7 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> str:
         _check_outcomes(golds, mark_answers(task, golds, 0), "correct")
         checked += len(golds)
     some = prompts[:: -(-len(prompts) // PERTURBED)]
+    some = [prompt for prompt in some if task.own(prompt)[0].reads(prompt.answer)]
     with task_errors(task, "format_answer() or perturb()"):
         perturbed = [Answer.to(p, task.wrong_completion(p)) for p in some]
     _check_outcomes(perturbed, mark_answers(task, perturbed, 0), "wrong")

@@ -106,7 +106,6 @@ class FileSurvey:
     contradicted: int  # questions with several answers that can be used
     invalid: Sequence[tuple[str, str]]
     unlabelled: int | None
-    unread: str | None
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
 
@@ -183,7 +182,6 @@ def survey_rows(
         contradicted=contradicted,
         invalid=_unusable(read.places, texts, golds, marked),
         unlabelled=sum(bool(row[0] and not row[1]) for row in texts) if optional else None,
-        unread=marked.unread_golds([gold for gold in golds if gold]),
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )

@@ -286,7 +286,7 @@ def test_answers_of_a_users_own_task_or_function_are_compared_as_texts() -> None
     function = get_task("file", marker="reward_functions_of_users:accuracy")
     for task in (MathsOfMyOwn(), function, None):
         row = rated(task, p=wrong("1/2", "0.5", " One", "one", r"\dfrac12"))["p"]
-        assert (row["answers"], row["agreement"]) == (3, 2 / 5)
+        assert (row["answers"], row["agreement"]) == (4, 2 / 5)
 
 
 def test_the_answers_of_a_mix_are_compared_as_each_data_set_does() -> None:

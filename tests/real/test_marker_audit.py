@@ -15,7 +15,11 @@ from tasks import Task, find_task, get_task, make_prompt, task_names
 
 ROWS = [
     {"question": "1+1", "answer": "2", "completions": ["\\boxed{2}", "so the answer is 2.", "no"]},
-    {"question": "7+8", "answer": "15", "completions": ["\\boxed{15}", "the answer is 15", "14"]},
+    {
+        "question": "7+8",
+        "answer": "15",
+        "completions": ["\\boxed{15}", "the answer is 15", "neither"],
+    },
 ]
 FUNCTIONS = """
 def contains(completions, answer, **kwargs):

@@ -3,10 +3,14 @@ r"""What an answer says: for each gold, answers that are it, that are not, and t
 A line of a table holds the gold, then answers after `=` (correct), `!` (wrong) and `?` (unparsed).
 """
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
+from orchestrator.probing.checks import check_marker
+from tasks import get_task
 from tasks.marking.equivalence import mark_expression
 from tasks.marking.letters import mark_letter
 from tasks.marking.numbers import mark_number
@@ -199,6 +203,21 @@ def test_a_gold_that_cannot_be_read_leaves_other_spellings_unparsed() -> None:
     ):
         mark = mark_expression(rf"\boxed{{{answer}}}", gold, "lenient", False)
         assert (mark.outcome, mark.rule) == (outcome, f"lenient:boxed-{rule}")
+
+
+@pytest.mark.parametrize(("unread", "shown"), [(1, 1), (5, 3)])
+def test_golds_that_cannot_be_read_are_counted_and_named(
+    tmp_path: Path, unread: int, shown: int
+) -> None:
+    golds = [rf"\sum_{{{n}}} F" for n in range(unread)] + ["1/2", "2/3", "3/4"]
+    rows = [{"question": f"q{n}?", "answer": gold} for n, gold in enumerate(golds)]
+    (tmp_path / "q.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    task = get_task("file", path=str(tmp_path / "q.jsonl"), marker="expression", test_share=0.0001)
+    prompts = task.train()
+    [note] = task.notes
+    assert note.startswith(f"train: {unread} of {unread + 3} ") and note.count("sum") == shown
+    assert f"{unread} of {unread + 3} " in check_marker(task, prompts)
+    assert task.unread_golds(["1/2"]) is None and task.unread_golds([]) is None
 
 
 def test_a_letter_is_read_in_bold_and_in_chinese() -> None:
