@@ -411,7 +411,7 @@ def root(rng: Rng) -> Made:
     same.append(over_root(inverse, radicand))
     value = float(factor) * math.sqrt(radicand)
     other = [write(-factor, radicand), write(factor + 1, radicand), write(factor, radicand + 12)]
-    other += [f"{value:.3f}", f"{value:.8f}", f"{value:.15f}", write(factor / 10, radicand)]
+    other += [f"{value:.3f}", f"{value:.8f}", f"{value:.12f}", write(factor / 10, radicand)]
     other += [rf"{abs(factor.numerator) + 1}\sqrt({radicand})", broken(same[0], rng)]
     return write(factor, radicand), same, other
 
@@ -650,7 +650,8 @@ def unit(rng: Rng) -> Made:
             rf"{value}{space}\text{{{spelling}}}",
             rf"{value}{space}\mathrm{{{spelling}}}",
         ]
-        return rng.choice([*forms, f"{value} {spelling}"])
+        bare = [f"{value} {spelling}"] if len(spelling) > 1 else []  # 5 m may be a product
+        return rng.choice([*forms, *bare])
 
     with_unit = rng.random() < 0.6
     gold = write(value, name) if with_unit else str(value)

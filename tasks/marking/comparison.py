@@ -262,14 +262,14 @@ def _same_scalar(gold: Node, answer: Node) -> bool:
             return as_written or equal(percent, other)
     if is_infinite(gold) or is_infinite(answer):
         return gold == answer
-    if equal(gold, answer) or _is_rounded(answer, gold, least=16, unit=Fraction(2)):
+    if equal(gold, answer) or _is_rounded(answer, gold, significant=16, unit=Fraction(2)):
         return True
-    # A gold is rounded by hand, if it has more digits than a price.
-    return answer.kind != "number" and _is_rounded(gold, answer, least=6, unit=Fraction(1, 2))
+    # A gold with more digits than a price is rounded.
+    return answer.kind != "number" and _is_rounded(gold, answer, significant=7, unit=Fraction(1, 2))
 
 
-def _is_rounded(rounded: Node, exact: Node, least: int, unit: Fraction) -> bool:
-    """Whether a decimal of at least so many digits after the point rounds another number.
+def _is_rounded(rounded: Node, exact: Node, significant: int, unit: Fraction) -> bool:
+    """Whether a decimal of at least so many significant digits rounds another number.
 
     `unit`: how far they may be from each other, in units of the last digit.
     """
@@ -278,8 +278,10 @@ def _is_rounded(rounded: Node, exact: Node, least: int, unit: Fraction) -> bool:
     value, number = constant(rounded), constant(exact)
     if not isinstance(value, Fraction):
         return False
-    digits = next((n for n in range(least, 20) if (value * 10**n).denominator == 1), None)
-    if digits is None or (value * 10 ** (least - 1)).denominator == 1:
+    digits = next((n for n in range(40) if (value * 10**n).denominator == 1), 0)
+    if isinstance(number, Fraction):
+        significant = max(significant, 12)
+    if len(str(abs(int(value * 10**digits)))) < significant or not digits:
         return False
     return bool(distance(number, value) <= float(unit) * 10.0**-digits)
 

@@ -48,7 +48,9 @@ _BOUND = re.compile(  # after an answer: it is not the answer, or not the whole
     r"|divided|multiplied|times|half|thousand|(?:m|b|tr)illion|dozen|percent)\b",
     re.IGNORECASE,
 )
-_REMARK = re.compile(r"(?<=\S)\s+[(—].*", re.DOTALL)  # 18 (9 boxes with 2 pens each)
+_REMARK = re.compile(
+    r"(?<=\S)\s+(?:\([^()]*\)[\s.*]*\Z|—.*)", re.DOTALL
+)  # 18 (9 boxes with 2 pens each)
 _CLAUSE = re.compile(r",\s[^\d=$\\]*\Z")  # 72 clips, altogether
 _WHICH_IS = re.compile(
     r",?\s+(?:which|that)\s+(?:is|makes|gives|equals)\b|\s+equals\b", re.IGNORECASE
@@ -254,10 +256,14 @@ def stated_answers(rest: str, truncated: bool) -> Iterator[str]:
     after = first_sentence(rest[inside.end() :] if inside else rest, truncated)
     if after is None:
         return
-    sentence = _WHICH_IS.split(_REMARK.sub("", (inside[0] if inside else "") + after))[-1]
-    if sentence := sentence.strip(" \t\n*._"):
-        yield sentence
-        yield _CLAUSE.sub("", sentence)
+    sentence = (inside[0] if inside else "") + after
+    for part in (
+        sentence,
+        _WHICH_IS.split(_REMARK.sub("", sentence))[-1],
+        _CLAUSE.sub("", sentence),
+    ):
+        if stated := part.strip(" \t\n*._"):
+            yield stated
     if inside and not _CONTINUES.match(after) and not _BOUND.search(after):
         yield inside[1].strip()
 
