@@ -4,8 +4,10 @@ import builtins
 import json
 import os
 import re
+import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +17,16 @@ from effort import some
 
 from orchestrator.optional.code import sandbox
 from orchestrator.optional.code.code_tests import compiled, read_tests, run_tests
-from orchestrator.optional.code.sandbox import Limits, problem, run_asserts, run_program
+from orchestrator.optional.code.sandbox import (
+    Limits,
+    SandboxError,
+    problem,
+    run_asserts,
+    run_program,
+)
 from orchestrator.optional.code.sandbox_guest import (
     _CALLS,
+    _IGNORED,
     _MACHINES,
     PASSED,
     THREADS,
@@ -369,6 +378,93 @@ def test_nothing_is_written_outside(folder: str, tmp_path: Path) -> None:
     assert "raised" in reply and not (Path(folder) / "escaped").exists()
 
 
+# What could change a file or a device: functions of `os` on a path, an open file, or both.
+CHANGES = """
+import fcntl, os
+def attempts(path):
+    yield from ((name, lambda f=f, a=a: f(path, *a)) for name, f, a in (
+        ("chmod", os.chmod, (0o640,)), ("chown", os.chown, (65534, 65534)),
+        ("lchown", os.lchown, (65534, 65534)), ("utime", os.utime, ((1, 1),)),
+        ("setxattr", os.setxattr, ("user.x", b"1")), ("removexattr", os.removexattr, ("user.x",)),
+        ("truncate", os.truncate, (0,)), ("unlink", os.unlink, ()), ("rmdir", os.rmdir, ()),
+        ("rename", os.rename, ("/tmp/renamed",)), ("link", os.link, ("/tmp/linked",)),
+        ("replace", os.replace, ("/tmp/replaced",)), ("mknod", os.mknod, ()),
+    ))
+    for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_PATH):
+        try:
+            fd = os.open(path, flags)
+        except OSError:
+            continue
+        yield from ((name, lambda f=f, a=a, fd=fd: f(fd, *a)) for name, f, a in (
+            ("fchmod", os.fchmod, (0,)), ("fchown", os.fchown, (65534, 65534)),
+            ("futime", os.utime, ((1, 1),)), ("fsetxattr", os.setxattr, ("user.x", b"1")),
+            ("ftruncate", os.ftruncate, (0,)), ("fallocate", os.posix_fallocate, (0, 1)),
+            ("ioctl", fcntl.ioctl, (0x5201, 0)), ("flock", fcntl.lockf, (fcntl.LOCK_EX,)),
+        ))
+def f():
+    changed, seen = [], 0
+    for folder, folders, files in os.walk("/"):
+        folders[:] = [] if folder.count("/") > 2 else [n for n in folders if n != "tmp"]
+        for path in (folder, *(os.path.join(folder, name) for name in files[:20])):
+            seen += 1
+            for name, attempt in attempts(path):
+                before = os.lstat(path)
+                try:
+                    attempt()
+                except OSError:
+                    continue
+                if name not in ("chmod", "fchmod", "utime", "futime") or os.lstat(path) != before:
+                    changed.append([name, path])
+    return [seen, changed]
+"""
+
+
+def as_user(monkeypatch: pytest.MonkeyPatch, user: int | None) -> None:
+    """Start bubblewrap as another user, where this is root."""
+    if user is None:
+        return
+    if os.geteuid() != 0:
+        pytest.skip("only root can start it as another user")
+    start = partial(subprocess.Popen, user=user, group=user, extra_groups=[])
+    fake = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE)
+    monkeypatch.setattr(sandbox, "subprocess", fake)
+    try:
+        run_program("x = 1\n", [["new", 999, "value", [("name", "x")], {}]], False, Limits())
+    except SandboxError as error:
+        pytest.skip(f"another user cannot start it here: {error}")
+
+
+@pytest.mark.parametrize("user", [None, 65534])
+def test_a_program_changes_no_metadata_of_the_host(
+    user: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any path inside, by any call. Root owns the devices that a program sees."""
+    as_user(monkeypatch, user)
+    paths = [
+        *map(str, Path("/dev").glob("[a-z]*")),
+        "/usr",
+        "/usr/bin",
+        "/etc/ld.so.cache",
+        sys.base_prefix,
+    ]
+
+    def metadata() -> list[tuple[int, ...]]:
+        found = [os.stat(path) for path in paths]
+        return [(s.st_mode, s.st_uid, s.st_gid, s.st_size, s.st_nlink) for s in found]
+
+    before = metadata()
+    try:
+        reply = value_of(CHANGES)
+        assert reply["value"][1] == [] and reply["value"][0] > 20, reply
+        assert "value" in value_of("import os\ndef f(): os.fchmod(0, 0)")
+        assert "value" in value_of("import os\ndef f(): os.utime(0, (1, 1))")
+    finally:
+        after = metadata()
+        if after != before and os.geteuid() == 0:
+            os.chmod(os.devnull, 0o666)
+    assert after == before
+
+
 def test_no_environment_variable_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DECILE_SECRET", SECRET)
     reply = value_of(
@@ -423,7 +519,7 @@ def refused(call, *arguments):
 def test_no_other_system_call_exists() -> None:
     """Nothing is kept by the kernel beyond the limits but by a call that is listed."""
     column = _MACHINES[os.uname().machine][1]
-    listed = [entry.split()[1 + column] for entry in _CALLS.split(",")]
+    listed = [entry.split()[1 + column] for entry in f"{_CALLS},{_IGNORED}".split(",")]
     of_probes = {335, 336}  # the kernel answers these itself: they are of its own code
     others = sorted({*range(700), 2**30 + 1} - {int(n) for n in listed if n != "-"} - of_probes)
     code = (
@@ -446,7 +542,7 @@ def test_numbers_of_system_calls_are_those_of_the_kernel(column: int) -> None:
         pytest.skip("there are no headers of the kernel")
     pairs = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", texts[0])
     numbers = {"newfstatat" if name == "fstatat" else name: number for name, number in pairs}
-    for name, *listed in map(str.split, _CALLS.split(",")):
+    for name, *listed in map(str.split, f"{_CALLS},{_IGNORED}".split(",")):
         assert numbers.get(name, "-") == listed[column], name
 
 
@@ -540,7 +636,7 @@ def remaining() -> list[str]:
     stats = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended in the meantime
-            stats.append(path.read_text())
+            stats.append(path.read_text(errors="replace"))
     return [stat for stat in stats if "(bwrap)" in stat and f" {os.getpid()} " in stat]
 
 
