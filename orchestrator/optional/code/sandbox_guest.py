@@ -145,8 +145,8 @@ set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, memb
 sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168, getgroups 115 158,
 getresuid 118 148, getresgid 120 150, getpriority 140 141
 """
-# Answered with success and not done: shutil.copy sets modes and times. Where bubblewrap runs as root,
-# they would change the mode of the machine's /dev/null.
+# Answered with success and not done: shutil.copy sets modes and times. Where bubblewrap runs as
+# root, they would change the mode of the machine's /dev/null.
 _IGNORED = "chmod 90 -, fchmod 91 52, fchmodat 268 53, utimensat 280 88"
 # All but those that stop a process, such as the one that watches a program.
 _SIGNALS = (*range(19), *range(23, 65))
