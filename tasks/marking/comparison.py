@@ -4,16 +4,27 @@ What may be left out of an answer, or added to it, is the name of a value (the `
 and how a collection is written; order counts in tuples, not in sets and lists.
 """
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from tasks.marking.latex import SCALARS, Node, TooLarge, is_product, read
 from tasks.marking.regions import FLIPPED, is_infinite, region
-from tasks.marking.spelling import MAX_LENGTH, clean, without_spaces
+from tasks.marking.spelling import MAX_LENGTH, clean, names_value, without_spaces
 from tasks.marking.tokens import Unreadable
-from tasks.marking.units import AMBIGUOUS, LETTERS, MEASURES
-from tasks.marking.values import constant, distance, equal, order, ratio, signs, symbols, with_sign
+from tasks.marking.units import AMBIGUOUS, LETTERS, MEASURES, units_agree
+from tasks.marking.values import (
+    KNOWN,
+    constant,
+    distance,
+    equal,
+    order,
+    ratio,
+    signs,
+    symbols,
+    with_sign,
+)
 
 _COLLECTIONS = ("list", "or", "set")
 
@@ -67,6 +78,7 @@ def same(gold: str, answer: str) -> bool | None:
 def alike(gold: Node, answer: Node) -> bool:
     """Whether an answer is equal to the gold. Raises Unreadable."""
     gold, answer = _spread(gold), _spread(answer)
+    gold, answer = _ordered(gold), _ordered(answer)
     if "given" in (gold.kind, answer.kind):
         return _same_given(gold, answer)
     if "quantity" in (gold.kind, answer.kind) or (gold.kind in SCALARS and not symbols(gold)):
@@ -79,7 +91,8 @@ def alike(gold: Node, answer: Node) -> bool:
     if gold.kind == "tuple" and (point := _equal_coordinates(answer)) is not None:
         return alike(gold, point)
     if named_answer and gold.kind != "relation":
-        return alike(gold, named_answer.value)
+        is_list = named_answer.value.kind in _COLLECTIONS  # x = 1, 2 is no point
+        return not (gold.kind == "tuple" and is_list) and alike(gold, named_answer.value)
     if gold.kind in SCALARS and (total := _total(answer)) is not None:
         return alike(gold, total)
     if named_gold and answer.kind != "relation":
@@ -104,6 +117,23 @@ def alike(gold: Node, answer: Node) -> bool:
     if set_one is not None and set_two is not None and (set_one.definite or set_two.definite):
         return set_one.equals(set_two)
     return _same_structure(gold, answer)
+
+
+def _ordered(node: Node) -> Node:
+    """`(y, x) = (1, 2)` as `(x, y) = (2, 1)`."""
+    if node.kind != "relation" or node.args[0] != ("=",):
+        return node
+    names, values = node.args[1]
+    if {names.kind, values.kind} != {"tuple"} or len(names.args[2]) != len(values.args[2]):
+        return node
+    if not is_name(names):
+        return node
+    pairs = sorted(
+        zip(names.args[2], values.args[2], strict=True), key=lambda pair: pair[0].args[0]
+    )
+    first, second = zip(*pairs, strict=True)
+    sides = Node("tuple", ("(", ")", first)), Node("tuple", ("(", ")", second))
+    return Node("relation", (("=",), sides))
 
 
 def letters(node: Node) -> str:
@@ -146,7 +176,7 @@ def _same_quantity(gold: Node, answer: Node) -> bool:
     )
     if other in AMBIGUOUS and not unit:
         raise Unreadable("a unit that may be a magnitude")
-    if {gold.kind, answer.kind} & {"percent", "degree"} or (unit and other and unit != other):
+    if {gold.kind, answer.kind} & {"percent", "degree"} or not units_agree(unit, other):
         return False
     return alike(one, two)
 
@@ -214,7 +244,7 @@ def _same_structure(gold: Node, answer: Node) -> bool:
 
 
 def _plain(word: str) -> str:
-    return " ".join(word.replace("-", " ").split())
+    return re.sub(r"^(?:an?|the) |(?<=[a-z])-(?=[a-z])", lambda m: " "[: m[0] == "-"], word)
 
 
 def _proportional(gold: Sequence[Node], answer: Sequence[Node]) -> bool:
@@ -279,8 +309,10 @@ def _is_rounded(rounded: Node, exact: Node, significant: int, unit: Fraction) ->
     if not isinstance(value, Fraction):
         return False
     digits = next((n for n in range(40) if (value * 10**n).denominator == 1), 0)
+    if isinstance(number, Fraction) and significant > 7:
+        return False  # 0.3333333333333333 is no third
     if isinstance(number, Fraction):
-        significant = max(significant, 12)
+        significant = 12
     if len(str(abs(int(value * 10**digits)))) < significant or not digits:
         return False
     return bool(distance(number, value) <= float(unit) * 10.0**-digits)
@@ -332,9 +364,11 @@ def named(node: Node) -> Name | None:
 
 def _total(node: Node) -> Node | None:
     """The value of `m + n = 42`, the sum of several symbols."""
-    if node.kind != "relation" or node.args[0] != ("=",):
+    if node.kind != "relation" or set(node.args[0]) != {"="}:
         return None
-    left, right = node.args[1]
+    left, *between, right = node.args[1]
+    if any(side.kind not in SCALARS or not alike(right, side) for side in between):
+        return None
     if left.kind not in SCALARS or right.kind not in SCALARS or symbols(right):
         return None
     terms = left.args if left.kind == "add" else ()
@@ -361,10 +395,12 @@ def is_name(node: Node) -> bool:
     if node.kind == "ratio" or (node.kind == "divide" and all(map(_is_points, node.args))):
         return all(map(_is_points, node.args))
     if node.kind == "apply":
-        return node.args[0] not in ("root", "binom", "abs") and len(node.args) <= 4
+        return node.args[0] not in KNOWN and len(node.args) <= 4
     if node.kind == "tuple":
         return node.args[:2] == ("(", ")") and all(part.kind == "symbol" for part in node.args[2])
-    return node.kind in ("symbol", "word") or _is_derivative(node) or _is_segment(node)
+    if node.kind == "word":
+        return names_value(node.args[0])
+    return node.kind == "symbol" or _is_derivative(node) or _is_segment(node)
 
 
 def _is_derivative(node: Node) -> bool:
@@ -392,12 +428,12 @@ def _is_segment(node: Node) -> bool:
 
 def _record(node: Node) -> list[Name] | None:
     """The named values of `x = 2, y = 3`."""
-    if node.kind not in ("list", "or") or len(node.args) < 2:
+    if node.kind != "list" or len(node.args) < 2:
         return None
     names = [named(item) for item in node.args]
     if any(name is None or name.name is None for name in names):
         return None
-    return [name for name in names if name is not None]
+    return sorted((name for name in names if name is not None), key=lambda name: repr(name.name))
 
 
 def _same_record(record: list[Name] | None, gold: Node, answer: Node) -> bool:

@@ -4,7 +4,7 @@ import re
 from typing import Literal
 
 from tasks.marking.numbers import normalize_number
-from tasks.marking.reading import filled_boxes, joined_boxes
+from tasks.marking.reading import filled_boxes, joined_boxes, outer_boxes
 
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER_ANSWER = re.compile(r"[A-Z]|\([A-Z]\)")
@@ -19,7 +19,7 @@ def final_answer(text: str) -> str:
     if line := _HASH_LINE.search(text):
         return line[1].strip()
     boxes = filled_boxes(text) if "\\boxed" in text else []
-    return joined_boxes(text, boxes).content if boxes else text
+    return joined_boxes(text, outer_boxes(boxes)).content if boxes else text
 
 
 def read_gold(answer: str, marker: Marker) -> str | None:

@@ -61,7 +61,7 @@ _TEXT_SETS: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "all real", "real numbers"), Node("reals")),
     **dict.fromkeys(
         ("no solution", "no solutions", "no real solution", "no real solutions", "empty set",
-         "the empty set", "empty"),
+         "the empty set", "empty", "there is no solution", "there are no solutions"),
         Node("set"),
     ),
 }  # fmt: skip
@@ -512,7 +512,7 @@ class Reader:
                 self.at += 3
                 return Node("based", (digits, Fraction(_BASES.index(words[1]))))
             base = self.argument()
-            if token.value.denominator != 1 or base.kind != "number":
+            if not digits.isdecimal() or base.kind != "number":
                 raise Unreadable("a base")
             return Node("based", (digits, base.args[0]))
         if self.peek("'"):
@@ -796,6 +796,8 @@ class Reader:
                 raise Unreadable("a matrix is not closed")
         if len({len(row) for row in rows}) > 1:
             raise Unreadable("rows of different lengths")
+        if name == "cases" and len(rows[0]) == 1:  # a system
+            return Node("list", tuple(row[0] for row in rows))
         if name == "cases":
             return Node("cases", tuple(Node("tuple", ("(", ")", row)) for row in rows))
         return Node("matrix", tuple(rows))

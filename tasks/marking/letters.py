@@ -23,7 +23,9 @@ _BARE = re.compile(r"(?<![\w'(])(?!a\b|I\b)([A-Za-z])(?![\w'])(?!\s+(?!(?:or|and
 _LEADING = re.compile(
     r"(?:(?:option|choice)\s+)?\(?([A-Za-z])(?=[\W]*$|[.:,;)]\s|\s+\()", re.IGNORECASE
 )
-_DENIED = re.compile(r"\b(?:not|never|neither|nor|isn't|wrong|incorrect)\b", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\b(?:not|never|neither|nor|isn't|wrong|incorrect|false|but|except|other)\b", re.IGNORECASE
+)
 _LAST_LINE = re.compile(r"(?:\*\*)?(?:\(([A-Z])\)|([A-Z]))\.?(?:\*\*)?\.?")
 
 

@@ -19,22 +19,38 @@ _STATEMENT = re.compile(
     re.IGNORECASE,
 )
 _JSON = re.compile(
-    r"""["'](?:final[_ ])?answer["']\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([^,"}\n]+?))\s*[,}]""",
+    r"""["'](?:final[_ ])?answer["']\s{0,9}:\s{0,9}"""
+    r"""(?:"((?:[^"\\]|\\.){0,500})"|([^,"}\n]{1,200}))\s{0,9}[,}](?!\d)""",
     re.IGNORECASE,
 )
 # "If the answer is 5, …"; a comma ends the condition: "If he sells all, the answer is 5"
 _HYPOTHETICAL = re.compile(
     r"\b(?:if|whether|suppos\w*|assum\w*|doubt|unless|maybe|perhaps"
-    r"|wrong|incorrect|mistake\w*|nobody|guess\w*|might)\b[^.,;:!?\n]*$",
+    r"|wrong|incorrect|mistakes?\s+(?:is|would|was)|nobody|guess\w*"
+    r"|might\s+(?:say|think|guess|claim)|isn't|false)\b[^.,;:!?\n]*$",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(  # "Wait, no", "(wrong)", "This is incorrect", "5. It is actually 6"
-    r"\b(?:wait|hmm+|oops|correction)\b|[.…;]\s[^.]*\bactually\b|\(\s*(?:wrong|incorrect)"
+    r"\b(?:wait(?=\s*[,.!…:-])|hmm+|oops|correction|hold on|sorry|i meant)\b"
+    r"|[.…;]\s[^.]*\bactually\b|\(\s*(?:wrong|incorrect|or\b)"
     r"|\b(?:this|that|it|which)\s+(?:is|was)\s+(?:\w+\s+)?(?:wrong|incorrect|mistaken|a mistake)\b",
     re.IGNORECASE,
 )
-_DENIED_BOX = re.compile(
-    r"[\s$.)\]\\]*(?:would\s+be|is|was)\s+(?:\w+\s+)?(?:wrong|incorrect)", re.IGNORECASE
+_DENIED_AFTER = re.compile(
+    r"[\s$.)\]\\]*(?:(?:would\s+be|is|was)\s+(?:\w+\s+)?(?:wrong|incorrect|not\s+(?:correct|right))"
+    r"|\(\s*(?:wrong|incorrect)|\?)",
+    re.IGNORECASE,
+)
+_DENIED_BEFORE = re.compile(  # not \boxed{5}, at most $\boxed{5}
+    r"(?:\bnot|n't|\bnever|\banything but|\bat (?:most|least)|\b(?:less|more|greater|fewer) than)"
+    r"(?:\s+be)?[\s$*:]*(?:\\[(\[])?\s*\Z",
+    re.IGNORECASE,
+)
+_OF_THE_ANSWER = re.compile(  # another quantity than the answer
+    r"\b(?:of|twice|thrice|half|double|than|in|for|false\s+that)\s+(?:the\s+)?\Z", re.IGNORECASE
+)
+_ADVERB = re.compile(
+    r"\A(?:therefore|thus|hence|then|so|simply|indeed|clearly|just)\b,?\s*", re.IGNORECASE
 )
 _DELIMITED = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|(?<!\\)\$\$?)", re.DOTALL)
 _CONTINUES = re.compile(  # $5$ or $6$; $x$ = 5; $1$ + x
@@ -49,7 +65,7 @@ _BOUND = re.compile(  # after an answer: it is not the answer, or not the whole
     re.IGNORECASE,
 )
 _REMARK = re.compile(
-    r"(?<=\S)\s+(?:\([^()]*\)[\s.*]*\Z|—.*)", re.DOTALL
+    r"(?<=\S)\s+(?:\((?!\s*or\b)[^()]*\)[\s.*]*\Z|—.*)", re.DOTALL
 )  # 18 (9 boxes with 2 pens each)
 _CLAUSE = re.compile(r",\s[^\d=$\\]*\Z")  # 72 clips, altogether
 _WHICH_IS = re.compile(
@@ -57,11 +73,13 @@ _WHICH_IS = re.compile(
 )
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 # Between boxes that give one answer together.
-_JOIN = re.compile(r"(?:[\s,;$]|\\(?:quad|qquad|text|mathrm|[,;:! ()\[\]])|[{}]|\band\b)*")
-_SEPARATOR = re.compile(r"[,;]|\band\b")
+_JOIN = re.compile(r"(?:[\s,;$]|\\(?:quad|qquad|text|mathrm|[,;:! ()\[\]])|[{}]|\b(?:and|or)\b)*")
+_SEPARATOR = re.compile(r"[,;]|\b(?:and|or)\b")
+JSON = 4_000  # characters at the end of a text in which JSON counts
 JOIN = 60  # characters between two boxes of one answer, at most
 _PREMISE = re.compile(
-    r"\b(?:let|suppos\w*|assum\w*|consider|if|when|given|for|not|wrong|incorrect|guess|example|check|verify)\b",
+    r"\b(?:let|suppos\w*|assum\w*|consider|if|when|given|for|not|wrong|incorrect|guess|example|check"
+    r"|verify|contradict\w*|exceed\w*|than|(?:need|want|try|have) to)\b|n't\b",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"(?<!`)`(?!`)")
@@ -118,7 +136,7 @@ class Box(NamedTuple):
 def last_box(
     text: str, commands: tuple[str, ...] = ("boxed",), *, bare: bool = False
 ) -> str | None:
-    r"""The content of the last closed `\boxed{...}`, braces matched at any depth, or None.
+    r"""The content of the closed `\boxed{...}` that begins last, braces matched, or None.
 
     `bare`: without any, that of `\boxed 5`.
     """
@@ -129,7 +147,7 @@ def last_box(
         if end > 0 and "{" not in inner and "\\" not in inner:
             return inner.strip()
     boxes = find_boxes(text, commands) or (bare_boxes(text) if bare else [])
-    return boxes[-1].content if boxes else None
+    return max(boxes, key=lambda box: box.start).content if boxes else None
 
 
 def last_filled_box(text: str) -> str | None:
@@ -139,11 +157,11 @@ def last_filled_box(text: str) -> str | None:
     `\boxed{}`.
     """
     boxes = filled_boxes(text)
-    return boxes[-1].content if boxes else None
+    return max(boxes, key=lambda box: box.start).content if boxes else None
 
 
 def filled_boxes(text: str) -> list[Box]:
-    """The boxes that are not empty, in the order of their beginnings; see `last_filled_box`."""
+    """The boxes that are not empty, in the order of their ends; see `last_filled_box`."""
     for commands in (("boxed",), ("fbox",)):
         if "\\" + commands[0] in text:
             boxes = [box for box in find_boxes(text, commands) if box.content]
@@ -152,23 +170,30 @@ def filled_boxes(text: str) -> list[Box]:
     return bare_boxes(text)
 
 
+def outer_boxes(boxes: list[Box]) -> list[Box]:
+    """Those that are in no other box."""
+    outer: list[Box] = []
+    for box in boxes:
+        while outer and outer[-1].start > box.start:
+            outer.pop()
+        outer.append(box)
+    return outer
+
+
 def bare_boxes(text: str) -> list[Box]:
     r"""What `\boxed 5` holds."""
     return [Box(m[1].rstrip(".,;"), m.start(), m.end()) for m in _BARE_BOX.finditer(text)]
 
 
 def find_boxes(text: str, commands: tuple[str, ...] = ("boxed",)) -> list[Box]:
-    """The closed boxes, in the order of their beginnings; one pass with a stack of open braces.
-
-    Of boxes within a box, the innermost last one counts, not what encloses it.
-    """
+    """The closed boxes, in the order of their ends; one pass with a stack of open braces."""
     stack: list[tuple[int, int]] = []  # where the content and the command of an open brace begin
     boxes: list[Box] = []
     for token in _TOKEN.finditer(text):
         shape = token[0]
         if shape == "}":
             start, command = stack.pop() if stack else (-1, -1)
-            if start >= 0 and (not boxes or start > boxes[-1].start):
+            if start >= 0:
                 boxes.append(Box(text[start : token.start()].strip(), command, token.end()))
         elif shape == "{":
             stack.append((-1, -1))
@@ -179,15 +204,16 @@ def find_boxes(text: str, commands: tuple[str, ...] = ("boxed",)) -> list[Box]:
 
 
 def joined_boxes(text: str, boxes: list[Box]) -> Box:
-    """The last box, or the last ones as a list where only a comma or "and" stands between them."""
-    group = [boxes[-1]]
+    """The last box, or the last ones as a list where only a comma, "and" or "or" separates them."""
+    group, conjunction = [boxes[-1]], ", "
     for box in reversed(boxes[:-1]):
         between = text[box.end : group[0].start]
         if len(between) > JOIN or not _JOIN.fullmatch(between) or not _SEPARATOR.search(between):
             break
         group.insert(0, box)
+        conjunction = " or " if re.search(r"\bor\b", between) else conjunction
     contents = list(dict.fromkeys(box.content for box in group))
-    return Box(", ".join(contents), group[0].start, group[-1].end)
+    return Box(conjunction.join(contents), group[0].start, group[-1].end)
 
 
 class Place(NamedTuple):
@@ -213,12 +239,19 @@ def find_answer(
     """
     text, tagged = final_text(completion)
     if boxes := filled_boxes(text):
-        box = joined_boxes(text, boxes) if several else boxes[-1]
-        if not _DENIED_BOX.match(text, box.end):
-            return Place("boxed", box.content)
+        outer = outer_boxes(boxes)
+        box = joined_boxes(text, outer)
+        if not several and " or " not in box.content:
+            box = outer[-1]
+        before, after = text[max(0, box.start - CLAUSE) : box.start], text[box.end :]
+        denied = _DENIED_AFTER.match(after) or _DENIED_BEFORE.search(before)
+        if not denied and not (_TAKEN_BACK.search(after[:REACH]) and find_statement(after)):
+            if "\\boxed" not in box.content or is_answer(box.content):
+                return Place("boxed", box.content)
+            return Place("boxed", max(boxes, key=lambda box: box.start).content)
     elif tagged:
         return Place("tagged", text)
-    elif values := _JSON.findall(text):
+    elif values := _JSON.findall(text[-JSON:]):
         return Place("json", (values[-1][0] or values[-1][1]).strip())
     elif (line := find_hash_line(text, truncated)) is not None:
         return Place("hash", line)
@@ -243,7 +276,7 @@ def _soft_places(text: str, truncated: bool) -> Iterator[Place]:
         yield Place("bold", span)
     line = _END.split(last_line(text).rstrip(".!"))[-1].strip()
     if rest is None and "\\boxed" not in line and not _PREMISE.search(line):
-        yield Place("line", line)
+        yield Place("line", _ADVERB.sub("", line))
         formulas = list(_DELIMITED.finditer(line))
         prose = _DELIMITED.sub("", line)
         if len(formulas) == 1 and not (any(map(str.isdigit, prose)) or _BOUND.search(prose)):
@@ -252,6 +285,7 @@ def _soft_places(text: str, truncated: bool) -> Iterator[Place]:
 
 def stated_answers(rest: str, truncated: bool) -> Iterator[str]:
     """What the answer of a statement may be: its first sentence, or the LaTeX at its beginning."""
+    rest = _ADVERB.sub("", rest)
     inside = _DELIMITED.match(rest)
     after = first_sentence(rest[inside.end() :] if inside else rest, truncated)
     if after is None:
@@ -276,7 +310,7 @@ def find_statement(text: str) -> str | None:
     for match in reversed(deque(_STATEMENT.finditer(text), maxlen=STATEMENTS)):
         before = text[max(0, match.start() - CLAUSE) : match.start()]
         rest = text[match.end() : match.end() + REACH].lstrip(" \t\n*_")
-        if rest and not _HYPOTHETICAL.search(before):
+        if rest and not _HYPOTHETICAL.search(before) and not _OF_THE_ANSWER.search(before):
             rest = _CODE.sub("", _TAG.sub("", rest))
             return None if _TAKEN_BACK.search(rest) else rest
     return None

@@ -27,7 +27,7 @@ FONTS = names(
     r"""
     text textbf textit textrm textsf texttt textsc textsl textup textmd textnormal emph mbox hbox
     mathrm mathbf mathit mathsf mathtt mathnormal mathcal mathscr mathfrak operatorname
-    operatorname* boldsymbol bm pmb rm bf it sf tt ensuremath underline uline fbox boxed cancel
+    operatorname* boldsymbol bm pmb rm bf it sf tt ensuremath underline uline fbox boxed
     """
 )
 """Commands that change how their argument looks, not what it says."""
@@ -91,21 +91,40 @@ _SPELLINGS = [
     (re.compile(r"\\langle(?![a-zA-Z])"), "("),
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
     (re.compile(r"(?<=[\w)])\*\*(?=[\w(-])"), "^"),  # Python's power; other ** are Markdown's
-    (re.compile(r"\*\*|`"), ""),
+    (re.compile(r"\*\*|[`\"“”]"), ""),
+    (re.compile(r"\.(?=\s*\\end\b)"), " "),
     (re.compile(r"(?<!\\)\\(?:[,;:! ]|\Z)|(?<!\\)~|(?<!\\)\\[()\[\]]"), " "),
-    (re.compile(r"\\\\\s*\[[^\[\]]*pt\]"), r"\\\\ "),  # the space between two rows
+    (re.compile(r"\\\\\s*\[[^\[\]]*(?:pt|mm|cm|em|ex)\]"), r"\\\\ "),  # the space between two rows
     (re.compile(r"\{([,:])\}"), r"\1"),  # 10{,}000 and 6{:}30
     (re.compile(r"^[\s\x0e]*(?:approximately|about|exactly)\b"), ""),
     (re.compile(r"^[\s\x0e]*(?:=|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z]))"), ""),
 ]  # fmt: skip
+_ARTICLES = "the our final correct required total minimum maximum smallest largest greatest least"
+QUANTITIES = names(
+    """
+    ans answer answers result solution solutions value values sum total number area length volume
+    perimeter probability distance minimum maximum mean average median radius diameter height width
+    slope angle speed time cost price profit product difference remainder ratio
+    """
+)
+"""Words that name a value, as in `Area = 5`."""
 _INTRODUCTION = re.compile(  # "the final answer is", "Answer:"
-    r"^[\s\x0e]*(?:(?:the|our|final|correct|required|total|minimum|maximum|smallest|largest|greatest|least)\s+)*"
-    r"(?:answer|result|solution|value|sum|total|number|area|length|volume|perimeter|probability"
-    r"|distance|minimum|maximum)s?(?:\s+of\s+\$?[a-zA-Z]\$?)?[\s\x0f]*(?:\b(?:is|are|equals)\b|[:=])[\s\x0f]*:?",
+    rf"^[\s\x0e]*(?:(?:{'|'.join(_ARTICLES.split())})\s+)*(?:{'|'.join(sorted(QUANTITIES))})"
+    r"(?:\s+of\s+\$?[a-zA-Z]\$?)?[\s\x0f]*(?:\b(?:is|are|equals)\b|[:=])[\s\x0f]*:?",
     re.IGNORECASE,
 )
+
+
+def names_value(words: str) -> bool:
+    """Whether words name a value: `area`, `the total cost`, `sum of x`."""
+    known = QUANTITIES | names(_ARTICLES) | {"of"}
+    return all(len(word) == 1 or word in known for word in words.casefold().split())
+
+
 _BRACES = re.compile(r"\{[^{},]*(?:\{[^{}]*\}[^{},]*)*\}")
-_SPACE = re.compile(r"(?<!\d)[\s\x0e\x0f]+|[\s\x0e\x0f]+(?!\d)")  # 5 6 is not 56
+_SPACES = re.compile(r"[\s\x0e\x0f]+")
+_SPACE = re.compile(r"(?<!\d) | (?!\d)")  # 5 6 is not 56
+_INVISIBLE = re.compile(r"\\(?:left|right)\s*\.")  # a bracket that is not shown
 _PLAIN = re.compile(r"[\w.()-]*")  # numbers, letters and words have one spelling
 
 
@@ -127,7 +146,7 @@ def clean(latex: str) -> str:
     Takes linear time. `UPRIGHT` and `UPRIGHT_END` enclose what a font command held, if no digit.
     """
     latex = re.sub(rf"(?<!\\)\\\\(?=(?:{_ESCAPED_TWICE})(?![a-zA-Z]))", r"\\", latex)
-    latex = _SCRIPTS.sub(_script, latex)
+    latex = _SCRIPTS.sub(_script, _INVISIBLE.sub(" ", latex))
     latex = _THOUSANDS.sub("", latex).translate(_UNICODE)
     latex = unwrap(latex)
     if len(_DOLLARS.findall(latex)) % 2 == 0:
@@ -202,7 +221,7 @@ def _script(match: re.Match[str]) -> str:
 
 def without_spaces(cleaned: str) -> str:
     """A cleaned text without the spaces and the places of fonts that do not separate numbers."""
-    return _SPACE.sub("", cleaned)
+    return _SPACE.sub("", _SPACES.sub(" ", cleaned).strip())
 
 
 def spelling_key(answer: str) -> str:

@@ -12,7 +12,7 @@ from tasks.marking.reading import (
     last_filled_box,
     last_hash_line,
 )
-from tasks.marking.spelling import UPRIGHT, UPRIGHT_END, AnswerComparison, unwrap
+from tasks.marking.spelling import MAX_LENGTH, UPRIGHT, UPRIGHT_END, AnswerComparison, unwrap
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"'})
 _QUOTED = re.compile(r"""\A(?:"|``|')(.*?)(?:"|''|')\Z""", re.DOTALL)
@@ -51,7 +51,9 @@ def text_comparison(marking: str) -> AnswerComparison:
 def normalize_text(text: str) -> str:
     """The text without LaTeX's escapes, wrappers and spaces, quotation marks and case."""
     text = unicodedata.normalize("NFC", text).translate(_QUOTES)
-    text = _BRACED.sub(r"\1", unwrap(text).replace(UPRIGHT, "").replace(UPRIGHT_END, ""))
+    if len(text) <= MAX_LENGTH:
+        text = unwrap(text).replace(UPRIGHT, "").replace(UPRIGHT_END, "")
+    text = _BRACED.sub(r"\1", text)
     text = _ESCAPED.sub(r"\1", _SPACES.sub(" ", text)).replace("**", "")
     text = " ".join(text.split()).removesuffix(".").rstrip()
     return (_QUOTED.sub(r"\1", text)).removesuffix(".").rstrip().casefold()

@@ -44,9 +44,11 @@ MAGNITUDES = {
         7: "crore crores",
         9: "billion billions bn",
         12: "trillion trillions",
+        15: "quadrillion quadrillions",
     }.items()
     for word in words.split()
 } | {"dozen": Fraction(12), "dozens": Fraction(12)}
+_NAMES = frozenset(MEASURES.values())
 CURRENCIES = {
     spelling: MEASURES[spelling.removeprefix("\\")]
     for spelling in [
@@ -68,13 +70,26 @@ CURRENCIES = {
 AMBIGUOUS = names("kelvin")  # 5 K may be five thousand
 LETTERS = names("m g s h l L N J W V")
 """Units of one letter that need no font (`5 m`) where no other letter stands."""
+_RAISED = {"squared": 2, "cubed": 3}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _IRREGULAR = table("men man women woman children child mice mouse geese goose dice die teeth tooth")
 _INVARIABLE = names("fish sheep deer yuan yen baht won rand series species")
 _NO_NOUNS = names(  # plural in form, but another value
-    """halves thirds fourths quarters fifths sixths sevenths eighths ninths tenths hundredths
-    thousandths plus minus times tens hundreds thousands squares cubes roots powers factorials pairs
-    couples scores percents less pis is was as this its his thus does has always perhaps others"""
+    """
+    halves thirds fourths quarters fifths sixths sevenths eighths ninths tenths hundredths
+    thousandths millionths billionths elevenths twelfths thirteenths fourteenths fifteenths
+    sixteenths seventeenths eighteenths nineteenths twentieths thirtieths sixtieths plus minus
+    times tens hundreds thousands squares cubes roots powers factorials pairs couples scores
+    percents less pis is was as this its his thus does has always perhaps others
+    """
+)
+_NO_ADJECTIVES = names(  # before a noun: another value, or another thing
+    """
+    not no wrong incorrect false half quarter third fourth fifth tenth double triple twice
+    squared cubed factorial percent point plus minus times over less more than one two three
+    four five six seven eight nine ten eleven twelve twenty mil score gross basis and or but
+    except missing
+    """
 )
 _TAIL = names("each apiece total altogether left remaining today away old long tall high wide deep")
 _DISTRIBUTIVE = names("per a an each every")
@@ -92,6 +107,8 @@ def measure(word: str) -> str | None:
     """The name of a measure, by any of its spellings."""
     if word in MEASURES or len(word) < 2:  # M is not m
         return MEASURES.get(word)
+    if len(word) == 2 and word[0] == "M":  # Mg is not mg
+        return None
     return MEASURES.get(word.lower()) or MEASURES.get(word.lower().removesuffix("s"))
 
 
@@ -116,7 +133,7 @@ def read_unit(tokens: Sequence[Token], at: int) -> Unit | None:
     if at == len(tokens) or tokens[at].kind not in ("letter", "letters", "sign"):
         return None
     factor = Fraction(1)
-    if at < len(tokens) and (scale := MAGNITUDES.get(tokens[at].text)) is not None:
+    if at < len(tokens) and (scale := MAGNITUDES.get(tokens[at].text.lower())) is not None:
         factor, at = scale, at + 1
     for name_end in (("", at), _measures(tokens, at), _counted(tokens, at)):
         if name_end is None:
@@ -148,8 +165,8 @@ def _measures(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
         sign, at = -1, at + 1
     while at < len(tokens):
         token = tokens[at]
-        if token.text in _POWERS:
-            power, at = _POWERS[token.text], at + 1
+        if token.text in _POWERS or (token.text in _RAISED and at == start):
+            power, at = (_POWERS | _RAISED)[token.text], at + 1
             continue
         if token.value == "\\mu" and at + 1 < len(tokens) and tokens[at + 1].text == "m":
             name, at = "micrometer", at + 1
@@ -162,6 +179,8 @@ def _measures(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
         letters_only &= len(token.text) == 1 and token.text in LETTERS and not token.upright
         at += 1
         exponent, at = _exponent(tokens, at)
+        if at < len(tokens) and tokens[at].text in _RAISED:
+            exponent, at = exponent * _RAISED[tokens[at].text], at + 1
         for part in name.split():
             base, _, own = part.partition("^")
             powers[base] += sign * power * exponent * int(own or 1)
@@ -224,22 +243,41 @@ def _name(above: Counter[str], below: Counter[str]) -> str:
 
 def _counted(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
     """Counted things, and where they end: `duck eggs`, `boxes of pens`, `eggs per day`."""
-    head, end = None, at
+    head, end, words = None, at, list[str]()
     while at < len(tokens) and tokens[at].kind == "letters" and len(tokens[at].text) > 2:
         if tokens[at].text in _TAIL | _DISTRIBUTIVE or tokens[at].text in MAGNITUDES:
             break
-        singular = noun(tokens[at].text)
+        word = tokens[at].text
+        singular = None if measure(word) and words else noun(word)  # light years, half hours
+        if singular is None and (measure(word) or word.lower() in _NO_ADJECTIVES):
+            break
+        words.append(singular or word.lower())
         at += 1
         if singular is not None:
-            head, end = singular, at
+            head, end = " ".join(words), at
     while head and end < len(tokens) and tokens[end].text in _DISTRIBUTIVE | {"of", "/"}:
         length = next(
             (n for n in (1, 2) if end + n < len(tokens) and _is_thing(tokens[end + n])), None
         )
         if length is None:
             break
+        head += f"/{tokens[end + length].text.lower().removesuffix('s')}"
         end += length + 1
     return None if head is None else (head, end)
+
+
+def units_agree(one: str, two: str) -> bool:
+    """Whether two units are the same, or one is missing; `egg` is `duck egg`, not `egg/hour`."""
+    if not one or not two or one == two:
+        return True
+    (thing, *rate), (other, *other_rate) = one.split("/"), two.split("/")
+    if rate and other_rate and rate != other_rate:
+        return False
+    if "^" in one + two or thing in _NAMES or other in _NAMES:
+        return False
+    return thing == other or (
+        thing.split()[-1] == other.split()[-1] and 1 in (len(thing.split()), len(other.split()))
+    )
 
 
 def _is_thing(token: Token) -> bool:

@@ -20,9 +20,12 @@ from tasks.marking.tokens import Unreadable
 
 MAX_BITS = 200_000  # of an exact number
 MAX_WORK = 4_000_000  # bits of all exact numbers together, and of functions' values
+ROOT_WORK = 60  # of an exact root, for each bit of its radicand
 FUNCTION_WORK = 20  # exact numbers of this precision, about
 MAX_FACTORIAL = 20_000
 MIN_PRECISION, MAX_PRECISION = 256, 16_000  # bits
+CONFIRMED = 12_000  # bits at which constants that seem equal are compared again
+TOTAL_WORK = 16_000_000  # as MAX_WORK, for all points together
 MAX_EXPONENT = 64  # arguments of functions are below 2 to this
 POINTS = 8  # at which scalars with symbols are compared
 STEPPED_POINTS = (
@@ -43,18 +46,19 @@ Value = Any  # a Fraction, or a real or complex number of mpmath
 
 
 def equal(one: Node, two: Node) -> bool:
-    """Whether two scalars are equal. Raises Unreadable if one has no value, or TooLarge.
+    """Whether two scalars are equal, the first as the gold. Raises Unreadable and TooLarge.
 
     With symbols: whether they are equal at points that a hash of both chooses. Two different
     polynomials of degree d agree at all of them with a probability below (d / 400) ** 4. Scalars
     with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 24.
     """
-    used = {n.args[0] for n in applications(one, two)}
-    plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one, two))
+    _local.work = 0
+    used = {n.args[0] for n in applications(one)}  # an answer alone has one meaning
+    plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one))
     return any(
         _equal_in(one, two, Reading(base, bracket))
         for base in (("e", "10") if plain_logarithms else ("e",))
-        for bracket in (("", "floor") if "bracket" in used else ("",))
+        for bracket in (("", "floor") if used & {"bracket", "floor"} else ("",))
     )
 
 
@@ -76,6 +80,7 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
     key = "".join(sorted((repr(one), repr(two)))) if names else ""
     compared, complex_results, too_large = 0, [], None
     for trial in range(points):
+        _local.complex = False
         try:
             pair = values(one, two, Point(key, trial), reading)
         except Undefined:
@@ -86,7 +91,7 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
             too_large = error
             continue
         same = _same(*pair)
-        if not imaginary and names and any(_is_complex(value) for value in pair):
+        if not imaginary and names and _local.complex:
             complex_results.append(same)  # outside of what is meant, mostly: the root of -2
             continue
         if not same:
@@ -98,7 +103,7 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
         return all(complex_results)
     if not compared:
         raise Unreadable("it has no value")
-    return True
+    return _is_confirmed(one, two, Point(key), reading)
 
 
 class Point(NamedTuple):
@@ -125,6 +130,18 @@ class Point(NamedTuple):
 
 
 ANY = Point()
+
+
+def _is_confirmed(one: Node, two: Node, point: Point, reading: Reading) -> bool:
+    """Whether two values that seem equal are so at a higher precision: e^200 is not e^200 + 1."""
+    for precision in (CONFIRMED, 2_048):
+        try:
+            return _same(*values(one, two, point, reading, precision))
+        except TooLarge:
+            continue
+        except Undefined:
+            break
+    return True
 
 
 def constant(node: Node) -> Value:
@@ -206,10 +223,13 @@ def ratio(one: Node, two: Node) -> Fraction | int | None:
 
 
 def values(
-    one: Node, two: Node, point: Point = ANY, reading: Reading = USUAL
+    one: Node,
+    two: Node,
+    point: Point = ANY,
+    reading: Reading = USUAL,
+    precision: int = MIN_PRECISION,
 ) -> tuple[Value, Value]:
     """Both values at a point, with the precision that their size needs."""
-    precision = MIN_PRECISION
     while True:
         evaluation = Evaluation(precision, point, reading)
         result = evaluation.of(one), evaluation.of(two)
@@ -287,7 +307,7 @@ def _nodes(*roots: Node) -> Iterator[Node]:
 def symbols(node: Node) -> set[str]:
     """The names of the symbols in a scalar, and of its unknown functions."""
     return {n.args[0] for n in _nodes(node) if n.kind == "symbol"} | {
-        f"apply:{n.args[0]}" for n in applications(node) if n.args[0] not in _FUNCTIONS
+        f"apply:{n.args[0]}" for n in applications(node) if n.args[0] not in KNOWN
     }
 
 
@@ -339,11 +359,14 @@ class Evaluation:
                 raise TooLarge("too large")
         elif self.context.isnan(value):
             raise Undefined
+        elif _is_complex(value):
+            _local.complex = True
         return value
 
     def _count(self, bits: int) -> None:
         self.work += bits
-        if self.work > MAX_WORK:
+        _local.work = getattr(_local, "work", 0) + bits
+        if self.work > MAX_WORK or _local.work > TOTAL_WORK:
             raise TooLarge("too much work")
 
     def _rounded(self, value: Value) -> Any:
@@ -357,6 +380,8 @@ class Evaluation:
     def _both(self, one: Value, two: Value, operation: Callable[[Any, Any], Any]) -> Value:
         if isinstance(one, Fraction) and isinstance(two, Fraction):
             return operation(one, two)
+        if any(not isinstance(x, Fraction) and self.context.isinf(x) for x in (one, two)):
+            raise Unreadable("infinity is no number")
         return operation(self._rounded(one), self._rounded(two))
 
     def _number(self, value: Fraction) -> Value:
@@ -423,6 +448,8 @@ class Evaluation:
                 if abs(x) != 1 and x != 0 and size * abs(y) > MAX_BITS:
                     raise TooLarge("too large")
                 return x ** int(y) if abs(x) != 1 or abs(y) < 2 else x ** int(y % 2 or 2)
+            if x > 0 and y.denominator > 2:
+                self._count(ROOT_WORK * sum(map(int.bit_length, x.as_integer_ratio())))
             if x > 0 and (root := exact_root(x, y.denominator)) is not None:
                 return self._raised(root, Fraction(y.numerator))
         x, y = self._rounded(x), self._rounded(y)
@@ -453,7 +480,7 @@ class Evaluation:
         values = [self.of(argument) for argument in arguments]
         if name == "bracket":
             return self._function("floor", values) if self.reading.bracket else values[0]
-        if name in _FUNCTIONS:
+        if name in KNOWN:
             return self._function(name, values)
         if name.startswith("\\"):
             raise Unreadable(name)
@@ -461,6 +488,12 @@ class Evaluation:
         return self._symbol(f"{name}({','.join(texts)})")
 
     def _function(self, name: str, values: list[Value]) -> Value:
+        if name == "binom" and all(isinstance(value, Fraction) for value in values):
+            bits = sum(map(int.bit_length, values[0].as_integer_ratio()))
+            terms = min(abs(int(values[1])), 2_000)
+            self._count(bits * (terms if values[0].denominator == 1 else terms**2))
+        elif name == "root" and isinstance(values[0], Fraction):
+            self._count(ROOT_WORK * sum(map(int.bit_length, values[0].as_integer_ratio())))
         exact = _EXACT.get(name)
         if exact is not None and all(isinstance(value, Fraction) for value in values):
             result = exact(*values)
@@ -579,4 +612,4 @@ _ROUNDED: Mapping[str, Callable[..., Any]] = {
 _GROWING = frozenset(
     ["exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil"]
 )
-_FUNCTIONS = frozenset(["bracket"]) | frozenset(_EXACT) | frozenset(_ROUNDED)
+KNOWN = frozenset(["bracket"]) | frozenset(_EXACT) | frozenset(_ROUNDED)

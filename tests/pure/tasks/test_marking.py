@@ -11,11 +11,13 @@ from tasks.marking.letters import mark_letter
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number, number_in
 from tasks.marking.reading import (
+    filled_boxes,
     find_hash_line,
     find_statement,
     first_sentence,
     last_box,
     last_filled_box,
+    outer_boxes,
     without_thinking,
 )
 
@@ -315,6 +317,9 @@ NUMBERS += [r"\boxed{}", "{", "\\", " the answer is 5.", "#### 7"]
 def test_a_number_that_is_correct_in_strict_is_correct_in_lenient(
     text: str, truncated: bool
 ) -> None:
+    boxes = filled_boxes(text)
+    if outer_boxes(boxes) != boxes or "_" in text:
+        return  # of nested boxes, lenient reads the outer one; 1_8 is Python's 18
     if mark_number(text, "18", "strict", truncated).outcome == "correct":
         assert mark_number(text, "18", "lenient", truncated).outcome == "correct"
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from processes import hang_limit
 
 from orchestrator.probing.checks import check_marker
 from tasks import get_task
@@ -228,3 +229,85 @@ def test_a_letter_is_read_in_bold_and_in_chinese() -> None:
         r"\boxed{\textnormal{B}}",
     ):
         assert mark_letter(text, "(B)", "lenient", False).outcome == "correct", text
+
+
+HEDGES = r"""
+what hedges between two answers
+17  ! 17+2[0.5](25-17)  ! 17+8(\lfloor\log 10\rfloor-1)
+2   ! [2.83]  ! [\pi]  ! 2.0000000000000001
+x   ! x+2[0.5]  ! x+e^{-700}
+
+what differs far behind the point
+(2+\sqrt3)^{100}+(2-\sqrt3)^{100}  ! (2+\sqrt3)^{100}
+e^{200}  ! e^{200}+1
+\sinh 100  ! \cosh 100
+\pi^{400}  ! \pi^{400}+7
+\frac{1}{3}  ! 0.3333333333333333
+
+names
+5  ! \ln x=5  ! \lfloor x\rfloor=5  ! \gcd(4,6)=5  ! \text{Wrong answer}=5  = m+n = 2+3 = 5
+(1,2)  = (x,y)=(1,2)  = x=1, y=2  ! (y,x)=(1,2)  ! y=1, x=2  ! x=1 \text{ or } y=2  ! x=1,2
+(2,3)  = \begin{cases}x=2\\y=3\end{cases}
+
+spaces and brackets
+42  = \left.42\right.  ? 4 2  ? 4\quad 2  ? \text{4}\text{2}  ? \cancel{42}
+5   ! -\boxed{5}  ! \boxed{5}+1  ? 5+\frac{1}{\infty}
+\text{Level -3}  ! \text{Level 3}
+
+words after a number
+\$5  ! 5 Million dollars  ? 5 Canadian dollars
+5   ? 5 factorial ways  ? 5 squared apples  ? 5 half apples  ? 5 percent votes  ? 5 not apples
+5   ? 5 twelfths  ? 5 tenths inches  ? 5 light years  = 5 red apples
+5\text{ m}^2  = 5 squared meters  = 5 meters squared  = 5\text{ m}^2  ! 5\text{ m}
+12\text{ red marbles}  = 12 marbles  ! 12\text{ blue marbles}
+60\text{ words per minute}  = 60  ! 60\text{ words per hour}
+5\text{ mg}  ! 5\text{ g}
+"""
+
+DENIED = r"""
+42  ? The answer isn't \boxed{42}.  ? It is less than \boxed{42}  ? anything but \boxed{42}
+42  ? \boxed{42} is not correct  ? \boxed{42} (incorrect)  ? \boxed{42}? No, it's 41.
+42  ? The square of the answer is 42  ? Twice the answer is 42  ? It is false that the answer is 42
+42  ? The answer is 42. Hold on, it's 43.  ? The answer is 42. Sorry, I meant 43.
+42  ? We need to find $42$  ? It isn't $42$  ? This contradicts $42$
+42  ! \boxed{42}. Wait, that is wrong. The correct answer is 41.
+42  = The answer is therefore 42.  = Therefore, x = 42.
+"""
+
+
+def test_hedges_and_other_values_are_not_the_gold() -> None:
+    task = QuestionFile(path="none", marker="expression")
+    problems = []
+    for gold, answer, outcome in cases(HEDGES):
+        mark = task.mark(rf"\boxed{{{answer}}}", task.read_answer(gold) or "")
+        if mark.outcome != outcome and (mark.outcome, outcome) != ("wrong", "unparsed"):
+            problems.append((gold, answer, outcome, mark.outcome, mark.rule))
+    assert problems == []
+
+
+@pytest.mark.parametrize("mark", [mark_number, mark_expression])
+def test_an_answer_that_is_denied_or_taken_back_is_none(mark) -> None:
+    marks = [(text, out, mark(text, gold, "lenient", False)) for gold, text, out in cases(DENIED)]
+    assert [m for m in marks if (m[2].outcome == "correct") != (m[1] == "correct")] == []
+
+
+SLOW = [
+    '{"answer":' + " " * 20_000 + "x",
+    "'answer':x " * 3_000,
+    r"\boxed{[x]+" + "+".join([r"\binom{x}{1999}"] * 10) + r"+\frac1{x-x}}",
+    r"\boxed{" + "+".join([r"\binom{x+\frac1{1000000}}{1999}"] * 30) + "}",
+    r"\boxed{" + "+".join([r"(3^{9900})^{\frac1{63}}"] * 20) + r"+|x|+[x]+\log1+\frac1{x-x}}",
+    r"\boxed{" + "+".join([r"\sqrt[63]{2^{15900}}"] * 80) + "}",
+    r"\boxed{[x]+\log(-|x|)" + (r"+\ln(x^2+1." + "7" * 400 + ")") * 3 + "}",
+    r"\boxed{" + "+".join([r"\binom{\frac1{999999937}}{1999}"] * 45) + "}",
+    r"\boxed{1e5_2}",
+    r"\boxed{" + r"\text{" * 20_000 + "a" + "}" * 20_001,
+]
+
+
+@pytest.mark.parametrize("text", SLOW, ids=range(len(SLOW)))
+def test_work_that_no_text_shows_is_bounded(text: str) -> None:
+    with hang_limit():
+        for marker in ("number", "expression", "text"):
+            mark = QuestionFile(path="none", marker=marker).mark(text, "42")
+            assert mark.outcome in ("unparsed", "wrong"), mark
