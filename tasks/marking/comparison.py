@@ -305,16 +305,16 @@ def _is_rounded(rounded: Node, exact: Node, significant: int, unit: Fraction) ->
     """
     if rounded.kind not in ("number", "multiply") or symbols(rounded) or symbols(exact):
         return False
-    value, number = constant(rounded), constant(exact)
+    value = constant(rounded)
     if not isinstance(value, Fraction):
         return False
     digits = next((n for n in range(40) if (value * 10**n).denominator == 1), 0)
-    if isinstance(number, Fraction) and significant > 7:
-        return False  # 0.3333333333333333 is no third
-    if isinstance(number, Fraction):
-        significant = 12
-    if len(str(abs(int(value * 10**digits)))) < significant or not digits:
+    written = len(str(abs(int(value * 10**digits)))) if digits else 0
+    if written < significant:
         return False
+    number = constant(exact)
+    if isinstance(number, Fraction) and (significant > 7 or written < 12):
+        return False  # 0.3333333333333333 is no third
     return bool(distance(number, value) <= float(unit) * 10.0**-digits)
 
 

@@ -24,7 +24,7 @@ ROOT_WORK = 60  # of an exact root, for each bit of its radicand
 FUNCTION_WORK = 20  # exact numbers of this precision, about
 MAX_FACTORIAL = 20_000
 MIN_PRECISION, MAX_PRECISION = 256, 16_000  # bits
-CONFIRMED = 12_000  # bits at which constants that seem equal are compared again
+CONFIRMED = 2_048, 12_000  # bits at which values that seem equal are compared again
 TOTAL_WORK = 16_000_000  # as MAX_WORK, for all points together
 MAX_EXPONENT = 64  # arguments of functions are below 2 to this
 POINTS = 8  # at which scalars with symbols are compared
@@ -134,14 +134,15 @@ ANY = Point()
 
 def _is_confirmed(one: Node, two: Node, point: Point, reading: Reading) -> bool:
     """Whether two values that seem equal are so at a higher precision: e^200 is not e^200 + 1."""
-    for precision in (CONFIRMED, 2_048):
-        try:
-            return _same(*values(one, two, point, reading, precision))
-        except TooLarge:
-            continue
-        except Undefined:
-            break
-    return True
+    try:
+        pair = values(one, two, point, reading)
+        size = max(0 if isinstance(v, Fraction) else abs(_context().mag(v)) for v in pair)
+        if all(isinstance(value, Fraction) for value in pair):
+            return bool(pair[0] == pair[1])
+        precision = min(CONFIRMED[1], max(CONFIRMED[0], 4 * int(size)))
+        return _same(*values(one, two, point, reading, precision))
+    except (TooLarge, Undefined, ValueError, OverflowError):  # of an infinite or zero value
+        return True
 
 
 def constant(node: Node) -> Value:
