@@ -251,6 +251,45 @@ def test_an_exception_arrives_as_what_it_is(function: str) -> None:
     assert run_asserts(RAISES, [script], LIMITS).replies == [PASSED]
 
 
+UNSENT = {
+    "an object of a class of the test": "class A: pass\nv = A()",
+    "a function": "v = lambda: 1",
+    "a deque": "from collections import deque\nv = deque([1])",
+    "a date": "from datetime import date\nv = date(2024, 1, 1)",
+    "a list that holds itself": "v = []\nv.append(v)",
+    "one of them in a list": "from datetime import date\nv = [(1, {2: date(2024, 1, 1)})]",
+    "a list of another class": "class L(list): pass\nv = L([1])",
+}
+
+
+@pytest.mark.parametrize("value", UNSENT)
+def test_an_argument_that_cannot_be_sent_passes_no_test_that_expects_an_exception(
+    value: str,
+) -> None:
+    test = f"{UNSENT[value]}\ntry:\n    f(v)\nexcept Exception:\n    pass\nelse:\n    assert False"
+    task = Code()
+    for program in ("def f(x): raise ValueError", "def f(x): return 1"):
+        mark = task.mark(f"```python\n{program}\n```", read_tests([test]))
+        assert mark.outcome == "error" and "cannot be sent" in mark.rule, mark
+
+
+def test_what_can_be_sent_arrives_as_it_is() -> None:
+    values = ["(1, [2])", "{1, 2}", "frozenset([3])", "{'a': (1, 2), 3: None}", "range(2, 9, 3)"]
+    values += ["b'x'", "1.5", "2j", "'text'", "True", "...", "(g(), [g()])"]
+    for value in values:
+        code = "def f(v): return type(v).__name__\nclass O: pass\ndef g(): return O()"
+        test = f"v = {value}\nassert f(v) == type(v).__name__ and bool(v)"
+        assert run_tests(code, read_tests([test, SCRIPTS[0]]), LIMITS).passed == 1, value
+
+
+def test_a_value_that_cannot_come_back_is_no_exception_of_the_function() -> None:
+    test = "try:\n    f()\nexcept RecursionError:\n    pass\nelse:\n    assert False"
+    code = "def f():\n    a = []\n    a.append(a)\n    return a"
+    assert run_tests(code, read_tests([test]), LIMITS).passed == 0
+    right = "def f(): raise RecursionError"
+    assert run_tests(right, read_tests([test]), LIMITS).passed == 1
+
+
 def test_a_program_that_has_ended_passes_no_test() -> None:
     tests = ["try: f()\nexcept BaseException: pass", "import contextlib\n"
              "with contextlib.suppress(BaseException): f()"]  # fmt: skip
@@ -615,13 +654,28 @@ def test_a_program_may_have_any_name(name: bytes) -> None:
     assert value_of(code) == {"value": 1}
 
 
-def test_page_tables_are_limited() -> None:
-    code = (
-        f"{KERNEL}\nlibc.mmap.argtypes = [ctypes.c_size_t] * 6\ndef f():\n"
-        "    for n in range(60_000):\n"
-        "        place = libc.mmap((1 << 40) + (n << 30), 4096, 3, 0x100022, 2**64 - 1, 0)\n"
-        "        ctypes.memset(place, 1, 1)\n    import time\n    time.sleep(2)"
-    )
+PAGE_TABLES = """
+libc.mmap.argtypes = [ctypes.c_size_t] * 6
+def fill():
+    for n in range(60_000):
+        place = libc.mmap((1 << 40) + (n << 30), 4096, 3, 0x100022, 2**64 - 1, 0)
+        ctypes.memset(place, 1, 1)
+    import time
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "fill()",
+        # The main thread ends itself, and /proc shows no memory of it.
+        "import threading; threading.Thread(target=fill).start(); libc.syscall(EXIT, 0)",
+    ],
+)
+def test_page_tables_are_limited(call: str) -> None:
+    exit_number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+    code = f"{KERNEL}{PAGE_TABLES}\ndef f(): {call.replace('EXIT', str(exit_number))}"
     assert value_of(code, Limits(seconds=5)) == {"failed": "crashed"}
 
 

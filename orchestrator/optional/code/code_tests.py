@@ -265,6 +265,10 @@ def called_names(answer: str) -> list[str]:
 # --- Running ---
 
 
+class UnsentArgument(ValueError):
+    """A test calls the program with a value that cannot cross into its sandbox."""
+
+
 class Result(NamedTuple):
     """How many of the tests passed; `end` is as in `sandbox.Run`."""
 
@@ -274,10 +278,13 @@ class Result(NamedTuple):
 
 
 def run_tests(code: str, answer: str, limits: Limits) -> Result:
-    """Run a program on the tests of a canonical text. Raises SandboxError."""
+    """Run a program on the tests of a canonical text. Raises SandboxError and UnsentArgument."""
     tests = compiled(answer)
     if tests.kind == "scripts":
         run = run_asserts(code, tests.expected, limits)
+        for reply in run.replies:
+            if reply.startswith('{"unsent"'):
+                raise UnsentArgument(json.loads(reply)["unsent"])
         return Result(run.replies.count(PASSED), len(tests.expected), run.end)
     run = run_program(code, tests.requests, tests.kind == "values", limits)
     passed, end = _compare(answer, run.replies, limits)

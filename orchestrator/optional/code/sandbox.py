@@ -191,18 +191,30 @@ class _Inner:
 def _kernel_memory(pid: int) -> int:
     """Bytes of stacks of threads and page tables, of a process and of those that it has started.
 
-    No limit of the process counts them, that of threads for root. 0 if it has ended.
+    No limit of the process counts them, that of threads for root. 0 if it has ended. A main thread
+    that has ended shows no memory, so that each thread is asked until one tells.
     """
+    page_tables, threads, children = 0, 0, list[int]()
+    for thread in _listed(f"/proc/{pid}/task"):
+        try:
+            if not page_tables:
+                status = Path(f"/proc/{pid}/task/{thread}/status").read_bytes()
+                lines = (line.partition(b":\t") for line in status.split(b"\n"))
+                fields = {name: value for name, _, value in lines}  # with a name of its choice
+                page_tables = int(fields.get(b"VmPTE", b"0 kB").split()[0]) * 1024
+            threads += 1
+            started = Path(f"/proc/{pid}/task/{thread}/children").read_bytes()
+        except OSError:
+            continue
+        children += map(int, started.split())
+    return threads * STACK + page_tables + sum(map(_kernel_memory, children))
+
+
+def _listed(folder: str) -> list[str]:
     try:
-        status = Path(f"/proc/{pid}/status").read_bytes()  # with a name of the program's choice
-        started = Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
+        return os.listdir(folder)
     except OSError:
-        return 0
-    lines = (line.partition(b":\t") for line in status.split(b"\n"))
-    fields = {name: value for name, _, value in lines}
-    page_tables = int(fields.get(b"VmPTE", b"0 kB").split()[0]) * 1024
-    own = int(fields[b"Threads"]) * STACK + page_tables
-    return own + sum(_kernel_memory(int(child)) for child in started.split())
+        return []
 
 
 def _read(inners: Sequence[_Inner], count: int, largest: int, wall: float) -> tuple[list[str], str]:

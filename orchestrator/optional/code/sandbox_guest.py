@@ -316,8 +316,12 @@ class _Names:
         """An argument; a method of `Solution` counts as a function."""
         if kind == "object":
             return self.objects[content]
-        if kind == "list":
-            return [self.value(*item) for item in content]
+        if kind in ("list", "tuple", "set", "frozenset"):
+            return getattr(builtins, kind)([self.value(*item) for item in content])
+        if kind == "dict":
+            return {self.value(*key): self.value(*value) for key, value in content}
+        if kind == "range":
+            return range(*content)
         if kind != "name":
             return content
         if content in self.names:
@@ -336,7 +340,10 @@ class _Names:
         else:
             function = getattr(builtins, operation, None) or getattr(operator, operation)
             result = function(*values)
-        return f'{{"value": {encode(result, self.keep)}}}'
+        try:
+            return f'{{"value": {encode(result, self.keep)}}}'
+        except BaseException:  # such as a list that holds itself: no exception of the function
+            return LOST
 
 
 def _serve_calls(program: CodeType, header: bool, requests: int, replies: int) -> NoReturn:
@@ -450,6 +457,7 @@ class Budget:
 
 COMPILED = '{"value": null}'
 OUT_OF_TIME = '{"failed": "time-limit"}'
+LOST = '{"lost": null}'  # a value that cannot be sent back
 PASSED, FAILED = '{"value": true}', '{"value": false}'
 
 
@@ -644,7 +652,8 @@ def _exception(name: str, text: str, operation: str) -> BaseException:
 class _Asker:
     """Asks the sandbox of the program, over two pipes.
 
-    `lost`: a reply did not come, so that the test fails, whatever it catches.
+    `lost`: a reply did not come, so that the test fails, whatever it catches. `unsent`: the type of
+    an argument that cannot be sent, so that nothing is known of the test.
     """
 
     def __init__(self, replies: int, requests: int, limit: int) -> None:
@@ -657,19 +666,23 @@ class _Asker:
 
     def begin(self) -> None:
         """The next request is to a new process of the program."""
-        self.kind, self.lost = "new", False
+        self.kind, self.lost, self.unsent = "new", False, ""
 
     def __call__(self, operation: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        passed = [self._argument(value) for value in arguments]
-        options = {key: self._argument(value) for key, value in named.items()}
-        request = marshal.dumps([self.kind, self.limit, operation, passed, options])
+        try:
+            passed = [self._argument(value) for value in arguments]
+            options = {key: self._argument(value) for key, value in named.items()}
+            request = marshal.dumps([self.kind, self.limit, operation, passed, options])
+        except (RecursionError, ValueError):  # it holds itself
+            self.unsent = "a value that is nested too deeply"
+            raise
         self.kind = "same"
         try:
             _write(self.requests, request)
             reply = self.loads(self.replies.readline(self.limit + 2))
             if "value" in reply:
                 return decode(reply["value"], lambda number: Remote(self, number))
-            name, text = reply["raised"]
+            name, text = reply["raised"]  # a KeyError for LOST
             error = _exception(name, text, operation)
         except Exception:
             self.lost = True  # the program has ended, or wrote something else
@@ -682,9 +695,17 @@ class _Asker:
             return "object", value.__dict__["_remote"][1]
         if isinstance(value, _Name):
             return "name", str(value)
-        if isinstance(value, list):
-            return "list", [self._argument(item) for item in value]
-        return "value", value
+        kind = type(value)
+        if kind in (list, tuple, set, frozenset):
+            return kind.__name__, [self._argument(item) for item in value]
+        if kind is dict:
+            return "dict", [(self._argument(k), self._argument(v)) for k, v in value.items()]
+        if kind is range:
+            return "range", (value.start, value.stop, value.step)
+        if value is None or value is ... or kind in (bool, int, float, complex, str, bytes):
+            return "value", value
+        self.unsent = self.unsent or kind.__name__
+        raise TypeError(f"an argument of type {kind.__name__} cannot be sent")
 
 
 def serve_asserts(job: Mapping[str, Any], forbid: Callable[[], None]) -> None:
@@ -708,7 +729,8 @@ def serve_asserts(job: Mapping[str, Any], forbid: Callable[[], None]) -> None:
             passed = not ask.lost
         except BaseException:
             passed = False
-        _write(output, f"{PASSED if passed else FAILED}\n".encode())
+        unsent = f'{{"unsent": {quoted(ask.unsent)}}}'
+        _write(output, f"{unsent if ask.unsent else PASSED if passed else FAILED}\n".encode())
 
 
 def _watch_files() -> NoReturn:

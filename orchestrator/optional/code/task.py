@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from orchestrator.optional.code.code_tests import (
     FORMS,
     Unreadable,
+    UnsentArgument,
     called_names,
     read_tests,
     run_tests,
@@ -73,7 +74,7 @@ class Code(QuestionFile):
 
     name: ClassVar[str] = "code"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "2"
+    marker_version: ClassVar[str] = "3"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template(
             "{question}\nWrite a complete Python program in one block that begins with ```python "
@@ -151,6 +152,8 @@ class Code(QuestionFile):
             return no_answer_mark(answer.truncated)
         try:
             result = run_tests(code, answer.answer, self.limits)
+        except UnsentArgument as error:
+            return Mark("error", None, f"tests: an argument cannot be sent to a sandbox: {error}")
         except SandboxError as error:
             return Mark("error", None, f"sandbox: {' '.join(str(error).split())}"[:200])
         if result.end == "syntax-error" and not fenced:

@@ -267,8 +267,8 @@ def test_options_are_checked(options: dict[str, Any]) -> None:
 
 
 def test_limits_are_part_of_the_marker_id() -> None:
-    assert Code().marker_id == "code/2/lenient/5s/1GiB"
-    assert Code(seconds=0.5, sandbox="none").marker_id == "code/2/lenient/0.5s/1GiB/unprotected"
+    assert Code().marker_id == "code/3/lenient/5s/1GiB"
+    assert Code(seconds=0.5, sandbox="none").marker_id == "code/3/lenient/0.5s/1GiB/unprotected"
 
 
 @pytest.mark.parametrize(("of_ray", "cpus"), [("1", 1), ("3", 3), ("9", 4), ("0", 4), ("4,2", 4)])
