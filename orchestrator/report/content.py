@@ -4,7 +4,6 @@ The page, the terminal, MLflow and the notebook only render them. Stored texts a
 of bounded length, control characters spelled out.
 """
 
-import csv
 import io
 import re
 from base64 import b64encode
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cluster.terminal import printable
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.csv_text import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -68,9 +68,7 @@ class Table(Block):
     @property
     def csv(self) -> str:
         """Header and rows."""
-        out = io.StringIO()
-        csv.writer(out).writerows([self.head, *self.body])
-        return out.getvalue()
+        return csv_text(self.head, self.body)
 
 
 @dataclass(frozen=True)

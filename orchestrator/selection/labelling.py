@@ -3,8 +3,6 @@
 A data set reads them with its setting `labels` (`tasks.sources.labels`).
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from orchestrator.difficulty.sources import rated_rows
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pool_columns import pool_columns
 from orchestrator.planning.pools import Pool
+from orchestrator.plugins.csv_text import csv_text
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import request_of
@@ -119,12 +118,9 @@ def write_to_label(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     else:
         flat = [{**row, "answers": _as_text(row["answers"])} for row in rows]
-        buffer = io.StringIO()
-        names = dict.fromkeys(name for row in flat for name in row)
-        writer = csv.DictWriter(buffer, [*names], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
-        text = buffer.getvalue()
+        names = [*dict.fromkeys(name for row in flat for name in row)]
+        cells = ([row.get(name, "") for name in names] for row in flat)
+        text = csv_text(names, cells, as_typed=("prompt_id", "answer"))
     Store(str(file.absolute().parent)).write_bytes(text.encode(), file.name)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
+from orchestrator.plugins.csv_text import original
 from tasks.base import TaskError
 from tasks.sources.choices import Numbering, choices_of, numbering_of
 from tasks.sources.user_files import (
@@ -414,7 +415,8 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
                     f"{place} has {len(fields):,} fields, and the first row {len(names):,}: write "
                     "as many, and quotes around one that holds a separator or a line break"
                 )
-            yield place, {name: text or None for name, text in zip(names, fields, strict=True)}
+            cells = (original(field) or None for field in fields)
+            yield place, dict(zip(names, cells, strict=True))
     except csv.Error as error:
         raise TaskError(
             f"{file}:{first}: invalid CSV: close each quote, and write one inside a quoted field "
