@@ -16,6 +16,7 @@ from orchestrator.config.schema import Config
 from orchestrator.config.vllm_rollouts import vllm_warnings
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.plugins.counts import counted
+from orchestrator.storage.addresses import scheme_of
 from orchestrator.storage.errors import UserError, shortened
 from tasks.sources.user_files import exists, path_below
 
@@ -158,7 +159,7 @@ def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
                 block[name] = resolved(value, (*path, name))
 
     def resolved(text: Any, path: YamlPath) -> Any:
-        if not isinstance(text, str) or not text or "\0" in text or "://" in text:
+        if not isinstance(text, str) or not text or "\0" in text or scheme_of(text):
             return text
         if text.startswith("~") or Path(text) == folder / text:  # absolute, or the folder is .
             return text

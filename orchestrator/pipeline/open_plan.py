@@ -8,6 +8,7 @@ from cluster.session import in_ray_job
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.storage.addresses import scheme_of
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellState, cell_state
@@ -26,7 +27,7 @@ def open_plan(
     source = load_config(file)
     plan = make_plan(source, source.only_experiment(experiment))
     own = source.config.storage
-    relative = "://" not in own and not Path(own).expanduser().is_absolute()
+    relative = not scheme_of(own) and not Path(own).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends
         own = str(Path.home() / "decile" / os.path.relpath(own, source.file.parent))
     store = Store(storage or own)

@@ -29,6 +29,7 @@ import pyarrow.fs as pafs
 
 from cluster.redaction import redact
 from cluster.terminal import PlainError
+from orchestrator.storage.addresses import scheme_of, why_no_storage
 from orchestrator.storage.errors import UserError, naming, shortened
 from orchestrator.storage.proof import (
     FileProof,
@@ -195,8 +196,10 @@ class Store:
                 "and export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) "
                 "instead"
             )
+        if problem := why_no_storage(uri):
+            raise StoreError(f"storage {redact(uri)[:200]}: {problem}")
         try:
-            if "://" not in uri:
+            if not scheme_of(uri):
                 folder = Path(uri).expanduser().resolve()  # workers run in other directories
                 if folder.exists() and not folder.is_dir():  # OSError for a name that is too long
                     raise NotADirectoryError("a file, not a folder")
