@@ -170,10 +170,11 @@ def order(node: Node) -> Fraction:
         return value
     if _is_complex(value) or not _context().isfinite(value):
         raise Unreadable("it is not among the real numbers")
-    sign, mantissa, exponent, bits = value.real._mpf_
-    if (excess := bits - 200) > 0:  # equal values, computed in two ways, differ in the last bits
+    real = value.real
+    mantissa, exponent = int(real.man), int(real.exp)  # of the absolute value
+    if (excess := mantissa.bit_length() - 200) > 0:  # equal values differ in the last bits
         mantissa, exponent = (mantissa + (1 << (excess - 1))) >> excess, exponent + excess
-    return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
+    return Fraction(mantissa if real > 0 else -mantissa) * Fraction(2) ** exponent
 
 
 def first_digits(node: Node) -> str:

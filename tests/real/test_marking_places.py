@@ -21,7 +21,7 @@ ANSWERS = [
     Answer(r"\boxed{x+1}", "x+2"),
     Answer("no idea", "1", truncated=True),
 ]
-OUTCOMES = ["correct", "correct", "error", "wrong", "truncated"]
+OUTCOMES = ["correct", "correct", "unparsed", "wrong", "truncated"]
 
 
 def test_expressions_are_marked_in_threads_at_once() -> None:
@@ -43,6 +43,6 @@ def test_expressions_are_marked_in_a_trl_reward_function(tmp_path: Path) -> None
     )
     [group] = record.groups.rows
     assert group["outcomes"] == OUTCOMES[:4]
-    assert group["rewards"] == [1.0, 1.0, None, 0.0]
+    assert group["rewards"] == [1.0, 1.0, 0.0, 0.0]
     assert group["other_outcomes"] == ["wrong", "wrong", "wrong", "wrong"]
     assert rewards == [1.0, 1.0, pytest.approx(2 / 3), 0.0], "an error is null, never 0"

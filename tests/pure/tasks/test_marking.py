@@ -344,3 +344,11 @@ def test_a_degenerate_text_is_read_in_linear_time(before: str, piece: str) -> No
         mark_letter(text, "(B)", "lenient", truncated=True)
         mark_number(text, "5", "lenient", truncated=False, last_number=True)
         mark_number(text, "5", "strict", truncated=False)
+
+
+def test_tasks_of_users_import_markers_from_where_they_stood() -> None:
+    from tasks.marking import letters, marks, numbers
+
+    assert marks.mark_number is numbers.mark_number and marks.mark_letter is letters.mark_letter
+    with pytest.raises(AttributeError, match="mark_word"):
+        _ = marks.mark_word
