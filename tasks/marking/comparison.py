@@ -7,6 +7,7 @@ and how a collection is written; order counts in tuples, not in sets and lists.
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from tasks.marking.latex import SCALARS, Node, TooLarge, is_product, read
@@ -28,17 +29,11 @@ from tasks.marking.values import (
 
 _COLLECTIONS = ("list", "or", "set")
 
-# Of a prompt's gold and answers, which are compared several times. A tree does not change.
-_TREES: dict[tuple[str, bool], Node] = {}
 
-
+@lru_cache(1_000)  # a prompt's gold and answers are compared several times
 def tree(latex: str, *, grouped: bool = True) -> Node:
-    """`latex.read`, kept for the last thousand texts. Raises Unreadable."""
-    if (latex, grouped) not in _TREES:
-        if len(_TREES) >= 1_000:
-            _TREES.clear()
-        _TREES[latex, grouped] = read(latex, grouped=grouped)
-    return _TREES[latex, grouped]
+    """`latex.read`, kept. Raises Unreadable."""
+    return read(latex, grouped=grouped)
 
 
 def same_text(one: str, two: str) -> bool:

@@ -52,14 +52,17 @@ def equal(one: Node, two: Node) -> bool:
     polynomials of degree d agree at all of them with a probability below (d / 400) ** 4. Scalars
     with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 24.
     """
-    _local.work = 0
     used = {n.args[0] for n in applications(one)}  # an answer alone has one meaning
     plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one))
-    return any(
-        _equal_in(one, two, Reading(base, bracket))
-        for base in (("e", "10") if plain_logarithms else ("e",))
-        for bracket in (("", "floor") if used & {"bracket", "floor"} else ("",))
-    )
+    _local.work = 0  # counted for this comparison alone: no mark depends on earlier ones
+    try:
+        return any(
+            _equal_in(one, two, Reading(base, bracket))
+            for base in (("e", "10") if plain_logarithms else ("e",))
+            for bracket in (("", "floor") if used & {"bracket", "floor"} else ("",))
+        )
+    finally:
+        _local.work = None
 
 
 class Reading(NamedTuple):
@@ -367,8 +370,10 @@ class Evaluation:
 
     def _count(self, bits: int) -> None:
         self.work += bits
-        _local.work = getattr(_local, "work", 0) + bits
-        if self.work > MAX_WORK or _local.work > TOTAL_WORK:
+        total = getattr(_local, "work", None)
+        if total is not None:
+            _local.work = total = total + bits
+        if self.work > MAX_WORK or (total is not None and total > TOTAL_WORK):
             raise TooLarge("too much work")
 
     def _rounded(self, value: Value) -> Any:

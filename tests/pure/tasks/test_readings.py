@@ -5,6 +5,8 @@ A line of a table holds the gold, then answers after `=` (correct), `!` (wrong) 
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ from processes import hang_limit
 
 from orchestrator.probing.checks import check_marker
 from tasks import get_task
+from tasks.marking.comparison import tree
 from tasks.marking.equivalence import mark_expression
 from tasks.marking.letters import mark_letter
-from tasks.marking.numbers import mark_number
+from tasks.marking.numbers import Number, mark_number, number_in
+from tasks.marking.values import constant
 from tasks.question_file import QuestionFile
 
 OUTCOMES = {"=": "correct", "!": "wrong", "?": "unparsed"}
@@ -311,3 +315,19 @@ def test_work_that_no_text_shows_is_bounded(text: str) -> None:
         for marker in ("number", "expression", "text"):
             mark = QuestionFile(path="none", marker=marker).mark(text, "42")
             assert mark.outcome in ("unparsed", "wrong"), mark
+
+
+def test_no_mark_depends_on_how_much_was_marked_before() -> None:
+    """Work is counted for each comparison, not for the life of a process."""
+    for n in range(2, 4_002):  # 20 million bits of work together
+        constant(tree(rf"\sqrt{{{n}}}+\pi"))
+        if n % 500 == 0:
+            number_in(rf"2^{{{n}}}")
+    assert number_in(r"\frac{6}{2}\cdot 6") == Number(Fraction(18))
+    assert mark_number(r"\boxed{2^{4}+2}", "18", "lenient", False).outcome == "correct"
+
+
+def test_trees_are_kept_for_many_threads_at_once() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        nodes = list(pool.map(lambda n: tree(str(n % 1_500 + 0.5)), range(20_000)))
+    assert nodes[7] == tree("7.5")
