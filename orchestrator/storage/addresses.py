@@ -20,6 +20,8 @@ def why_no_storage(address: str) -> str:
         return ""
     if len(scheme) == 1:
         return f"a path of Windows, which this system does not have: {usual}"
+    if scheme == "file":
+        return f"write the path alone, or file://{address.partition(':')[2]}"
     if scheme in SCHEMES:
         rest = address.partition(":")[2].lstrip("/\\")
         return (

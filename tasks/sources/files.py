@@ -405,7 +405,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
             if not fields:
                 continue
             if not names:
-                names = fields
+                names = [original(field) for field in fields]
                 if delimiter == ",":
                     _check_separator(file, names)
                 _check_distinct(file, names)

@@ -35,6 +35,7 @@ from orchestrator.optional.exchange.readers import (
     zipped_samples,
 )
 from orchestrator.optional.exchange.records import Notes, PlacedRow, Row, nested, parse_count
+from orchestrator.plugins.csv_text import original
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError
@@ -194,7 +195,10 @@ def _csv_rows(file: Path) -> list[PlacedRow]:
     for place, row in rows:
         if "" in row or None in row.values():
             raise located(file, TaskError(f"{place}: has another number of values than columns"))
-    return rows
+    return [
+        PlacedRow(place, {original(name): original(cell) for name, cell in row.items()})
+        for place, row in rows
+    ]
 
 
 def share(value: Any, place: str, name: str) -> float | None:

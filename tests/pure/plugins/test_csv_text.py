@@ -44,7 +44,7 @@ def test_files_of_prompts_to_label_and_tables_of_reports_hold_no_formula(tmp_pat
     header, cells = csv.reader((tmp_path / "x.csv").read_text().splitlines())
     assert not any(cell.startswith("=") for cell in header + cells)
     [read] = read_file(str(tmp_path / "x.csv"), ()).rows
-    assert (read["question"], read["answer"]) == (evil, "-5")
+    assert (read["question"], read["answer"], read[evil]) == (evil, "-5", evil)
     table = Table("", (evil,), [(evil,), ("-0.5",)])
     assert [r[0] for r in csv.reader(table.csv.splitlines())] == [f"'{evil}", f"'{evil}", "-0.5"]
 

@@ -14,6 +14,7 @@ from orchestrator.storage.store import Store, StoreError
         ("s3:/bucket/x", "s3://bucket/x"),
         (Path("s3://bucket/x"), "s3://bucket/x"),
         ("gs:/bucket", "gs://bucket"),
+        ("file:/tmp/x", "file:///tmp/x"),
         ("dbfs:/x", "s3://"),
         ("hf://owner/name", "s3://"),
         ("https://host/x", "s3://"),
