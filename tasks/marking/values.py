@@ -50,7 +50,7 @@ def equal(one: Node, two: Node) -> bool:
 
     With symbols: whether they are equal at points that a hash of both chooses. Two different
     polynomials of degree d agree at all of them with a probability below (d / 400) ** 4. Scalars
-    with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 24.
+    with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 12 at most.
     """
     used = {n.args[0] for n in applications(one)}  # an answer alone has one meaning
     plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one))
@@ -80,12 +80,13 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
     names = symbols(one) | symbols(two)
     imaginary = any(n.kind == "constant" and n.args[0] == "i" for n in _nodes(one, two))
     points = 1 if not names else STEPPED_POINTS if used & STEPPED else POINTS
-    key = "".join(sorted((repr(one), repr(two)))) if names else ""
-    compared, complex_results, too_large = 0, [], None
+    key = _key_of(one, two) if names else ""
+    compared, complex_results, too_large = list[Point](), [], None
     for trial in range(points):
         _local.complex = False
         try:
-            pair = values(one, two, Point(key, trial), reading)
+            point = Point(key, trial)
+            pair = values(one, two, point, reading)
         except Undefined:
             continue
         except TooLarge as error:  # 2^n at a large n; the first points are small
@@ -99,14 +100,19 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
             continue
         if not same:
             return False
-        compared += 1
-    if compared < 2 and too_large is not None:
+        compared.append(point)
+    if len(compared) < 2 and too_large is not None:
         raise too_large
     if not compared and complex_results:
         return all(complex_results)
     if not compared:
         raise Unreadable("it has no value")
-    return _is_confirmed(one, two, Point(key), reading)
+    return _is_confirmed(one, two, compared[0], reading)
+
+
+def _key_of(one: Node, two: Node) -> str:
+    """A hash of both scalars, in any order: it chooses the points."""
+    return hashlib.sha256("".join(sorted((repr(one), repr(two)))).encode()).hexdigest()
 
 
 class Point(NamedTuple):
@@ -136,16 +142,18 @@ ANY = Point()
 
 
 def _is_confirmed(one: Node, two: Node, point: Point, reading: Reading) -> bool:
-    """Whether two values that seem equal are so at a higher precision: e^200 is not e^200 + 1."""
-    try:
-        pair = values(one, two, point, reading)
-        size = max(0 if isinstance(v, Fraction) else abs(_context().mag(v)) for v in pair)
-        if all(isinstance(value, Fraction) for value in pair):
-            return bool(pair[0] == pair[1])
-        precision = min(CONFIRMED[1], max(CONFIRMED[0], 4 * int(size)))
-        return _same(*values(one, two, point, reading, precision))
-    except (TooLarge, Undefined, ValueError, OverflowError):  # of an infinite or zero value
-        return True
+    """Whether two values that seem equal are so at a higher precision: e^200 is not e^200 + 1.
+
+    Raises TooLarge where that takes too much work: it is not known, then.
+    """
+    pair = values(one, two, point, reading)
+    if all(isinstance(value, Fraction) for value in pair):
+        return bool(pair[0] == pair[1])
+    context = _context()
+    sizes = [context.mag(v) for v in pair if not isinstance(v, Fraction)]
+    size = max((abs(int(size)) for size in sizes if context.isfinite(size)), default=0)
+    precision = min(CONFIRMED[1], max(CONFIRMED[0], 4 * size))
+    return _same(*values(one, two, point, reading, precision))
 
 
 def constant(node: Node) -> Value:
@@ -213,7 +221,7 @@ def ratio(one: Node, two: Node) -> Fraction | int | None:
     Both have the same zeros, then.
     """
     sign = None
-    key = "".join(sorted((repr(one), repr(two))))
+    key = _key_of(one, two)
     for trial in range(POINTS):
         try:
             (x, y), (p, q) = (values(one, two, Point(key, t)) for t in (trial, trial + 1))
