@@ -78,6 +78,8 @@ def _compared(text: str, gold: str) -> tuple[Outcome, str]:
         return "correct", "text"
     if len(text) > MAX_LENGTH:
         return "unparsed", "too-long"
+    if len(gold) > MAX_LENGTH:
+        return "unparsed", "unreadable-gold"
     try:
         if option := _OPTION.fullmatch(plain(gold)):
             letter = one_option(plain(text))

@@ -50,7 +50,7 @@ def equal(one: Node, two: Node) -> bool:
 
     With symbols: whether they are equal at points that a hash of both chooses. Two different
     polynomials of degree d agree at all of them with a probability below (d / 400) ** 4. Scalars
-    with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 12 at most.
+    with a function of `STEPPED` that differ on a part p of the points pass with (1 - p) ** 12.
     """
     used = {n.args[0] for n in applications(one)}  # an answer alone has one meaning
     plain_logarithms = any(n.args[0] == "log" and len(n.args) == 2 for n in applications(one))
