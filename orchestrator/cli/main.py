@@ -22,6 +22,7 @@ from cluster.redaction import redact
 from cluster.terminal import echo, printable_streams, unfiltered
 from orchestrator.cli import commands
 from orchestrator.cli.parser import build_parser
+from orchestrator.plugins.deadlines import abandoned
 from orchestrator.plugins.project_modules import add_project
 from orchestrator.storage.errors import UserError, one_line
 
@@ -49,6 +50,8 @@ def process() -> None:
             os._exit(exit_codes[0])
 
     exit_codes.append(main())
+    if abandoned.is_set():  # libraries would wait for the calls that were abandoned
+        end()
     sys.exit(exit_codes[0])
 
 

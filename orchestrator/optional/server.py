@@ -15,7 +15,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.deadlines import EndlessReply, limit_body_async
 from orchestrator.plugins.streams import stream_key
 from orchestrator.sampling.base import (
     Completion,
@@ -106,29 +107,27 @@ class Endpoint:
             api_key=self._key or "none",  # never the library's default, OPENAI_API_KEY
             timeout=openai.Timeout(self.timeout, connect=CONNECT_SECONDS),
             max_retries=self.max_retries if retries is None else retries,
+            http_client=openai.DefaultAsyncHttpxClient(
+                event_hooks={"response": [limit_body_async]}
+            ),
         )
 
     async def post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
         """The reply to one request, as JSON where it is JSON, else as text."""
-        import openai
-
         try:
-            return await client.post(path, cast_to=object, body=body)
-        except openai.APIError as error:
-            raise self._fault(error) from None
+            with self._faults():
+                return await client.post(path, cast_to=object, body=body)
         except (ValueError, RecursionError):  # RecursionError: nested too deep
             return "a text that is not JSON"
 
     async def models(self) -> list[ServedModel]:
         """The models that the server serves."""
-        import openai
-
         async with self.client(CONTROL_RETRIES) as client:
             try:
-                reply = await client.get("/models", cast_to=object)
+                with self._faults():
+                    async with asyncio.timeout(self.timeout):
+                        reply = await client.get("/models", cast_to=object)
                 return _ServedModels.model_validate(reply).data
-            except openai.APIError as error:
-                raise self._fault(error) from None
             except (ValueError, RecursionError):  # of JSON, of Unicode, or of pydantic
                 raise self.error("GET /models does not list models: check base_url") from None
 
@@ -173,13 +172,10 @@ class Endpoint:
                 ) from None
 
     async def _control(self, verb: str, body: dict[str, Any]) -> None:
-        import openai
-
         async with self.client(CONTROL_RETRIES) as client:
-            try:
-                await client.post(f"/{verb}_lora_adapter", cast_to=str, body=body)
-            except openai.APIError as error:
-                raise self._fault(error) from None
+            with self._faults():
+                async with asyncio.timeout(self.timeout):
+                    await client.post(f"/{verb}_lora_adapter", cast_to=str, body=body)
 
     def error(self, message: str) -> SamplingError:
         """An error of this server, with its address and without the key."""
@@ -192,12 +188,24 @@ class Endpoint:
     def _sentence(self, message: str) -> str:
         return f"server {self.base_url}: {one_line(self.without_key(message))}"
 
-    def _fault(self, error: Any) -> SamplingError:
-        """What an error of the openai library means, and what to do."""
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Raise what fails in a request as SamplingError."""
         import openai
 
-        if isinstance(error, openai.APITimeoutError):
+        try:
+            yield
+        except (openai.APIError, TimeoutError, EndlessReply) as error:
+            raise self._fault(error) from None
+
+    def _fault(self, error: Any) -> SamplingError:
+        """What the error of a request means, and what to do."""
+        import openai
+
+        if isinstance(error, TimeoutError | openai.APITimeoutError):
             return self.error(f"it does not answer within {self.timeout:g} s")
+        if isinstance(error, EndlessReply):
+            return self.error(str(error))
         if not isinstance(error, openai.APIStatusError):
             cause = error.__cause__ or error
             return self.error(

@@ -38,7 +38,7 @@ from orchestrator.storage.store import Store
 from tasks import TaskError, find_task, task_names
 from tasks.base import PromptSettings
 from tasks.sources.files import SUFFIXES, Rows, read_file
-from tasks.sources.hub import Repository
+from tasks.sources.hub import Repository, current_commit
 from tasks.sources.survey import FileSurvey, survey_rows
 from tasks.sources.user_files import Files, free_memory, named_files
 
@@ -56,7 +56,6 @@ REVISIONS: Mapping[str, str] = {
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _THINKS = re.compile(r"Qwen/Qwen3-[\d.]+B")  # unless the chat template is told not to
-_TIMEOUT = 10.0  # seconds for the Hub's answer
 
 
 class ModelChoice(NamedTuple):
@@ -120,10 +119,8 @@ def _revision(hub: str) -> str:
     reference = Repository("model", hub, "").folder / "refs" / "main"
     if reference.is_file() and _COMMIT.fullmatch(cached := reference.read_text("ascii").strip()):
         return cached
-    from huggingface_hub import HfApi
-
     try:
-        commit = HfApi().model_info(hub, timeout=_TIMEOUT).sha
+        return current_commit(hub)
     except Exception as error:  # the hub's client raises many types
         words = re.sub(r"\[Errno -?\d+\] ", "", " ".join(str(error).split()))
         reason = words[:120] or type(error).__name__
@@ -131,7 +128,6 @@ def _revision(hub: str) -> str:
             f"model {hub}: its commit cannot be looked up ({reason}): write "
             f"{hub}@COMMIT, with the 40 hex digits of the commit on the Hub"
         ) from error
-    return str(commit)
 
 
 MIN_TRAIN, MIN_TEST = 16, 4  # prompts, below which subsets and accuracies mean nothing

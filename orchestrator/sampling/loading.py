@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from orchestrator.sampling.model import ModelSource, check_hub_id
-from tasks.sources.hub import cached_folder
+from tasks.sources.hub import downloaded_folder
 
 
 def load_model(
@@ -85,8 +85,9 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 def _pinned(source: ModelSource) -> dict[str, Any]:
     options: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
     if repository := source.repository:
+        downloaded_folder(repository)
         # The hub would be asked for optional files that the model does not have, for minutes.
-        options["local_files_only"] = cached_folder(repository) is not None
+        options["local_files_only"] = True
     return options
 
 

@@ -29,10 +29,11 @@ from cluster import ending
 from cluster.terminal import PlainError
 from orchestrator.storage.errors import naming
 from orchestrator.storage.locks import open_lock
-from orchestrator.storage.store import Store
+from orchestrator.storage.store import Store, StoreError
 
 TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
 RENEWAL_SECONDS = 15.0
+LOOK_SECONDS = 1.0  # between two looks whether a folder is where it was
 WAIT_SECONDS = 2.0  # between two attempts of a waiting driver
 MAX_BYTES = 4096  # of what names a driver
 MAX_PROCESS = 2**31 - 1
@@ -75,9 +76,11 @@ def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False)
             announced = text
         time.sleep(WAIT_SECONDS)
     with ending.at_end(lease.release):
+        before, store.before_write = store.before_write, lease.check
         try:
             yield
         finally:
+            store.before_write = before
             lease.release()
 
 
@@ -113,11 +116,20 @@ def _is_dead(holder: Driver) -> bool:
 
 
 class FolderLease:
-    """A locked file in a folder; it names the holder."""
+    """A locked file in a folder; it names the holder.
+
+    A file that was renamed or deleted with its storage stays locked, so the holder also looks
+    whether the file under that name is the one that it has locked.
+    """
 
     def __init__(self, store: Store, experiment: str) -> None:
         self._file = store.local_path("sweeps") / f".{experiment}.lease"
-        self._descriptor = -1
+        self._descriptor, self._holder = -1, b""
+        self._lost = (
+            f"storage {store.uri} was moved or deleted while {experiment} runs: run the same "
+            "command again, with --storage and the place where it is now"
+        )
+        self._released = threading.Event()
 
     def acquire(self) -> Driver | None:
         """Take the lease; returns who holds it, or None once it is held by this process."""
@@ -130,13 +142,37 @@ class FolderLease:
                 holder = _read_driver(os.read(descriptor, MAX_BYTES))
                 os.close(descriptor)
                 return holder
+            self._holder = json.dumps(_this_driver() | {"id": uuid.uuid4().hex}).encode()
             os.ftruncate(descriptor, 0)
-            os.write(descriptor, json.dumps(_this_driver()).encode())
+            os.write(descriptor, self._holder)
         self._descriptor = descriptor
+        threading.Thread(target=self._watch, name="lease", daemon=True).start()
         return None
+
+    def check(self) -> None:
+        """Raise StoreError where the storage is no longer in its place."""
+        holder = self._holder
+        with suppress(OSError):  # of the network
+            try:
+                holder = self._file.read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                holder = b""
+        if holder != self._holder:
+            raise StoreError(self._lost)
+
+    def _watch(self) -> None:
+        """End the process once the storage is no longer in its place: workers write, too."""
+        while not self._released.wait(LOOK_SECONDS):
+            try:
+                self.check()
+            except StoreError as error:
+                if not self._released.is_set():
+                    ending.end_process(1, str(error))
+                return
 
     def release(self) -> None:
         """Give the lease back; the file stays, since deleting a locked file lets two hold it."""
+        self._released.set()
         if self._descriptor >= 0:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -169,6 +205,9 @@ class ObjectLease:
                 break
             time.sleep(random.uniform(0.5, 3))
         return holder
+
+    def check(self) -> None:
+        """Nothing to do: the thread that renews the claim ends the process without it."""
 
     def release(self) -> None:
         """Withdraw the claim."""

@@ -13,6 +13,7 @@ that is not UTF-8.
 import errno
 import logging
 import os
+import shutil
 import stat
 import tempfile
 import uuid
@@ -29,6 +30,7 @@ import pyarrow.fs as pafs
 
 from cluster.redaction import redact
 from cluster.terminal import PlainError
+from orchestrator.plugins.deadlines import within
 from orchestrator.storage.addresses import scheme_of, why_no_storage
 from orchestrator.storage.errors import UserError, naming, shortened
 from orchestrator.storage.proof import (
@@ -44,6 +46,7 @@ from orchestrator.storage.proof import (
     text_bytes,
     verify,
 )
+from orchestrator.storage.remote import CALL_SECONDS, PART, Remote
 
 T = TypeVar("T")
 NOT_UTF8 = "has a name that is not UTF-8"
@@ -204,16 +207,20 @@ class Store:
                 if folder.exists() and not folder.is_dir():  # OSError for a name that is too long
                     raise NotADirectoryError("a file, not a folder")
                 self.uri, uri = str(folder), folder.as_uri()
-            self.fs, self.root = pafs.FileSystem.from_uri(uri)
+            # From an address, too, a region may be asked for.
+            fs, self.root = within(CALL_SECONDS, lambda: pafs.FileSystem.from_uri(uri))
         except (ValueError, RuntimeError, OSError) as error:  # ArrowInvalid is a ValueError
             raise StoreError(
                 f"storage {redact(uri)[:200]}: {redact(str(error))[:200]}: "
                 "write a folder, s3://… or gs://…"
             ) from error
-        self.local = isinstance(self.fs, pafs.LocalFileSystem)
+        self.local = isinstance(fs, pafs.LocalFileSystem)
+        self.fs: Any = fs if self.local else Remote(fs)
         if not self.local and not self.root.strip("/"):
             raise StoreError(f"storage {uri} names no bucket: add one, as in s3://BUCKET/FOLDER")
         self._logged: set[str] = set()
+        self._existed = self.local and os.path.isdir(self.root)
+        self.before_write: Callable[[], None] = self._check_root
 
     def path(self, *parts: str) -> str:
         """The full path of a file or folder in the store."""
@@ -221,9 +228,19 @@ class Store:
 
     def local_path(self, *parts: str) -> Path:
         """The path of a folder in a local store; creates it if needed."""
+        self.before_write()
         folder = Path(self._unlinked(*parts, ""))
         folder.mkdir(parents=True, exist_ok=True)
+        self._existed = True
         return folder
+
+    def _check_root(self) -> None:
+        """Raise StoreError where the folder was moved or deleted: no writer creates it again."""
+        if self.local and self._existed and not os.path.isdir(self.root):
+            raise StoreError(
+                f"storage {self.uri} was moved or deleted while it was in use: run the same "
+                "command again, with --storage and the place where it is now"
+            )
 
     def check_writable(self) -> None:
         """Raise StoreError unless files can be written under the root. Leaves nothing behind."""
@@ -241,6 +258,7 @@ class Store:
             ) from error
         for folder in created:
             folder.rmdir()
+        self._existed = not created
 
     def exists(self, *parts: str) -> bool:
         """Whether a complete file of that name exists."""
@@ -322,8 +340,10 @@ class Store:
 
     def write_bytes(self, data: bytes, *parts: str) -> None:
         """Write bytes atomically."""
+        self.before_write()
         if self.local:
             replace_file(Path(self._unlinked(*parts)), data)
+            self._existed = True
             return
         with self.fs.open_output_stream(self.path(*parts)) as stream:
             stream.write(data)
@@ -353,6 +373,7 @@ class Store:
 
     def rename(self, new: str, *parts: str) -> None:
         """Rename a file within its folder, if it still exists."""
+        self.before_write()
         try:
             self.fs.move(self._unlinked(*parts), self.path(*parts[:-1], new))
         except OSError:  # object stores have no specific error for a missing file
@@ -361,22 +382,39 @@ class Store:
 
     def delete(self, *parts: str) -> None:
         """Delete a file, if it still exists."""
+        self.before_write()
         with suppress(FileNotFoundError):
             self.fs.delete_file(self._unlinked(*parts))
 
     def delete_folder(self, *parts: str) -> None:
         """Delete a folder and its content, if it still exists."""
+        self.before_write()
         with suppress(FileNotFoundError):
             self.fs.delete_dir(self._unlinked(*parts, "").rstrip("/"))
 
     def copy_in(self, folder: Path, *parts: str) -> None:
         """Copy the files of a local folder into the store, each atomically."""
-        pafs.copy_files(str(folder), self.path(*parts), pafs.LocalFileSystem(), self.fs)
+        self.before_write()
+        if self.local:
+            pafs.copy_files(str(folder), self.path(*parts), self.fs, self.fs)
+            return
+        for entry in local_entries(str(folder), recursive=True):
+            if entry.size is not None:
+                path = self.path(*parts, entry.path)
+                opened = self.fs.open_output_stream(path)
+                with (folder / entry.path).open("rb") as file, opened as stream:
+                    shutil.copyfileobj(file, stream, PART)
 
     def copy_out(self, folder: Path, *parts: str) -> None:
         """Copy a folder of the store to a local one, which is created if needed."""
         folder.mkdir(parents=True, exist_ok=True)
-        pafs.copy_files(self.path(*parts), str(folder), self.fs, pafs.LocalFileSystem())
+        if self.local:
+            pafs.copy_files(self.path(*parts), str(folder), self.fs, self.fs)
+            return
+        for path in self.sizes(*parts):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with self._open(*parts, path) as stream, (folder / path).open("wb") as file:
+                shutil.copyfileobj(stream, file, PART)
 
     def _opened(self, reader: Callable[[bytes, str], T], *parts: str) -> T | None:
         """What `reader` makes of a file; None if it is absent or, which is logged, unsound."""

@@ -18,6 +18,7 @@ from cluster.redaction import redact
 from cluster.terminal import echo
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.plugins.deadlines import within
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, StoreError
@@ -28,6 +29,7 @@ from orchestrator.tracking.views import read_view, sweep_view, view_digest
 from orchestrator.training.cell_folder import CellFolder
 
 LOG = logging.getLogger(__name__)
+VIEW_SECONDS = 60.0  # for what a server is sent at once: a cell, or the sweep
 
 
 def default_tracking_uri(store: Store) -> str:
@@ -109,10 +111,13 @@ class Tracker:
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """The only place where failures of MLflow are caught."""
+        self._store.before_write()  # MLflow's files may stand in the storage
         try:
             with self._lock:
-                if self.enabled:
+                if self.enabled and self._uri.startswith("sqlite"):
                     action()
+                elif self.enabled:
+                    within(VIEW_SECONDS, action)
         except Exception as error:
             if not isinstance(error, failures()):
                 raise

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
 
+from orchestrator.plugins.deadlines import MAX_REPLY
 from orchestrator.storage.locks import scratch_folder
-from orchestrator.tracking.mlflow_internals import DATABASE_LOGGER
+from orchestrator.tracking.mlflow_internals import DATABASE_LOGGER, limit_replies
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -83,6 +84,8 @@ def connect(uri: str) -> "MlflowClient":
                 engine.dispose()
         if database and database.is_file() and not database.stat().st_size:
             _create_database(database)
+        if uri.startswith("http"):
+            limit_replies(MAX_REPLY)
         return MlflowClient(tracking_uri=uri)
 
 

@@ -1,17 +1,20 @@
-"""The only module that relies on undocumented parts of MLflow: its UI and its database.
+"""The only module that relies on undocumented parts of MLflow: its UI, database and sessions.
 
 A saved view of the runs page is a tag of the experiment, mlflow.sharedViewState.KEY. The page lists
 them under "Views", and opens one by ?viewStateShareKey=KEY. `test_library_internals.py` looks
 for every name in the installed UI, and `pyproject.toml` pins MLflow to the minor version that was
-tested. Imports no mlflow.
+tested. Imports mlflow where it changes it alone.
 """
 
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from orchestrator.plugins.deadlines import EndlessReply
 
 CURVES = "^(eval/accuracy|train/learnable_pct|final/(accuracy|gain))$"
 RUN_COLOUR = "mlflow.runColor"
@@ -97,3 +100,30 @@ def relocate_artifacts(database: Path, artifacts: Path) -> None:
                 if separator and old.startswith("file:") and new != old:
                     update = f"UPDATE {table} SET {column} = ? WHERE {column} = ? AND {ours}"  # noqa: S608
                     connection.execute(update, (new, old))
+
+
+def limit_replies(most: int) -> None:
+    """Let MLflow's HTTP sessions raise EndlessReply for a reply of more than `most` bytes."""
+    import requests
+    from mlflow.utils import request_utils
+
+    session_of = request_utils._cached_get_request_session
+    if hasattr(session_of, "limits_replies"):
+        return
+
+    def limit(response: requests.Response, **options: Any) -> None:
+        if not options.get("stream"):
+            content = response.raw.read(most + 1, decode_content=True)
+            if len(content) > most:
+                response.close()
+                raise EndlessReply("the reply has no end")
+            response.raw = BytesIO(content)
+
+    def limited_session(*args: Any, **options: Any) -> requests.Session:
+        session: requests.Session = session_of(*args, **options)
+        if limit not in session.hooks["response"]:
+            session.hooks["response"].append(limit)
+        return session
+
+    limited_session.limits_replies = True  # type: ignore[attr-defined]
+    request_utils._cached_get_request_session = limited_session  # type: ignore[assignment]

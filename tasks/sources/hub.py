@@ -3,19 +3,24 @@
 import json
 import os
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from orchestrator.plugins.deadlines import MAX_REPLY, limit_body, within
 from tasks.base import TaskError, word_list
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo
 
+T = TypeVar("T")
 REACH_SECONDS = 4.0  # for the hub's first answer
+STALL_SECONDS, STALL_BYTES = 60.0, 64 << 10  # a download that brings less in this time has stalled
 
 # What is read of a repository: weights as safetensors, no code. Folders of a model hold other
 # formats (onnx, original), and consolidated files the same weights again.
@@ -149,15 +154,17 @@ def fetch_snapshot(repository: Repository, bar: Any = None, *, dry_run: bool = F
 
     try:
         with nullcontext() if bar else disable_progress_bars():
-            return snapshot_download(
-                repository.id,
-                repo_type=repository.kind,
-                revision=repository.revision,
-                cache_dir=cache_folder(),
-                allow_patterns=[*_READ[repository.kind]],
-                ignore_patterns=[*_NOT_READ[repository.kind]],
-                tqdm_class=bar,
-                dry_run=dry_run,
+            return _unless_stalled(
+                lambda: snapshot_download(
+                    repository.id,
+                    repo_type=repository.kind,
+                    revision=repository.revision,
+                    cache_dir=cache_folder(),
+                    allow_patterns=[*_READ[repository.kind]],
+                    ignore_patterns=[*_NOT_READ[repository.kind]],
+                    tqdm_class=bar,
+                    dry_run=dry_run,
+                )
             )
     except Exception as error:  # the hub's client raises many types of errors
         raise hub_error(repository, error) from error
@@ -171,11 +178,13 @@ def verify_snapshot(repository: Repository) -> None:
     from huggingface_hub import HfApi
 
     try:
-        compared = HfApi().verify_repo_checksums(
-            repository.id,
-            repo_type=repository.kind,
-            revision=repository.revision,
-            cache_dir=cache_folder(),
+        compared = _unless_stalled(
+            lambda: HfApi().verify_repo_checksums(
+                repository.id,
+                repo_type=repository.kind,
+                revision=repository.revision,
+                cache_dir=cache_folder(),
+            )
         )
     except Exception as error:  # the hub's client raises many types of errors
         raise hub_error(repository, error) from error
@@ -191,6 +200,84 @@ def verify_snapshot(repository: Repository) -> None:
         )
 
 
+@dataclass
+class _Transfer:
+    """What one call of the hub's client receives, in all of its threads."""
+
+    received: int = 0  # bytes
+    waiting: set[threading.Thread] = field(default_factory=set)  # for the rest of an answer
+    stalled: bool = False
+
+    def begin(self, request: object = None) -> None:
+        """A request is sent. Raises TimeoutError in a thread that a stalled call has left."""
+        if self.stalled and threading.current_thread() in self.waiting:
+            raise TimeoutError("the download has stalled")
+        self.waiting.add(threading.current_thread())
+
+    def limit_body(self, response: Any) -> None:
+        """The head of a response was received."""
+        length = response.headers.get("content-length", "")
+        in_memory = "/api/" in response.request.url.path or not length.isdecimal()
+        limit_body(response, MAX_REPLY if in_memory else int(length), self._receive)
+
+    def _receive(self, size: int) -> None:
+        self.begin()
+        self.received += size
+        if not size:
+            self.waiting.discard(threading.current_thread())
+
+
+_calls = threading.Lock()  # the hub's library has one client
+
+
+@cache
+def _library_hooks() -> dict[str, list[Callable[..., Any]]]:
+    from huggingface_hub import get_session
+
+    return get_session().event_hooks
+
+
+def _unless_stalled(action: Callable[[], T]) -> T:
+    """What a call of the hub's client returns. Raises TimeoutError where it receives too little.
+
+    It may take any time to hash what it has. Xet storage is read by a library of Rust, which has
+    limits of its own.
+    """
+    import httpx2
+    from huggingface_hub import set_client_factory
+
+    transfer, known = _Transfer(), 0
+
+    def limited() -> httpx2.Client:  # the library opens another one after an error
+        hooks = _library_hooks()
+        hooks = {
+            "request": [*hooks["request"], transfer.begin],
+            "response": [*hooks["response"], transfer.limit_body],
+        }
+        return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=None)
+
+    def advances() -> bool:
+        nonlocal known
+        before, known = known, transfer.received
+        return not transfer.waiting or known - before >= STALL_BYTES
+
+    with _calls:
+        _library_hooks()  # of its own client
+        set_client_factory(limited)
+        try:
+            return within(STALL_SECONDS, action, advances)
+        except TimeoutError:
+            transfer.stalled = True
+            raise
+
+
+def current_commit(model: str) -> str:
+    """The latest commit of a model of the hub. Raises what the hub's client raises."""
+    from huggingface_hub import HfApi
+
+    return str(_unless_stalled(lambda: HfApi().model_info(model, timeout=2 * REACH_SECONDS).sha))
+
+
 def unreachable() -> str:
     """Why the hub cannot be reached; empty if it answers. Takes at most REACH_SECONDS.
 
@@ -199,19 +286,13 @@ def unreachable() -> str:
     """
     from huggingface_hub import constants, get_session
 
-    problems: list[str] = []
-
-    def connect() -> None:
-        try:
-            get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS)
-            problems.append("")
-        except Exception as error:  # noqa: BLE001 (any failure means that nothing is downloaded)
-            problems.append(_reason(error))
-
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(REACH_SECONDS)
-    return problems[0] if problems else f"{constants.ENDPOINT}: no answer in {REACH_SECONDS:g} s"
+    try:
+        within(REACH_SECONDS, lambda: get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS))
+    except TimeoutError:
+        return f"{constants.ENDPOINT}: no answer in {REACH_SECONDS:g} s"
+    except Exception as error:  # noqa: BLE001 (any failure means that nothing is downloaded)
+        return _reason(error)
+    return ""
 
 
 def not_cached(repository: Repository, reason: str) -> str:

@@ -1,6 +1,7 @@
 """One driver per experiment and storage: the second one learns who runs."""
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from s3_server import bucket, s3_server
 
 from orchestrator.storage import lease
 from orchestrator.storage.lease import LeaseHeld, ObjectLease, driver_lease
-from orchestrator.storage.store import Store
+from orchestrator.storage.store import Store, StoreError
 
 BUCKET = "bucket"
 
@@ -152,3 +153,48 @@ def test_a_driver_whose_claim_was_taken_over_ends(
     assert ended.wait(60)
     claimed.release()
     assert messages[0].startswith("1 the lease ") and "another driver" in messages[0]
+
+
+@pytest.mark.parametrize("what", ["moved", "deleted", "replaced"])
+def test_a_driver_writes_nothing_where_its_storage_was(tmp_path: Path, what: str) -> None:
+    store = Store(str(tmp_path / "runs"))
+    with driver_lease(store, "small", print):
+        store.write_json({"a": 1}, "cells", "before.json")
+        if what == "deleted":
+            shutil.rmtree(store.root)
+        else:
+            os.rename(store.root, tmp_path / "moved")
+        if what == "replaced":
+            shutil.copytree(tmp_path / "moved" / "cells", tmp_path / "runs" / "cells")
+        for write in WRITES:
+            with pytest.raises(StoreError, match="moved or deleted"):
+                write(store)
+    left = [] if what != "replaced" else ["before.json"]
+    assert [file.name for file in (tmp_path / "runs").rglob("*.json")] == left
+    if what == "moved":  # its lease is free
+        moved = Store(str(tmp_path / "moved"))
+        with driver_lease(moved, "small", print):
+            moved.write_json({"a": 2}, "cells", "after.json")
+
+
+WRITES = [
+    lambda store: store.write_json({}, "cells", "x.json"),
+    lambda store: store.write_text("", "cells", "x.md"),
+    lambda store: store.local_path("cells", "x"),
+    lambda store: store.rename("y.json", "cells", "before.json"),
+    lambda store: store.set_aside("cells", "before.json"),
+    lambda store: store.delete("cells", "before.json"),
+    lambda store: store.delete_folder("cells"),
+    lambda store: store.copy_in(Path(__file__).parent, "cells"),
+]
+
+
+def test_no_worker_creates_a_storage_that_is_gone(tmp_path: Path) -> None:
+    """A worker has no lease."""
+    store = Store(str(tmp_path / "runs"))
+    store.write_json({"a": 1}, "cells", "before.json")
+    os.rename(store.root, tmp_path / "moved")
+    for write in WRITES:
+        with pytest.raises(StoreError, match="moved or deleted"):
+            write(store)
+    assert not Path(store.root).exists()
