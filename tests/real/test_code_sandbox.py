@@ -282,6 +282,28 @@ def test_what_can_be_sent_arrives_as_it_is() -> None:
         assert run_tests(code, read_tests([test, SCRIPTS[0]]), LIMITS).passed == 1, value
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert not abs(f() - 3) > 1e-6",
+        "import math\nassert not math.fabs(f() - 3) > 1e-6",
+        "x = f()\nassert not (x < 2 or x > 4)",
+        "assert f()",
+        "assert not [v for v in [f()] if v > 4], 'finance'",
+    ],
+)
+def test_nan_passes_no_test_that_does_not_name_it(test: str) -> None:
+    for value, passed in (("3.0", 1), ("float('nan')", 0), ("1e400 * 0", 0)):
+        result = run_tests(f"def f(): return {value}", read_tests([test]), LIMITS)
+        assert result.passed == passed, value
+
+
+def test_nan_passes_a_test_that_expects_it() -> None:
+    program = "def f(): return float('nan')"
+    for test in ("import math\nassert math.isnan(f()) and True", "x = f()  # nan\nassert x != x"):
+        assert run_tests(program, read_tests([test]), LIMITS).passed == 1
+
+
 def test_a_value_that_cannot_come_back_is_no_exception_of_the_function() -> None:
     test = "try:\n    f()\nexcept RecursionError:\n    pass\nelse:\n    assert False"
     code = "def f():\n    a = []\n    a.append(a)\n    return a"

@@ -74,7 +74,7 @@ class Code(QuestionFile):
 
     name: ClassVar[str] = "code"
     version: ClassVar[str] = "1"
-    marker_version: ClassVar[str] = "3"
+    marker_version: ClassVar[str] = "4"
     templates: ClassVar[Mapping[str, Template]] = {
         "plain": Template(
             "{question}\nWrite a complete Python program in one block that begins with ```python "

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remedies import refused
 
 from orchestrator.optional.code import task as code_task
-from orchestrator.optional.code.code_results import _close, same_output
+from orchestrator.optional.code.code_results import _as_json, _close, same_output
 from orchestrator.optional.code.code_tests import Unreadable, _as_call, called_names, read_tests
 from orchestrator.optional.code.sandbox import free_names
 from orchestrator.optional.code.task import Code, _blocks, find_code
@@ -123,6 +123,12 @@ def test_other_asserts_are_not(script: str) -> None:
         ("1 2 3", "1 2\n3", False),
         ("", "", True),
         ("0" * 200 + "1", "1", False),
+        ("+1e3", "1000", True),
+        ("1_000", "1000", False),
+        ("\u0661\u0660\u0660\u0660", "1000", False),
+        ("\uff11\uff10", "10", False),
+        ("inf", "Infinity", False),
+        ("nan", "nan", True),  # the same word
     ],
 )
 def test_outputs_are_compared_by_lines_and_words(output: str, expected: str, same: bool) -> None:
@@ -144,6 +150,11 @@ def test_outputs_are_compared_by_lines_and_words(output: str, expected: str, sam
         (float("inf"), float("inf"), True),
         (float("nan"), float("nan"), False),
         ("1.0", 1.0, False),
+        (True, 1, False),
+        (1, True, False),
+        (True, 1.0, False),
+        (True, True, True),
+        ([0], [False], False),
         ([1.0, {"a": 0.9999999}], [1, {"a": 1}], True),
         ([1.0, {"a": 0.99999}], [1, {"a": 1}], False),
     ],
@@ -152,6 +163,24 @@ def test_results_that_are_not_whole_are_compared_nearly(
     value: Any, expected: Any, close: bool
 ) -> None:
     assert _close(value, expected) is close
+
+
+@pytest.mark.parametrize(
+    ("value", "json"),
+    [
+        ({1: 0, "a": (2,)}, {"1": 0, "a": [2]}),
+        ({True: 0}, {"true": 0}),
+        ({None: 0, 1.5: 1}, {"null": 0, "1.5": 1}),
+    ],
+)
+def test_results_are_compared_as_json_has_them(value: Any, json: Any) -> None:
+    assert _as_json(value) == json
+
+
+@pytest.mark.parametrize("value", [{1: 0, "1": 5}, [{"a": {None: 0, "null": 5}}]])
+def test_keys_that_json_would_make_one_are_no_result(value: Any) -> None:
+    with pytest.raises(ValueError, match="two keys"):
+        _as_json(value)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +296,8 @@ def test_options_are_checked(options: dict[str, Any]) -> None:
 
 
 def test_limits_are_part_of_the_marker_id() -> None:
-    assert Code().marker_id == "code/3/lenient/5s/1GiB"
-    assert Code(seconds=0.5, sandbox="none").marker_id == "code/3/lenient/0.5s/1GiB/unprotected"
+    assert Code().marker_id == "code/4/lenient/5s/1GiB"
+    assert Code(seconds=0.5, sandbox="none").marker_id == "code/4/lenient/0.5s/1GiB/unprotected"
 
 
 @pytest.mark.parametrize(("of_ray", "cpus"), [("1", 1), ("3", 3), ("9", 4), ("0", 4), ("4,2", 4)])
