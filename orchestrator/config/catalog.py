@@ -91,6 +91,8 @@ class LoadedConfig:
                 Problem("vllm-rollouts", text, "experiments", name, "grpo", setting, axes=axes)
                 for setting, text in vllm_warnings(variant.grpo).items()
             ]
+            if not_installed := _without_vllm(name, variant, axes):
+                unusual.append(not_installed)
             every, updates = variant.evaluate.every, variant.grpo_settings.max_steps
             if every > updates:
                 text = (
@@ -101,6 +103,27 @@ class LoadedConfig:
                 unusual.append(Problem("never-evaluated", text, *path, axes=axes))
             notes += [f"warning: {self.error(problem)}" for problem in unusual]
         return list(dict.fromkeys(notes))
+
+    def check_packages(self, name: str) -> None:
+        """Raise UserError where trials need a package that is not installed here.
+
+        `plan` only warns of it: a file for a cluster can be checked on another machine.
+        """
+        for axes, variant in self.experiment(name).variants:
+            if problem := _without_vllm(name, variant, axes):
+                raise self.error(problem)
+
+
+def _without_vllm(name: str, variant: Experiment, axes: Mapping[str, Any]) -> Problem | None:
+    if not variant.grpo_settings.use_vllm or settings.has_vllm():
+        return None
+    return Problem(
+        "vllm-not-installed",
+        "true, and vLLM is not installed here: pip install 'decile[vllm]', or write "
+        "use_vllm: false",
+        *("experiments", name, "grpo", "use_vllm"),
+        axes=axes,
+    )
 
 
 def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:

