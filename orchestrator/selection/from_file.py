@@ -32,7 +32,8 @@ from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
 from policies import labelled_rows
-from tasks import OUTCOMES
+from tasks import OUTCOMES, TaskError
+from tasks.sources.user_files import reading_parquet
 
 _OWN_TABLE = (
     "select from the difficulty table that decile probe FILE -e NAME writes beside its page, or "
@@ -153,14 +154,13 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
         )
     for file in files:
         try:
-            yield completed(read_parquet(file), SAMPLES)
+            with reading_parquet(file, "write a probe's folder or a Parquet file"):
+                samples = completed(read_parquet(file), SAMPLES)
         except Unsound as error:
             raise UserError(f"{file}: {error}: write an intact file") from error
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(
-                f"{file}: is not Parquet ({error}): write a probe's folder or a Parquet file",
-                "no-parquet",
-            ) from error
+        except TaskError as error:
+            raise UserError(str(error), "no-parquet") from error
+        yield samples
 
 
 def _key(table: pa.Table) -> str:

@@ -19,7 +19,9 @@ from tasks.base import TaskError
 from tasks.sources.choices import Numbering, choices_of, numbering_of
 from tasks.sources.user_files import (
     MAX_LINE,
+    parquet_schema,
     read_bytes,
+    reading_parquet,
     record_batches,
     regular,
     sha256_of,
@@ -453,18 +455,11 @@ def parse_json(text: str | bytes, place: str) -> Any:
 
 
 def _parquet(file: Path) -> list[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        _check_distinct(file, pq.read_schema(regular(file)).names)
-        rows: list[Row] = []
+    _check_distinct(file, parquet_schema(file).names)
+    rows: list[Row] = []
+    with reading_parquet(file):
         for batch in record_batches(file, file):
             rows += batch.to_pylist()
-    except (UnicodeDecodeError, OverflowError) as error:  # of a text; of a time after 9999
-        raise TaskError(f"{file} cannot be read ({error}): correct that value") from error
-    except (OSError, pa.ArrowException) as error:
-        raise TaskError(f"{file} is not Parquet ({error}): write a Parquet file") from error
     return rows
 
 

@@ -12,7 +12,7 @@ import os
 import resource
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,6 +181,29 @@ def too_large(path: str | Path, most: int, free: int | None = None) -> TaskError
         f"{path} holds more than {size_text(most)}, for which {size_text(free)} of free memory "
         "are too few: split the file, or run this on a machine with more memory"
     )
+
+
+@contextmanager
+def reading_parquet(path: str | Path, advice: str = "write a Parquet file") -> Iterator[None]:
+    """Raise what Arrow raises for a damaged file of Parquet as TaskError, with what to do."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (UnicodeDecodeError, OverflowError) as error:  # of a text; of a time after 9999
+        raise TaskError(f"{path} cannot be read ({error}): correct that value") from error
+    except (OSError, pa.ArrowException) as error:
+        raise TaskError(f"{path} is not Parquet ({error}): {advice}") from error
+
+
+def parquet_schema(path: str | Path) -> "pa.Schema":
+    """The schema of a Parquet file. Raises TaskError."""
+    import pyarrow.parquet as pq
+
+    with reading_parquet(path):
+        schema = pq.read_schema(regular(path))
+        _ = schema.names  # decodes them
+        return schema
 
 
 def record_batches(source: Any, path: str | Path) -> "Iterator[pa.RecordBatch]":

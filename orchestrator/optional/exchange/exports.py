@@ -19,7 +19,7 @@ from orchestrator.storage.store import Store, check_output
 from tasks import Prompt, Task, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.sources.files import Row
-from tasks.sources.user_files import sha256_of
+from tasks.sources.user_files import reading_parquet, sha256_of
 
 IDS_SHOWN = 3  # ids of missing prompts that a message lists
 REQUIRED = ("rank", "prompt_id", "pass_rate")  # of a subset
@@ -369,10 +369,7 @@ def _parquet(file: str | Path) -> pa.Table:
     if not os.path.exists(file):  # also where the name is too long
         raise TaskError(f"{file} is not there: write the path of a .parquet file")
     try:
-        return read_parquet(Path(file))
+        with reading_parquet(file, "write a file of decile select or import"):
+            return read_parquet(Path(file))
     except Unsound as error:
         raise TaskError(f"{file} {error}: write an intact file") from error
-    except (pa.ArrowException, OSError) as error:
-        raise TaskError(
-            f"{file} is not Parquet ({error}): write a file of decile select or import"
-        ) from error

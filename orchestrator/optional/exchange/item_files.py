@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
 from orchestrator.evaluation.item_table import item_metadata, item_settings
@@ -48,7 +47,7 @@ from tasks.sources.files import (
     read_chat,
     whole,
 )
-from tasks.sources.user_files import open_file, open_text, read_bytes, regular, sha256_of
+from tasks.sources.user_files import open_file, open_text, parquet_schema, read_bytes, sha256_of
 
 # Columns of a table, where no option names one; of each the first that a row has.
 IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "task_id", "idx")
@@ -147,7 +146,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
             raise UserError(f"{source} is a run of rLLM: write its items as JSONL")
         for place, row in rows:
             check_columns(place, row, [])
-        schema = pq.read_schema(regular(source)) if source.suffix == ".parquet" else pa.schema([])
+        schema = parquet_schema(source) if source.suffix == ".parquet" else pa.schema([])
         rows = _known(rows, schema, columns)
         names = set().union(*(row for _, row in rows))
         if {"doc", "resps", "target"} <= names:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from orchestrator.evaluation.diagnosis import COMPLETIONS, RunLog
 from orchestrator.optional.exchange.records import json_object, nested, objects, valid_count
@@ -28,7 +27,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
 from tasks import TaskError
 from tasks.sources.files import is_chat, json_text, message_text, parse_json, read_file
-from tasks.sources.user_files import exists, read_bytes, regular, text_lines
+from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
 
 # METRICS of `diagnosis` -> what trainers call them; the first name that a log has counts.
 NAMES = {
@@ -250,9 +249,9 @@ def _parquet_columns(file: Path) -> list[str]:
     if file.suffix != ".parquet":
         return []
     try:
-        return list(pq.read_schema(regular(file)).names)
-    except pa.ArrowException as error:
-        raise UserError(f"{file} cannot be read as Parquet: {error}") from error
+        return list(parquet_schema(file).names)
+    except TaskError as error:
+        raise UserError(str(error)) from error
 
 
 def _step_of(file: Path) -> tuple[int, str]:
