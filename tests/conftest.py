@@ -43,7 +43,7 @@ settings.register_profile(  # make mutants: that an example fails is enough, it 
     phases=[Phase.explicit, Phase.generate],
 )
 if "--hypothesis-profile=mutants" in sys.argv:
-    sys.setrecursionlimit(5_000)  # a call of a mutated function takes three frames
+    sys.setrecursionlimit(20_000)  # a call of a mutated function takes three frames
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store
-from tasks.sources.files import row_text
+from tasks import TaskError
+from tasks.sources.files import check_distinct, row_text
 
 # A column of values of several types, of integers of more than 64 bits, or of invalid text.
 _MIXED = (pa.ArrowException, OverflowError, UnicodeEncodeError)
@@ -78,8 +79,10 @@ def _content(data: Any) -> tuple[bytes, str]:
 
 def _check_distinct(names: Sequence[str]) -> None:
     """Raise UserError for two columns of one name."""
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"data has two columns {shortened(repeated)}: rename or remove one")
+    try:
+        check_distinct("data", names)
+    except TaskError as error:
+        raise UserError(str(error)) from error
 
 
 def _parquet(table: pa.Table) -> tuple[bytes, str]:

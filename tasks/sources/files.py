@@ -6,6 +6,7 @@ import json
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, time, timedelta
@@ -410,7 +411,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
                 names = [original(field) for field in fields]
                 if delimiter == ",":
                     _check_separator(file, names)
-                _check_distinct(file, names)
+                check_distinct(file, names)
                 continue
             if len(fields) != len(names):
                 raise TaskError(
@@ -426,10 +427,12 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
         ) from error
 
 
-def _check_distinct(file: Path, names: Sequence[str]) -> None:
+def check_distinct(file: Path | str, names: Sequence[str]) -> None:
     """Raise TaskError for two columns of one name."""
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise TaskError(f"{file} has two columns {repeated!r}: rename or remove one")
+    counts = Counter(names)
+    if len(counts) < len(names):
+        repeated = next(name for name in names if counts[name] > 1)
+        raise TaskError(f"{file} has two columns {repeated!r:.60}: rename or remove one")
 
 
 def parse_json(text: str | bytes, place: str) -> Any:
@@ -455,7 +458,7 @@ def parse_json(text: str | bytes, place: str) -> Any:
 
 
 def _parquet(file: Path) -> list[Row]:
-    _check_distinct(file, parquet_schema(file).names)
+    check_distinct(file, parquet_schema(file).names)
     rows: list[Row] = []
     with reading_parquet(file):
         for batch in record_batches(file, file):

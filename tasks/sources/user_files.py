@@ -8,9 +8,11 @@ import glob
 import gzip
 import hashlib
 import io
+import logging
 import os
 import resource
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -24,9 +26,12 @@ from tasks.base import TaskError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LOG = logging.getLogger(__name__)
 MAX_SETTINGS = 4 * 2**20  # bytes of a file of settings; the largest that is known has 100,000
 MAX_LINE = 256 * 2**20  # bytes of one row of JSON lines
 MEMORY_PER_BYTE = 6  # of text that becomes rows of Python objects
+LOOK_BYTES = 16 * 2**20  # of text, between two looks at the memory and the time
+ANNOUNCE_SECONDS = 10.0
 OBJECT = 64  # bytes that a value takes in Python beyond its content
 BATCH_ROWS = 1_000  # of Parquet: a row that is stored once may be repeated any number of times
 Files = str | Sequence[str]  # paths and globs of files whose rows follow one another
@@ -157,6 +162,8 @@ class _Limited(io.RawIOBase):
         self._stream: Any = gzip.GzipFile(fileobj=self._file) if zipped else self._file
         self._free = free_memory() if most is None else None
         self._left = self._most = most or (self._free or 0) // MEMORY_PER_BYTE
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._looked, self._announced = 0, time.monotonic()
 
     def readable(self) -> bool:
         return True
@@ -166,7 +173,19 @@ class _Limited(io.RawIOBase):
         self._left -= size
         if self._left < 0:
             raise too_large(self._path, self._most, self._free)
+        self._looked += size
+        if self._looked >= LOOK_BYTES:
+            self._look()
         return size
+
+    def _look(self) -> None:
+        """Tell how much is read, and raise TaskError where the rows so far have taken too much."""
+        self._looked = 0
+        if self._free is not None and free_memory() < self._free // 2:  # the rest is for their use
+            raise too_large(self._path, self._most - self._left, self._free)
+        if time.monotonic() - self._announced >= ANNOUNCE_SECONDS and self._size:
+            self._announced = time.monotonic()
+            LOG.warning("reading %s: %.0f %%", self._path, 100 * self._file.tell() / self._size)
 
     def close(self) -> None:
         self._file.close()

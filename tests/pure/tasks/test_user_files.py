@@ -256,3 +256,56 @@ def test_a_value_that_parquet_stores_once_counts_in_every_row(
     monkeypatch.setattr(user_files, "free_memory", lambda: 200_000_000)
     rows = user_files.record_batches(tmp_path / "many.parquet", "many.parquet")
     assert sum(batch.num_rows for batch in rows) == 20_000
+
+
+READERS: dict[str, Callable[[str, Path], list[str]]] = {
+    "diagnose": lambda file, out: [file],
+    "compare": lambda file, out: [f"a={file}", f"b={file}"],
+    "mark": lambda file, out: ["--task", "gsm8k", "--input", file, "--output", str(out)],
+    "import": lambda file, out: [file, "--task", "gsm8k", "--out", str(out)],
+    "select": lambda file, out: [
+        *("--probe", file, "--policy", "hard", "--budget", "0.5", "--seed", "0"),
+        *("--out", str(out)),
+    ],
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_damaged_parquet_file_is_the_users_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"step": [1, 1], "prompt": ["q", "q"], "reward": [0.0, 1.0], "completion": ["a", "b"]}
+    pq.write_table(pa.table(rows | {"answer": ["1", "1"]}), whole := tmp_path / "whole.parquet")
+    content = whole.read_bytes()
+    for at in range(4, len(content), max(1, len(content) // 40)):
+        damaged = bytearray(content)
+        damaged[at] ^= 0xFF
+        (file := tmp_path / "damaged.parquet").write_bytes(damaged)
+        code = main([command, *READERS[command](str(file), tmp_path / f"{at}.parquet")])
+        _, errors = capsys.readouterr()
+        assert code in (0, 2, 3) and "unexpected" not in errors, (at, errors)
+
+
+def test_many_columns_take_a_time_that_is_not_quadratic(tmp_path: Path) -> None:
+    """Each name was compared with every other one: minutes for 100,000 columns."""
+    names = [f"c{i}" for i in range(100_000)]
+    (file := tmp_path / "wide.csv").write_text(",".join(names) + "\n" + "1," * 99_999 + "1\n")
+    with hang_limit():
+        assert len(read_file(file, []).rows[0]) == 100_000
+    file.write_text(",".join([*names, "c7"]) + "\n")
+    with pytest.raises(TaskError, match="two columns 'c7'"):
+        read_file(file, [])
+
+
+def test_rows_that_take_more_memory_than_their_text_are_refused_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (file := tmp_path / "small-rows.jsonl").write_text('{"a": 1}\n' * 200_000)
+    monkeypatch.setattr(user_files, "LOOK_BYTES", 2**16)
+    monkeypatch.setattr(user_files, "ANNOUNCE_SECONDS", 0.0)
+    left = iter([2**30, 2**30, 2**28])  # at the start, and at each look
+    monkeypatch.setattr(user_files, "free_memory", lambda: next(left))
+    with pytest.raises(TaskError, match="free memory"):
+        read_file(file, [])
+    shares = [float(record.args[1]) for record in caplog.records]  # type: ignore[index, arg-type]
+    assert len(shares) == 1 and 0 < shares[0] < 100
