@@ -117,13 +117,11 @@ class LoadedConfig:
 def _without_vllm(name: str, variant: Experiment, axes: Mapping[str, Any]) -> Problem | None:
     if not variant.grpo_settings.use_vllm or settings.has_vllm():
         return None
-    return Problem(
-        "vllm-not-installed",
-        "true, and vLLM is not installed here: pip install 'decile[vllm]', or write "
-        "use_vllm: false",
-        *("experiments", name, "grpo", "use_vllm"),
-        axes=axes,
+    text = (
+        "true, and vLLM is not installed here: pip install 'decile[vllm]', or write use_vllm: false"
     )
+    path = ("experiments", name, "grpo", "use_vllm")
+    return Problem("vllm-not-installed", text, *path, axes=axes)
 
 
 def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:

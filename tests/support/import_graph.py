@@ -30,6 +30,7 @@ LIBRARY_MODULES = {
     },
     "mlflow": {
         "orchestrator.tracking.client",
+        "orchestrator.tracking.mlflow_internals",
         "orchestrator.tracking.runs",
     },
     "vllm": {"orchestrator.sampling.vllm"},
