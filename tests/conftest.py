@@ -42,8 +42,11 @@ settings.register_profile(  # make mutants: that an example fails is enough, it 
     max_examples=25,
     phases=[Phase.explicit, Phase.generate],
 )
-if "--hypothesis-profile=mutants" in sys.argv:
-    sys.setrecursionlimit(20_000)  # a call of a mutated function takes three frames
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile") == "mutants":
+        sys.setrecursionlimit(20_000)  # a call of a mutated function takes three frames
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

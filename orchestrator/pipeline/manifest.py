@@ -83,11 +83,10 @@ def changed_settings(
         stored = CellFolder(store, cell_id).settings() if cell_id != cell.cell_id else None
         if stored:
             then, now = id_settings(stored), id_settings(cell)
-            changes[cell.cell_id] = {
-                name: (then.get(name), now.get(name))
-                for name in dict.fromkeys([*now, *then])
-                if then.get(name) != now.get(name)
-            }
+            names = [n for n in dict.fromkeys([*now, *then]) if then.get(n) != now.get(n)]
+            # A key hashes other settings of its block, and says nothing beside them.
+            names = [n for n in names if not n.endswith(".key")] or names
+            changes[cell.cell_id] = {name: (then.get(name), now.get(name)) for name in names}
     return changes
 
 
@@ -96,35 +95,11 @@ def _axes(entry: Mapping[str, Any]) -> str:
 
 
 def id_settings(cell: Cell) -> dict[str, Any]:
-    """What a cell's id hashes, by the names of the experiment file; texts and data as hashes."""
-    model, dataset = cell.probe.model, cell.probe.dataset.name
-    sampling = {**cell.probe.identity["sampling"], "samples": cell.probe.settings.samples}
-    sampling["count_truncated"] = cell.probe.settings.count_truncated
-    evaluation = {**cell.baseline.identity["sampling"], "samples": cell.baseline.settings.samples}
-    evaluation |= {"every": cell.evaluate_every}
-    blocks = {
-        f"models.{model.name}": model.key(),
-        "probe": sampling,
-        "evaluate": evaluation,
-        **cell.treatment_settings,
-    }
+    """What a cell's id hashes, by dotted names of settings; texts and data as hashes."""
     settings = {
-        (f"{block}.{name}" if name else block): value
-        for block, values in blocks.items()
+        f"{block}.{name}" if name else block: value
+        for block, values in cell.settings_shown.items()
         for name, value in (values if isinstance(values, dict) else {"": values}).items()
-    }
-    if cell.difficulty:
-        settings["difficulty"] = cell.difficulty.identity
-    settings |= {
-        f"policies.{cell.policy}": cell.rule.model_dump(),
-        f"prompt of {dataset}": cell.probe.template,
-        f"marking of {dataset}": cell.probe.marker,
-        f"training prompts of {dataset}": cell.train_hash,
-        f"test questions of {dataset}": cell.test_hash,
-        "label_noise": cell.probe.dataset.label_noise,
-        "other evaluations": [extra.identity for extra in cell.extra_evals],
-        "budget": cell.size,
-        "match_sizes": [rule.model_dump() for rule in cell.match],
     }
     as_json: dict[str, Any] = json.loads(json.dumps(settings))  # as stored
     return as_json

@@ -1,10 +1,11 @@
 """Specifications of probes and cells, stored as JSON, with ids that hash their content. Pure."""
 
 import operator
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
@@ -27,10 +28,67 @@ from orchestrator.storage.proof import canonical_hash
 from tasks.reward_functions import reward_function
 
 
+@dataclass(frozen=True)
+class Part:
+    """To what a field belongs; every field of a specification declares it in its annotation.
+
+    of: the identity that hashes the field, or "" with the reason why none does. hashed: the entries
+    of the identity that its value makes; by default one, under `key` or the field's name. shown:
+    what people see of it, in MLflow and in `decile plan`, by the names of the experiment file; by
+    default the value, under `name` or the field's.
+    """
+
+    of: Literal["probe", "subset", "treatment", "evaluation", "cell", ""]
+    why: str = ""
+    key: str = ""
+    hashed: Callable[[Any], dict[str, Any]] | None = None
+    shown: Callable[[Any], dict[str, Any]] | None = None
+
+
 class Spec(BaseModel):
     """Base of what is passed to workers and stored as JSON next to its results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+
+    @classmethod
+    @cache
+    def parts(cls) -> Mapping[str, Part]:
+        """What each field is declared to be part of."""
+        return {
+            name: next(each for each in field.metadata if isinstance(each, Part))
+            for name, field in cls.model_fields.items()
+        }
+
+    def hashed(self, of: str) -> dict[str, Any]:
+        """What the identity `of` hashes: the entries of its fields, in their order."""
+        entries: dict[str, Any] = {}
+        for name, part in self.parts().items():
+            if part.of == of:
+                entries |= self._entries(name, part.hashed, part.key or name)
+        return entries
+
+    @property
+    def settings_shown(self) -> dict[str, Any]:
+        """Everything that the ids hash, nested, by the names that people know."""
+        settings: dict[str, Any] = {}
+        for name, part in self.parts().items():
+            more = self._entries(name, part.shown or part.hashed, name) if part.of else {}
+            for key, value in more.items():
+                nested = isinstance(value, dict) and isinstance(settings.get(key), dict)
+                settings[key] = settings[key] | value if nested else value
+        return settings
+
+    def _entries(
+        self, name: str, of_value: Callable[[Any], dict[str, Any]] | None, key: str
+    ) -> dict[str, Any]:
+        """The entries of a field; none of one that is left out of stored JSON (`exclude_if`).
+
+        So ids of earlier versions, which did not have it, stay.
+        """
+        stored = [*self.model_dump(include={name}).values()]
+        if not stored:
+            return {}
+        return {key: stored[0]} if of_value is None else of_value(getattr(self, name))
 
 
 class ProbeSpec(Spec):
@@ -40,35 +98,33 @@ class ProbeSpec(Spec):
     evaluation's settings, is the base model's evaluation, which cells share.
     """
 
-    model: ModelSource
-    dataset: Dataset
-    split: Split
-    settings: Probe
-    template: str
-    marker: str
+    model: Annotated[ModelSource, Part("probe", hashed=lambda model: {"model": model.key()})]
+    dataset: Annotated[Dataset, Part("probe", hashed=lambda dataset: {"task": dataset.task})]
+    split: Annotated[Split, Part("", "parts of both splits stand in one folder, and name theirs")]
+    settings: Annotated[Probe, Part("probe", hashed=lambda probe: {"sampling": _sampling(probe)})]
+    template: Annotated[str, Part("probe")]
+    marker: Annotated[str, Part("", "stored samples are marked again; subsets hash it")]
 
     @property
     def identity(self) -> dict[str, Any]:
         """What the key hashes. Not the marker, the pool or K, which do not change any sample."""
-        settings = self.settings
-        not_in_key = {"samples", "adaptive", "count_truncated", "gpus"}
-        not_in_key |= {"engine_args", "engine_python"}
-        if not settings.stop:
-            not_in_key.add("stop")  # added later: keys of probes without it stay as they were
-        sampling = settings.model_dump(mode="json", exclude=not_in_key)
-        if engine_args := changing_args(settings.engine, settings.engine_args):
-            sampling["engine_args"] = engine_args  # also added later
-        return {
-            "model": self.model.key(),
-            "template": self.template,
-            "task": self.dataset.task,
-            "sampling": sampling,
-        }
+        return self.hashed("probe")
 
     @cached_property
     def key(self) -> str:
         """The name of the folder of the samples in the store."""
         return canonical_hash(self.identity)
+
+
+def _sampling(probe: Probe) -> dict[str, Any]:
+    """The settings that can change a completion."""
+    others = {"samples", "adaptive", "count_truncated", "gpus", "engine_args", "engine_python"}
+    if not probe.stop:
+        others.add("stop")  # added later: keys of probes without it stay as they were
+    sampling = probe.model_dump(mode="json", exclude=others)
+    if engine_args := changing_args(probe.engine, probe.engine_args):
+        sampling["engine_args"] = engine_args  # also added later
+    return sampling
 
 
 class ExtraEval(Spec):
@@ -84,6 +140,13 @@ class ExtraEval(Spec):
         """What the cell's id hashes. The marker of the cell's own dataset is hashed elsewhere."""
         marker = [self.probe.marker] if self.dataset else []
         return [self.probe.key, self.probe.settings.samples, self.test_hash, *marker]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same for people."""
+        marker = {"marker": self.probe.marker} if self.dataset else {}
+        samples = {"key": self.probe.key, "samples": self.probe.settings.samples}
+        return {"dataset": self.dataset, **samples, "test_hash": self.test_hash, **marker}
 
 
 class DifficultySource(Spec):
@@ -143,60 +206,142 @@ def source_title(by: str, model: str = "") -> str:
     return f"{name} of {model}" if model else name
 
 
-# The fields of a cell that are no part of its treatment: what is trained on, how it is measured,
-# where it runs, and what it is called. Every other field is one: `Cell.treatment`.
-NO_TREATMENT = frozenset(
-    {
-        *("probe", "policy", "rule", "stream", "seed", "size", "match", "train_hash"),
-        *("columns_hash", "online_version"),
-        "golds",
-        "difficulty",
-        *("baseline", "extra_evals", "pass_at", "test_hash", "evaluate_every", "evaluate_engine"),
-        *("resources", "max_logp_difference", "provenance", "swept"),
+def _subset_of_probe(spec: ProbeSpec) -> dict[str, Any]:
+    return {
+        "probe_key": spec.key,
+        "samples": spec.settings.samples,
+        "marker": spec.marker,
+        "count_truncated": spec.settings.count_truncated,
     }
-)
+
+
+def _probe_shown(spec: ProbeSpec) -> dict[str, Any]:
+    identity, settings = spec.identity, spec.settings
+    counted = {"samples": settings.samples, "count_truncated": settings.count_truncated}
+    probe = identity["sampling"] | counted | {"key": spec.key}
+    shown = {name: identity[name] for name in ("model", "task", "template")}
+    return shown | {"probe": probe, "marker": spec.marker}
+
+
+def _evaluation_shown(spec: ProbeSpec) -> dict[str, Any]:
+    sampling = spec.identity["sampling"]
+    return {"evaluate": {**sampling, "samples": spec.settings.samples, "key": spec.key}}
+
+
+def _dumped(entries: Sequence[BaseModel]) -> list[dict[str, Any]]:
+    return [entry.model_dump() for entry in entries]
 
 
 class Cell(Spec):
     """One (model, dataset, policy, seed, and any other axis) with every setting resolved."""
 
-    probe: ProbeSpec
-    baseline: ProbeSpec
-    extra_evals: list[ExtraEval] = Field(  # "also" in stored cells
+    probe: Annotated[ProbeSpec, Part("subset", hashed=_subset_of_probe, shown=_probe_shown)]
+    baseline: Annotated[
+        ProbeSpec,
+        Part(
+            "evaluation",
+            hashed=lambda spec: {"key": spec.key, "samples": spec.settings.samples},
+            shown=_evaluation_shown,
+        ),
+    ]
+    extra_evals: Annotated[
+        list[ExtraEval],
+        Part(
+            "cell",
+            hashed=lambda extra: {"also": [each.identity for each in extra]},
+            shown=lambda extra: {"other_evaluations": [each.settings for each in extra]},
+        ),
+    ] = Field(  # "also" in stored cells
         default=[], validation_alias=AliasChoices("extra_evals", "also"), serialization_alias="also"
     )
-    pass_at: tuple[int, ...] = PASS_AT
-    policy: str
-    rule: PolicyEntry  # what selects the subset
-    stream: str = Field(default="", exclude_if=operator.not_)  # from which `rule` draws
-    online: PolicyEntry | None = Field(default=None, exclude_if=operator.not_)  # chooses from it
-    online_version: int = Field(default=1, exclude_if=lambda version: version == 1)
+    pass_at: Annotated[tuple[int, ...], Part("", "computed from samples that are stored")] = PASS_AT
+    policy: Annotated[str, Part("", "a name: what it chooses is in `rule`")]
+    # What selects the subset.
+    rule: Annotated[
+        PolicyEntry,
+        Part(
+            "subset",
+            hashed=lambda rule: {"policy": rule.policy, "options": rule.options},
+            shown=lambda rule: {"rule": {"policy": rule.policy, **rule.options}},
+        ),
+    ]
+    # From which `rule` draws.
+    stream: Annotated[str, Part("subset")] = Field(default="", exclude_if=operator.not_)
+    # Chooses from the subset.
+    online: Annotated[PolicyEntry | None, Part("treatment")] = Field(
+        default=None, exclude_if=operator.not_
+    )
+    online_version: Annotated[int, Part("cell")] = Field(
+        default=1, exclude_if=lambda version: version == 1
+    )
     # None: pass rates of its own probe, or its prompts are the same whatever they are ranked by.
-    difficulty: DifficultySource | None = Field(default=None, exclude_if=operator.not_)
-    seed: int
-    size: int
-    match: list[PolicyEntry] = []
-    train_hash: str
+    difficulty: Annotated[
+        DifficultySource | None,
+        Part("subset", hashed=lambda source: {"difficulty": source.identity}),
+    ] = Field(default=None, exclude_if=operator.not_)
+    seed: Annotated[int, Part("subset")]
+    size: Annotated[
+        int, Part("subset", hashed=lambda size: {"size": size}, shown=lambda size: {"budget": size})
+    ]
+    match: Annotated[
+        list[PolicyEntry],
+        Part(
+            "subset",
+            hashed=lambda rules: {"match": _dumped(rules)},
+            shown=lambda rules: {"match_sizes": _dumped(rules)},
+        ),
+    ] = []
+    train_hash: Annotated[str, Part("subset", key="pool")]
     # The hash of the columns of the user's data that its policies and its allocation read; empty
     # where they read none.
-    columns_hash: str = Field(default="", exclude_if=operator.not_)
+    columns_hash: Annotated[str, Part("subset", key="columns")] = Field(
+        default="", exclude_if=operator.not_
+    )
     # Prompts of the pool with a gold answer; 0 in cells that earlier versions have stored.
-    golds: int = 0
-    test_hash: str
-    mask_dead_groups: bool = False
-    reward: dict[str, float] = Field(default={}, exclude_if=operator.not_)  # empty: the score
-    allocation: AllocationEntry | None = Field(default=None, exclude_if=operator.not_)
-    rollouts_by: Literal["decile", "trl"] = "decile"
-    grpo: dict[str, Any]
-    lora: dict[str, Any]
-    evaluate_every: int
-    refresh: Refresh | None = Field(default=None, exclude_if=operator.not_)  # None: never
-    evaluate_engine: str | None = None  # None: the trainer's own model evaluates, during training
-    resources: Resources
-    max_logp_difference: float = MAX_LOGP_DIFFERENCE
-    provenance: dict[str, str] = {}
-    # Settings that are axes, dotted name -> value. The id hashes what they set, not their names.
-    swept: Axes = Field(default={}, exclude_if=operator.not_)
+    golds: Annotated[int, Part("", "counted in the pool, which `train_hash` hashes")] = 0
+    test_hash: Annotated[str, Part("evaluation")]
+    mask_dead_groups: Annotated[bool, Part("treatment")] = False
+    # Empty: the score.
+    reward: Annotated[dict[str, float], Part("treatment")] = Field(
+        default={}, exclude_if=operator.not_
+    )
+    allocation: Annotated[AllocationEntry | None, Part("treatment")] = Field(
+        default=None, exclude_if=operator.not_
+    )
+    rollouts_by: Annotated[
+        Literal["decile", "trl"],
+        Part(
+            "treatment",
+            hashed=lambda by: {} if by == "decile" else {"rollouts_by": by},
+            shown=lambda by: {} if by == "decile" else {"rollouts": by},
+        ),
+    ] = "decile"
+    grpo: Annotated[dict[str, Any], Part("treatment")]
+    lora: Annotated[dict[str, Any], Part("treatment")]
+    evaluate_every: Annotated[
+        int, Part("cell", key="every", shown=lambda every: {"evaluate": {"every": every}})
+    ]
+    # None: never.
+    refresh: Annotated[Refresh | None, Part("treatment")] = Field(
+        default=None, exclude_if=operator.not_
+    )
+    # None: the trainer's own model evaluates, during training.
+    evaluate_engine: Annotated[str | None, Part("", "where the same samples are drawn")] = None
+    # CPU and GPU shares change no result.
+    resources: Annotated[
+        Resources,
+        Part("treatment", hashed=lambda resources: {"workers": resources.workers}),
+    ]
+    max_logp_difference: Annotated[
+        float, Part("", "stops a faulty cell, and changes no number of another")
+    ] = MAX_LOGP_DIFFERENCE
+    provenance: Annotated[
+        dict[str, str], Part("", "the content is in `train_hash` and `test_hash`")
+    ] = {}
+    # Settings that are axes, dotted name -> value.
+    swept: Annotated[Axes, Part("", "names of settings that other fields hold")] = Field(
+        default={}, exclude_if=operator.not_
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -213,22 +358,7 @@ class Cell(Spec):
     @property
     def subset_identity(self) -> dict[str, Any]:
         """What determines which prompts are selected."""
-        columns = {"columns": self.columns_hash} if self.columns_hash else {}
-        source = {"difficulty": self.difficulty.identity} if self.difficulty else {}
-        stream = {"stream": self.stream} if self.stream else {}
-        return {**columns, **source, **stream} | {
-            "probe_key": self.probe.key,
-            "samples": self.probe.settings.samples,
-            "marker": self.probe.marker,
-            "pool": self.train_hash,
-            "policy": self.rule.policy,
-            "options": self.rule.options,
-            "size": self.size,
-            "match": [rule.model_dump() for rule in self.match],
-            "seed": self.seed,
-            "count_truncated": self.probe.settings.count_truncated,
-            "group_size": self.batch.group_size,
-        }
+        return self.hashed("subset") | {"group_size": self.batch.group_size}
 
     @property
     def ranked_by(self) -> str:
@@ -269,40 +399,21 @@ class Cell(Spec):
         TRL drew, keep their ids. The distribution is the same, only the draws differ. Which of the
         two drew a finished cell stands among the versions in its result.
         """
-        version = {"online_version": self.online_version} if self.online_version > 1 else {}
         return (
-            version
+            self.hashed("cell")
             | self.treatment
-            | {
-                "subset": self.subset_identity,
-                "evaluation": self.evaluation_identity,
-                "also": [extra.identity for extra in self.extra_evals],
-                "every": self.evaluate_every,
-            }
+            | {"subset": self.subset_identity, "evaluation": self.evaluation_identity}
         )
 
     @property
     def treatment(self) -> dict[str, Any]:
-        """Everything that training does to a subset: every field that is not in `NO_TREATMENT`.
-
-        A field that is left out of a stored cell at its default (`exclude_if`) is left out here,
-        too, so that cells of earlier versions keep their ids.
-        """
-        fields = self.model_dump(include=type(self).model_fields.keys() - NO_TREATMENT)
-        if self.rollouts_by == "decile":
-            del fields["rollouts_by"]
-        return fields | {"workers": self.resources.workers}
-
-    @property
-    def treatment_settings(self) -> dict[str, Any]:
-        """The treatment by the names of the experiment file, for people; also in MLflow."""
-        names = {"rollouts_by": "rollouts"}
-        return {names.get(name, name): value for name, value in self.treatment.items()}
+        """Everything that training does to a subset."""
+        return self.hashed("treatment")
 
     @property
     def evaluation_identity(self) -> list[Any]:
         """What determines the scores of the cell's own test set, given the trained model."""
-        return [self.baseline.key, self.baseline.settings.samples, self.test_hash]
+        return [*self.hashed("evaluation").values()]
 
     @cached_property
     def cell_id(self) -> str:

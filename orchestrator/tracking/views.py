@@ -82,30 +82,22 @@ def flatten(value: Any, name: str = "") -> dict[str, str]:
 def cell_params(cell: Cell) -> dict[str, str]:
     """Every swept axis and every resolved setting that the cell's id covers, flat.
 
-    CPU and GPU shares are not part of the id and may change, so they are tags.
+    Also what a reader of the probe's settings and of the data would look for. CPU and GPU shares
+    are not part of the id and may change, so they are tags.
     """
     model, dataset = cell.probe.model, cell.probe.dataset
-    baseline = cell.baseline.settings.model_dump(mode="json")
-    nested = flatten(
-        {
-            "size": cell.size,
-            "model": {**model.key(), "revision": model.revision},
-            "task": dataset.options,
-            "prompt": dataset.prompt,
-            "data": cell.provenance,
-            "marking": dataset.marking,
-            "marker": cell.probe.marker,
-            "template": cell.probe.template,
-            "train_hash": cell.train_hash,
-            "test_hash": cell.test_hash,
-            "probe": {**cell.probe.settings.model_dump(mode="json"), "key": cell.probe.key},
-            "evaluate": {**baseline, "every": cell.evaluate_every},
-            **cell.treatment_settings,
-        }
-        | ({"ranked_by": cell.ranked_by} if cell.difficulty else {})
-        | ({"of": cell.rule.policy} if cell.online else {})
-    )
-    return nested | flatten({**cell.axes, "task": dataset.task})
+    others = {
+        "model": {"revision": model.revision},
+        "task": dataset.options,
+        "prompt": dataset.prompt,
+        "data": cell.provenance,
+        "marking": dataset.marking,
+        "probe": cell.probe.settings.model_dump(mode="json"),
+        "evaluate": cell.baseline.settings.model_dump(mode="json"),
+    }
+    ranked_by = {"ranked_by": cell.ranked_by} if cell.difficulty else {}
+    settings = flatten(others) | flatten(cell.settings_shown)
+    return settings | flatten({**ranked_by, **cell.axes, "task": dataset.task})
 
 
 def run_name(cell: Cell) -> str:

@@ -88,7 +88,7 @@ def test_axes_and_settings_are_parameters(store: Store, plan: Plan) -> None:
     cell = plan.cells[0]
     opened(store, plan).start(cell)
     run = runs_of(default_tracking_uri(store), plan)[1][cell.cell_id]
-    expected = {**cell.axes, "size": 8, "task": "shuffled_objects", "task.train": 40}
+    expected = {**cell.axes, "budget": 8, "task": "shuffled_objects", "task.train": 40}
     expected |= {"probe.samples": 4, "evaluate.every": 2, "evaluate.samples": 8}
     expected |= {f"grpo.{name}": value for name, value in cell.grpo.items()}
     expected |= {f"lora.{name}": value for name, value in cell.lora.items()}
