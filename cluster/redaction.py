@@ -8,6 +8,7 @@ _NAMES = (
     r"|(?:[\w.-]*[_.-])?(?:(?:hub|hf|access|auth|api|refresh|id|session|security)[_-]?)token"
     r"|token|sig"
 )
+_SECRET = re.compile(_NAMES, re.I)
 _PATTERNS = (
     # name=value in a query string, a connection string or an environment.
     (re.compile(rf"(?<![\w.-])({_NAMES})=[^\s&]*", re.I), r"\1=***"),
@@ -28,3 +29,8 @@ def redact(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def names_secret(name: str) -> bool:
+    """Whether the value of a setting of this name, dotted or not, is a secret."""
+    return bool(_SECRET.fullmatch(name) or _SECRET.fullmatch(name.rpartition(".")[2]))

@@ -52,6 +52,8 @@ from tasks import TaskError
 from tasks.reward_functions import reward_function
 
 # Settings outside of a block.
+GRID_AXES = ("model", "dataset", "policy", "seed")  # of every grid, in the order of a name
+PROBE_SEED = "probe_seed"
 PLAIN = (
     "budget",
     "mask_dead_groups",
@@ -112,13 +114,13 @@ def check_axis(name: str) -> str | None:
     if name in _known():
         return None
     known = [
-        *("model", "dataset", "policy", "seed", "probe_seed", *_known()),
+        *(*GRID_AXES, PROBE_SEED, *_known()),
         *(f"{library}.{each}" for library in ("grpo", "lora") for each in declared(library)),
     ]
     near = next((k for k in known if k.rpartition(".")[2] == name), "")
     hint = f"; did you mean {near!r}?" if near else suggest(name, known)
     return (
-        f"unknown axis {shortened(name)}: write one of model, dataset, policy, seed, probe_seed, "
+        f"unknown axis {shortened(name)}: write one of {', '.join((*GRID_AXES, PROBE_SEED))}, "
         f"or a setting such as budget, probe.samples or grpo.beta{hint}"
     )
 

@@ -14,6 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.experiment import GRID_AXES
 from orchestrator.plugins.deadlines import EndlessReply
 
 CURVES = "^(eval/accuracy|train/learnable_pct|final/(accuracy|gain))$"
@@ -26,7 +27,7 @@ _STATE: dict[str, Any] = {
     "orderByKey": "params.`policy`",  # any order but by time lists cells without their parent
     "orderByAsc": True,
     "selectedColumns": [
-        *(f"params.`{name}`" for name in ("model", "dataset", "policy", "seed")),
+        *(f"params.`{name}`" for name in GRID_AXES),
         *(f"metrics.`final/{name}`" for name in ("accuracy", "gain", "learnable_pct")),
     ],
     "runsHiddenMode": "SHOW_ALL",  # MLflow shows the curves of ten runs otherwise

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster.redaction import redact
-from orchestrator.config.experiment import Experiment
+from cluster.redaction import names_secret, redact
+from orchestrator.config.experiment import GRID_AXES, Experiment
 from orchestrator.evaluation.drift import drift_of
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
@@ -43,10 +43,6 @@ VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
 NAME_LIMIT = 250
 SAMPLES = 20
 VERSION = 3  # of what is written; runs of version 1 may have been written by two drivers
-_SECRET = re.compile(
-    r"(^|\.)((hub|hf|access|auth|api)_)?token$|(password|passwd|secret|api_?key|credentials?)$",
-    re.I,
-)
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def flatten(value: Any, name: str = "") -> dict[str, str]:
         parts = [flatten(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()]
         return {k: v for part in parts for k, v in part.items()}
     text = json.dumps(value) if isinstance(value, list | tuple) else str(value)
-    return {clean(name): "***" if _SECRET.search(name) else redact(text)[:VALUE_LIMIT]}
+    return {clean(name): "***" if names_secret(name) else redact(text)[:VALUE_LIMIT]}
 
 
 def cell_params(cell: Cell) -> dict[str, str]:
@@ -360,7 +356,7 @@ def _escaped(text: str) -> str:
 
 def flat_row(row: Row) -> dict[str, Any]:
     """One row as plain values, for other programs; accuracies are shares."""
-    result, keys = row.result, ("model", "dataset", "policy", "seed", "cell_id", "size", "updates")
+    result, keys = row.result, (*GRID_AXES, "cell_id", "size", "updates")
     numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
     return {
         **{key: getattr(result, key) for key in (*keys, *numbers)},

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from orchestrator.config.experiment import value_text
+from orchestrator.config.experiment import GRID_AXES, value_text
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.evaluation.turns import total
@@ -509,7 +509,7 @@ def results(rows: Sequence[Row]) -> Table:
         "chosen at random among those whose score equals that of the last chosen one."
     )
     columns: dict[str, list[str]] = {}
-    for name in ("model", "dataset", "policy", "seed"):
+    for name in GRID_AXES:
         columns[name] = [str(getattr(row.result, name)) for row in rows]
     for axis in dict.fromkeys(axis for row in rows for axis in row.cell.swept):
         columns[axis] = [value_text(row.cell.swept.get(axis, NONE)) for row in rows]
