@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from orchestrator.difficulty.estimates import counts, fit_prior, rates
 from orchestrator.storage.schema import DIFFICULTY
+from tasks.marking.marks import UNREAD
 
 # What is true of a prompt and of its gold answer, whatever it is ranked by.
 OWN = frozenset({"prompt_id", "tier", "suspected", "dispute", "labelled"})
-NO_ANSWER = ("unparsed", "truncated", "error")  # counts of samples
-OF_AGREEMENT = ("n", "agreement", *NO_ANSWER)  # what `by_agreement` reads
+OF_AGREEMENT = ("n", "agreement", *UNREAD)  # what `by_agreement` reads
 
 
 def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
@@ -73,7 +73,7 @@ def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
     known = ~np.isnan(share) & (read > 0)
     votes = np.where(known, np.rint(np.nan_to_num(share) * read), 0).astype(np.int64)
     scorable = np.where(known, read, 0)
-    others = sum(counts(table, name) for name in NO_ANSWER)
+    others = sum(counts(table, name) for name in UNREAD)
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = np.sqrt(share * (1 - share) * read / (read - 1))
     columns = {

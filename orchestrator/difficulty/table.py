@@ -24,16 +24,13 @@ from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import BuiltPolicy, Policy, PolicyError, Ties, choice_rng, labelled_rows
 from tasks import OUTCOMES, Task
+from tasks.marking.marks import UNSCORED_BY
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
 BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
 UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
-UNSCORED = {  # by count_truncated
-    "wrong": ("error", "unlabelled"),
-    "exclude": ("error", "unlabelled", "truncated"),
-}
 
 
 def difficulty(
@@ -77,7 +74,7 @@ def difficulty(
     by_outcome = table.reshape(-1, len(OUTCOMES)).T  # [outcomes, prompts]
     sums = None
     if "score" in samples.column_names:
-        scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
+        scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED_BY[count_truncated]])
         solved = pa.array((code == OUTCOMES.index("correct")).astype(float))
         # Without a score of its own, a sample's is its correctness.
         values = pc.coalesce(samples["score"], solved).to_numpy()[scored]
@@ -121,7 +118,7 @@ def difficulty_of_codes(
     first = np.where(codes[:, 0] < len(OUTCOMES), codes[:, 0].astype(np.int8), -1)
     sums = None
     if scores is not None:
-        unscored = [OUTCOMES.index(name) for name in UNSCORED[count_truncated]]
+        unscored = [OUTCOMES.index(name) for name in UNSCORED_BY[count_truncated]]
         scored = (codes < len(OUTCOMES)) & ~np.isin(codes, unscored)
         sums = np.array([np.sum(scores**p, axis=1, where=scored) for p in (1, 2)])
     lengths = None
@@ -167,7 +164,7 @@ def _table(
     """
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
-    scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
+    scorable = n - np.sum([by_outcome[name] for name in UNSCORED_BY[count_truncated]], axis=0)
     if labelled is None:
         marked = by_outcome["correct"] + by_outcome["wrong"]
         labelled = (marked > 0) | (by_outcome["unlabelled"] == 0)

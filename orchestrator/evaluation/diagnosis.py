@@ -58,7 +58,8 @@ METRICS = {
     "evaluation": "score on held-out questions",
 }
 NOT_LOGGED = "not in the log"
-LEVEL = 0.999  # of the interval of a change: a run has many metrics, and should be silent
+# Of the interval of a change: a run has many metrics, and a sound one should be silent.
+LEVEL = 1e-3
 LEAST_UPDATES = 8  # with a value, from which on a change is looked for
 FEW_LIVE = 1 / 4  # share of live groups below which most of a run is wasted
 NEVER = 1 / 2  # share of prompts without any signal that is reported
@@ -71,7 +72,7 @@ LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights ar
 KL, KL_BAD = 1.0, 10.0
 SPIKE, SPIKE_LEAST = 10.0, 0.2  # times KL before and after, and KL at least
 CLIPPED = 0.3
-LEARNING_RATE = {True: 5e-3, False: 1e-4}  # with LoRA, and of all weights
+LORA_LEARNING_RATE, FULL_LEARNING_RATE = 5e-3, 1e-4  # above which runs rarely survive
 KL_AGAIN = 0.1  # share of its level to which KL falls within an update if weights are reset
 WINDOW = 3  # updates over which a value lasts
 AGREES = 0.15  # correlation of reward and correctness within groups
@@ -153,7 +154,7 @@ def change_of(series: Floats) -> Change | None:
     width = max(3, len(known) // 5)
     start, end = float(known[:width].mean()), float(known[-width:].mean())
     noise = float(np.sqrt(np.mean(np.diff(known) ** 2) / 2))
-    margin = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2)) * noise * float(np.sqrt(2 / width))
+    margin = float(stdtrit(len(known) - 1, 1 - LEVEL / 2)) * noise * float(np.sqrt(2 / width))
     return Change(start, end, end - start - margin, end - start + margin)
 
 
@@ -451,7 +452,7 @@ def _dead(facts: Facts) -> Iterator[Finding | Unchecked]:
         return
     kinds, shares = facts.kinds, []
     groups = sum(kinds[kind] for kind in ("live", "all_right", "all_wrong", "dead"))
-    for kind, text in (("all_right", "all right"), ("all_wrong", "all wrong")):
+    for kind, text in (("all_right", "all correct"), ("all_wrong", "all wrong")):
         if kinds[kind]:
             shares.append(f"{percent(kinds[kind] / groups)} are {text}")
     detail = f" ({', '.join(shares)})" if shares else ""
@@ -564,7 +565,7 @@ def _reward_is_length(facts: Facts) -> Iterator[Finding | Unchecked]:
 def upper_mean(values: Floats) -> float:
     """The upper end of the interval of LEVEL of a mean."""
     error = float(values.std(ddof=1)) / float(np.sqrt(len(values)))
-    return float(values.mean()) + float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * error
+    return float(values.mean()) + float(stdtrit(len(values) - 1, 1 - LEVEL / 2)) * error
 
 
 def drawn_again(count: int, needed: int) -> str:
@@ -766,7 +767,8 @@ def _learning_rate(facts: Facts) -> Iterator[Finding | Unchecked]:
     rates = facts.series("learning_rate")
     if not np.isfinite(rates).any():
         return
-    rate, limit = float(np.nanmax(rates)), LEARNING_RATE[facts.log.lora is not False]
+    rate = float(np.nanmax(rates))
+    limit = FULL_LEARNING_RATE if facts.log.lora is False else LORA_LEARNING_RATE
     if rate > limit:
         what = "with LoRA" if facts.log.lora else "without LoRA" if facts.log.lora is False else ""
         text = f"the learning rate is {rate:g} {what}".rstrip()

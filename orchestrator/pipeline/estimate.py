@@ -54,6 +54,7 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
 from tasks import OUTCOMES
+from tasks.marking.marks import UNSCORED
 
 Results = Mapping[str, Result]  # by cell_id
 
@@ -91,7 +92,7 @@ def live_share(codes: Codes, group_size: int) -> float:
 
     Without any sample, every pass rate is as likely as any other.
     """
-    unscored = [NONE, *map(OUTCOMES.index, ("error", "unlabelled"))]
+    unscored = [NONE, *map(OUTCOMES.index, UNSCORED)]
     unrewarded = np.isin(codes, unscored)
     right = np.count_nonzero(codes == OUTCOMES.index("correct"), axis=1)
     n = codes.shape[1] - np.count_nonzero(unrewarded, axis=1)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from orchestrator.probing.episodes import SampleRequest
 from tasks import Prompt
+from tasks.marking.marks import UNREAD
 from tasks.prompt_table import PromptTable
 
 Bools = npt.NDArray[np.bool_]
@@ -21,7 +22,6 @@ Ints = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
 NONE = 255  # in place of an outcome: no sample is stored
-UNREAD = ("unparsed", "truncated", "error")  # outcomes of samples whose answer was not read
 LONGEST = 2_000  # bytes of an answer
 PART_SECONDS = 30.0  # of one sampler's work: what a kill costs
 PARTS_PER_SAMPLER = 4  # at least, where each still fills a batch: parts take unequal time

@@ -36,6 +36,7 @@ from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from policies.base import Needs
 from tasks import OUTCOMES, Prompt, Task, TaskError
+from tasks.marking.marks import UNSCORED_BY
 
 Ints = npt.NDArray[np.int64]
 
@@ -65,8 +66,8 @@ class Frontier:
         self.targets = targets
         self.prompts = outcomes.prompts.take(outcomes.prompts.order)
         self.tiers = self.prompts.column("tier").to_pylist()
-        truncated = ["truncated"] if spec.settings.count_truncated == "exclude" else []
-        self.unscored = [OUTCOMES.index(name) for name in ("error", *truncated)]
+        unscored = UNSCORED_BY[spec.settings.count_truncated]
+        self.unscored = [OUTCOMES.index(name) for name in unscored]
         self.codes = outcomes.by_id
         self.in_flight = np.zeros(len(self.prompts), dtype=bool)
         self._waiting = np.empty(0, dtype=np.int64)  # undecided rows of the last scan

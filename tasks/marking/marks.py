@@ -5,6 +5,9 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 
 Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error", "unlabelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+UNSCORED: tuple[Outcome, ...] = ("error", "unlabelled")  # of which no score is known
+UNSCORED_BY = {"wrong": UNSCORED, "exclude": (*UNSCORED, "truncated")}  # by count_truncated
+UNREAD: tuple[Outcome, ...] = ("unparsed", "truncated", "error")  # without an answer
 
 
 class _Mark(NamedTuple):
@@ -27,7 +30,7 @@ class Mark(_Mark):
     def __new__(
         cls, outcome: Outcome, extracted: str | None, rule: str, score: float | None = None
     ) -> Self:
-        if outcome in ("error", "unlabelled"):
+        if outcome in UNSCORED:
             score = None
         elif score is None:
             score = 1.0 if outcome == "correct" else 0.0

@@ -19,7 +19,7 @@ from orchestrator.difficulty import answers as module
 from orchestrator.difficulty.answers import PoolSpellings, Spellings, votes_of
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import difficulty, summarise
-from orchestrator.probing.outcomes import LONGEST, UNREAD, Answers, encoded
+from orchestrator.probing.outcomes import LONGEST, Answers, encoded
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.report.render import terminal_probe
 from orchestrator.report.sections.pool import agreement_lines, probe_report
@@ -37,6 +37,7 @@ from policies.base import OF_GOLDS
 from policies.online import is_online
 from tasks import OUTCOMES, Prompt, Task, get_task, make_prompt
 from tasks.competition_math import CompetitionMath
+from tasks.marking.marks import UNREAD
 from tasks.prompt_table import PromptTable
 
 WITHOUT_GOLDS = {

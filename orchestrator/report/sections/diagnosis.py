@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_PROMPTS = 20
 PANELS = ("reward", "correct", "truncated", "tokens", "entropy", "kl", "grad_norm", "evaluation")
-KINDS = {"live": COLOURS[2], "all right": COLOURS[5], "all wrong": COLOURS[1], "dead": "#999999"}
+KINDS = {"live": COLOURS[2], "all correct": COLOURS[5], "all wrong": COLOURS[1], "dead": "#999999"}
 METHOD = (
     "A group is live if some of its completions are correct and some are not; where a log does not "
     "say which are correct, if their rewards differ. Only live groups teach what a right answer "
@@ -64,7 +64,7 @@ def fact_lines(diagnosis: Diagnosis) -> list[str]:
         shares = [f"{percent(facts.live)} of groups are live"]
         shares += [
             f"{percent(kinds[kind] / groups)} {text}"
-            for kind, text in (("all_right", "all right"), ("all_wrong", "all wrong"))
+            for kind, text in (("all_right", "all correct"), ("all_wrong", "all wrong"))
             if groups and kinds[kind]
         ]
         lines.append(", ".join(shares))
@@ -117,11 +117,11 @@ def run_table(diagnoses: Sequence[Diagnosis]) -> Table:
             )
         )
     head = (
-        *("run", "log of", "updates", "live", "all right", "all wrong", "phantom"),
+        *("run", "log of", "updates", "live", "all correct", "all wrong", "phantom"),
         *("dead rollouts", "dead tokens", "dead time", "findings", "not checked"),
     )
     caption = (
-        "Live, all right, all wrong: % of groups. Phantom: groups whose rewards differ and whose "
+        "Live, all correct, all wrong: % of groups. Phantom: groups whose rewards differ and whose "
         "correctness does not. Dead: in groups that are not live. A finding with ! is a problem."
     )
     return Table("Runs", head, body, caption)
