@@ -18,9 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
+
+from orchestrator.plugins.project_modules import PROJECT_MARK, project_folders
+
+if TYPE_CHECKING:
+    from ray.job_config import JobConfig
 
 LOG = logging.getLogger(__name__)
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -93,6 +98,22 @@ def own_token() -> Iterator[None]:
             yield
     finally:
         loader.reset_cache()
+
+
+def project_config() -> "JobConfig":
+    """Tells workers where the user's modules are, in a form that Ray does not import from.
+
+    By default Ray puts the driver's folder before all libraries on the path of every worker. Its
+    own actors import pandas, which would import a numpy.py of the user.
+    """
+    from ray.job_config import JobConfig
+
+    class Config(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True  # then `ray.init` adds no folder
+
+    folders = dict.fromkeys([*project_folders(), os.getcwd()])
+    return Config(_py_driver_sys_path=[folder + PROJECT_MARK for folder in folders])
 
 
 @contextmanager

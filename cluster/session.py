@@ -22,6 +22,7 @@ from cluster.ray_internals import (
     only_needed_processes,
     own_session_logs,
     own_token,
+    project_config,
     shorten_errors_of_raylets,
 )
 from cluster.redaction import redact
@@ -191,7 +192,8 @@ def _connect(local: Mapping[str, Any]) -> None:
             if local:
                 starting.enter_context(only_needed_processes())
                 starting.enter_context(watched_start(no_local_ray))
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+            config = project_config()
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, job_config=config, **local)
     except Exception as error:  # Ray raises plain ones, too
         if not local:
             problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={redact(address)}"

@@ -4,6 +4,7 @@ Calls into Ray do not return then: `ray.wait` has no timeout under Tune, and Ray
 without a word after a minute without a GCS. Nodes other than the driver's may come and go.
 """
 
+import logging
 import os
 import select
 import shutil
@@ -26,12 +27,14 @@ from cluster.ray_internals import (
 )
 
 GCS_PERIOD = 1.0  # seconds between two requests to the GCS server
+CLOCK_SECONDS = 5.0  # of a step back that is worth a line; clocks are adjusted by less
 PERIOD = 0.1  # and two looks at the rest
 REAP_SECONDS = 0.01  # a process ends a moment after its sockets
 GONE_SECONDS = 20.0  # of a GCS that refuses connections; a fault-tolerant one may restart
 SILENT_SECONDS = 45.0  # of one that is only slow; Ray ends the process after 60 s
 ANSWER_SECONDS = 2.0
 FULL_BYTES = 1_000_000  # free: with less, workers of a local Ray die or never start
+LOG = logging.getLogger(__name__)
 _NAMES = {"gcs_server": "the GCS server", "raylet": "the raylet"}
 
 
@@ -107,8 +110,17 @@ class Watchdog:
             self._end_if_lost()
 
     def _watch(self) -> None:
+        ahead = time.time() - time.monotonic()
         while not self._stopped.is_set():
             self._end_if_lost()
+            before, ahead = ahead, time.time() - time.monotonic()
+            if (step := before - ahead) > CLOCK_SECONDS:
+                LOG.warning(
+                    "the clock of this machine was set back by %.0f s: Ray may start nothing "
+                    "until it shows the earlier time again; stopping and rerunning the same "
+                    "command is faster",
+                    step,
+                )
             if self._raylet:
                 select.select([self._raylet], [], [], PERIOD)  # returns when the raylet ends
 

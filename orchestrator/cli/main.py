@@ -121,12 +121,13 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from orchestrator.storage.faults import fault_text
     from orchestrator.storage.lease import LeaseHeld
     from orchestrator.storage.proof import Unsound
+    from orchestrator.storage.remote import RemoteFails
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
     from tasks.sources.hub import HubFails
 
-    if isinstance(error, HubFails):
+    if isinstance(error, HubFails | RemoteFails):
         return 1, str(error)
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
         return 2, str(error)

@@ -5,7 +5,7 @@ missing. A check reads `Facts` and gives findings; CHECKS is the list of them. W
 hold is named by `absent`, and a check that cannot be made is `Unchecked`: no check guesses.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -77,6 +77,8 @@ KL_AGAIN = 0.1  # share of its level to which KL falls within an update if weigh
 WINDOW = 3  # updates over which a value lasts
 AGREES = 0.15  # correlation of reward and correctness within groups
 EVALUATION = 0.8  # share of its start to which the score on held-out questions falls
+MOST_LEFT_OUT = 0.25  # of groups, above which the others do not stand for them
+FEW_PROMPTS = 256  # that are drawn in every update
 LEAST_GROUPS = 10  # from which on a mean over groups is taken
 LEAST_PAIRS = pairs_needed(1)  # of visits of the same prompts
 AGAIN = 30  # visits of each prompt, on average
@@ -202,12 +204,17 @@ def groups_of(completions: pa.Table) -> Groups:
         return mean
 
     def differs(values: Floats) -> Floats:
-        """1 where the known values of a group differ, 0 where not, nan where fewer than two are."""
+        """1 where the known values of a group differ, 0 where not.
+
+        nan where fewer than two, or half of the group or less, are known: those that are missing
+        may be the ones that differ.
+        """
         known = np.isfinite(values)
         high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
         low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
-        several = np.add.reduceat(known.astype(float), starts) > 1
-        differs: Floats = np.where(several, high > low + 1e-9, np.nan)
+        count = np.add.reduceat(known.astype(float), starts)
+        enough = (count > 1) & (2 * count > size)
+        differs: Floats = np.where(enough, high > low + 1e-9, np.nan)
         return differs
 
     encoded = completions["prompt"].combine_chunks().dictionary_encode()
@@ -327,6 +334,11 @@ class Facts:
             "dead": int((dead & np.isnan(correct)).sum()),
             "phantom": int(((self.groups.rewarded == 1) & dead & np.isfinite(correct)).sum()),
         }
+
+    @property
+    def judged(self) -> int:
+        """Groups of which is known whether they are live: what the shares of kinds are of."""
+        return sum(self.kinds[kind] for kind in ("live", "all_right", "all_wrong", "dead"))
 
     @cached_property
     def wasted(self) -> dict[str, float]:
@@ -448,10 +460,14 @@ def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def _dead(facts: Facts) -> Iterator[Finding | Unchecked]:
+    left_out = len(facts.groups.size) - facts.judged
+    if left_out > MOST_LEFT_OUT * len(facts.groups.size):
+        text = f"{left_out:,} of {len(facts.groups.size):,} groups have too few known rewards"
+        yield Unchecked("dead", text)
+        return
     if np.isnan(facts.live) or facts.live > FEW_LIVE:
         return
-    kinds, shares = facts.kinds, []
-    groups = sum(kinds[kind] for kind in ("live", "all_right", "all_wrong", "dead"))
+    kinds, shares, groups = facts.kinds, [], facts.judged
     for kind, text in (("all_right", "all correct"), ("all_wrong", "all wrong")):
         if kinds[kind]:
             shares.append(f"{percent(kinds[kind] / groups)} are {text}")
@@ -472,6 +488,46 @@ def _dead(facts: Facts) -> Iterator[Finding | Unchecked]:
         f"{percent(facts.live)} of groups are live{detail}",
         remedy,
     )
+
+
+def _single_completions(facts: Facts) -> Iterator[Finding | Unchecked]:
+    size = facts.groups.size
+    if not len(size):
+        yield Unchecked("one-completion", NOT_LOGGED)
+    elif (size == 1).all():
+        yield Finding(
+            "one-completion",
+            False,
+            "each prompt has one completion in an update: there is no group to compare it with",
+            "log all completions of a group, or draw several of each prompt",
+        )
+
+
+def _updates(facts: Facts) -> Iterator[Finding | Unchecked]:
+    """Gaps, and updates with a multiple of the usual completions, as if they were written twice."""
+    updates = np.unique(facts.groups.update)
+    if len(updates) < LEAST_UPDATES:
+        yield Unchecked("updates", f"{LEAST_UPDATES} updates with completions are needed")
+        return
+    steps = np.diff(updates)
+    values, counts = np.unique(steps, return_counts=True)
+    usual = int(values[counts.argmax()])
+    gaps = [int(update) for update in updates[:-1][steps > usual]]
+    drawn = np.array([facts.groups.size[facts.groups.update == u].sum() for u in updates])
+    twice = [int(u) for u in updates[drawn >= 2 * np.median(drawn)]]
+    texts = []
+    if gaps and counts.max() > len(steps) / 2:
+        texts.append(f"updates are missing after {_listed(gaps)}")
+    if twice and len(twice) < len(updates) / 4:
+        texts.append(f"twice as many completions as usual are at {_listed(twice)}")
+    if texts:
+        remedy = "look whether the log is whole, and whether a part was written twice"
+        yield Finding("updates", False, "; ".join(texts), remedy)
+
+
+def _listed(updates: Sequence[int]) -> str:
+    shown = ", ".join(map(str, updates[:5]))
+    return f"update {shown}{f' and {len(updates) - 5} more' if len(updates) > 5 else ''}"
 
 
 def _run_dry(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -651,7 +707,8 @@ def _few_prompts(facts: Facts) -> Iterator[Finding | Unchecked]:
         return
     per_update = float(np.median(np.unique(groups.update, return_counts=True)[1]))
     visits = len(groups.update) / len(groups.prompts)
-    if len(groups.prompts) <= per_update and len(np.unique(groups.update)) > 1:
+    few = len(groups.prompts) <= min(per_update, FEW_PROMPTS)
+    if few and len(np.unique(groups.update)) > 1:
         drawn = counted(round(per_update), "group")
         text = f"an update draws {drawn} of {counted(len(groups.prompts), 'prompt')}"
     elif visits >= AGAIN:
@@ -826,6 +883,8 @@ class Check(NamedTuple):
 
 CHECKS = (
     Check("not-finite", _not_finite),
+    Check("updates", _updates),
+    Check("one-completion", _single_completions),
     Check("dead", _dead, ("dead",)),
     Check("run-dry", _run_dry, ("dead",), LEAST_UPDATES),
     Check("truncated", _truncated, ("truncated",)),

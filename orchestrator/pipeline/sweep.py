@@ -300,7 +300,12 @@ class Sweep:
                 f"learnable {result.learnable_pct:.1f} %, {duration(result.ledger.seconds)}",
             )
         else:
-            reason = redact(remote_fault(error, self.store) if error else "ended without a result")
+            place = CellFolder(self.store, cell.cell_id).place
+            lacking = (
+                f"its training ended, and a file of {place} in {self.store.uri} is missing or "
+                "damaged: rerun the same command to train it again"
+            )
+            reason = redact(remote_fault(error, self.store) if error else lacking)
             self.outcome.failed[cell.cell_id] = reason
             self.tracker.fail(cell, reason)
             self.progress.finished(cell, f"FAILED: {reason}")

@@ -17,6 +17,9 @@ PACKAGES = ("decile", "orchestrator", "tasks", "policies", "cluster")
 _IMPORT_SYSTEM = ("importlib", "_frozen_importlib")
 # Ray imports the modules of what a driver pickled for its workers.
 _UNPICKLERS = ("ray._private.serialization", "ray._private.function_manager")
+# After a folder in the list that Ray puts first on every worker's path: no such folder exists, so
+# that nothing is imported from it before Decile is, not even by Ray's own actors.
+PROJECT_MARK = f"{os.sep}.decile-project"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -84,7 +87,7 @@ def pin_own_packages() -> None:
     if Path(sys.argv[0]).name == "default_worker.py":
         folders = _folders_from_driver(sys.path, str(Path(sys.argv[0]).parent))
         sys.path[:] = [folder for folder in sys.path if folder not in folders]
-        add_project(folders)
+        add_project(folder.removesuffix(PROJECT_MARK) for folder in folders)
 
 
 def add_project(folders: Iterable[str]) -> None:

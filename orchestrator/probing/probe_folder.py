@@ -37,7 +37,7 @@ from orchestrator.probing.outcomes import (
     has_answer,
 )
 from orchestrator.probing.samples import update_marks
-from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
@@ -302,8 +302,10 @@ class ProbeFolder:
     def _check_complete(self, drawn: int) -> None:
         needed = len(self.prompts) * self.spec.settings.samples
         if drawn != needed:
-            raise RuntimeError(
-                f"probe {self.spec.key} holds {drawn} of {counted(needed, 'sample')}: run it first"
+            raise Unsound(
+                f"probe {self.spec.key} of {self.spec.model.name}/{self.spec.dataset.name} holds "
+                f"{drawn:,} of {counted(needed, 'sample')} in {self.store.uri}: rerun the same "
+                "command to draw the others"
             )
 
     def missing(self) -> MissingSamples:

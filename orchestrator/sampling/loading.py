@@ -1,6 +1,8 @@
 """Loads a model in the same way for probe and trainer: weights, precision, attention, 4 bits."""
 
 import importlib.util
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from cluster.terminal import PlainError
 from orchestrator.sampling.model import ModelSource, check_hub_id
 from tasks.sources.hub import downloaded_folder
+
+
+class ModelError(PlainError, ValueError):
+    """A model that cannot be loaded; the message says what to write instead."""
 
 
 def load_model(
@@ -31,32 +38,51 @@ def load_model(
     if (attention := source.attn_implementation) != "auto":
         # Without the package, transformers would download and run a kernel from the hub.
         if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
-            raise ValueError(
+            raise ModelError(
                 f"model {source.name}: attn_implementation: {attention} needs the package "
                 "flash-attn: install it, or write attn_implementation: sdpa"
             )
         options["attn_implementation"] = attention
     if source.load_in_4bit:
         if importlib.util.find_spec("bitsandbytes") is None:
-            raise ValueError(
+            raise ModelError(
                 f"model {source.name}: load_in_4bit needs bitsandbytes: pip install "
                 "'decile[4bit]', or leave load_in_4bit out"
             )
         if not device.startswith("cuda"):
-            raise ValueError(
+            raise ModelError(
                 f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
                 "write resources: {gpus: 1}, or leave load_in_4bit out"
             )
         options |= {"quantization_config": nf4_config(source.dtype), "device_map": {"": device}}
     if options.get("local_files_only"):  # the library also looks for an adapter, with these
         options["adapter_kwargs"] = {"local_files_only": True}
+    options["output_loading_info"] = True
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options)
-    except (OSError, ImportError) as error:
-        raise ValueError(_load_error(source, error)) from error
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source.location, **options)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a configuration makes the library raise
+        raise ModelError(_load_error(source, error)) from error
+    model, info = loaded
+    if differing := _differing_weights(model, info):
+        raise ModelError(
+            f"model {source.name}: {source.location}: config.json and the weights differ: "
+            f"{differing}: write the folder of one model"
+        )
     if not source.load_in_4bit:  # quantized weights are loaded onto the device
         model.to(device)
     return model.eval(), tokenizer
+
+
+def _differing_weights(model: Any, info: Mapping[str, Any]) -> str:
+    """A weight that is not in the files, or is not loaded though the model has others like it."""
+    tied = {*(getattr(model, "_tied_weights_keys", None) or ())}
+    if missing := sorted(name for name in info["missing_keys"] if name not in tied):
+        return f"{missing[0]} is in no file"
+    own = {re.sub(r"\d+", "#", name) for name in model.state_dict()}
+    unexpected = sorted(n for n in info["unexpected_keys"] if re.sub(r"\d+", "#", n) in own)
+    return f"{unexpected[0]} is in a file, and the model has no such layer" if unexpected else ""
 
 
 def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
@@ -66,7 +92,7 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
     cannot be loaded.
     """
     if source.revision is None and not Path(source.location).is_dir():
-        raise ValueError(
+        raise ModelError(
             f"model {source.name}: there is no folder {source.location}; write the path of one "
             "with config.json, model.safetensors and the tokenizer, or a hub id with its revision"
         )
@@ -75,8 +101,8 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
     options = {"padding_side": "left", **_pinned(source)}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
-    except (OSError, ImportError) as error:
-        raise ValueError(_load_error(source, error)) from error
+    except Exception as error:  # whatever a file makes the library raise
+        raise ModelError(_load_error(source, error)) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from cluster.terminal import PlainError
 from orchestrator.sampling.base import SamplingSettings
 
 BLOCK = 128  # tokens: divides most vocabularies
@@ -55,10 +56,15 @@ def _largest(logits: Tensor) -> Tensor:
     return block * BLOCK + token
 
 
+class NotFinite(PlainError, FloatingPointError):
+    """No token can be chosen from logits that are not finite."""
+
+
 def _check_finite(values: Tensor) -> None:
     if not values.isfinite().all():
-        raise FloatingPointError(
-            "the model gives NaN or infinite logits: write dtype float32 or bfloat16"
+        raise NotFinite(
+            "the model gives NaN or infinite logits: check that its weights, and those of an "
+            "adapter, are finite, or write dtype float32 or bfloat16"
         )
 
 

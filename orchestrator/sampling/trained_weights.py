@@ -23,6 +23,7 @@ from tasks.sources.user_files import MAX_SETTINGS, read_bytes, regular
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MAX_SCALE = 1_000_000  # of LoRA's ranks and alphas
 MAX_TOKENIZER = 256 * 2**20  # bytes of a tokenizer.json
 _LORA_A, _LORA_B = ".lora_A.weight", ".lora_B.weight"
 _LORA = re.compile(
@@ -53,6 +54,7 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
         _check_config(folder, adapted, settings)
         if base and not quantized:
             _check_layers(folder, adapted, model.name, base)
+            _check_targets(folder, adapted, settings, base)
     content = canonical_hash(content_hashes([folder / ADAPTER_CONFIG, weights]))
     identity = f"{model.identity}+adapter:{content}"
     return replace(model, identity=identity, adapter=str(folder.resolve()))
@@ -60,12 +62,19 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
 
 def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[str, Any]) -> None:
     """Raise UserError unless the tensors have the layers and the ranks of the configuration."""
+    _check_settings(folder, settings)
     patterns, targets = settings.get("rank_pattern") or {}, settings.get("target_modules")
     advice = f"copy the {ADAPTER_CONFIG} that was saved with {ADAPTER_WEIGHTS}"
-    for name, shape in adapted.items():
-        if not (match := _LORA.fullmatch(name)):
-            continue
-        layer = match["layer"]
+    matches = [match for name in adapted if (match := _LORA.fullmatch(name))]
+    parts = {(match["layer"], match["part"]) for match in matches}
+    for match in matches:
+        layer, shape = match["layer"], adapted[match[0]]
+        other = "BA"["AB".index(match["part"])]
+        if (layer, other) not in parts or len(shape) != 2:
+            problem = f"has no lora_{other}" if len(shape) == 2 else f"has the shape {[*shape]}"
+            raise UserError(
+                f"adapter {folder}: {layer} {problem} in {ADAPTER_WEIGHTS}: save it again"
+            )
         if isinstance(targets, list) and not any(f".{layer}".endswith(f".{t}") for t in targets):
             raise UserError(
                 f"adapter {folder}: {layer} is not in the target_modules of {ADAPTER_CONFIG}: "
@@ -75,9 +84,64 @@ def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[
         rank = patterns.get(next(fits, None), settings.get("r"))
         if (own := shape[match["part"] == "B"]) != rank:
             raise UserError(
-                f"adapter {folder}: {layer} has rank {own}, and {ADAPTER_CONFIG} says {rank}: "
+                f"adapter {folder}: {layer} has rank {own}, and {ADAPTER_CONFIG} says {rank!r}: "
                 f"{advice}"
             )
+
+
+def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raise UserError for settings of other types than PEFT's, and expressions that may not end.
+
+    A quantified group can take exponential time, and many quantifiers a power of the length.
+    """
+    patterns = [settings.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
+    wrong = next((each for each in patterns if not isinstance(each, dict)), None)
+    numbers = {"r": settings.get("r"), "lora_alpha": settings.get("lora_alpha", 1)}
+    for each in () if wrong is not None else patterns:
+        numbers |= each
+    for name, value in numbers.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value <= MAX_SCALE:
+            raise UserError(
+                f"adapter {folder}: {ADAPTER_CONFIG} says {shortened(name)}: {shortened(value)}, "
+                f"which is no number from 0 to {MAX_SCALE:,}: save the adapter again"
+            )
+    expressions = [*patterns[0], *patterns[1]] if wrong is None else [wrong]
+    targets = settings.get("target_modules")
+    expressions += [targets] if isinstance(targets, str) else []
+    for text in expressions:
+        try:
+            ends = not re.search(r"\)[*+{]", text) and len(re.findall(r"[*+{]", text)) <= 4
+            re.compile(text)
+        except (re.error, TypeError):
+            ends = False
+        if not ends:
+            raise UserError(
+                f"adapter {folder}: {ADAPTER_CONFIG} has the expression {shortened(text)}: write "
+                "names of modules, or a regular expression without repeated groups"
+            )
+
+
+def _check_targets(
+    folder: Path,
+    adapted: Mapping[str, Shape],
+    settings: Mapping[str, Any],
+    base: Mapping[str, set[Shape]],
+) -> None:
+    """Raise UserError where the file lacks a layer: PEFT would begin with random numbers."""
+    targets = settings.get("target_modules")
+    others = ("layers_to_transform", "layers_pattern", "exclude_modules")
+    if not isinstance(targets, list) or any(settings.get(name) for name in others):
+        return
+    layers = (match["layer"] for name in adapted if (match := _LORA.fullmatch(name)))
+    known = {_without_prefix(f"{layer}.weight") for layer in layers}
+    ends = tuple(f".{target}.weight" for target in targets)
+    lacking = [name for name in base if f".{name}".endswith(ends) and name not in known]
+    if lacking:
+        raise UserError(
+            f"adapter {folder}: {ADAPTER_WEIGHTS} has no {min(lacking).removesuffix('.weight')}, "
+            f"which is one of the target_modules of {ADAPTER_CONFIG}: save it again"
+        )
 
 
 def _check_layers(
@@ -101,6 +165,9 @@ def with_checkpoint(model: ModelSource, folder: Path) -> ModelSource:
     """The model with the full weights and the configuration of a checkpoint. Raises UserError."""
     _check_folder(folder, "checkpoint", CONFIG)
     listed = _json(folder / INDEX).get("weight_map", {}) if (folder / INDEX).is_file() else {}
+    if not isinstance(listed, dict) or not all(isinstance(n, str) for n in listed.values()):
+        raise UserError(f"checkpoint {folder}: {INDEX} does not name files: save it again")
+    _json(folder / CONFIG)
     for name in sorted({*listed.values()}):
         if not (folder / name).is_file():
             raise UserError(f"checkpoint {folder}: {name} is missing: save it again")
@@ -168,8 +235,9 @@ def unused_settings(model: ModelSource, folder: Path) -> list[str]:
         notes.append(f"{folder} has another chat template: that of {model.name} is used")
     files = [folder / "tokenizer.json", base / "tokenizer.json"]
     if all(file.is_file() for file in files):
-        own, base_own = (_json(file, MAX_TOKENIZER).get("model", {}) for file in files)
-        if own.get("vocab") != base_own.get("vocab"):
+        own, base_own = (_json(file, MAX_TOKENIZER).get("model") for file in files)
+        vocabularies = [each.get("vocab") for each in (own, base_own) if isinstance(each, dict)]
+        if vocabularies[:1] != vocabularies[1:]:
             notes.append(f"{folder} has another tokenizer: that of {model.name} is used")
     adapter = folder / ADAPTER_CONFIG
     trained_on = _json(adapter).get("base_model_name_or_path") if adapter.is_file() else None

@@ -45,6 +45,7 @@ from orchestrator.sampling.decoding import (
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource, context_of
 from orchestrator.sampling.transformers_internals import attends_plainly
+from orchestrator.storage.errors import one_line
 
 log = logging.getLogger(__name__)
 
@@ -116,12 +117,18 @@ class TransformersSampler(TokenSampler):
         """Sample with this adapter from now on; the base model stays loaded."""
         from peft import PeftModel
 
-        if self.model is self.base:
-            self.model = PeftModel.from_pretrained(self.base, str(folder), adapter_name="0")
-            return
-        [old] = self.model.peft_config
-        new = str(int(old) + 1)
-        self.model.load_adapter(str(folder), new)
+        old = next(iter(getattr(self.model, "peft_config", ())), "")
+        new = str(int(old or -1) + 1)
+        try:
+            if not old:
+                self.model = PeftModel.from_pretrained(self.base, str(folder), adapter_name=new)
+                return
+            self.model.load_adapter(str(folder), new)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a configuration makes the library raise
+            reason = one_line(f"{type(error).__name__}: {error}")[:300]
+            raise SamplingError(f"adapter {folder} cannot be loaded: {reason}") from error
         self.model.set_adapter(new)
         self.model.delete_adapter(old)
 

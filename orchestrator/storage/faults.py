@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import socket
+import sys
 import tempfile
 import time
 import traceback
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from cluster.ray_internals import low_memory
 from cluster.redaction import redact
+from cluster.terminal import PlainError
+from orchestrator.plugins.project_modules import PACKAGES
 from orchestrator.storage.store import Store
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -56,6 +59,9 @@ def root_cause(error: BaseException) -> BaseException:
 
 def _sentence(error: BaseException) -> str:
     place = f" (node {socket.gethostname()})"
+    plain = str(error) if isinstance(error, PlainError) else _plain_text(str(error))
+    if plain:
+        return f"{' '.join(plain.split())}{place}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     if isinstance(error, OSError) and error.errno:
         number, file = error.errno, error.filename2 or error.filename  # a rename has two
@@ -83,6 +89,17 @@ def _sentence(error: BaseException) -> str:
     if died or _NO_MEMORY.search(reason):
         return f"{reason}{place}: {_MEMORY}, then rerun the same command to resume"
     return f"unexpected error: {reason}{place}: please report it; rerun the same command to resume"
+
+
+def _plain_text(text: str) -> str:
+    """The message of a PlainError of another process, by the last line of its traceback."""
+    *_, last = text.strip().splitlines() or [""]
+    name, _, message = last.partition(": ")
+    module, _, kind = name.rpartition(".")
+    if module.partition(".")[0] not in PACKAGES:
+        return ""
+    found = getattr(sys.modules.get(module), kind, None)
+    return message if isinstance(found, type) and issubclass(found, PlainError) else ""
 
 
 def remote_fault(text: str, store: Store) -> str:

@@ -8,11 +8,25 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.terminal import PlainError
 from orchestrator.plugins.deadlines import within
 
 CALL_SECONDS = 120.0
 PART = 8 << 20  # bytes of a file that are copied by one call
 _late: list[Any] = []  # whose destructors would wait, too
+
+
+class RemoteFails(PlainError, OSError):
+    """A call of a file system on the network has failed, after all of Arrow's own attempts."""
+
+
+def _sentence(call: str, arguments: tuple[Any, ...], reason: str) -> str:
+    named = arguments[0] if arguments else ""
+    path = named if isinstance(named, str) else getattr(named, "base_dir", "")
+    return (
+        f"storage {path or 'stream'} ({call}): {' '.join(reason.split())[:300]}: wait until it "
+        "answers, then rerun the same command to resume"
+    )
 
 
 class Remote:
@@ -29,9 +43,13 @@ class Remote:
         def call(*args: Any, **options: Any) -> Any:
             try:
                 value = within(CALL_SECONDS, lambda: method(*args, **options))
-            except TimeoutError:
+            except TimeoutError as error:
                 _late.append(self._wrapped)
+                raise RemoteFails(_sentence(name, args, error.strerror or "")) from error
+            except FileNotFoundError:
                 raise
+            except OSError as error:
+                raise RemoteFails(_sentence(name, args, str(error))) from error
             return Remote(value) if isinstance(value, pa.NativeFile) else value
 
         return call

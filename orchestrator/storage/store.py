@@ -46,7 +46,7 @@ from orchestrator.storage.proof import (
     text_bytes,
     verify,
 )
-from orchestrator.storage.remote import CALL_SECONDS, PART, Remote
+from orchestrator.storage.remote import CALL_SECONDS, PART, Remote, RemoteFails
 
 T = TypeVar("T")
 NOT_UTF8 = "has a name that is not UTF-8"
@@ -251,6 +251,8 @@ class Store:
             probe = f".writable-{uuid.uuid4().hex}"
             self.write_bytes(b"", probe)
             self.fs.delete_file(self.path(probe))
+        except RemoteFails:
+            raise
         except OSError as error:
             raise StoreError(
                 f"storage {self.uri} cannot be written ({error}): "

@@ -9,7 +9,11 @@ from sweeps import NAME, experiments
 from orchestrator.plugins.project_modules import PACKAGES
 
 BROKEN = "raise SystemExit('a module of the user was imported')\n"
-HIDING = (*PACKAGES[2:], "statistics", "json", "argparse", "mlflow", "transformers", "ray", "torch")
+HIDING = (
+    *PACKAGES[2:],
+    *("statistics", "json", "argparse", "inspect", "types", "random", "pathlib", "six"),
+    *("mlflow", "transformers", "ray", "torch", "numpy", "pandas", "pyarrow", "pydantic", "click"),
+)
 TASK = """
 import helper
 from tasks.shuffled_objects import ShuffledObjects

@@ -90,7 +90,7 @@ class Rollout(NamedTuple):
         Raises TaskError without an update.
         """
         update, cut = valid_count(_number(self.update)), _number(self.truncated)
-        if update is None:
+        if update is None or isinstance(self.update, bool):
             raise TaskError(f"the update is {self.update!r:.60}: write a number from 0")
         return self._replace(
             update=update,
@@ -201,6 +201,9 @@ def _note_missing(
             raise UserError(f"{path} holds no reward: write the columns update, prompt and reward")
     elif 0 < without < len(rollouts):
         notes.append(f"{without:,} of {len(rollouts):,} completions have no reward")
+    unmarked = sum(rollout.correct is None for rollout in rollouts)
+    if without < unmarked < len(rollouts):  # where marks are rewards, they are the same
+        notes.append(f"{unmarked:,} of {len(rollouts):,} completions have no correctness")
 
 
 def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:

@@ -45,7 +45,11 @@ def finding_lines(diagnosis: Diagnosis) -> list[str]:
         f"{finding.remedy[0].upper()}{finding.remedy[1:]}."
         for finding in diagnosis.findings
     ]
-    return lines or ["no problem found"]
+    if lines:
+        return lines
+    unknown = len({each.code for each in diagnosis.unchecked})
+    checked = f" by {len(CHECKS) - unknown} of {len(CHECKS)} checks" if unknown else ""
+    return [f"no problem found{checked}"]
 
 
 def fact_lines(diagnosis: Diagnosis) -> list[str]:
@@ -63,10 +67,12 @@ def fact_lines(diagnosis: Diagnosis) -> list[str]:
     if not np.isnan(facts.live):
         shares = [f"{percent(facts.live)} of groups are live"]
         shares += [
-            f"{percent(kinds[kind] / groups)} {text}"
+            f"{percent(kinds[kind] / facts.judged)} {text}"
             for kind, text in (("all_right", "all correct"), ("all_wrong", "all wrong"))
-            if groups and kinds[kind]
+            if kinds[kind]
         ]
+        if left_out := groups - facts.judged:
+            shares.append(f"{counted(left_out, 'group')} left out: one completion, or few rewards")
         lines.append(", ".join(shares))
     if facts.wasted:
         time = duration(float(np.nansum(facts.series("seconds"))))
@@ -96,7 +102,7 @@ def run_table(diagnoses: Sequence[Diagnosis]) -> Table:
     body = []
     for diagnosis in diagnoses:
         facts, kinds = diagnosis.facts, diagnosis.facts.kinds
-        groups = len(facts.groups.update)
+        groups = facts.judged
         codes = [f"{f.code}{'!' if f.bad else ''}" for f in diagnosis.findings]
         body.append(
             (

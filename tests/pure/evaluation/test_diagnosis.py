@@ -1,7 +1,7 @@
 """What is wrong with a run, from a table of its completions and metrics; no file is read."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -376,7 +376,50 @@ def test_single_completions_are_no_groups() -> None:
     rows = [{"update": u, "group": u, "prompt": f"p{u}", "reward": 1.0} for u in range(1, 20)]
     facts = Facts(RunLog("run", "table", pa.Table.from_pylist(rows, schema=COMPLETIONS)))
     assert np.isnan(facts.live)
-    assert diagnosed(pa.Table.from_pylist(rows, schema=COMPLETIONS)) == {}
+    assert {*diagnosed(pa.Table.from_pylist(rows, schema=COMPLETIONS))} == {"one-completion"}
+
+
+def _rows(updates: Sequence[int], rewards: Sequence[Sequence[float | None]]) -> pa.Table:
+    """A group for each list of rewards, in every update; correctness is the reward."""
+    rows = [
+        {"update": u, "group": u * 100 + g, "prompt": f"p{g}", "reward": r, "correct": r == 1}
+        | ({"correct": None} if r is None else {})
+        for u in updates
+        for g, group in enumerate(rewards)
+        for r in group
+    ]
+    return pa.Table.from_pylist(rows, schema=COMPLETIONS)
+
+
+def test_shares_of_kinds_are_of_the_groups_that_are_judged() -> None:
+    """Groups of one completion, or of which half is unknown, are neither live nor dead."""
+    one, none = [1.0] * 4, [0.0] * 4
+    table = _rows(range(1, 11), [one, none, [1.0, 0.0], [1.0], [1.0, 1.0, None, None]])
+    facts = Facts(RunLog("run", "table", table))
+    assert facts.judged == 30 and facts.live == pytest.approx(1 / 3)
+    assert (facts.kinds["all_right"], facts.kinds["all_wrong"]) == (10, 10)
+
+
+def test_rewards_that_are_missing_where_answers_are_wrong_give_no_advice() -> None:
+    table = _rows(range(1, 11), [[1.0] * 4, [1.0, None, None, None], [1.0, 1.0, None, None]])
+    assert "dead" not in diagnosed(table) and "dead" in unchecked(table)
+
+
+def test_gaps_and_updates_that_were_written_twice_are_named() -> None:
+    rewards = [[1.0, 0.0], [0.0, 1.0]]
+    assert "updates" not in diagnosed(_rows(range(1, 31), rewards))
+    assert "updates" not in diagnosed(_rows(range(10, 310, 10), rewards)), "every tenth is logged"
+    missing = diagnosed(_rows([*range(1, 12), *range(15, 31)], rewards))["updates"]
+    assert "after update 11" in missing.text
+    twice = pa.concat_tables([_rows(range(1, 31), rewards), _rows([5], rewards)])
+    twice = twice.sort_by([("update", "ascending"), ("group", "ascending")])
+    assert "at update 5" in diagnosed(twice)["updates"].text
+
+
+def test_a_large_pool_that_is_drawn_in_every_update_is_not_small() -> None:
+    table = _rows(range(1, 4), [[1.0, 0.0]] * 300)
+    assert "few-prompts" not in diagnosed(table)
+    assert "few-prompts" in diagnosed(_rows(range(1, 4), [[1.0, 0.0]] * 30))
 
 
 def test_a_run_without_an_update_is_a_problem() -> None:

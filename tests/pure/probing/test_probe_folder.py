@@ -206,7 +206,7 @@ def test_damaged_cached_marks_are_recomputed(probe: Probe) -> None:
 
 def test_an_incomplete_probe_is_refused_unless_partial(probe: Probe) -> None:
     probe.write(0, 5, range(4))
-    with pytest.raises(RuntimeError, match="holds 20 of 24 samples"):
+    with pytest.raises(RuntimeError, match="20 of 24 samples"):
         probe.of().samples()
     some = probe.of().samples(partial=True)
     assert some.num_rows == 20
