@@ -450,12 +450,15 @@ def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
         if name == "reward":
             broken |= facts.broken_rewards
         if broken:
+            remedy = "lower the learning rate, or train in float32 or bfloat16 instead of float16"
+            if name == "reward":
+                remedy = "look at what computes the reward of these completions"
             yield Finding(
                 "not-finite",
                 True,
                 f"{METRICS[name]} is not a number at {counted(len(broken), 'update')}, first at "
                 f"update {min(broken)}",
-                "lower the learning rate, or train in float32 or bfloat16 instead of float16",
+                remedy,
             )
 
 

@@ -78,7 +78,8 @@ def pairing_caveats(
     if len(set(seeds.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
         caveats.append(f"{names} have different numbers of finished seeds: {counts}")
-    if left_out := max((c.left_out for c in comparisons), default=0):
+    # Where `missing_text` says that interval and p allow for all values, these are among them.
+    if left_out := max((c.left_out for c in comparisons if not c.misses_unlike), default=0):
         caveats.append(
             f"up to {counted(left_out, 'question')} left out: no score in one of the two compared; "
             "if that is because they failed, bounds do not cover them"

@@ -113,7 +113,7 @@ def setting_error(
         if (match := re.search(rf"\b{setting.replace('_', '[_ ]')}\b", message, re.IGNORECASE))
     }
     setting = places[min(places)] if places else None
-    message = f"{message}: change it, or leave it out"
+    message = f"{message.rstrip('. ')}: change it, or leave it out"
     if setting == "target_modules" and of_model:
         return source.error(Problem("refused-by-peft", message, "models", model, setting))
     path = ("experiments", name, section, *([setting] if setting else []))

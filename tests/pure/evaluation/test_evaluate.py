@@ -258,7 +258,7 @@ def spoil(folder: Path, how: str) -> Path:
         ("prefix", "PREFIX_TUNING"),
         ("rank", "q_proj has rank 4, and adapter_config.json says 8"),
         ("ranks", "q_proj has rank 4, and adapter_config.json says 2"),
-        ("no-rank", "q_proj has rank 4, and adapter_config.json says None"),
+        ("no-rank", "adapter_config.json says 'r': None"),
         ("target", "q_proj is not in the target_modules"),
         ("settings", "adapter_config.json"),
         ("shard", "model-00002-of-00002.safetensors is missing"),
