@@ -203,27 +203,13 @@ def groups_of(completions: pa.Table) -> Groups:
         mean: Floats = np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
         return mean
 
-    def differs(values: Floats) -> Floats:
-        """1 where the known values of a group differ, 0 where not.
-
-        nan where fewer than two, or half of the group or less, are known: those that are missing
-        may be the ones that differ.
-        """
-        known = np.isfinite(values)
-        high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
-        low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
-        count = np.add.reduceat(known.astype(float), starts)
-        enough = (count > 1) & (2 * count > size)
-        differs: Floats = np.where(enough, high > low + 1e-9, np.nan)
-        return differs
-
     encoded = completions["prompt"].combine_chunks().dictionary_encode()
     reward, correct, tokens = column("reward"), column("correct"), column("tokens")
     lengths = tokens
     if not np.isfinite(tokens).any():
         lengths = column_lengths(completions["text"])
-    rewarded = differs(reward)
-    by_correct = differs(correct)
+    rewarded = _differs(reward, starts, size)
+    by_correct = _differs(correct, starts, size)
 
     def correlation(left: Floats, right: Floats) -> Floats:
         """Pearson's within each group, from means of products."""
@@ -250,6 +236,21 @@ def groups_of(completions: pa.Table) -> Groups:
         alike=correlation(reward, lengths),
         agree=correlation(reward, correct),
     )
+
+
+def _differs(values: Floats, starts: npt.NDArray[np.int64], size: Floats) -> Floats:
+    """1 where the known values of a group differ, 0 where not: [groups].
+
+    nan where fewer than two, or half of the group or less, are known: those that are missing may be
+    the ones that differ.
+    """
+    known = np.isfinite(values)
+    high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
+    low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
+    count = np.add.reduceat(known.astype(float), starts)
+    enough = (count > 1) & (2 * count > size)
+    differs: Floats = np.where(enough, high > low + 1e-9, np.nan)
+    return differs
 
 
 def column_lengths(texts: pa.ChunkedArray) -> Floats:

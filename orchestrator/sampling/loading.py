@@ -17,6 +17,7 @@ from transformers import (
 
 from cluster.terminal import PlainError
 from orchestrator.sampling.model import ModelSource, check_hub_id
+from tasks import TaskError
 from tasks.sources.hub import downloaded_folder
 
 
@@ -111,7 +112,10 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 def _pinned(source: ModelSource) -> dict[str, Any]:
     options: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
     if repository := source.repository:
-        downloaded_folder(repository)
+        try:
+            downloaded_folder(repository)
+        except TaskError as error:
+            raise ModelError(_load_error(source, error)) from error
         # The hub would be asked for optional files that the model does not have, for minutes.
         options["local_files_only"] = True
     return options

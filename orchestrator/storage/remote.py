@@ -3,6 +3,7 @@
 Arrow repeats what fails, and waits for a server as long as it sends a byte now and then.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +18,31 @@ _late: list[Any] = []  # whose destructors would wait, too
 
 
 class RemoteFails(PlainError, OSError):
-    """A call of a file system on the network has failed, after all of Arrow's own attempts."""
+    """A call of a file system on the network has failed, after all of Arrow's own attempts.
+
+    passes: whether the same call may work later.
+    """
+
+    passes = False
 
 
-def _sentence(call: str, arguments: tuple[Any, ...], reason: str) -> str:
+# Words of Arrow and of the clients of object stores.
+_PASSING = re.compile(
+    r"SLOW_?DOWN|SERVICE_UNAVAILABLE|THROTTL|INTERNAL_FAILURE|NETWORK_CONNECTION|REQUEST_TIME"
+    r"|status:? 5\d\d|curlCode|timed? ?out",
+    re.IGNORECASE,
+)
+
+
+def _failure(call: str, arguments: tuple[Any, ...], reason: str, *, passes: bool) -> RemoteFails:
     named = arguments[0] if arguments else ""
     path = named if isinstance(named, str) else getattr(named, "base_dir", "")
-    return (
-        f"storage {path or 'stream'} ({call}): {' '.join(reason.split())[:300]}: wait until it "
-        "answers, then rerun the same command to resume"
-    )
+    remedy = "wait until it answers" if passes else "correct this"
+    reason = " ".join(reason.split())[:300].rstrip(".")
+    text = f"storage {path or 'stream'} ({call}): {reason}: {remedy}, then rerun the same command"
+    error = RemoteFails(f"{text} to resume")
+    error.passes = passes
+    return error
 
 
 class Remote:
@@ -45,11 +61,12 @@ class Remote:
                 value = within(CALL_SECONDS, lambda: method(*args, **options))
             except TimeoutError as error:
                 _late.append(self._wrapped)
-                raise RemoteFails(_sentence(name, args, error.strerror or "")) from error
+                raise _failure(name, args, error.strerror or "", passes=True) from error
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise RemoteFails(_sentence(name, args, str(error))) from error
+                passes = bool(_PASSING.search(str(error)))
+                raise _failure(name, args, str(error), passes=passes) from error
             return Remote(value) if isinstance(value, pa.NativeFile) else value
 
         return call

@@ -251,9 +251,9 @@ class Store:
             probe = f".writable-{uuid.uuid4().hex}"
             self.write_bytes(b"", probe)
             self.fs.delete_file(self.path(probe))
-        except RemoteFails:
-            raise
         except OSError as error:
+            if isinstance(error, RemoteFails) and error.passes:
+                raise
             raise StoreError(
                 f"storage {self.uri} cannot be written ({error}): "
                 "write a folder that you can write to, or pass --storage"

@@ -12,9 +12,13 @@ from processes import LIMIT
 ON_NFS = """
 import fcntl, sys
 from pathlib import Path
+from orchestrator.storage.faults import fault_text
+from orchestrator.storage.remote import Remote, RemoteFails
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.locks import exclusive, is_held
 from orchestrator.storage.locks import scratch_folder
+from orchestrator.storage.faults import fault_text
+from orchestrator.storage.remote import Remote, RemoteFails
 from orchestrator.storage.store import Store
 
 folder = Path(sys.argv[1])
@@ -48,3 +52,26 @@ def test_locks_work_through_nfs(tmp_path: Path) -> None:
         "free True",
         "[Errno 9] Bad file descriptor",
     ], process.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "passes"),
+    [
+        ("AWS Error SLOW_DOWN during ListObjectsV2 operation: reduce your request rate.", True),
+        ("HTTP status 503", True),
+        ("curlCode: 7, Couldn't connect to server", True),
+        ("AWS Error ACCESS_DENIED during GetObject operation", False),
+        ("Bucket 'b' not found", False),
+    ],
+)
+def test_a_storage_that_refuses_calls_is_no_bug(words: str, passes: bool) -> None:
+    class Refusing:
+        def get_file_info(self, path: str) -> None:
+            raise OSError(words)
+
+    with pytest.raises(RemoteFails, match=r"storage b/runs/x \(get_file_info\): ") as caught:
+        Remote(Refusing()).get_file_info("b/runs/x")
+    assert caught.value.passes is passes
+    text = fault_text(caught.value)  # also of a worker
+    assert words.rstrip(".") in text and "report it" not in text
+    assert ("wait" in text) is passes
