@@ -9,16 +9,15 @@ import pytest
 from nfs_locks import nfs_flock
 from processes import LIMIT
 
+from orchestrator.storage.faults import fault_text
+from orchestrator.storage.remote import Remote, RemoteFails
+
 ON_NFS = """
 import fcntl, sys
 from pathlib import Path
-from orchestrator.storage.faults import fault_text
-from orchestrator.storage.remote import Remote, RemoteFails
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.locks import exclusive, is_held
 from orchestrator.storage.locks import scratch_folder
-from orchestrator.storage.faults import fault_text
-from orchestrator.storage.remote import Remote, RemoteFails
 from orchestrator.storage.store import Store
 
 folder = Path(sys.argv[1])
