@@ -44,12 +44,12 @@ def fault_text(error: BaseException, store: Store | None = None) -> str:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The first error of a chain, also across Ray's processes.
+    """The first error of a chain, also across Ray's processes; or one that says all itself.
 
     An error of a remote function has its own cause as an attribute.
     """
     seen: set[int] = set()
-    while id(error) not in seen:
+    while id(error) not in seen and not isinstance(error, PlainError):
         seen.add(id(error))
         remote = getattr(error, "cause", None)
         cause = remote if isinstance(remote, BaseException) else error.__cause__
