@@ -46,7 +46,7 @@ def _failure(call: str, arguments: tuple[Any, ...], reason: str, *, passes: bool
 
 
 class Remote:
-    """An Arrow file system, or a file of one: each call ends in time, or raises TimeoutError."""
+    """An Arrow file system, or a file of one: each call ends in time or raises RemoteFails."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
