@@ -81,8 +81,9 @@ def quiet_logs() -> None:
 
     To be called again after importing one of them, because each sets its own level on import.
     """
-    for name in ("ray", "ray.data", "ray.tune", "ray.train"):
+    for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its errors are raised, too
 
 
 def _check_limits() -> None:

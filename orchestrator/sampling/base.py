@@ -101,17 +101,27 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
     return text[: min(positions)] if positions else None
 
 
+class SamplingError(PlainError, RuntimeError):
+    """An engine does not start, or failed; the message names it and the reason."""
+
+
 def render(
     tokenizer: Any, messages: list[dict[str, str]], chat_template_kwargs: dict[str, Any]
 ) -> list[int]:
-    """Token ids of a chat up to the start of the answer: the same as in TRL's GRPO."""
+    """Token ids of a chat up to the start of the answer: the same as in TRL's GRPO.
+
+    Raises SamplingError where the model's chat template cannot render it.
+    """
     options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
-    rendered = tokenizer.apply_chat_template(messages, **options, **chat_template_kwargs)
+    try:
+        rendered = tokenizer.apply_chat_template(messages, **options, **chat_template_kwargs)
+    except Exception as error:  # whatever a template raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise SamplingError(
+            f"the model's chat template cannot render a prompt ({reason}): correct the template, "
+            "or chat_template_kwargs"
+        ) from error
     return list(rendered["input_ids"])
-
-
-class SamplingError(PlainError, RuntimeError):
-    """An engine does not start, or failed; the message names it and the reason."""
 
 
 class Interrupted(SamplingError):
