@@ -304,8 +304,8 @@ class ProbeFolder:
         if drawn != needed:
             raise Unsound(
                 f"probe {self.spec.key} of {self.spec.model.name}/{self.spec.dataset.name} holds "
-                f"{drawn:,} of {counted(needed, 'sample')} in {self.store.uri}: rerun the same "
-                "command to draw the others"
+                f"{drawn:,} of {counted(needed, 'sample')} in {self.store.uri}: decile run, or "
+                "decile probe, draws the others"
             )
 
     def missing(self) -> MissingSamples:

@@ -475,7 +475,7 @@ def test_the_pool_is_shown_where_its_probe_is_in_the_store(tmp_path: Path) -> No
     plan, store = full_sweep(tmp_path)
     section = sweep_page(analyse(plan, store)).sections[-2]
     assert section.title == "Difficulty: stub on small" and not section.figures
-    assert "run it first" in section_html(section)
+    assert "decile probe" in section_html(section)
     probed(plan, store)
     section = sweep_page(analyse(plan, store)).sections[-2]
     histogram, outcomes = section.figures
