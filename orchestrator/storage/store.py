@@ -164,6 +164,7 @@ def _problem(file: Path) -> str | None:
 
 log = logging.getLogger(__name__)
 
+WRITABLE = ".writable-"  # of the name of an empty file that is written as a check
 SET_ASIDE = ".unsound"  # at the end of the name of a file that failed verification
 GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that every file system and object store allows
 
@@ -219,7 +220,10 @@ class Store:
         if not self.local and not self.root.strip("/"):
             raise StoreError(f"storage {uri} names no bucket: add one, as in s3://BUCKET/FOLDER")
         self._logged: set[str] = set()
-        self._existed = self.local and os.path.isdir(self.root)
+        self._existed = False  # also for a folder of which others only check that it is writable
+        with suppress(OSError):
+            names = os.listdir(self.root) if self.local else []
+            self._existed = any(not name.startswith(WRITABLE) for name in names)
         self.before_write: Callable[[], None] = self._check_root
 
     def path(self, *parts: str) -> str:
@@ -247,10 +251,17 @@ class Store:
         folders = [Path(self.root), *Path(self.root).parents] if self.local else []
         created = [folder for folder in folders if not folder.exists()]
         try:
-            self.fs.create_dir(self.root, recursive=True)
-            probe = f".writable-{uuid.uuid4().hex}"
-            self.write_bytes(b"", probe)
-            self.fs.delete_file(self.path(probe))
+            probe = f"{WRITABLE}{uuid.uuid4().hex}"
+            for left in (2, 1, 0):
+                try:
+                    self.fs.create_dir(self.root, recursive=True)
+                    self.write_bytes(b"", probe)
+                    self.fs.delete_file(self.path(probe))
+                    break
+                except FileNotFoundError:  # another command has removed what it had created
+                    if not left:
+                        raise
+                    self._existed = False
         except OSError as error:
             if isinstance(error, RemoteFails) and error.passes:
                 raise
@@ -258,8 +269,9 @@ class Store:
                 f"storage {self.uri} cannot be written ({error}): "
                 "write a folder that you can write to, or pass --storage"
             ) from error
-        for folder in created:
-            folder.rmdir()
+        with suppress(OSError):  # another command has begun to use it
+            for folder in created:
+                folder.rmdir()
         self._existed = not created
 
     def exists(self, *parts: str) -> bool:

@@ -74,3 +74,23 @@ def test_a_storage_that_refuses_calls_is_no_bug(words: str, passes: bool) -> Non
     text = fault_text(caught.value)  # also of a worker
     assert words.rstrip(".") in text and "report it" not in text
     assert ("wait" in text) is passes
+
+
+def test_commands_that_start_at_once_in_a_new_folder_do_not_disturb_each_other(
+    tmp_path: Path,
+) -> None:
+    """Each creates the folder, checks it, and removes it again."""
+    script = (
+        "import sys\nfrom orchestrator.storage.store import Store\n"
+        "for i in range(200):\n"
+        "    store = Store(f'{sys.argv[1]}/{i % 3}/deep')\n"
+        "    store.check_writable()\n"
+        "    if i > 150: store.write_json({}, 'sweeps', f'{sys.argv[2]}.json')\n"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", script, tmp_path, str(i)], stderr=subprocess.PIPE)
+        for i in range(3)
+    ]
+    errors = [process.communicate(timeout=LIMIT)[1].decode() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], errors
+    assert len([*tmp_path.rglob("*.json")]) == 9
