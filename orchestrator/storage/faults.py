@@ -1,10 +1,10 @@
 """Unexpected errors as one sentence, with the traceback in a log file that the sentence names."""
 
 import errno
+import importlib
 import os
 import re
 import socket
-import sys
 import tempfile
 import time
 import traceback
@@ -98,7 +98,9 @@ def _plain_text(text: str) -> str:
     module, _, kind = name.rpartition(".")
     if module.partition(".")[0] not in PACKAGES:
         return ""
-    found = getattr(sys.modules.get(module), kind, None)
+    found: object = None
+    with suppress(ImportError):
+        found = getattr(importlib.import_module(module), kind, None)
     return message if isinstance(found, type) and issubclass(found, PlainError) else ""
 
 
