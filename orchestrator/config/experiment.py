@@ -51,9 +51,9 @@ from policies import PolicyError
 from tasks import TaskError
 from tasks.reward_functions import reward_function
 
-# Settings outside of a block.
 GRID_AXES = ("model", "dataset", "policy", "seed")  # of every grid, in the order of a name
 PROBE_SEED = "probe_seed"
+# Settings outside of a block.
 PLAIN = (
     "budget",
     "mask_dead_groups",

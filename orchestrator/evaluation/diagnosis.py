@@ -509,7 +509,7 @@ def _single_completions(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 def _updates(facts: Facts) -> Iterator[Finding | Unchecked]:
     """Gaps, and updates with a multiple of the usual completions, as if they were written twice."""
-    updates = np.unique(facts.groups.update)
+    updates, place = np.unique(facts.groups.update, return_inverse=True)
     if len(updates) < LEAST_UPDATES:
         yield Unchecked("updates", f"{LEAST_UPDATES} updates with completions are needed")
         return
@@ -517,7 +517,7 @@ def _updates(facts: Facts) -> Iterator[Finding | Unchecked]:
     values, counts = np.unique(steps, return_counts=True)
     usual = int(values[counts.argmax()])
     gaps = [int(update) for update in updates[:-1][steps > usual]]
-    drawn = np.array([facts.groups.size[facts.groups.update == u].sum() for u in updates])
+    drawn = np.bincount(place, weights=facts.groups.size)
     twice = [int(u) for u in updates[drawn >= 2 * np.median(drawn)]]
     texts = []
     if gaps and counts.max() > len(steps) / 2:

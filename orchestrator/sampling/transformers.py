@@ -117,12 +117,12 @@ class TransformersSampler(TokenSampler):
         """Sample with this adapter from now on; the base model stays loaded."""
         from peft import PeftModel
 
-        old = next(iter(getattr(self.model, "peft_config", ())), "")
-        new = str(int(old or -1) + 1)
         try:
-            if not old:
-                self.model = PeftModel.from_pretrained(self.base, str(folder), adapter_name=new)
+            if self.model is self.base:
+                self.model = PeftModel.from_pretrained(self.base, str(folder), adapter_name="0")
                 return
+            [old] = self.model.peft_config
+            new = str(int(old) + 1)
             self.model.load_adapter(str(folder), new)
         except torch.OutOfMemoryError:
             raise

@@ -98,10 +98,11 @@ def _plain_text(text: str) -> str:
     module, _, kind = name.rpartition(".")
     if module.partition(".")[0] not in PACKAGES:
         return ""
-    found: object = None
+    error_class: object = None
     with suppress(ImportError):
-        found = getattr(importlib.import_module(module), kind, None)
-    return message if isinstance(found, type) and issubclass(found, PlainError) else ""
+        error_class = getattr(importlib.import_module(module), kind, None)
+    is_plain = isinstance(error_class, type) and issubclass(error_class, PlainError)
+    return message if is_plain else ""
 
 
 def remote_fault(text: str, store: Store) -> str:

@@ -29,7 +29,7 @@ from cluster import ending
 from cluster.terminal import PlainError
 from orchestrator.storage.errors import naming
 from orchestrator.storage.locks import open_lock
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store, StoreError, moved
 
 TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
 RENEWAL_SECONDS = 15.0
@@ -125,10 +125,7 @@ class FolderLease:
     def __init__(self, store: Store, experiment: str) -> None:
         self._file = store.local_path("sweeps") / f".{experiment}.lease"
         self._descriptor, self._holder = -1, b""
-        self._lost = (
-            f"storage {store.uri} was moved or deleted while {experiment} runs: run the same "
-            "command again, with --storage and the place where it is now"
-        )
+        self._store, self._experiment = store, experiment
         self._released = threading.Event()
 
     def acquire(self) -> Driver | None:
@@ -158,7 +155,7 @@ class FolderLease:
             except (FileNotFoundError, NotADirectoryError):
                 holder = b""
         if holder != self._holder:
-            raise StoreError(self._lost)
+            raise moved(self._store, f"{self._experiment} runs")
 
     def _watch(self) -> None:
         """End the process once the storage is no longer in its place: workers write, too."""

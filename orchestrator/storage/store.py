@@ -178,6 +178,14 @@ class StoreError(PlainError, ValueError):
     """The storage cannot be used; the message says what to write instead."""
 
 
+def moved(store: "Store", meanwhile: str) -> StoreError:
+    """The error for a storage that is no longer in its place."""
+    return StoreError(
+        f"storage {store.uri} was moved or deleted while {meanwhile}: run the same command again, "
+        "with --storage and the place where it is now"
+    )
+
+
 class Store:
     """Results under one root, on a file system that pyarrow supports (path, file://, s3://, gs://)."""
 
@@ -241,10 +249,7 @@ class Store:
     def _check_root(self) -> None:
         """Raise StoreError where the folder was moved or deleted: no writer creates it again."""
         if self.local and self._existed and not os.path.isdir(self.root):
-            raise StoreError(
-                f"storage {self.uri} was moved or deleted while it was in use: run the same "
-                "command again, with --storage and the place where it is now"
-            )
+            raise moved(self, "it was in use")
 
     def check_writable(self) -> None:
         """Raise StoreError unless files can be written under the root. Leaves nothing behind."""

@@ -232,6 +232,7 @@ _calls = threading.Lock()  # the hub's library has one client
 
 @cache
 def _library_hooks() -> dict[str, list[Callable[..., Any]]]:
+    """The hooks of the library's own client, read before it is replaced."""
     from huggingface_hub import get_session
 
     return get_session().event_hooks
@@ -246,14 +247,13 @@ def _unless_stalled(action: Callable[[], T]) -> T:
     import httpx2
     from huggingface_hub import set_client_factory
 
-    transfer, known = _Transfer(), 0
+    transfer, known, library = _Transfer(), 0, _library_hooks()
+    hooks: dict[str, list[Callable[..., Any]]] = {
+        "request": [*library["request"], transfer.begin],
+        "response": [*library["response"], transfer.limit_body],
+    }
 
     def limited() -> httpx2.Client:  # the library opens another one after an error
-        hooks = _library_hooks()
-        hooks = {
-            "request": [*hooks["request"], transfer.begin],
-            "response": [*hooks["response"], transfer.limit_body],
-        }
         return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=None)
 
     def advances() -> bool:
@@ -262,7 +262,6 @@ def _unless_stalled(action: Callable[[], T]) -> T:
         return not transfer.waiting or known - before >= STALL_BYTES
 
     with _calls:
-        _library_hooks()  # of its own client
         set_client_factory(limited)
         try:
             return within(STALL_SECONDS, action, advances)

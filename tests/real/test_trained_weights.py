@@ -13,6 +13,7 @@ from orchestrator.embedded import embedded_path
 from orchestrator.sampling.loading import ModelError, load_model
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.trained_weights import with_adapter, with_checkpoint
+from orchestrator.sampling.transformers import TransformersSampler
 from orchestrator.storage.errors import UserError
 
 
@@ -130,3 +131,11 @@ def test_an_index_that_names_no_files_is_refused(source: ModelSource, tmp_path: 
         index.write_text(json.dumps(content))
         with pytest.raises(UserError, match="does not name files"):
             with_checkpoint(source, folder)
+
+
+def test_each_adapter_replaces_the_one_before(adapter: Path, source: ModelSource) -> None:
+    sampler = TransformersSampler.load(source, "cpu")
+    for number in range(3):
+        sampler.adapt(adapter)
+        assert [*sampler.model.peft_config] == [str(number)]
+        assert sampler.model is not sampler.base
