@@ -1,6 +1,7 @@
 """Every command with missing, wrong and hostile arguments: one line, code 2, never a traceback."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,13 +28,16 @@ from orchestrator.cli.main import main
     ],
 )
 def test_standard_output_that_cannot_be_written(
-    words: list[str], stdout: str | None, code: int
+    tmp_path: Path, words: list[str], stdout: str | None, code: int
 ) -> None:
+    shutil.copy(ROOT / "experiments.yaml", tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
     target = writer if stdout == "pipe" else os.open(stdout or os.devnull, os.O_WRONLY)
     command = [sys.executable, "-m", "orchestrator", *words]
-    done = subprocess.run(command, stdout=target, stderr=subprocess.PIPE, cwd=ROOT, timeout=LIMIT)
+    done = subprocess.run(
+        command, stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, timeout=LIMIT
+    )
     assert done.returncode == code
     error = done.stderr.decode()
     assert "Traceback" not in error and "Exception" not in error
@@ -54,14 +58,15 @@ def test_standard_output_that_cannot_be_written(
     ],
 )
 def test_a_closed_standard_stream_discards_what_is_written(
-    closed: str, words: str, code: int, lines: int
+    tmp_path: Path, closed: str, words: str, code: int, lines: int
 ) -> None:
+    shutil.copy(ROOT / "experiments.yaml", tmp_path)
     command = f'exec "$0" -m orchestrator {words} {closed}'
     done = subprocess.run(
         ["sh", "-c", command, sys.executable],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=tmp_path,
         timeout=LIMIT,
     )
     assert done.returncode == code
