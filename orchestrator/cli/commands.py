@@ -138,8 +138,8 @@ def report(arguments: argparse.Namespace) -> int:
     plan, store = _open(arguments)
     page = own_page(plan, arguments.out or Path(f"report-{plan.name}.html"))
     analysis = analyse(plan, store)
-    echo(terminal_report(analysis, output_width(), arguments.paper))
-    write_page(sweep_page(analysis, arguments.paper), page)
+    echo(terminal_report(analysis, output_width()))
+    write_page(sweep_page(analysis), page)
     echo(f"\npage: {page}")
     return 0 if analysis.rows or analysis.pools else 1
 

@@ -308,10 +308,6 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             _add_evaluated(parser)
         if name in ("probe", "report"):
             _add_out(parser, f"the page to write (default: {name}-EXPERIMENT.html)")
-        if name == "report":
-            parser.add_argument(
-                "--paper", choices=["A"], help="compare with the published results of this paper"
-            )
 
 
 def _add_evaluated(parser: Parser) -> None:

@@ -4,10 +4,10 @@ The last pass is here: every combination of the axes becomes a cell, and the nam
 looked up among the cells. Nothing runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,14 @@ def load_claims(
             for cell in (cells if claim.part or claim.at or claim.per else ())
             if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
         ]
-        twice = "it is stated twice: remove one" if claim in claims else ""
-        if problem := twice or _unreadable(claim, about, pools):
-            with below("claims", index):
-                raise ClaimError(text, problem)
+        with below("claims", index):
+            if claim in claims:
+                raise ClaimError(text, "it is stated twice: remove one")
+            for reason in chain(
+                _unknown_part(claim, about, pools),
+                *(_out_of_reach(claim, cell) for cell in about),
+            ):
+                raise ClaimError(text, reason)
         claims.append(claim)
     return claims
 
@@ -80,49 +84,48 @@ def parts_of(pool: Pool) -> dict[str, Mapping[str, str]]:
     return {"tier": pool.tiers("test"), "source": pool.sources}
 
 
-def _unreadable(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
-    """Why a claim's part or cost has no evaluation; empty if it has one."""
-    if claim.part:
-        for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
-            names = sorted({*parts_of(pools[test_set])[claim.part.kind].values()})
-            if not names:
-                return (
-                    f"the test questions of {test_set} have no {claim.part.kind}: name its column "
-                    f"with the data set's option {claim.part.kind}"
-                )
-            if claim.part.name not in (EVERY, *names):
-                return f"{test_set} has no {claim.part}: write {one_of(names, '')}"
-    if claim.per and claim.per.cost == "labels":
-        for cell in cells:
-            if not cell.most_labels:
-                return f"{cell.name} uses no labels: divide its gain by another cost"
-    if claim.at is None or claim.at.cost not in ("rollouts", "tokens", "labels"):
-        return ""
-    cost, amount = claim.at
-    for cell in cells:
-        if cost == "labels":
-            before = cell.labels_before(cell.size)
-            least = cell.prompts_per_update if before is None else before
-            if amount < least:
-                return (
-                    f"{cell.name} uses {least:,} labels by its first update: write at least "
-                    f"{least:,}, or let its policy see fewer by the option labels"
-                )
-            if amount > cell.most_labels:
-                return f"{cell.name} uses at most {cell.most_labels:,} labels: write no more"
-            continue
+def _unknown_part(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> Iterator[str]:
+    """Which test set does not have the claim's tier or source."""
+    if claim.part is None:
+        return
+    for test_set in dict.fromkeys(claim.test_set or cell.probe.dataset.name for cell in cells):
+        names = sorted({*parts_of(pools[test_set])[claim.part.kind].values()})
+        if not names:
+            yield (
+                f"the test questions of {test_set} have no {claim.part.kind}: name its column with "
+                f"the data set's option {claim.part.kind}"
+            )
+        if claim.part.name not in (EVERY, *names):
+            yield f"{test_set} has no {claim.part}: write {one_of(names, '')}"
+
+
+def _out_of_reach(claim: Claim, cell: Cell) -> Iterator[str]:
+    """Why a cell is not evaluated at the claim's cost, or has none of what divides its gain."""
+    if claim.per and claim.per.cost == "labels" and not cell.most_labels:
+        yield f"{cell.name} uses no labels: divide its gain by another cost"
+    cost, amount = claim.at or ("", 0.0)
+    if cost == "labels":
+        before = cell.labels_before(cell.size)
+        least = cell.prompts_per_update if before is None else before
+        if amount < least:
+            yield (
+                f"{cell.name} uses {least:,} labels by its first update: write at least {least:,}, "
+                "or let its policy see fewer by the option labels"
+            )
+        if amount > cell.most_labels:
+            yield f"{cell.name} uses at most {cell.most_labels:,} labels: write no more"
+    if cost in ("rollouts", "tokens"):
         most = cell.max_rollouts
         if cost == "tokens":
             most *= cell.grpo_settings.max_completion_length
         if amount > most:
-            return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
+            yield f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
         first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates
         least = cell.min_rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
         if amount < least:
-            return (
+            yield (
                 f"before {least:,} {cost}, {cell.name} is the base model: write at least {least:,}"
             )
-    return ""
 
 
 Specs = dict[tuple[str, ...], ProbeSpec]  # by model, dataset, split and settings

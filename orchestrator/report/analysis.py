@@ -33,7 +33,7 @@ from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-FORM = 14  # increase to have the views of finished sweeps rendered again
+FORM = 15  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,23 @@
 """The claims of an experiment, judged on its finished cells. Pure.
 
 A claim is judged once in each block: the cells that are equal in every axis that it does not
-compare, but the seed. What one cell measured of it is by test question or by update.
+compare, but the seed. Its sides are compared as the report and `decile compare` compare policies;
+the verdict depends on where the interval lies. What one cell measured of a claim is a weighted sum
+of its evaluations: of one, of two that it is read between, of all that lie under a curve, less that
+of the base model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import isnan
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.config.claims import (
-    BASE_SIDE,
-    CORRELATION,
-    EVERY,
-    Claim,
-    Part,
-    side_text,
-)
+from orchestrator.config.claims import BASE_SIDE, CORRELATION, EVERY, Claim, Part, side_text
 from orchestrator.config.experiment import axes_text
-from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.plan import has_values
 from orchestrator.plugins.counts import counted
@@ -33,194 +30,26 @@ from orchestrator.report.compare import (
     unequal_labels,
 )
 from orchestrator.report.looks import Look
-from orchestrator.report.published import published_text
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, rising
-from orchestrator.stats.claim_tests import (
-    ClaimVerdict,
-    Measured,
-    judge_claim,
-    measured_change,
-    measured_correlation,
-    measured_difference,
-    policies_text,
-    value_texts,
+from orchestrator.stats.comparison import (
+    Comparison,
+    Run,
+    compare_learnable,
+    compare_policies,
+    compare_with_base,
 )
-from orchestrator.stats.comparison import Run
-from orchestrator.stats.fairness import Point, above_mean_cost, at_budget
-from orchestrator.stats.inference import LEVEL, SeedSpread
-from orchestrator.stats.sentences import NONE, counted_runs
+from orchestrator.stats.fairness import Point, above_mean_cost, area_weights, at_budget
+from orchestrator.stats.inference import (
+    FEWEST_POINTS,
+    LEVEL,
+    SMALLEST_BLOCK,
+    RSquared,
+    SeedSpread,
+    r_squared,
+)
+from orchestrator.stats.sentences import NONE, counted_runs, in_digits, in_points, missing_text
 
-
-class NotMeasured(Exception):
-    """A finished cell lacks what a claim needs; says which cell and what."""
-
-
-class ClaimReading(NamedTuple):
-    """How one block of cells is read.
-
-    claim: with one tier, if it has any. points: cell_id -> where the experiment compares it, of
-    cells that it does not compare with each other in several `sets`. limit: the end of the cost
-    over which accuracy is averaged. questions: those of the claim's tier; None for all. unit: of
-    the cost that gains are divided by, the mean of the cells, which keeps them at about their size.
-    """
-
-    claim: Claim
-    points: Mapping[str, Point]
-    sets: Sequence[Sequence[Row]]
-    limit: float
-    questions: frozenset[str] | None
-    unit: float = 0.0
-
-
-def test_set_of(claim: Claim, row: Row) -> str:
-    """The test set of a claim in a row's counts."""
-    own = claim.test_set in (None, row.cell.probe.dataset.name)
-    return OWN if own else str(claim.test_set)
-
-
-def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
-    """Each test question and its value, of a trained or of the base model. Raises NotMeasured."""
-    claim = reading.claim
-    if base:
-        values = _at(reading, row, 0)
-    elif claim.over:
-        # The area under each question's curve over a cost, up to the limit, divided by the limit.
-        updates = sorted(row.counts[OWN])
-        spent = row.costs[str(claim.over)][updates]
-        curves = [_at(reading, row, update) for update in updates]
-        shared = sorted(set.intersection(*map(set, curves)))
-        levels = np.array([[c[i] for i in shared] for c in curves]).reshape(len(updates), -1)
-        within = spent < reading.limit
-        ends = [np.interp(reading.limit, spent, column) for column in levels.T]
-        costs = np.append(spent[within], reading.limit)
-        areas = np.trapezoid(np.vstack([levels[within], ends]), costs, axis=0) / reading.limit
-        values = dict(zip(shared, map(tuple, areas.reshape(-1, 3).tolist()), strict=True))
-    else:
-        values = _at_point(reading, row, _point(reading, row))
-    if claim.metric == "gain":
-        before = _at(reading, row, 0)
-        values = {
-            i: (
-                values[i][0] - before[i][0],
-                values[i][1] - before[i][2],
-                values[i][2] - before[i][1],
-            )
-            for i in values.keys() & before.keys()
-        }
-    scores, low, high = np.array([*values.values()], float).reshape(-1, 3).T
-    return Run([*values], scores, low, high - low)
-
-
-def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
-    """Learnable % of a cell as one number, and by update: the share of live groups."""
-    shares = {update: groups.live for update, groups in row.shares.items()}
-    percentage = row.result.learnable_pct
-    if reading.claim.at:
-        last = _point(reading, row).update
-        shares = {update: share for update, share in shares.items() if update <= last}
-        if not shares:
-            raise NotMeasured(f"{row.cell.name} recorded no group by update {last}")
-        percentage = 100 * float(np.mean(list(shares.values())))
-    by_update = Run(list(map(str, shares)), np.array(list(shares.values())))
-    return Run(("",), np.array([percentage / 100])), by_update
-
-
-def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
-    """The costs of rows that are read after training, where policies are compared at equal ones.
-
-    Empty where they are equal, or the claim says where rows are read.
-    """
-    if claim.at or claim.over or compare_at == "updates" or BASE_SIDE in (claim.a, claim.b):
-        return ""
-    spent = [
-        row.costs[compare_at][-1]
-        for row in rows
-        if claim.metric == "learnable" or test_set_of(claim, row) != OWN
-    ]
-    if not spent or min(spent) == max(spent):
-        return ""
-    return f"read after training, at {min(spent):,.0f} to {max(spent):,.0f} {compare_at}"
-
-
-def _spent(reading: ClaimReading, row: Row) -> float:
-    """The cost that a row's gain is divided by, up to where it is read. Raises NotMeasured."""
-    assert reading.claim.per
-    cost, point = reading.claim.per.cost, _point(reading, row)
-    before, after = row.costs[cost][[point.update, point.later]]
-    if not (spent := float((1 - point.share) * before + point.share * after)):
-        raise NotMeasured(f"{row.cell.name} has used no {cost}")
-    return spent
-
-
-def _point(reading: ClaimReading, row: Row) -> Point:
-    """Where a row is read: at the claim's cost, or else where the experiment compares."""
-    claim = reading.claim
-    if not claim.at:
-        own = claim.metric != "learnable" and test_set_of(claim, row) == OWN
-        if own and len(reading.sets) > 1:
-            raise NotMeasured(unequal_labels(reading.sets, reading.points))
-        if not own:
-            return Point(row.cell.updates, np.nan, float(row.cell.updates))
-        point = reading.points[row.cell.cell_id]
-        if not point.update:
-            raise NotMeasured(
-                f"{row.cell.name} has no evaluation within the common budget: set a smaller "
-                "evaluate.every"
-            )
-        return point
-    cost, amount = claim.at
-    if cost == "updates":
-        return Point(int(amount), np.nan, amount)
-    spent = row.costs[cost]
-    if spent[-1] < amount * (1 - 1e-9):
-        raise NotMeasured(f"{row.cell.name} ends at {spent[-1]:,.0f} {cost}")
-    evaluated: Sequence[int] = range(len(spent))
-    if claim.metric != "learnable":
-        evaluated = sorted(row.counts[test_set_of(claim, row)])
-    point = at_budget(dict.fromkeys(evaluated, np.nan), spent, amount)
-    if not point.update:
-        first = next(u for u in evaluated if u)
-        raise NotMeasured(
-            f"{row.cell.name} has no evaluation within {amount:,.15g} {cost}: the first one is at "
-            f"{spent[first]:,.0f}; set a smaller evaluate.every"
-        )
-    return point
-
-
-def _at_point(
-    reading: ClaimReading, row: Row, point: Point
-) -> dict[str, tuple[float, float, float]]:
-    """Question -> values as `_at`, between those after two updates where the point is."""
-    first = _at(reading, row, point.update)
-    if not point.share:
-        return first
-    second = _at(reading, row, point.later)
-    mixed = {}
-    for i in first.keys() & second.keys():
-        pairs = zip(first[i], second[i], strict=True)
-        value, low, high = ((1 - point.share) * a + point.share * b for a, b in pairs)
-        mixed[i] = (value, low, high)
-    return mixed
-
-
-def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, tuple[float, float, float]]:
-    """Question -> value after an update, and the same if all samples without a score were wrong,
-    or right; the value of a question with too few scores is nan."""
-    claim, test_set = reading.claim, test_set_of(reading.claim, row)
-    counts = row.counts.get(test_set, {}).get(update)
-    if counts is None:
-        name = test_set or row.cell.probe.dataset.name
-        raise NotMeasured(f"{row.cell.name} was not tested on {name} after update {update}")
-    k, samples = claim.pass_at or 1, row.samples(test_set)
-    values = {}
-    for i, (n, c) in counts.items():
-        if reading.questions is None or i in reading.questions:
-            most = max(n, samples)
-            value = pass_at_k(n, c, k) if n >= k else np.nan
-            values[i] = (value, pass_at_k(most, c, k), pass_at_k(most, c + most - n, k))
-    return values
-
-
+Conclusion = Literal["supported", "refuted", "inconclusive"]
 NAMED = 3  # cells of a list
 # claim -> {"at": when a run first saw it, "results": cells that had results by then}
 Declared = Mapping[str, Mapping[str, Any]]
@@ -228,47 +57,196 @@ Declared = Mapping[str, Mapping[str, Any]]
 Parts = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
+class NotMeasured(Exception):
+    """The finished cells lack what a claim needs; says what is missing, and of which cell."""
+
+
 @dataclass(frozen=True)
 class ClaimResult:
     """A claim of the experiment file, judged on one block of cells.
 
-    cells: names the block; empty where the claim is about all cells or about none. value, interval:
-    the difference in points, or R², as text. paper: what the paper reports, where it does.
+    limits: what was claimed, and what limits the verdict. difference, value, unit, interval: what
+    was measured as text, such as `hard − random`, `+4.7`, ` points` and `[+1.2, +8.1]`. cells:
+    names the block; empty where the claim is about all cells or about none.
     """
 
     text: str
-    cells: str
-    verdict: str
-    reason: str
-    declared: str
+    verdict: Conclusion
+    limits: str
+    difference: str = ""
     value: str = NONE
+    unit: str = ""
     interval: str = ""
     sample: str = NONE
-    paper: str = NONE
+    cells: str = ""
+    declared: str = ""
 
     @property
-    def limits(self) -> str:
-        """The reason without the numbers: what was claimed, and what limits the verdict."""
-        return self.reason if self.value == NONE else self.reason.partition("; ")[2]
+    def reason(self) -> str:
+        """The numbers, and what limits them."""
+        if self.value == NONE:
+            return self.limits
+        return f"{self.difference} is {self.value}{self.unit} {self.interval}; {self.limits}"
 
 
 @dataclass
 class ClaimBlock:
-    """The cells of both sides that are equal in every other axis but the seed; `a`, `b`: by seed.
+    """The finished cells that a claim is judged on, and how they are read.
 
-    The base model has the cells of the other side. missing: planned cells that are not finished.
+    claim: about one tier or source, if about any; questions: those of it. a, b: the cells of each
+    side, by seed; of the base model, those of the other side; of R², all are in `a`. families:
+    those of the cells. missing: planned cells that are not finished.
     """
 
-    title: str
-    families: list[Family] = field(default_factory=list)
-    missing: list[Cell] = field(default_factory=list)
+    claim: Claim
+    title: str = ""
     a: Sequence[Row] = ()
     b: Sequence[Row] = ()
+    families: list[Family] = field(default_factory=list)
+    missing: list[Cell] = field(default_factory=list)
+    questions: frozenset[str] | None = None
 
     @property
     def rows(self) -> list[Row]:
         """The cells of both sides."""
         return [*self.a, *self.b]
+
+    def test_set(self, row: Row) -> str:
+        """The test set in a row's counts; cells of several data sets are read on one."""
+        own = self.claim.test_set in (None, row.cell.probe.dataset.name)
+        return OWN if own else str(self.claim.test_set)
+
+    def is_compared(self, row: Row) -> bool:
+        """Whether a row is read where the experiment compares cells, unless the claim says."""
+        return self.claim.metric != "learnable" and self.test_set(row) == OWN
+
+    @cached_property
+    def points(self) -> Mapping[str, Point]:
+        """cell_id -> where the experiment compares it. Raises NotMeasured at unequal labels."""
+        rows = {row.cell.cell_id: row for family in self.families for row in family.rows}
+        compare_at = self.families[0].compare_at
+        sets = comparable([*rows.values()], compare_at)
+        points = points_of(sets, compare_at)
+        compared = {row.cell.cell_id for row in self.rows}
+        own = [[row for row in each if row.cell.cell_id in compared] for each in sets]
+        if len(several := [rows for rows in own if rows]) > 1:
+            raise NotMeasured(unequal_labels(several, points))
+        return points
+
+    @cached_property
+    def unit(self) -> float:
+        """Of the cost that gains are divided by: the mean, which keeps them at about their size."""
+        return float(np.mean([self._spent(row) for row in self.rows])) if self.claim.per else 1.0
+
+    def runs(self, rows: Sequence[Row]) -> dict[int, Run]:
+        """By seed, each question's value; of a claim per cost, gains by cost, times the unit."""
+        runs = []
+        for row in rows:
+            weights = self._weights(row)
+            values = [
+                row.run(update, self.test_set(row), self.claim.pass_at, self.questions)
+                for update in weights
+            ]
+            runs.append(Run.weighted(values, [*weights.values()]))
+        if self.claim.per:
+            costs = np.array([self._spent(row) for row in rows])
+            gains = np.array([float(np.nanmean(run.scores)) for run in runs])
+            excess = above_mean_cost(gains, costs)
+            share = self.unit / costs.mean()
+            runs = [run.scaled(share, each) for run, each in zip(runs, excess, strict=True)]
+        return {row.cell.seed: run for row, run in zip(rows, runs, strict=True)}
+
+    def _weights(self, row: Row) -> dict[int, float]:
+        """Update -> the weight of its evaluation in what is measured. Raises NotMeasured."""
+        claim = self.claim
+        if claim.over:
+            updates = sorted(row.counts[OWN])
+            limit = min(float(each.costs[claim.over][-1]) for each in self.rows)
+            areas = area_weights(row.costs[claim.over][updates], limit)
+            weights = dict(zip(updates, areas.tolist(), strict=True))
+        else:
+            point = self._point(row)
+            weights = {point.update: 1 - point.share}
+            if point.share:
+                weights[point.later] = point.share
+        if claim.metric == "gain" or claim.against_base:
+            weights[0] = weights.get(0, 0.0) - 1
+        for update in weights:
+            if update not in row.counts.get(self.test_set(row), {}):
+                name = self.claim.test_set or row.cell.probe.dataset.name
+                raise NotMeasured(f"{row.cell.name} was not tested on {name} after update {update}")
+        return weights
+
+    def live_shares(self, row: Row) -> dict[int, float]:
+        """Update -> the share of live groups, up to where the claim reads it."""
+        shares = {update: groups.live for update, groups in row.shares.items()}
+        if self.claim.at:
+            last = self._point(row).update
+            shares = {update: share for update, share in shares.items() if update <= last}
+            if not shares:
+                raise NotMeasured(f"{row.cell.name} recorded no group by update {last}")
+        return shares
+
+    def learnable_pct(self, row: Row) -> float:
+        """Learnable % up to there."""
+        if self.claim.at is None:
+            return row.result.learnable_pct
+        return 100 * float(np.mean([*self.live_shares(row).values()]))
+
+    def _spent(self, row: Row) -> float:
+        """The cost that a row's gain is divided by, up to where it is read. Raises NotMeasured."""
+        assert self.claim.per
+        cost, point = self.claim.per.cost, self._point(row)
+        before, after = row.costs[cost][[point.update, point.later]]
+        if not (spent := float((1 - point.share) * before + point.share * after)):
+            raise NotMeasured(f"{row.cell.name} has used no {cost}")
+        return spent
+
+    def _point(self, row: Row) -> Point:
+        """Where a row is read: at the claim's cost, or else where the experiment compares."""
+        name, updates = row.cell.name, row.cell.updates
+        if not self.claim.at:
+            if not self.is_compared(row):
+                return Point(updates, np.nan, float(updates))
+            point = self.points[row.cell.cell_id]
+            if not point.update:
+                raise NotMeasured(
+                    f"{name} has no evaluation within the common budget: set a smaller "
+                    "evaluate.every"
+                )
+            return point
+        cost, amount = self.claim.at
+        if cost == "updates":
+            return Point(int(amount), np.nan, amount)
+        spent = row.costs[cost]
+        if spent[-1] < amount * (1 - 1e-9):
+            raise NotMeasured(f"{name} ends at {spent[-1]:,.0f} {cost}")
+        evaluated: Sequence[int] = range(len(spent))
+        if self.claim.metric != "learnable":
+            evaluated = sorted(row.counts[self.test_set(row)])
+        point = at_budget(dict.fromkeys(evaluated, np.nan), spent, amount)
+        if not point.update:
+            first = next(u for u in evaluated if u)
+            raise NotMeasured(
+                f"{name} has no evaluation within {amount:,.15g} {cost}: the first one is at "
+                f"{spent[first]:,.0f}; set a smaller evaluate.every"
+            )
+        return point
+
+    @property
+    def unequal_costs(self) -> str:
+        """The costs of cells that are read after training in place of at equal costs.
+
+        Empty where they are equal, or the claim says where cells are read.
+        """
+        claim = self.claim
+        if claim.at or claim.over or claim.against_base or claim.metric == CORRELATION:
+            return ""
+        compare_at = self.families[0].compare_at
+        spent = [row.costs[compare_at][-1] for row in self.rows if not self.is_compared(row)]
+        if compare_at == "updates" or len({*spent}) < 2:
+            return ""
+        return f"read after training, at {min(spent):,.0f} to {max(spent):,.0f} {compare_at}"
 
 
 def claim_results(
@@ -287,73 +265,69 @@ def claim_results(
     inconclusive. looks: at these cells. The level of the last one is divided by the number of
     verdicts on claims (Bonferroni), so that it holds for all of them together.
     """
-    results: list[ClaimResult] = []
-    todo: list[tuple[Claim, Claim, str, ClaimBlock | None]] = []  # as written, as judged, title
-    for claim in claims:
-        blocks = [] if claim.metric == CORRELATION else _blocks(claim, families, missing)
-        for block in blocks:
-            judged = [(claim, block.title)]
-            if claim.part and claim.part.name == EVERY:
-                names = rising({*_of(claim, block, parts).values()})
-                each_part = [Part(claim.part.kind, name) for name in names]
-                judged = [(replace(claim, part=p), f"{block.title}, {p}") for p in each_part]
-            todo += [(claim, one, title, block) for one, title in judged]
-        if not blocks:
-            todo.append((claim, claim, "", None))
-    level = (looks[-1].level if looks else LEVEL) / max(1, len(todo))
-    for claim, one, title, of in todo:
+    blocks = [block for claim in claims for block in _blocks(claim, families, missing, parts)]
+    level = (looks[-1].level if looks else LEVEL) / max(1, len(blocks))
+    results = []
+    for block in blocks:
         when = "not yet declared by a run"
-        if (seen := declared.get(claim.text)) is not None:
+        if (seen := declared.get(block.claim.text)) is not None:
             known = seen["results"]
-            when = f"declared {seen['at']}, " + (
-                f"after {counted(known, 'result')}" if known else "before any result"
-            )
-        when += f"; look {len(looks)}" if len(looks) > 1 else ""
-        if claim.metric == CORRELATION:
-            every = [row for family in families for row in family.rows]
-            rows = {r.cell.cell_id: r for r in every if has_values(r.cell, claim.only)}  # once each
-            means = learnable_gain_means([*rows.values()])
-            seeds = len({r.cell.seed for r in rows.values()})
-            measured = measured_correlation(means, seeds, level)
-            paper = published_text(claim, _cell([*rows.values()]), None)
-            results.append(_result(claim, "", judge_claim(claim, measured), when, paper))
-        elif of is None:
-            sides = " or ".join(side_text(s) for s in (claim.a, claim.b) if s != BASE_SIDE)
-            nothing = ClaimVerdict("inconclusive", f"no finished cells of {sides} to compare")
-            results.append(_result(claim, "", nothing, when))
+            before = f"after {counted(known, 'result')}" if known else "before any result"
+            when = f"declared {seen['at']}, {before}"
+        if len(looks) > 1:
+            when += f"; look {len(looks)}"
+        try:
+            result = judge_claim(block.claim, _measured(block, spreads, level), level)
+        except NotMeasured as error:
+            result = ClaimResult(block.claim.text, "inconclusive", str(error))
         else:
-            verdict = _judge(one, of, parts, spreads, level)
-            paper = published_text(claim, _cell(of.a), _cell(of.b))
-            results.append(_result(claim, title, verdict, when, paper))
+            notes = [result.limits, block.unequal_costs]
+            if block.missing:
+                result = replace(result, verdict="inconclusive")
+                names = ", ".join(cell.name for cell in block.missing[:NAMED])
+                more = ", …" if len(block.missing) > NAMED else ""
+                unfinished = counted(len(block.missing), "planned cell")
+                notes.insert(0, f"{unfinished} not finished: {names}{more}")
+            result = replace(result, limits="; ".join(filter(None, notes)))
+        results.append(replace(result, cells=block.title, declared=when))
     return results
 
 
-def _blocks(claim: Claim, families: Sequence[Family], missing: Sequence[Cell]) -> list[ClaimBlock]:
+def _blocks(
+    claim: Claim, families: Sequence[Family], missing: Sequence[Cell], parts: Parts
+) -> Iterator[ClaimBlock]:
+    """The blocks of a claim, for each of its tiers or sources; an empty one without cells."""
+    if claim.metric == CORRELATION:
+        every = [row for family in families for row in family.rows]
+        once = {row.cell.cell_id: row for row in every if has_values(row.cell, claim.only)}
+        yield ClaimBlock(claim, a=[*once.values()])
+        return
     blocks: dict[tuple[str, ...], ClaimBlock] = {}
     for family in families:
         for rows in family.by_policy().values():
             cell = rows[0].cell
-            if not (sides := _sides(claim, cell)):
-                continue
-            key = axes_without(cell, "seed", *claim.axes)
-            axes = {axis: value for axis, value in cell.axes.items() if axis not in claim.axes}
-            title = (
-                " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes),
-                axes.get("policy"),
-                f"probe {axes['probe_seed']}" if axes.get("probe_seed") else "",
-                axes_text({axis: axes[axis] for axis in cell.swept if axis in axes}),
-            )
-            block = blocks.setdefault(key, ClaimBlock(", ".join(filter(None, title))))
-            block.families.append(family)
-            for name in sides:
+            for name in _sides(claim, cell):
+                key = axes_without(cell, "seed", *claim.axes)
+                block = blocks.setdefault(key, ClaimBlock(claim, _title(claim, cell)))
+                block.families.append(family)
                 setattr(block, name, rows)
     for cell in missing:
         if _sides(claim, cell) and (key := axes_without(cell, "seed", *claim.axes)) in blocks:
             blocks[key].missing.append(cell)
+    if not blocks:
+        yield ClaimBlock(claim)
     for block in blocks.values():
-        if BASE_SIDE in (claim.a, claim.b):
+        if claim.against_base:
             block.a = block.b = block.rows
-    return [*blocks.values()]
+        if claim.part is None:
+            yield block
+            continue
+        own = parts[claim.test_set or block.rows[0].cell.probe.dataset.name][claim.part.kind]
+        for name in rising({*own.values()}) if claim.part.name == EVERY else [claim.part.name]:
+            part = Part(claim.part.kind, name)
+            title = f"{block.title}, {part}" if claim.part.name == EVERY else block.title
+            questions = frozenset(i for i, each in own.items() if each == name)
+            yield replace(block, claim=replace(claim, part=part), title=title, questions=questions)
 
 
 def _sides(claim: Claim, cell: Cell) -> list[str]:
@@ -365,144 +339,165 @@ def _sides(claim: Claim, cell: Cell) -> list[str]:
     ]
 
 
-def _judge(
-    claim: Claim, block: ClaimBlock, parts: Parts, spreads: Mapping[str, Spreads], level: float
-) -> ClaimVerdict:
-    """The verdict on one block; inconclusive, with the reason, where something is missing."""
-    for side, rows in ((claim.a, block.a), (claim.b, block.b)):
-        if not rows:
-            return ClaimVerdict("inconclusive", f"no finished cells of {side_text(side)}")
+def _title(claim: Claim, cell: Cell) -> str:
+    """What the cells of a block have in common, but for what the claim compares."""
+    axes = {axis: value for axis, value in cell.axes.items() if axis not in claim.axes}
+    texts = (
+        " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes),
+        axes.get("policy"),
+        f"probe {axes['probe_seed']}" if axes.get("probe_seed") else "",
+        axes_text({axis: axes[axis] for axis in cell.swept if axis in axes}),
+    )
+    return ", ".join(filter(None, texts))
+
+
+def _measured(
+    block: ClaimBlock, spreads: Mapping[str, Spreads], level: float
+) -> Comparison | RSquared:
+    """R², or side a minus side b as policies are compared. Raises NotMeasured."""
+    claim, rows = block.claim, block.rows
+    if claim.metric == CORRELATION:
+        return r_squared(*map(np.array, learnable_gain_means(rows)), level=level)
+    lacking = [side_text(side) for side, own in ((claim.a, block.a), (claim.b, block.b)) if not own]
+    if not rows:
+        sides = " or ".join(side for side in lacking if side != side_text(BASE_SIDE))
+        raise NotMeasured(f"no finished cells of {sides} to compare")
+    if lacking:
+        raise NotMeasured(f"no finished cells of {lacking[0]}")
     same = {row.cell.cell_id for row in block.a} & {row.cell.cell_id for row in block.b}
-    if same and BASE_SIDE not in (claim.a, claim.b):
-        return ClaimVerdict("inconclusive", "both sides are the same cells: the axis changes none")
-    questions = None
-    if claim.part:
-        own = _of(claim, block, parts).items()
-        questions = frozenset(i for i, name in own if name == claim.part.name)
-    limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
-    families = [*{id(family): family for family in block.families}.values()]
-    rows = [row for family in families for row in family.rows]
-    sets = comparable(rows, families[0].compare_at)
-    points = points_of(sets, families[0].compare_at)
-    compared = {row.cell.cell_id for row in block.rows}
-    sides = [[row for row in each if row.cell.cell_id in compared] for each in sets]
-    reading = ClaimReading(claim, points, [*filter(None, sides)], limit, questions)
-    try:
-        if claim.per:
-            spent = [_spent(reading, row) for row in block.rows]
-            reading = reading._replace(unit=float(np.mean(spent)))
-        measured = _measure(reading, block, _stored(claim, block, spreads), level)
-        if claim.per:
-            measured = measured.times(claim.per.amount / reading.unit)
-        verdict = judge_claim(claim, measured)
-        if block.missing:
-            names = ", ".join(cell.name for cell in block.missing[:NAMED])
-            more = ", …" if len(block.missing) > NAMED else ""
-            unfinished = counted(len(block.missing), "planned cell")
-            reason = f"{unfinished} not finished: {names}{more}; {verdict.reason}"
-            verdict = verdict._replace(verdict="inconclusive", reason=reason)
-    except NotMeasured as error:
-        return ClaimVerdict("inconclusive", str(error))
-    costs = unequal_costs(claim, [*block.a, *block.b], block.families[0].compare_at)
-    return verdict._replace(reason="; ".join(filter(None, [verdict.reason, costs])))
-
-
-def _of(claim: Claim, block: ClaimBlock, parts: Parts) -> Mapping[str, str]:
-    """The tier or source of each question that a claim is about."""
-    assert claim.part
-    return parts[claim.test_set or block.rows[0].cell.probe.dataset.name][claim.part.kind]
-
-
-def _measure(
-    reading: ClaimReading,
-    block: ClaimBlock,
-    stored: Sequence[SeedSpread | None],
-    level: float,
-) -> Measured:
-    """Side a minus side b of a block. Raises NotMeasured."""
-    claim = reading.claim
-    if claim.metric != "learnable":
-        sides = (claim.a, claim.b)
-        scores_a, scores_b = (
-            _side_runs(reading, rows, base=side == BASE_SIDE)
-            for side, rows in zip(sides, (block.a, block.b), strict=True)
-        )
-        groups = block.rows[0].groups.get(test_set_of(claim, block.rows[0]), {})
-        if BASE_SIDE in sides:
-            changes = {s: _change(scores_a[s], scores_b[s]) for s in scores_a}
-            return measured_change(changes, groups, of_shares=not claim.per, level=level)
-        return measured_difference(scores_a, scores_b, stored, groups=groups, level=level)
-    # Over seeds; with one seed, by its live groups, paired by update.
-    a, b = (
-        {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
-    )
-    measured = measured_difference(
-        {seed: run[0] for seed, run in a.items()},
-        {seed: run[0] for seed, run in b.items()},
-        stored,
-        item="run",
-        level=level,
-    )
-    if measured.runs != (1, 1) or measured.covers_seeds:
-        return measured
-    [(_, updates_a)], [(_, updates_b)] = a.values(), b.values()
-    by_update = measured_difference({0: updates_a}, {0: updates_b}, item="update", level=level)
-    return by_update if by_update.items > 1 else measured
-
-
-def _side_runs(reading: ClaimReading, rows: Sequence[Row], *, base: bool) -> dict[int, Run]:
-    """By seed; of a claim per cost, gains by cost (`above_mean_cost`), times the unit."""
-    runs = [question_run(reading, row, base=base) for row in rows]
-    if reading.claim.per and not base:
-        costs = np.array([_spent(reading, row) for row in rows])
-        gains = np.array([float(np.nanmean(run.scores)) for run in runs])
-        share = reading.unit / costs.mean()
-        runs = [
-            Run(items, share * (scores - excess), share * (low - excess), share * missing)
-            for (items, scores, low, missing), excess in zip(
-                runs, above_mean_cost(gains, costs), strict=True
-            )
-        ]
-    return {row.cell.seed: run for row, run in zip(rows, runs, strict=True)}
-
-
-def _change(after: Run, before: Run) -> Run:
-    """The values of the questions that both have, one minus the other."""
-    values_a, values_b = (dict(zip(run.items, run.scores, strict=True)) for run in (after, before))
-    shared = [i for i in values_a if i in values_b]
-    return Run(shared, np.array([values_a[i] - values_b[i] for i in shared]))
+    if same and not claim.against_base:
+        raise NotMeasured("both sides are the same cells: the axis changes none")
+    names = ("one side", "the other side")
+    sides_rows = dict(zip(names, (block.a, block.b), strict=True))
+    stored = {name: _stored(block, own, spreads) for name, own in sides_rows.items()}
+    known = {name: spread for name, spread in stored.items() if spread}
+    if claim.metric == "learnable":
+        learnable, shares = {}, {}
+        for name, own in sides_rows.items():
+            shares[name] = {row.cell.seed: block.live_shares(row) for row in own}
+            learnable[name] = {row.cell.seed: block.learnable_pct(row) for row in own}
+        return compare_learnable(learnable, shares, known, level)[0]
+    groups = rows[0].groups.get(block.test_set(rows[0]), {})
+    runs = {name: block.runs(own) for name, own in sides_rows.items()}
+    if not claim.against_base:
+        [pair] = compare_policies(runs, known, groups=groups, level=level)
+    else:
+        pair = compare_with_base(runs[names[0]], groups, of_shares=not claim.per, level=level)
+        pair = pair.reversed if claim.a == BASE_SIDE else pair
+    return pair.times(claim.per.amount / block.unit) if claim.per else pair
 
 
 def _stored(
-    claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]
-) -> list[SeedSpread | None]:
-    """Of each side, for claims about final results: the variance between all its stored runs."""
-    own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
-    if not own or claim.at or claim.over or claim.part or claim.per or claim.pass_at:
-        return [None, None]
-    stored: list[SeedSpread | None] = []
-    for rows in (block.a, block.b):
-        keys = {policy_key(row.cell) for row in rows}
-        of_side = spreads.get(keys.pop(), Spreads()) if len(keys) == 1 else Spreads()
-        stored.append(of_side.learnable if claim.metric == "learnable" else of_side.accuracy)
-    return stored
+    block: ClaimBlock, rows: Sequence[Row], spreads: Mapping[str, Spreads]
+) -> SeedSpread | None:
+    """For claims about final results: how much those of all stored runs of a side vary."""
+    claim, keys = block.claim, {policy_key(row.cell) for row in rows}
+    if claim.at or claim.over or claim.part or claim.per or len(keys) > 1:
+        return None
+    stored = spreads.get(keys.pop(), Spreads())
+    if claim.metric == "learnable":
+        return stored.learnable
+    if claim.metric.startswith("pass@") or not block.is_compared(block.rows[0]):
+        return None
+    return stored.accuracy
 
 
-def _result(
-    claim: Claim, title: str, verdict: ClaimVerdict, when: str, paper: str = ""
-) -> ClaimResult:
-    measured, numbers, sample = verdict.measured, (NONE, ""), NONE
-    if measured is not None and not np.isnan(measured.effect):
-        numbers = value_texts(claim, measured)
+def judge_claim(claim: Claim, measured: Comparison | RSquared, level: float = LEVEL) -> ClaimResult:
+    """Compare a claim with an interval.
+
+    Supported if the whole interval lies in the claimed region (A > B by N: above N; A = B within N:
+    inside [−N, N]; A >= B within N: above −N), refuted if it lies outside, otherwise inconclusive;
+    the reverse for A != B by N. A single seed decides nothing, unless the spread between seeds of
+    the same policies is known from other cells.
+    """
+    if isinstance(measured, RSquared):
+        effect, covers_seeds, difference, unit = measured.value, True, "R²", ""
+        sample = policies_text(measured)
+        notes = [f"over {sample}, each the mean over its seeds"]
+    else:
+        effect, covers_seeds, unit = measured.effect, measured.covers_seeds, " points"
+        difference = " − ".join(side_text(side) for side in (claim.a, claim.b))
         sample = counted_runs(measured.runs)
-        if measured.item == "policy":
-            sample = policies_text(measured)
-        elif measured.items > 1:
+        if measured.items > 1:
             sample += f" × {counted(measured.items, measured.item)}"
-    return ClaimResult(
-        claim.text, title, verdict.verdict, verdict.reason, when, *numbers, sample, paper or NONE
+        notes = _notes(measured)
+    if claim.per:
+        unit += f" {claim.per.per}"
+    if isnan(effect):
+        return ClaimResult(claim.text, "inconclusive", _why_undefined(measured))
+    low, high = claim.region
+    inside = low < measured.low and measured.high < high
+    outside = measured.low > high or measured.high < low
+    if claim.sign == "!=":
+        inside, outside = outside, inside
+    verdict: Conclusion = "inconclusive"
+    if covers_seeds and (inside or outside):
+        verdict = "supported" if inside else "refuted"
+    if level < LEVEL:
+        notes.insert(0, f"interval of {100 * (1 - level):.4g} %")
+    limits = "; ".join([f"claimed: {_claimed(claim)}", *notes])
+    value, *ends = (_number(claim, x) for x in (effect, measured.low, measured.high))
+    interval = f"[{', '.join(ends)}]"
+    return ClaimResult(claim.text, verdict, limits, difference, value, unit, interval, sample)
+
+
+def _number(claim: Claim, value: float) -> str:
+    if claim.metric == CORRELATION:
+        return f"{value:.2f}"
+    return in_digits(value) if claim.per else in_points(value)
+
+
+def policies_text(fit: RSquared) -> str:
+    """`8 policies`, or `24 policies in 3 blocks`."""
+    policies = counted(fit.points, "policy", "policies")
+    return policies if fit.blocks == 1 else f"{policies} in {fit.blocks} blocks"
+
+
+def _why_undefined(measured: Comparison | RSquared) -> str:
+    """Why there is no number."""
+    if isinstance(measured, Comparison):
+        return "no question has a score on both sides"
+    if measured.points >= FEWEST_POINTS:
+        return "R² is not defined: learnable % or gain is the same for all policies"
+    return (
+        f"R² needs at least {FEWEST_POINTS} policies (with different prompts, at least "
+        f"{SMALLEST_BLOCK} of a block; their seeds are averaged), and cells of {measured.points} "
+        "are finished"
     )
 
 
-def _cell(rows: Sequence[Row]) -> Cell | None:
-    return rows[0].cell if rows else None
+def _claimed(claim: Claim) -> str:
+    """The region in words."""
+    low, high = (in_points(x, plus=False).removesuffix(".0") for x in claim.region)
+    if claim.level is not None or claim.per:
+        low, high = (f"{x:g}" for x in claim.region)
+    within = f"within {claim.size:g}"
+    if claim.level:
+        within += f" of {claim.level:g}"
+    return {
+        ">": f"above {low}",
+        "<": f"below {high}",
+        ">=": f"at least {low}",
+        "<=": f"at most {high}",
+        "!=": f"more than {claim.size:g} from {claim.level or 0:g}",
+        "=": within,
+    }[claim.sign]
+
+
+def _notes(pair: Comparison) -> list[str]:
+    """What limits the numbers of two sides."""
+    notes = []
+    if pair.item == "update":
+        notes.append(f"over {counted(pair.items, 'update')} of one seed")
+    if stored := sum(spread.cells for spread in pair.stored.values()):
+        notes.append(f"spread between seeds from {counted(stored, 'stored run')}")
+    if not pair.covers_seeds:
+        notes.append("needs more seeds")
+    if pair.left_out:
+        left_out = counted(pair.left_out, pair.item)
+        notes.append(f"{left_out} left out, without a score on one side")
+    if pair.groups is not None:
+        notes.append(f"related questions averaged in {counted(pair.groups, 'group')}")
+    if pair.misses_unlike:
+        notes.append(missing_text(pair))
+    return notes

@@ -33,7 +33,6 @@ from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.sections import diagnosis, items, tables
 from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
-from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
     DISPUTED,
     PARTS,
@@ -139,10 +138,8 @@ def _split_bracket(text: str) -> tuple[str, str]:
     return (text, "") if start < 0 else (text[:start], text[start:])
 
 
-def terminal_report(
-    analysis: SweepAnalysis, width: int | None = None, with_paper: str | None = None
-) -> str:
-    """Results, conclusions and, if requested, the comparison with a paper ("A").
+def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
+    """Results and conclusions.
 
     Lines fit `width` columns; None: they are as long as they get.
     """
@@ -155,11 +152,6 @@ def terminal_report(
     for table in (*(drift.tables if drift else ()), tables.turns(analysis.families)):
         if table.body:
             parts.append(f"{table.title}\n{as_text(table, width)}")
-    if with_paper == "A":
-        paper = paper_a(analysis.families)
-        blocks = [block for block in paper.blocks if isinstance(block, Paragraph)]
-        shown = [f"{table.title}\n{as_text(table, width)}" for table in paper.tables]
-        parts += [paper.title, *(shown or [wrapped(block.text, width) for block in blocks])]
     return "\n\n".join(parts)
 
 
@@ -181,8 +173,7 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
         parts.append(["claims (about policies; one level for all together)"])
         for c in analysis.claims:
             where = f", {c.cells}" if c.cells else ""
-            paper = "" if c.paper == NONE else f"published: {c.paper}; "
-            text = f"{c.text}: {c.verdict}{where} ({c.reason}; {paper}{c.declared})"
+            text = f"{c.text}: {c.verdict}{where} ({c.reason}; {c.declared})"
             parts[-1] += _indented([text], width)
     return "\n\n".join("\n".join([wrapped(lines[0], width), *lines[1:]]) for lines in parts)
 

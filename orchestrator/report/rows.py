@@ -20,6 +20,7 @@ from orchestrator.evaluation.metrics import (
     main,
     marks,
     part,
+    pass_at_k,
     per_prompt,
 )
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
@@ -28,10 +29,9 @@ from orchestrator.planning.result import Result
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
 from orchestrator.stats.churn import Marks
-from orchestrator.stats.claim_tests import independent_points
 from orchestrator.stats.comparison import Run
 from orchestrator.stats.fairness import AXES, Point, cost_curve
-from orchestrator.stats.inference import Effect, group_codes, mean_effect
+from orchestrator.stats.inference import Effect, group_codes, independent_points, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 from orchestrator.training.record import with_labels
@@ -99,24 +99,33 @@ class Row:
         """Question of the own test set -> mean correctness of its samples after an update."""
         return {i: c / n for i, (n, c) in self.counts[OWN][update].items() if n}
 
-    def run(self, update: int) -> Run:
-        """The same as a run to compare, with the questions and samples that have no score."""
-        return Run.of_counts(self.counts[OWN][update], self.samples(OWN))
+    def run(
+        self, update: int, test_set: str = OWN, k: int = 1, only: Collection[str] | None = None
+    ) -> Run:
+        """An evaluation as a run to compare, with the questions and samples that have no score.
+
+        k: of pass@k; only: of these questions.
+        """
+        counts = self.counts[test_set][update]
+        if only is not None:
+            counts = {i: each for i, each in counts.items() if i in only}
+        samples = self.samples(test_set)
+        if k == 1:
+            return Run.of_counts(counts, samples)
+        values = []
+        for n, c in counts.values():
+            every = max(n, samples)
+            worst, best = pass_at_k(every, c, k), pass_at_k(every, c + every - n, k)
+            values.append((pass_at_k(n, c, k) if n >= k else np.nan, worst, best - worst))
+        scores, low, missing = np.array(values, float).reshape(-1, 3).T
+        return Run([*counts], scores, low, missing)
 
     def run_at(self, point: Point) -> Run:
         """The same at a point, each question between the evaluations before and after it."""
-        first = self.run(point.update)
         if not point.share:
-            return first
-        second = self.run(point.later)
-        places = {item: place for place, item in enumerate(second.items)}
-        shared = [(n, places[item]) for n, item in enumerate(first.items) if item in places]
-        of = np.array(shared, int).reshape(-1, 2).T
-        scores, low, missing = (
-            (1 - point.share) * np.asarray(a)[of[0]] + point.share * np.asarray(b)[of[1]]
-            for a, b in zip(first[1:], second[1:], strict=True)
-        )
-        return Run([first.items[n] for n in of[0]], scores, low, missing)
+            return self.run(point.update)
+        ends = [self.run(point.update), self.run(point.later)]
+        return Run.weighted(ends, [1 - point.share, point.share])
 
     @property
     def labels(self) -> int:

@@ -26,6 +26,7 @@ from orchestrator.stats.inference import (
     group_codes,
     holm,
     mcnemar_p,
+    mean_effect,
     permutation_p,
     residual,
     seed_spread,
@@ -52,6 +53,26 @@ class Run(NamedTuple):
         means = np.divide(total, scored, out=np.full(len(total), nan), where=scored > 0)
         every = np.maximum(scored, samples)
         return cls([*counts], means, total / every, (every - scored) / every)
+
+    @classmethod
+    def weighted(cls, runs: Sequence["Run"], weights: Sequence[float]) -> "Run":
+        """The sum of runs with bounds, each times its weight, of the items that all have."""
+        places = [{item: place for place, item in enumerate(run.items)} for run in runs]
+        shared = [item for item in runs[0].items if all(item in each for each in places)]
+        scores, low, missing = np.zeros((3, len(shared)))
+        for (_, *own), place, weight in zip(runs, places, weights, strict=True):
+            columns = np.array([place[item] for item in shared], int)
+            own_scores, own_low, own_missing = (np.asarray(each)[columns] for each in own)
+            scores += weight * own_scores
+            # The lowest value of what is subtracted is its highest one.
+            low += weight * (own_low if weight >= 0 else own_low + own_missing)
+            missing += abs(weight) * own_missing
+        return cls(shared, scores, low, missing)
+
+    def scaled(self, factor: float, less: float) -> "Run":
+        """A run with bounds, whose scores are (score − less) × factor."""
+        scores, low, missing = (np.asarray(each) for each in self[1:])
+        return Run(self.items, factor * (scores - less), factor * (low - less), factor * missing)
 
 
 ROUNDING = 1e-8  # a mean difference of shares below is due to the rounding of scores
@@ -115,8 +136,12 @@ class Comparison:
     @property
     def leader_first(self) -> "Comparison":
         """The same with the policy that is ahead as `a`."""
-        if not self.effect < 0:
-            return self
+        return self.reversed if self.effect < 0 else self
+
+    @property
+    def reversed(self) -> "Comparison":
+        """The same with `a` and `b` in each other's place."""
+        verdicts: dict[Verdict, Verdict] = {"a": "b", "b": "a", "inconclusive": "inconclusive"}
         return replace(
             self,
             a=self.b,
@@ -129,8 +154,13 @@ class Comparison:
             spreads=self.spreads[::-1],
             missing=self.missing[::-1],
             missing_runs=self.missing_runs[::-1],
-            verdict="a" if self.verdict == "b" else self.verdict,
+            verdict=verdicts[self.verdict],
         )
+
+    def times(self, factor: float) -> "Comparison":
+        """The same with effect and interval in another unit."""
+        effect, low, high = (factor * x for x in (self.effect, self.low, self.high))
+        return replace(self, effect=effect, low=low, high=high)
 
     @property
     def misses_unlike(self) -> bool:
@@ -251,6 +281,7 @@ def compare_learnable(
     percentages: Mapping[str, Mapping[int, float]],
     live_shares: Mapping[str, Mapping[int, Mapping[int, float]]],
     stored: Mapping[str, SeedSpread] = MappingProxyType({}),
+    level: float = LEVEL,
 ) -> list[Comparison]:
     """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
 
@@ -263,16 +294,56 @@ def compare_learnable(
         for policy, by_seed in percentages.items()
     }
     pairs = []
-    for c in compare_policies(numbers, stored, item="run"):
+    for c in compare_policies(numbers, stored, item="run", level=level):
         if c.runs == (1, 1) and not c.covers_seeds:
             run_a, run_b = (
                 (list(map(str, shares)), np.array(list(shares.values())))
                 for shares in (next(iter(live_shares[policy].values())) for policy in (c.a, c.b))
             )
-            [by_update] = compare_policies({c.a: {0: run_a}, c.b: {0: run_b}}, item="update")
+            sides = {c.a: {0: run_a}, c.b: {0: run_b}}
+            [by_update] = compare_policies(sides, item="update", level=level)
             c = by_update if by_update.items > 1 else c
         pairs.append(c)
-    return adjust(pairs)
+    return adjust(pairs, level)
+
+
+def compare_with_base(
+    changes: RunScores,
+    groups: Mapping[str, str] = MappingProxyType({}),
+    *,
+    of_shares: bool = True,
+    level: float = LEVEL,
+) -> Comparison:
+    """A policy's runs minus their base model: seed -> items and their changes.
+
+    The base model has no seeds, so only those of the runs vary. of_shares: no change exceeds 1
+    unless one of these does.
+    """
+    runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
+    items, values = available(runs)
+    codes = group_codes(items, groups)
+    mean, spread = Effect(nan, -inf, inf, 1.0), None
+    if items:
+        mean = mean_effect(values, codes, level)
+        spread = seed_spread([*map(float, values.mean(axis=1))])
+    sizes = [abs(change) for run in runs for change in run.values() if change == change]
+    if of_shares and max(sizes) <= 1:
+        mean = mean.within(-1.0, 1.0)
+    return Comparison(
+        a="the policy",
+        b="the base model",
+        runs=(len(runs), len(runs)),
+        items=len(items),
+        left_out=len(set.union(*map(set, runs))) - len(items),
+        effect=100 * mean.mean,
+        low=100 * mean.low,
+        high=100 * mean.high,
+        p=mean.p,
+        p_holm=mean.p,
+        spreads=(spread, spread),
+        groups=None if codes is None else int(codes.max()) + 1,
+        level=level,
+    )
 
 
 def adjust(comparisons: Sequence[Comparison], level: float = LEVEL) -> list[Comparison]:

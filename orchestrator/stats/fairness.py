@@ -132,6 +132,18 @@ def at_budget(curve: Mapping[int, float], cost: np.ndarray, budget: float) -> Po
     return Point(last, value, budget, later, share)
 
 
+def area_weights(cost: np.ndarray, limit: float) -> np.ndarray:
+    """The weight of each value of a curve in its mean over costs up to `limit`.
+
+    cost: of each value, rising from 0. The curve is linear between its values.
+    """
+    units = np.eye(len(cost))
+    within = cost < limit
+    ends = [np.interp(limit, cost, unit) for unit in units]
+    curves = np.vstack([units[within], ends])
+    return np.asarray(np.trapezoid(curves, np.append(cost[within], limit), axis=0) / limit)
+
+
 def above_mean_cost(gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
     """[runs]: the gain of each run's cost beyond the mean, at the rate of all runs.
 

@@ -415,6 +415,24 @@ def r_squared(*blocks: np.ndarray, level: float = LEVEL) -> RSquared:
     return RSquared(float(np.tanh(mean) ** 2), *ends, sum(map(len, fitted)), len(fitted))
 
 
+def independent_points(
+    policies: Sequence[Mapping[str, tuple[float, float]]],
+) -> list[tuple[float, float]]:
+    """One point for each set of prompts: the mean over its training runs.
+
+    policies: of each, training run -> its point. Policies that share a run (both chose the same
+    prompts, and only one was trained) have one point.
+    """
+    sets: list[dict[str, tuple[float, float]]] = []
+    for runs in policies:
+        shared = [each for each in sets if not runs.keys().isdisjoint(each)]
+        joined = dict(runs)
+        for each in shared:
+            joined |= each
+        sets = [*(each for each in sets if each not in shared), joined]
+    return [tuple(np.mean([*runs.values()], axis=0).tolist()) for runs in sets]
+
+
 def seed_spread(results: Sequence[float]) -> SeedSpread | None:
     """The variance of one policy's results between its seeds; None with one that has a result.
 

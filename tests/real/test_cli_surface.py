@@ -97,7 +97,7 @@ CALLS = {
     "probe": "probe e.yaml -e small --storage runs --cpus 2 --gpus 1 --out page.html",
     "evaluate": "evaluate e.yaml -e small --model tiny --dataset small --storage runs --cpus 2 "
     "--gpus 1 --out after.parquet",
-    "report": "report e.yaml -e small --storage runs --out page.html --paper A",
+    "report": "report e.yaml -e small --storage runs --out page.html",
     "select": "select --probe t.parquet --policy hard --budget 1 --seed 0 --out s.parquet",
     "mark": "mark --task gsm8k --marking strict --input in.jsonl --output out.jsonl",
     "import": "import in.jsonl --task gsm8k --out p.parquet --layout completions --samples 4",
@@ -130,7 +130,7 @@ OUTPUTS = {
     "init": "new.yaml",
 }
 NUMBERS = ("--cpus", "--gpus", "--gpu-price", "--seed", "--samples", "--port", "--budget")
-WORDS = ("--gpu", "--paper", "--marking", "--layout", "--marker", "--policy", "--task")
+WORDS = ("--gpu", "--marking", "--layout", "--marker", "--policy", "--task")
 PLUGINS = {
     "raises": "raise RuntimeError('one\\ntwo')",
     "exits": "raise SystemExit(3)",

@@ -110,3 +110,31 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
     [plot] = data_of(outputs[-3])
     assert matplotlib.image.imread(io.BytesIO(base64.b64decode(plot["image/png"]))).shape[1] > 900
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+# In the kernel: the published gains that are not a whole number of test questions.
+FRACTIONAL = """
+lines = "".join(PUBLISHED.values()).split("\\n")[1:]
+questions = [int(line.split()[1]) for line in lines]
+whole = [100 * round(g * n / 100) / n for g, n in zip(gains, np.repeat(questions, 4))]
+print([gain for gain, near in zip(gains, whole) if abs(gain - near) > 0.0051], len(gains))
+"""
+
+
+def test_the_notebook_of_a_paper_shows_its_numbers_and_those_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store = finished_sweep(tmp_path, policies=POLICIES, seeds=(0, 1))
+    page = sweep_page(analyse(plan, store))
+    monkeypatch.setenv("DECILE_FILE", str(tmp_path / "experiments.yaml"))
+    monkeypatch.setenv("DECILE_STORAGE", store.root)
+    monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
+    cells = code_cells(ROOT / "notebooks" / "paper_a.ipynb")
+    outputs = run_cells([*cells, FRACTIONAL], tmp_path)
+    assert not [o for each in outputs for o in each if o["output_type"] == "error"]
+    _, published, measured, fractional = ("".join(o["text"] for o in each) for each in outputs)
+    assert "Qwen3-4B, hard: gain +34.2 ± 2.6, learnable 34.1 ± 2.9" in published
+    assert "tables 1 and 2: 0.670" in published and "table 3: 0.641" in published
+    assert fractional == "[10.12, 12.52] 28\n"
+    for name in ("gain_in_accuracy", "learnable_pct"):
+        assert page.tables[name].csv.strip() in measured

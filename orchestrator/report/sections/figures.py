@@ -11,11 +11,17 @@ import pyarrow as pa
 from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.plugins.counts import counted
+from orchestrator.report.claim_verdicts import policies_text
 from orchestrator.report.compare import rows_by_policy
 from orchestrator.report.content import shown_figure
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, learnable_gain_points
-from orchestrator.stats.claim_tests import measured_correlation, policies_text
-from orchestrator.stats.inference import SMALLEST_BLOCK, available, group_codes, mean_effect
+from orchestrator.stats.inference import (
+    SMALLEST_BLOCK,
+    available,
+    group_codes,
+    mean_effect,
+    r_squared,
+)
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:
@@ -194,15 +200,15 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
     axes.set_xlabel("learnable %")
-    blocks = learnable_gain_means(rows)
-    fit = measured_correlation(blocks, seeds=0)
-    if not np.isnan(fit.effect):
-        large = [np.array(points).T for points in blocks if len(points) >= SMALLEST_BLOCK]
+    blocks = [np.array(points) for points in learnable_gain_means(rows)]
+    fit = r_squared(*blocks)
+    if not np.isnan(fit.value):
+        large = [points.T for points in blocks if len(points) >= SMALLEST_BLOCK]
         for x, y in (each for each in large if np.ptp(each[0]) > 0):
             slope, start = np.polyfit(x, y, 1)
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
-        text = f"R² {fit.effect:.2f} [{fit.low:.2f}, {fit.high:.2f}], {policies_text(fit)}"
+        text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {policies_text(fit)}"
         axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)

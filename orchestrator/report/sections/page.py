@@ -13,7 +13,6 @@ from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Control, Family
 from orchestrator.report.content import (
-    Block,
     Command,
     Details,
     Figure,
@@ -26,7 +25,7 @@ from orchestrator.report.content import (
 )
 from orchestrator.report.looks import looks_text
 from orchestrator.report.rows import Row
-from orchestrator.report.sections import paper, tables
+from orchestrator.report.sections import tables
 from orchestrator.report.sections.completions import card
 from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
@@ -74,8 +73,8 @@ CLAIMS = (
 )
 
 
-def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
-    """The page of an analysis; `with_paper`: "A" adds the comparison with paper A's numbers."""
+def sweep_page(analysis: SweepAnalysis) -> Page:
+    """The page of an analysis."""
     plan, rows, compared = analysis.plan, analysis.rows, analysis.families
     styles = policy_styles(cell.policy for cell in plan.cells)
     cells = (tables.results(rows), tables.ledgers(rows))
@@ -88,7 +87,6 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
         Section("tests", "Test sets", (tables.pass_at(compared),)),
         turns(compared),
         breakdown(compared),
-        paper_a(compared) if with_paper == "A" else None,
         *(completions(f, plan.pool(f.rows[0].cell.baseline).test) for f in compared),
         Section("cells", "Cells and ledger", cells),
     ]
@@ -249,14 +247,6 @@ def breakdown(families: Sequence[Family]) -> Section | None:
     parts = (tables.sources(families), tables.tiers(families), tables.bands(families))
     shown = [table for table in (*tables.churns(families), *parts) if table.body]
     return Section("tiers", "Where the gain comes from", tuple(shown)) if shown else None
-
-
-def paper_a(families: Sequence[Family]) -> Section:
-    """The published numbers of paper A next to the measured ones."""
-    blocks: list[Block] = [*paper.tables(families)]
-    blocks = blocks or [Paragraph(paper.NOT_APPLICABLE)]
-    about = Paragraph(paper.ABOUT, "note")
-    return Section("paper", "Comparison with paper A", (about, *blocks))
 
 
 def reproduce(plan: Plan, rows: Sequence[Row]) -> Section:

@@ -657,18 +657,11 @@ def _percent(parts: Sequence[float], wholes: Sequence[float]) -> str:
 
 
 def claims(results: Sequence[ClaimResult], caption: str) -> Claims:
-    """Claims with their verdicts, for the report; published numbers where there are any."""
-    published = any(r.paper != NONE for r in results)
-    head = ("claim", "cells", "verdict", "measured [95 %]", "sample")
-    return Claims(
-        "Claims",
-        (*head, *(("published",) if published else ()), "why"),
-        [
-            (
-                *(r.text, r.cells or NONE, r.verdict, f"{r.value} {r.interval}".strip()),
-                *(r.sample, *((r.paper,) if published else ()), f"{r.limits}; {r.declared}"),
-            )
-            for r in results
-        ],
-        caption,
-    )
+    """Claims with their verdicts, for the report."""
+    body = []
+    for r in results:
+        measured = f"{r.value} {r.interval}".strip()
+        why = f"{r.limits}; {r.declared}"
+        body.append((r.text, r.cells or NONE, r.verdict, measured, r.sample, why))
+    head = ("claim", "cells", "verdict", "measured [95 %]", "sample", "why")
+    return Claims("Claims", head, body, caption)
