@@ -21,10 +21,9 @@ from tasks.sources.files import (
     is_chat,
     read_chat,
     row_text,
-    value_text,
-    whole,
 )
 from tasks.sources.user_files import Files
+from tasks.sources.values import value_text, whole
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

@@ -22,9 +22,9 @@ from tasks.base import (
     Template,
 )
 from tasks.marking.marks import Mark
-from tasks.sources.files import json_text
 from tasks.sources.hub import Repository
 from tasks.sources.source import ReadTask
+from tasks.sources.values import json_text
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

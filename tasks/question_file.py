@@ -18,7 +18,6 @@ from tasks.marking.text import mark_text, text_comparison
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
-    GOLD_FIELDS,
     INSTRUCTIONS,
     PLACEHOLDERS,
     SOLUTIONS,
@@ -29,20 +28,18 @@ from tasks.sources.files import (
     choice_numbering,
     column_value,
     is_chat,
-    json_object_of,
-    json_text,
     plain_answer,
     read_file,
     read_texts,
     row_text,
-    value_text,
-    whole,
 )
 from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
+from tasks.sources.roles import ROLES
 from tasks.sources.row_corrections import RowCorrections, row_id
 from tasks.sources.source import ReadTask
 from tasks.sources.user_files import Files, named_files
+from tasks.sources.values import json_object_of, json_text, value_text, whole
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -554,8 +551,8 @@ class QuestionFile(ReadTask):
         if gold is None and json_object_of(answer) is not None:
             raise TaskError(
                 f"{place}: the answer {answer!r:.80} is a JSON object without one field that is "
-                f"the answer ({', '.join(GOLD_FIELDS[:3])}, …): write its text, or skip_invalid: "
-                "true to drop such rows"
+                f"the answer ({', '.join(ROLES['answer field'].names[:3])}, …): write its text, or "
+                "skip_invalid: true to drop such rows"
             )
         if gold is None:
             form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"

@@ -397,12 +397,12 @@ def _add_mark(subparsers: "Subparsers") -> None:
         help="JSONL or Parquet with columns answer, and completion or completions",
     )
     parser.add_argument(
-        "--answer", metavar="COLUMN", default="answer", help="reference answers (default: answer)"
+        "--answer", metavar="COLUMN", help="reference answers (default: answer, or a known name)"
     )
     parser.add_argument(
         "--completions",
         metavar="COLUMN",
-        help="completions (default: completions, else completion); a.b is a value inside a",
+        help="completions (default: the column with a known name); a.b is a value inside a",
     )
     _add_out(parser, "JSONL or Parquet to write (not needed by an audit)")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES, SUBSET
 from tasks.prompt_table import PromptTable
-from tasks.sources.files import json_text
+from tasks.sources.values import json_text
 
 OF_PLACE = ("source", "file", "line")
 TEXTS = ("question", "answer", "prompt", "messages", "info", "group")

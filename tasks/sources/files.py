@@ -1,6 +1,7 @@
 """Reads the rows of a local file (JSON, Parquet or CSV), their values, chats and texts."""
 
 import ast
+import codecs
 import csv
 import json
 import os
@@ -9,17 +10,18 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
-from uuid import UUID
 
 from orchestrator.plugins.csv_text import original
 from tasks.base import TaskError
 from tasks.sources.choices import Numbering, choices_of, numbering_of
+from tasks.sources.roles import GOLDS, ROLES
 from tasks.sources.user_files import (
     MAX_LINE,
+    open_text,
     parquet_schema,
     read_bytes,
     reading_parquet,
@@ -28,6 +30,7 @@ from tasks.sources.user_files import (
     sha256_of,
     text_lines,
 )
+from tasks.sources.values import json_object_of, json_text, whole
 
 # What `read_texts` leaves out of a row, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
@@ -144,7 +147,6 @@ _FORMS = (
 )
 # The same for Arrow: whether a text may be of one of these forms.
 FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
-GOLD_FIELDS = ("ground_truth", "answer", "final_answer", "value", "gold", "target", "solution")
 # What data sets write where there is no answer, in lower case.
 PLACEHOLDERS = ("proof", "notfound", "not found", "n/a", "nan", "null", "none")
 
@@ -253,18 +255,11 @@ def one_answer(value: Any) -> tuple[Any, bool]:
 
 def gold_field(value: Mapping[str, Any]) -> Any:
     """The value of an object's only field with the name of an answer; else the object itself."""
-    named = [name for name in GOLD_FIELDS if value.get(name) is not None]
-    return value[named[0]] if len(named) == 1 else value
-
-
-def json_object_of(text: str) -> Mapping[str, Any] | None:
-    """The object that a text is, as JSON; None for any other text."""
-    if not text.startswith("{"):
-        return None
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        return value if isinstance(value, Mapping) else None
-    return None
+    for names in (ROLES["answer field"].names, GOLDS):
+        named = [name for name in names if value.get(name) is not None]
+        if named:
+            return value[named[0]] if len(named) == 1 else value
+    return value.get("text", value) if "answer_start" in value else value  # as SQuAD has them
 
 
 def _plain(value: Any, column: str) -> str:
@@ -285,21 +280,6 @@ def _plain(value: Any, column: str) -> str:
     )
 
 
-def whole(value: Any) -> Any:
-    """The value, a float such as 1.0 as an integer: a column with a null holds integers so."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def value_text(value: Any) -> str:
-    """A value as text without spaces around it; "" for null and NaN."""
-    return "" if value is None or value != value else str(whole(value)).strip()
-
-
-def json_text(value: Any) -> str:
-    """A value of a file as JSON text; dates and decimals are texts. Raises TypeError for bytes."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_as_text)
-
-
 def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
     """Columns of a row as JSON text. Raises TaskError, with the remedy, for a value without one."""
     try:
@@ -313,14 +293,12 @@ def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
         raise
 
 
-def _as_text(value: Any) -> str:
-    if isinstance(value, date | time | timedelta | Decimal | UUID):
-        return str(value)
-    raise TypeError(f"holds {type(value).__name__}, which JSON does not have")
-
-
 Row = dict[str, Any]
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_LINES = (".jsonl", ".jsonl.gz")
+_SEPARATOR_LINE = re.compile(r"sep=([,;|\t])")
+_NOT_SPACE = re.compile(r"[^ \t\r\n]")
+FIRST_LINE = 2**20  # bytes in which a row of JSON lines that is longer is told by the file's ending
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", *_CSV)
 
 
@@ -360,21 +338,29 @@ def read_file(path: str | Path, columns: Sequence[str], records: str | None = No
 
 
 def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
-    """Each row with its place for messages."""
+    """Each row with its place for messages. Of JSON the first line tells how it is laid out."""
     if file.name.endswith(".parquet"):
         return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        return _json_lines(file)
     if file.name.endswith(_CSV):
         return _csv_rows(file)
-    text = read_bytes(file).decode("utf-8-sig")
-    form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
-    content = parse_json(text, str(file))
-    if records is not None and isinstance(content, dict):
-        content = content.get(records)
-    if not isinstance(content, list):
-        raise TaskError(f"{file} is not of the form {form}: write it so")
-    return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
+    with open_text(file, MAX_LINE) as stream:
+        first = b"\n"
+        while first and not first.strip():
+            first = stream.readline(FIRST_LINE)
+        is_last = not stream.read(1)
+    named_lines = by_lines = file.name.endswith(_LINES)
+    if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
+        by_lines = _is_object(first) and (named_lines or not is_last)
+    if len(first) == FIRST_LINE:
+        by_lines = named_lines
+    return _json_lines(file) if by_lines else _json_values(file, records)
+
+
+def _is_object(line: bytes) -> bool:
+    """Whether a line is a whole object in JSON."""
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(line.decode("utf-8-sig")), Mapping)
+    return False
 
 
 def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
@@ -383,34 +369,70 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Any]]:
             yield f"{file}:{number}", parse_json(line, f"{file}:{number}")
 
 
-def _check_separator(file: Path, names: Sequence[str]) -> None:
-    """Raise TaskError if the only name of a first row is several names with another separator.
+def _json_values(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
+    """The rows of a list, of a list in an object, or of objects that follow one another."""
+    text = read_bytes(file).decode("utf-8-sig")
+    try:
+        content = parse_json(text, str(file))
+    except TaskError as error:
+        if values := list(_json_sequence(text, file)):
+            return values
+        raise error
+    if isinstance(content, dict) and records is not None:
+        content = content.get(records)
+    is_row = isinstance(content, dict) or (
+        isinstance(content, list) and not any(isinstance(row, Mapping) for row in content)
+    )
+    if is_row and file.name.endswith(_LINES):
+        return [(f"{file}:1", content)]
+    if not isinstance(content, list):
+        form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
+        raise TaskError(f"{file} is not of the form {form}: write it so")
+    return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
 
-    Spreadsheets write semicolons where the comma is the decimal sign.
+
+def _json_sequence(text: str, file: Path) -> Iterator[tuple[str, Any]]:
+    """Values of JSON that follow one another, with the lines where they begin.
+
+    None where the first one is invalid. Raises TaskError for another invalid one.
     """
-    for mark, text in (("\t", "tabs"), (";", "';'")):
-        if len(names) == 1 and mark in names[0]:
-            raise TaskError(f"{file} is separated by {text}: write commas between its columns")
+    decoder, end, line = json.JSONDecoder(), 0, 1
+    while start := _NOT_SPACE.search(text, end):
+        line += text.count("\n", end, start.start())
+        try:
+            _, stop = decoder.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            if not end:
+                return
+            stop = len(text)
+        yield f"{file}:{line}", parse_json(text[start.start() : stop], f"{file}:{line}")
+        line += text.count("\n", start.start(), stop)
+        end = stop
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Rows of texts under the names of the first row, None where a field is empty.
 
-    Fields are quoted as in RFC 4180; a place is the first line of a row.
+    Fields are quoted as in RFC 4180; a place is the first line of a row. The separator is the
+    ending's, or the one of the first row, as spreadsheets write semicolons where the comma is the
+    decimal sign; a line `sep=;` before it, as Excel reads it, is left out.
     """
     csv.field_size_limit(MAX_LINE)
-    delimiter = "," if ".csv" in file.suffixes[-2:] else "\t"
     lines = (line for _, line in text_lines(file))
-    reader, names, first = csv.reader(lines, delimiter=delimiter, strict=True), list[str](), 1
+    header = next(lines, "")
+    separator = _SEPARATOR_LINE.fullmatch(header.strip("\r\n ").lower())
+    header = next(lines, "") if separator else header
+    delimiter = _delimiter(file, header, separator)
+    reader = csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
+    names, skipped = list[str](), 1 if separator else 0
+    first = 1 + skipped
     try:
         for fields in reader:
-            place, first = f"{file}:{first}", reader.line_num + 1
+            place, first = f"{file}:{first}", reader.line_num + 1 + skipped
             if not fields:
                 continue
             if not names:
                 names = [original(field) for field in fields]
-                if delimiter == ",":
-                    _check_separator(file, names)
                 check_distinct(file, names)
                 continue
             if len(fields) != len(names):
@@ -425,6 +447,20 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
             f"{file}:{first}: invalid CSV: close each quote, and write one inside a quoted field "
             "twice"
         ) from error
+
+
+def _delimiter(file: Path, header: str, separator: re.Match[str] | None) -> str:
+    """The separator that is written, else the ending's where it divides the first row."""
+    if separator:
+        return separator[1]
+    own = "," if ".csv" in file.suffixes[-2:] else "\t"
+    counts = {}
+    for mark in (own, *(mark for mark in ",;\t" if mark != own)):
+        with suppress(csv.Error):
+            counts[mark] = len(next(csv.reader([header], delimiter=mark), []))
+    if counts.get(own, 0) > 1:
+        return own
+    return max(counts, key=lambda mark: counts[mark], default=own)
 
 
 def check_distinct(file: Path | str, names: Sequence[str]) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tasks.base import TaskError
-from tasks.sources.files import cell, row_text, value_text
+from tasks.sources.files import cell, row_text
+from tasks.sources.values import value_text
 
 
 @dataclass(frozen=True)

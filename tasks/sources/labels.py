@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.plugins.counts import counted
 from tasks.base import Task, TaskError
-from tasks.sources.files import cell, check_columns, one_answer, read_file, value_text
+from tasks.sources.files import cell, check_columns, one_answer, read_file
 from tasks.sources.user_files import Files, named_files
+from tasks.sources.values import value_text
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-from tasks.base import Answer, TaskError, word_list
+from tasks.base import Answer, TaskError
 from tasks.marking.golds import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
@@ -20,31 +20,12 @@ from tasks.sources.files import (
     choice_numbering,
     input_text,
     is_chat,
-    json_object_of,
     plain_answer,
     read_texts,
 )
+from tasks.sources.roles import ROLES, columns_in_role, spelling
+from tasks.sources.values import json_object_of
 
-# Names of columns in common data sets, the most telling first.
-QUESTIONS = word_list(
-    "question, problem, prompt, query, instruction, input, question_text, text, messages, "
-    "conversations"
-)
-ANSWERS = word_list(
-    "answer, final_answer, gold, gold_answer, ground_truth, expected_answer, correct_answer, "
-    "reference_answer, answerkey, target, label, solution, output, response, completion, "
-    "reward_model.ground_truth"
-)
-# Texts that a question may be about.
-CONTEXTS = word_list(
-    "article, passage, context, paragraph, story, document, premise, support, background, input"
-)
-TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
-SOURCES = ("source", "data_source", "dataset", "domain", "subject", "category")
-IDS = word_list(
-    "id, uid, uuid, unique_id, index, idx, problem_id, question_id, task_id, example_id, item_id, "
-    "qid, extra_info.index"
-)
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
 MAX_SOURCES = 100  # of a column of sources, which have four rows each at least
@@ -167,8 +148,8 @@ def survey_rows(
         columns=columns,
         question=question,
         answer=answer,
-        tier=_few_values(columns, read.rows, TIERS, MAX_TIERS, used),
-        source=_few_values(columns, read.rows, SOURCES, most, used),
+        tier=_few_values(columns, read.rows, "tier", MAX_TIERS, used),
+        source=_few_values(columns, read.rows, "source", most, used),
         id=_id(columns, read.rows, used),
         marker=recognized,
         forms=dict(forms.most_common()),
@@ -237,7 +218,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     columns = {}
     for name in names:
         texts = [_texts(row, name, name) for row in rows]
-        if name.lower() in ANSWERS:  # which may be lists
+        if spelling(name) in ROLES["answer"].names:  # which may be lists
             texts = [(text, _answer(row, name)) for row, (text, _) in zip(rows, texts, strict=True)]
         questions = [question_text for question_text, _ in texts if question_text]
         columns[name] = Column(
@@ -295,7 +276,7 @@ def _contexts(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence
     """Columns of texts that questions may be about, and that are not part of them."""
     rows = rows[:: -(-len(rows) // SAMPLED)]
     texts = [_texts(row, *used)[0] for row in rows]
-    unused = [name for name in columns if name.lower() in CONTEXTS and name not in used]
+    unused = columns_in_role("context", columns, *used)
     apart = {
         name: sum(
             isinstance(text := cell(row, name), str) and text.strip() not in asked
@@ -345,21 +326,22 @@ def choose_columns(
     """
     check_column(columns, question)
     if optional:
-        question = question or _known(QUESTIONS, columns, answer) or next(iter(columns))
-        names = {name: column for name, column in columns.items() if name.lower() in ANSWERS}
-        return question, answer or next(iter(names.keys() - {question}), "answer")
+        question = question or _known("question", columns, answer) or next(iter(columns))
+        return question, answer or next(
+            iter(columns_in_role("answer", columns, question)), "answer"
+        )
     check_column(columns, answer)
     question_columns = {
         name: column for name, column in columns.items() if column.questions and column.words
     }
     answer_columns = {name: column for name, column in columns.items() if column.answers}
-    question = question or _known(QUESTIONS, question_columns, answer)
-    answer = answer or _known(ANSWERS, answer_columns, question)
+    question = question or _known("question", question_columns, answer)
+    answer = answer or _known("answer", answer_columns, question)
     if question is None and answer is None and len(answer_columns) == 2 and question_columns:
         question = max(question_columns, key=lambda name: question_columns[name].length)
     if question is None and answer is not None and len(question_columns.keys() - {answer}) == 1:
         [question] = question_columns.keys() - {answer}
-    others = [n for n in answer_columns if n != question and n.lower() not in IDS]
+    others = [n for n in answer_columns if n != question and spelling(n) not in ROLES["id"].names]
     if answer is None and question is not None and len(others) == 1:
         [answer] = others
     if answer is None and question in answer_columns and columns[question].chats:
@@ -389,43 +371,41 @@ def _listed(columns: Mapping[str, Column]) -> str:
     return f"{listed} and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else listed
 
 
-def _known(names: Sequence[str], columns: Mapping[str, Column], other: str | None) -> str | None:
-    """The column other than `other` with the first of these names, in any case.
+def _known(role: str, columns: Mapping[str, Column], other: str | None) -> str | None:
+    """The most telling column of a role, apart from `other`.
 
     At least half as many rows as in any column must have a value.
     """
     most = max((column.answers for column in columns.values()), default=0)
-    usual = {
-        re.sub(r"[\s-]+", "_", name.lower()): name
+    usual = [
+        name
         for name, column in columns.items()
         if 2 * max(column.questions, column.answers) >= most
-    }
-    return next((usual[name] for name in names if usual.get(name, other) != other), None)
+    ]
+    return next(iter(columns_in_role(role, usual, other)), None)
 
 
 def _few_values(
     columns: Mapping[str, Column],
     rows: Sequence[Row],
-    names: Sequence[str],
+    role: str,
     most: int,
     used: Sequence[str],
 ) -> str | None:
-    """A column of one of these names with a value in every row, and 2 to `most` different ones."""
-    for name in columns:
-        if name.lower() in names and name not in used:
-            values = {_texts(row, name, name)[1] for row in rows}
-            if "" not in values and 2 <= len(values) <= most:
-                return name
+    """A column of a role with a value in every row, and 2 to `most` different ones."""
+    for name in columns_in_role(role, columns, *used):
+        values = {_texts(row, name, name)[1] for row in rows}
+        if "" not in values and 2 <= len(values) <= most:
+            return name
     return None
 
 
 def _id(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
     """A column with the name of an id and a value of its own in every row."""
-    for name in columns:
-        if name.lower() in IDS and name not in used:
-            values = {_texts(row, name, name)[1] for row in rows} - {""}
-            if len(values) == len(rows):
-                return name
+    for name in columns_in_role("id", columns, *used):
+        values = {_texts(row, name, name)[1] for row in rows} - {""}
+        if len(values) == len(rows):
+            return name
     return None
 
 

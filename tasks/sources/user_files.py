@@ -181,7 +181,9 @@ class _Limited(io.RawIOBase):
     def _look(self) -> None:
         """Tell how much is read, and raise TaskError where the rows so far have taken too much."""
         self._looked = 0
-        if self._free is not None and free_memory() < self._free // 2:  # the rest is for their use
+        if self._free is None:
+            return
+        if free_memory() < self._free // 2:  # the rest is for their use
             raise too_large(self._path, self._most - self._left, self._free)
         if time.monotonic() - self._announced >= ANNOUNCE_SECONDS and self._size:
             self._announced = time.monotonic()

@@ -1,6 +1,7 @@
 """The project's own experiments.yaml: it loads anywhere, and its descriptions match the plans."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ GIB = 2**30
 
 
 def test_offline_experiments_plan_without_a_network(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("nobody may open a connection here")
@@ -29,7 +30,7 @@ def test_offline_experiments_plan_without_a_network(
     for arguments in (
         ["ls", "experiments", str(FILE)],
         ["ls", "models", str(FILE)],
-        ["plan", str(FILE), "-e", "quickstart"],
+        ["plan", str(FILE), "-e", "quickstart", "--storage", str(tmp_path)],
     ):
         assert main(arguments) == 0
     assert "paper_a_code_as_shipped" in capsys.readouterr().out

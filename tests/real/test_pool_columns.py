@@ -31,7 +31,7 @@ from policies import get_policy
 from tasks import Prompt, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile
-from tasks.sources.files import json_text
+from tasks.sources.values import json_text
 
 
 def test_the_reserved_names_are_those_that_trl_gives_a_meaning() -> None:

@@ -17,7 +17,6 @@ from orchestrator.optional.exchange.records import (
     SolveRateRecord,
     SourceQuestion,
     json_object,
-    parse_count,
     source_question,
 )
 from orchestrator.plugins.counts import counted
@@ -33,33 +32,84 @@ from tasks.sources.files import (
     is_chat,
     or_list,
     read_texts,
-    value_text,
 )
+from tasks.sources.roles import ROLES, columns_in_role, spelling
+from tasks.sources.values import counts_of, is_missing, number_of, parse_count, value_text
 
-QUESTIONS = ("question", "problem")
-SAMPLE_COUNTS = ("n", "samples", "num_samples", "n_samples", "rollouts", "attempts")
-SUCCESS_COUNTS = ("successes", "num_correct", "n_correct", "pass_count")
-RATE = re.compile(r"(?:.+_)?(?:solve|pass|success)_rate(?:_.+)?")
+# Names of solve rates, with or without the model's: `pass_rate`, `llama8b_solve_rate`, `passrate`,
+# `qwen_best_pass_rate_per_8`, `avg@8_qwen3_4b`. The number behind `@` or `per_` is that of samples.
+RATE = re.compile(
+    r"(?:.+[_.])?(?:(?:solve|pass|success)_?rate(?:_per_(?P<per>\d+))?(?:_.+)?"
+    r"|(?:avg|mean|acc)@(?P<at>\d+)(?:_.+)?)"
+)
 BIG_MATH_RATE, BIG_MATH_SAMPLES = "llama8b_solve_rate", 64
 RATES_ONLY = "solve rates only: no outcome detail, so hard may also mean unparsed or truncated"
 SINGLE_PRECISION = 6e-8  # relative rounding error of a float32, in which rates are often stored
-_SHARE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*")
+# Counts of one of several models end with its name: num_passed_MODEL of n_MODEL samples.
+COUNTS_OF_MODEL = re.compile(r"(?:num_passed|n_passed|num_correct|n_correct)_(.+)")
 
 
-def rate_columns(names: Iterable[str]) -> list[str]:
-    """The columns that are named like a solve rate, each once."""
-    return [name for name in dict.fromkeys(names) if RATE.fullmatch(name)]
+class RateColumns(NamedTuple):
+    """Where the solve rate of a row stands: of each, the first column in which a row has a value.
+
+    `n` is the number of samples that the rate's own name states.
+    """
+
+    rate: str | None
+    successes: Sequence[str] = ()
+    samples: Sequence[str] = ()
+    n: int | None = None
 
 
-def rate_column(names: Iterable[str], hints: Hints) -> str | None:
-    """The column of solve rates: `hints.rate`, or the only one named like a solve rate."""
-    columns = rate_columns(names)
-    if hints.rate is None and len(columns) > 1:
+def rate_names(names: Iterable[str], model: str | None = None) -> list[str]:
+    """The columns that are named like a solve rate, of `model` where one is given, each once."""
+    rates = [name for name in dict.fromkeys(names) if RATE.fullmatch(name)]
+    return [name for name in rates if model is None or model in name]
+
+
+def rate_columns(rows: Iterable[Row], hints: Hints, rate: str | None = None) -> RateColumns:
+    """The columns of rates and counts of these rows: those of `hints`, else those with known names.
+
+    Names inside objects are dotted, as `rollout.pass_rate`. Raises TaskError where the rates or
+    counts of several models are there and `hints` chooses none.
+    """
+    names = dict[str, None]()
+    for row in rows:
+        for name, value in row.items():
+            names[name] = None
+            if isinstance(value, Mapping):
+                names |= dict.fromkeys(f"{name}.{key}" for key in value)
+    own = [name for name in names if "." not in name]
+    rates = rate_names(own, hints.model) or rate_names(names, hints.model)
+    samples = [hints.samples] if isinstance(hints.samples, str) else counts_in(names, "samples")
+    successes = [hints.successes] if hints.successes else counts_in(names, "successes")
+    models = {name: match[1] for name in names if (match := COUNTS_OF_MODEL.fullmatch(name))}
+    models = {name: model for name, model in models.items() if f"n_{model}" in names}
+    if not (rate or rates or successes) and models:
+        chosen = [name for name in models if hints.model in (None, models[name])]
+        if len(chosen) != 1:
+            raise TaskError(
+                f"counts of several models ({', '.join(models.values())}): write which one: "
+                f"--model {next(iter(models.values()))}"
+            )
+        successes, samples = chosen, [f"n_{models[chosen[0]]}"]
+    rate = rate or hints.rate
+    if rate is None and not hints.successes and len(rates) > 1:
         raise TaskError(
-            f"several columns are named like a solve rate ({', '.join(columns)}): "
-            f"write which one: --rate {columns[0]}"
+            f"several columns are named like a solve rate ({', '.join(rates)}): "
+            f"write which one: --rate {rates[0]}"
         )
-    return hints.rate or next(iter(columns), None)
+    rate = None if hints.successes else rate or next(iter(rates), None)
+    match = RATE.fullmatch(rate) if rate else None
+    stated = match and (match["at"] or match["per"])
+    return RateColumns(rate, successes, samples, int(stated) if stated else None)
+
+
+def counts_in(names: Iterable[str], role: str) -> list[str]:
+    """The columns of a role of counts, also inside objects; those outside come first."""
+    names = list(names)
+    inside = {name.rpartition(".")[2]: name for name in reversed(names) if "." in name}
+    return columns_in_role(role, names) or [inside[key] for key in columns_in_role(role, inside)]
 
 
 def read_big_math(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
@@ -69,51 +119,54 @@ def read_big_math(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
     shares from 0 to 1 (public code compares them as such), null where none was measured.
     """
     hints = replace(hints, samples=hints.samples or BIG_MATH_SAMPLES)
+    columns = rate_columns((row for _, row in rows), hints, BIG_MATH_RATE)
     records = []
     for place, row in rows:
-        question = next((row[name] for name in QUESTIONS if row.get(name)), None)
-        source = source_question(row, place, question, row.get("answer"), notes)
+        source = source_question(row, place, row.get("problem"), row.get("answer"), notes)
         if source is not None:
-            records.append(rate_record(row, source, BIG_MATH_RATE, hints))
+            records.append(rate_record(row, source, columns, hints))
     return records
 
 
 def rate_record(
-    row: Row, source: SourceQuestion, column: str | None, hints: Hints
+    row: Row, source: SourceQuestion, columns: RateColumns, hints: Hints
 ) -> SolveRateRecord:
     """A row's rate: a number from 0 to 1, a text such as "7/8", or successes of samples."""
-    samples, named = hints.samples, hints.successes
-    n = _first_count(row, [samples] if isinstance(samples, str) else SAMPLE_COUNTS, source.place)
-    n = samples if n is None and isinstance(samples, int) else n
-    successes = _first_count(row, [named] if named else SUCCESS_COUNTS, source.place)
-    if named and successes is not None and n is None:
+    n = _first_count(row, columns.samples, source.place)
+    if n is None:
+        n = hints.samples if isinstance(hints.samples, int) else columns.n
+    successes = _first_count(row, columns.successes, source.place)
+    if hints.successes and successes is not None and n is None:
         raise TaskError(
-            f"{source.place}: {named} is {successes}, of an unknown number: write --samples"
+            f"{source.place}: {hints.successes} is {successes}, of an unknown number: "
+            "write --samples"
         )
-    value = cell(row, column) if column else None
-    if isinstance(value, str) and (share := _SHARE.fullmatch(value)):
-        successes, n, value = int(share[1]), int(share[2]), None
+    value = cell(row, columns.rate) if columns.rate else None
+    if counts := counts_of(value):
+        successes, n = counts
+        value = None
     if n is not None and successes is not None and successes > n:
         raise TaskError(
             f"{source.place}: {counted(successes, 'success', 'successes')} of "
             f"{counted(n, 'sample')}"
         )
-    if value is None and n and successes is not None:
-        value = successes / n
+    if is_missing(value):
+        value = successes / n if n and successes is not None else None
     if value is None:
         return SolveRateRecord(source, None)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    is_word = isinstance(value, bool) or (isinstance(value, str) and not re.search(r"\d", value))
+    rate = None if is_word else number_of(value)
+    if rate is None or not 0 <= rate <= 1:
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
-    rate = float(value)
     return SolveRateRecord(
         source, rate, n, counted_successes(rate, n) if successes is None else successes
     )
 
 
 def _first_count(row: Row, names: Sequence[str], place: str) -> int | None:
-    name = next((name for name in names if cell(row, name) is not None), "")
+    name = next((name for name in names if not is_missing(cell(row, name))), "")
     return parse_count(cell(row, name), place, name)
 
 
@@ -135,6 +188,7 @@ def counted_successes(rate: float, n: int | None) -> int | None:
 
 TEXTS = ("completion", "completions", "responses")
 SOLUTIONS = ("answer", "solution", "ground_truth", "final_answer")
+KNOWN_ANSWERS = ROLES["answer beside completions"].names
 
 
 class Columns(NamedTuple):
@@ -149,17 +203,13 @@ LAYOUTS: Mapping[str, Columns] = {
     "completions": Columns(("question",), ("answer",), TEXTS),
     # TRL: prompt-only, prompt-completion and language modeling, as messages or as texts. The same
     # columns are those of verifiers' data sets, with `info`.
-    "trl": Columns(("question", "prompt", "messages", "conversations"), SOLUTIONS, TEXTS),
+    "trl": Columns(("question", "prompt", "messages", "conversations"), KNOWN_ANSWERS, TEXTS),
     # --data.input_key is input by default, context_messages in its examples (at 3c3be62)
     "openrlhf": Columns(("input", "context_messages"), ("label", "answer")),
     # transforms.py of rLLM (at 9beb6e0)
     "rllm-data": Columns(("question",), ("ground_truth",)),
-    "solve-rates": Columns(QUESTIONS, ("answer",)),
-    "columns": Columns(
-        (*QUESTIONS, "prompt", "input", "context_messages", "messages", "conversations"),
-        (*SOLUTIONS, "label"),
-        TEXTS,
-    ),
+    "solve-rates": Columns(ROLES["question"].names, KNOWN_ANSWERS),
+    "columns": Columns(ROLES["question"].names, KNOWN_ANSWERS, TEXTS),
 }
 
 
@@ -193,23 +243,24 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
             for row, source in _questions(rows, columns, hints, notes)
             for record in _completions(row, source, columns.completions, notes)
         ]
-    names = (name for _, row in rows for name in row)
-    rate = None if hints.successes else rate_column(names, hints)
+    rated = rate_columns((row for _, row in rows), hints)
     pairs = _questions(rows, columns, hints, notes)
-    return [rate_record(row, source, rate, hints) for row, source in pairs]
+    return [rate_record(row, source, rated, hints) for row, source in pairs]
 
 
 def _questions(
     rows: Sequence[PlacedRow], columns: Columns, hints: Hints, notes: Notes
 ) -> Iterator[tuple[Row, SourceQuestion]]:
+    names = [*dict.fromkeys(name for _, row in rows for name in row)]
+    questions, answers = _spelled(names, columns.question), _spelled(names, columns.answer)
     numbering: Numbering | None = None
     if hints.letters:
-        numbering = choice_numbering((row, _first(row, columns.answer)) for _, row in rows)
+        numbering = choice_numbering((row, _first(row, answers)) for _, row in rows)
         for note in numbering.notes:
             notes.add(note)
     for place, row in rows:
-        question = _first(row, columns.question)
-        answer = _first(row, columns.answer)
+        question = _first(row, questions)
+        answer = _first(row, answers)
         cells = {"": None, **row}
         try:
             texts = read_texts(cells, question or "", answer or "", choices=numbering)
@@ -230,6 +281,14 @@ def _questions(
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source
+
+
+def _spelled(names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The columns that have a known name in any spelling; dotted names of values as they are."""
+    spellings: dict[str, str] = {}
+    for name in names:
+        spellings.setdefault(spelling(name), name)
+    return [name if name in names else spellings.get(name, name) for name in known]
 
 
 def _first(row: Row, names: Iterable[str]) -> str | None:

@@ -4,15 +4,11 @@ Logs of Inspect, samples of lm-eval, rollouts that verl dumps, tables (JSONL, JS
 or Arrow in memory), and cells of a storage.
 """
 
-import csv
-import io
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
-from decimal import Decimal
 from glob import glob, has_magic
 from pathlib import Path
 from types import MappingProxyType
@@ -23,46 +19,41 @@ import pyarrow as pa
 from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
 from orchestrator.evaluation.item_table import item_metadata, item_settings
 from orchestrator.evaluation.metrics import by_update, main, scores
-from orchestrator.optional.exchange.columns import QUESTIONS
 from orchestrator.optional.exchange.layouts import located, read_source
-from orchestrator.optional.exchange.readers import QUESTIONS as LM_EVAL_QUESTIONS
 from orchestrator.optional.exchange.readers import (
     attached,
     decoded_question,
+    document_question,
     read_log,
     zipped_header,
     zipped_samples,
 )
-from orchestrator.optional.exchange.records import Notes, PlacedRow, Row, nested, parse_count
-from orchestrator.plugins.csv_text import original
-from orchestrator.storage.errors import UserError, shortened
+from orchestrator.optional.exchange.records import Notes, PlacedRow, Row, nested
+from orchestrator.storage.errors import UserError
 from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
 from tasks import TaskError
 from tasks.sources.files import (
+    SUFFIXES,
     cell,
     check_columns,
     is_chat,
-    json_text,
+    or_list,
     parse_json,
     read_chat,
-    whole,
 )
-from tasks.sources.user_files import open_file, open_text, parquet_schema, read_bytes, sha256_of
+from tasks.sources.roles import GOLDS, columns_in_role, spelling
+from tasks.sources.user_files import open_file, parquet_schema, read_bytes, sha256_of
+from tasks.sources.values import json_text, parse_count, share_of, whole
 
-# Columns of a table, where no option names one; of each the first that a row has.
-IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "task_id", "idx")
-TEXTS = (*QUESTIONS, "prompt", "input")  # identify a question that has no id
-GOLDS = ("target", "gold", "gold_answer", "ground_truth", "reference")
-SCORES = ("correct", "is_correct", "score")
+# In a folder; its .json files may be settings.
+TABLES = tuple(suffix for suffix in SUFFIXES if not suffix.removesuffix(".gz").endswith(".json"))
+IDENTIFYING = ("id", "question")  # roles: a question that has no id is identified by its text
+SCORED = ("correct", "score")
 GROUP = "group"  # of related questions; also in the metadata of Inspect and the document of lm-eval
 BY_TEXT = "question"  # --id for logs: pair by the question's text
-# As inspect_ai's value_to_float reads them.
-GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _LM_EVAL = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^/]*")
 _LM_EVAL_FIELDS = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter"}
 _SEED = re.compile(r"seed[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
-TABLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
 
 
 class ItemRow(NamedTuple):
@@ -129,8 +120,6 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
         if os.path.isdir(source):  # False, too, where the name is too long
             return _cell(source)
         digest = _sha256(source)
-        if source.name.endswith(".csv"):
-            return _table(source, _csv_rows(source), digest, columns)
         if source.name.endswith(".eval"):
             header = zipped_header(source)
             _check_log(source, header)
@@ -182,49 +171,10 @@ def _sha256(file: Path) -> str:
     return sha256_of(file)
 
 
-def _csv_rows(file: Path) -> list[PlacedRow]:
-    try:
-        with io.TextIOWrapper(open_text(file), encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True, restkey="")
-            rows = [PlacedRow(f"line {reader.line_num}", row) for row in reader]
-    except TaskError:
-        raise
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{file} cannot be read as CSV: {error}: write it as UTF-8 CSV") from error
-    for place, row in rows:
-        if "" in row or None in row.values():
-            raise located(file, TaskError(f"{place}: has another number of values than columns"))
-    return [
-        PlacedRow(place, {original(name): original(cell) for name, cell in row.items()})
-        for place, row in rows
-    ]
-
-
-def share(value: Any, place: str, name: str) -> float | None:
-    """A score from 0 to 1; None for null, NaN and an empty text. Raises TaskError for any other."""
-    if isinstance(value, str):
-        text = value.strip()
-        number = GRADES.get(text, _WORDS.get(text.lower()))
-        with suppress(ValueError):
-            value = number if number is not None or not text else float(text)
-    if value is None or value != value:
-        return None
-    if not isinstance(value, bool | int | float | Decimal):
-        raise TaskError(
-            f"{place}: {name} is {shortened(value, 60)}: write true, false or a number from 0 to 1"
-        )
-    if not 0 <= value <= 1:
-        raise TaskError(
-            f"{place}: {name} is {value}, outside [0, 1]: divide by the largest possible score, or "
-            "name another one"
-        )
-    return float(value)
-
-
 def _score(file: Path, place: str, row: Row, name: str) -> float | None:
     """The score in a row of a file."""
     try:
-        return share(row.get(name), place, name)
+        return share_of(row.get(name), place, name)
     except TaskError as error:
         raise located(file, error) from error
 
@@ -318,8 +268,7 @@ def _lm_eval(
         if str(row.get("filter", "none")) != wanted:
             continue
         document = nested(row, "doc")
-        named = next((document[n] for n in LM_EVAL_QUESTIONS if document.get(n)), row.get("doc"))
-        question = _text(named)
+        question = _text(document_question(document) or row.get("doc"))
         item = question if columns.item == BY_TEXT else _text(row.get("doc_id"))
         data = (question, json_text(document.get("choices") or []), _text(row.get("target")))
         score = _score(file, place, row, metric)
@@ -361,21 +310,25 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
         raise UserError(f"{file} holds no rows: write one row per question")
     known = ", ".join(map(str, names))
 
-    def column(option: str, named: str | None, among: Sequence[str], needed: str = "") -> str:
-        name_of_column = named or next((name for name in among if name in names), "")
+    def column(option: str, named: str | None, roles: Sequence[str], needed: str = "") -> str:
+        among = (name for role in roles for name in columns_in_role(role, names))
+        name_of_column = named or next(among, "")
         if named and all(cell(row, named) is None for _, row in rows):
             raise UserError(f"{file}: --{option} {named}: no row has a value; columns are: {known}")
         if needed and not name_of_column:
             raise UserError(f"{file} has no {needed}: write --{option} COLUMN; it has: {known}")
         return name_of_column
 
-    item = column("id", columns.item, (*IDS, *TEXTS), "id or text of the question")
-    score = column("score", columns.score, SCORES, "column correct or score")
+    item = column("id", columns.item, IDENTIFYING, "id or text of the question")
+    score = column("score", columns.score, SCORED, "column correct or score")
     seed = column("seed", columns.seed, ("seed",))
     sample = column("sample", columns.sample, ("sample",))
     group = column("group", columns.group, (GROUP,))
-    question = next((name for name in QUESTIONS if name in names), "")
-    gold = next((name for name in GOLDS if name in names), "")
+    questions = columns_in_role("question", names)
+    if item not in questions:  # a prompt may hold a template, in which runs of one question differ
+        questions = [name for name in questions if spelling(name) in ("question", "problem")]
+    question = item if item in questions else next(iter(questions), "")
+    gold = next((name for name in columns_in_role("answer", names) if spelling(name) in GOLDS), "")
     read = []
     for place, row in rows:
         try:
@@ -388,16 +341,19 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
                 ItemRow(
                     place,
                     identity,
-                    share(cell(row, score), place, score),
+                    share_of(cell(row, score), place, score),
                     None if number in (None, "") or number != number else _text(number),
                     _seed(cell(row, seed), place, seed) if seed else None,
-                    texts[0] or (identity if item in TEXTS else ""),
+                    texts[0],
                     texts,
                     _text(cell(row, group)) if group else "",
                     _text(row.get("tier")),
                     _text(row.get("source")),
                 )
             )
+        except TypeError as error:
+            remedy = "write texts and numbers"
+            raise located(file, TaskError(f"{place}: a value {error}: {remedy}")) from error
         except TaskError as error:
             raise located(file, error) from error
     models = sorted({_text(row["model"]) for _, row in rows if row.get("model") is not None})
@@ -410,8 +366,6 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
 
 
 def _seed(value: Any, place: str, name: str) -> int:
-    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value.strip()):
-        value = int(value)
     seed = parse_count(value, place, name)
     if seed is None:
         raise TaskError(f"{place}: {name} is empty: write the run's seed, an integer")
@@ -490,14 +444,14 @@ def files_of(path: str) -> list[Path]:
     kinds = (
         [file for file in below if file.suffix == ".eval"],
         [file for file in below if _LM_EVAL.match(file.name)],
-        [file for file in below if file.name.endswith(TABLES[2:])],
+        [file for file in below if file.name.endswith(TABLES)],
         [file for file in below if file.suffix == ".json" and _is_log(file)],
     )
     if (folder / CELLS).is_dir():
         raise UserError(f"{path} is a storage: write the folders of its cells, {path}/{CELLS}/ID")
     files = next(filter(None, kinds), None)
     if files is None:
-        raise UserError(f"{path} holds no logs and no tables: write a {', '.join(TABLES)} file")
+        raise UserError(f"{path} holds no logs and no tables: write a {or_list(SUFFIXES)} file")
     return files
 
 

@@ -36,7 +36,7 @@ from orchestrator.stats.fairness import gain_rates
 from orchestrator.stats.inference import Effect, SeedSpread
 from orchestrator.storage.errors import UserError
 from tasks import Prompt
-from tasks.sources.files import json_text
+from tasks.sources.values import json_text
 
 Source: TypeAlias = str | Path | pa.Table
 # In names of models that are training seeds of one recipe.

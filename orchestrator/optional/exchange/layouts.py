@@ -2,17 +2,18 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.optional.exchange.columns import (
     BIG_MATH_RATE,
+    KNOWN_ANSWERS,
     LAYOUTS,
-    QUESTIONS,
-    SAMPLE_COUNTS,
-    SUCCESS_COUNTS,
     TEXTS,
-    rate_columns,
+    counts_in,
+    rate_names,
     read_big_math,
     read_columns,
 )
@@ -30,13 +31,14 @@ from orchestrator.optional.exchange.readers import (
 from orchestrator.optional.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
 from tasks import TaskError
 from tasks.sources.files import parse_json, read_file
+from tasks.sources.roles import columns_in_role, spelling
 from tasks.sources.user_files import read_bytes, sha256_of
 
 Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 REQUIRES = {
     "completions": "question, answer, and completion, completions or responses",
     "solve-rates": "question or problem, answer, and a solve rate (or samples and successes)",
-    "columns": "question or problem, and answer; or the options --question and --answer",
+    "columns": "a question and an answer under known names, or --question and --answer",
     "trl": "prompt or messages, and an answer; with a model's completions: completion",
     "openrlhf": "input or context_messages, and label",
     "big-math": f"problem, answer, {BIG_MATH_RATE}",
@@ -93,7 +95,7 @@ def read_source(source: Path) -> SourceFile:
         file = files[0]
     if file.name.endswith((".json", ".eval")) and os.path.exists(file):
         origin = f"{file.name} sha256:{sha256_of(file)}"
-        content = None if file.suffix == ".eval" else parse_json(read_bytes(file), str(file))
+        content = None if file.suffix == ".eval" else _one_value(file)
         if isinstance(content, dict) and "items" in content:
             return SourceFile(file, origin, [], content, "rllm")
         if (samples := read_log(file, content)) is not None:
@@ -106,6 +108,13 @@ def read_source(source: Path) -> SourceFile:
     line, row = f"{file}:", f"{file} "  # how places of JSON lines and of other files begin
     places = [p.replace(line, "line ", 1).removeprefix(row) for p in read.places]
     return SourceFile(file, read.origin, [*map(PlacedRow, places, read.rows)])
+
+
+def _one_value(file: Path) -> Any:
+    """The content of a .json file; None where it is several values, such as JSON lines."""
+    with suppress(TaskError):
+        return parse_json(read_bytes(file), str(file))
+    return None
 
 
 def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
@@ -151,9 +160,9 @@ def _fitting(source: SourceFile, hints: Hints) -> list[str]:
     columns = set(source.columns)
     if "responses_create_params" in columns or {"sample", "mean/reward"} <= columns:
         return ["nemo-gym"]  # whose rows also have the fields of their data set
-    counted = columns & set(SAMPLE_COUNTS) and columns & set(SUCCESS_COUNTS)
-    rated = bool(hints.rate in columns or rate_columns(columns) or counted)
-    answered = bool(columns & set(QUESTIONS)) and "answer" in columns
+    counted = counts_in(columns, "samples") and counts_in(columns, "successes")
+    rated = bool(hints.rate in columns or rate_names(columns) or counted)
+    answered = bool(columns & {"question", "problem"}) and "answer" in columns
     skywork = any("model_difficulty" in nested(row, "extra_info") for _, row in source.rows)
     big_math = {"problem", "answer", BIG_MATH_RATE} <= columns
     big_math &= hints.rate in (None, BIG_MATH_RATE)
@@ -176,7 +185,11 @@ def _fitting(source: SourceFile, hints: Hints) -> list[str]:
         or ("task" in columns and bool(columns & {"nodes", "traces"})),
         "lm-eval": {"doc", "resps", "target"} <= columns,
     }
-    return [name for name, fit in fits.items() if fit]
+    fitting = [name for name, fit in fits.items() if fit]
+    if not fitting and columns_in_role("question", columns):
+        answers = {spelling(name) for name in columns} & set(KNOWN_ANSWERS)
+        return ["columns"] if answers else []
+    return fitting
 
 
 def read_layout(source: SourceFile, layout: str, hints: Hints, notes: Notes) -> Records:

@@ -36,15 +36,18 @@ from tasks.question_file import QuestionFile
 from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import (
     Row,
+    cell,
+    check_columns,
     choice_numbering,
     column_value,
     completion_texts,
     is_chat,
-    json_text,
     one_answer,
     read_file,
     read_texts,
 )
+from tasks.sources.roles import columns_in_role
+from tasks.sources.values import json_text
 
 CHUNK = 2_000  # completions per call of a process
 _INPUT = {
@@ -66,7 +69,7 @@ class Source(NamedTuple):
     """A file of completions: its columns of gold answers and of completions (None: by name)."""
 
     file: Path
-    answer: str = "answer"
+    answer: str | None = None
     completions: str | None = None
 
 
@@ -77,15 +80,16 @@ def mark_file(
     target: str | Path,
     processes: int | None = None,
     *,
-    answer: str = "answer",
+    answer: str | None = None,
     completions: str | None = None,
     notes: list[str] | None = None,
 ) -> dict[str, int]:
     """Mark every completion of `source` into `target`; returns completions by outcome.
 
-    Both are JSON lines or Parquet. Columns: `answer`; `completion` (a text) or `completions` (a
-    list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
-    two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
+    The source is any file of rows, the target JSON lines or Parquet. Columns: the answer, and a
+    completion (a text) or a list of them, under the names of `roles`; optional `prompt_id`, and
+    `truncated` (a bool, or a list like the completions). The first two can have other names, or be
+    values inside a column (`messages.-1.content`); an answer may be
     a worked solution, and a completion may be chat messages. A reward function also gets the other
     columns. The target has one row per completion (OUTPUT). `notes` gets what is unusual.
     Raises TaskError where the input is wrong, and UserError where the target cannot be written.
@@ -201,8 +205,14 @@ def _read_prompts(
 
     A row may only lack completions where they are not `sampled`.
     """
-    answer, completions = source.answer, source.completions
-    read = read_file(source.file, [answer, *([completions] if completions else [])])
+    read = read_file(source.file, [name for name in source[1:] if name])
+    names = [*dict.fromkeys(name for row in read.rows for name in row)]
+    answers = columns_in_role("answer beside completions", names, source.completions)
+    answer = source.answer or next(iter(answers), "answer")
+    known = columns_in_role("completion", names, answer, "text")
+    completions = [source.completions] if source.completions else known
+    for place, row in zip(read.places, read.rows, strict=True):
+        check_columns(place, row, [answer])
     letters = isinstance(task, QuestionFile) and task.marker == "letter"
     numbering = Numbering()
     if letters:
@@ -232,7 +242,7 @@ def _read_prompts(
             )
         question = info = ""
         if _calls_function(task):
-            unread = {"prompt_id", "truncated", "completion", "completions", completions or ""}
+            unread = {"prompt_id", "truncated", "completion", "completions", *completions[:1]}
             question, info = task.question_of(row), task.info_of(row, place, gold, unread)
         prompt = {
             "prompt_id": str(row.get("prompt_id", index)),
@@ -244,11 +254,13 @@ def _read_prompts(
         yield prompt, texts
 
 
-def _completions_of(row: Row, place: str, column: str | None) -> list[tuple[str, bool]]:
-    """The completions of a row, and whether each was truncated. Raises TaskError."""
-    value = row.get("completions")
-    value = row.get("completion") if value is None else value  # a null of a Parquet file
-    texts = completion_texts(column_value(row, column) if column else value)
+def _completions_of(row: Row, place: str, columns: Sequence[str]) -> list[tuple[str, bool]]:
+    """The completions of a row, and whether each was truncated. Raises TaskError.
+
+    They are in the first of the columns that has a value: the others are null in a Parquet file.
+    """
+    values = (value for name in columns if (value := cell(row, name)) is not None)
+    texts = completion_texts(next(values, None))
     if texts is None:
         raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
     cut = row.get("truncated")

@@ -36,15 +36,15 @@ from orchestrator.optional.exchange.records import (
     last_message,
     nested,
     objects,
-    parse_count,
     source_question,
-    valid_count,
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
 from tasks.sources.files import is_chat, message_text, parse_json, read_chat, read_file
+from tasks.sources.roles import columns_in_role
 from tasks.sources.user_files import open_file, read_bytes
+from tasks.sources.values import parse_count, valid_count
 
 MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
 TOTAL_LIMIT = 8 * 2**30  # bytes of all samples
@@ -189,7 +189,10 @@ def attached(text: str, row: Row) -> str:
     return value if isinstance(value, str) else text
 
 
-QUESTIONS = ("question", "problem", "Question", "Problem", "input", "query", "prompt")
+def document_question(document: Row) -> Any:
+    """The question of a document of lm-eval, which is a row of any data set; None without one."""
+    names = columns_in_role("question", document, "text")  # which may be of any kind
+    return next((document[name] for name in names if document[name]), None)
 
 
 def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
@@ -213,7 +216,7 @@ def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
             notes.count("rows dropped: log-likelihoods of choices, not completions", place)
             continue
         document = nested(row, "doc")
-        question = next((document[name] for name in QUESTIONS if document.get(name)), None)
+        question = document_question(document)
         question = question if isinstance(question, str) else prompt
         answer = first_answer(row.get("target"), place, notes)
         source = source_question(document, place, question, answer, notes)
@@ -252,7 +255,7 @@ def _prompt(row: Row) -> str | None:
     return str(values[0])
 
 
-ANSWERS = ("ground_truth", "answer", "final_answer")
+RLLM_ANSWERS = ("ground_truth", "answer", "final_answer")
 RLLM_LIMITS = ("max_response_length_exceeded", "max_prompt_length_exceeded", "max_turns_exceeded")
 
 
@@ -313,7 +316,7 @@ def _completions(
             raise TaskError(f"{file} is not an episode: write one JSON object")
         task = nested(episode, "task")
         row = nested(task, "metadata") or task
-        answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
+        answer = next((row[name] for name in RLLM_ANSWERS if row.get(name) is not None), None)
         question = row.get("question") or message_text(task.get("instruction"))
         source = source_question(row, place, question, answer, notes)
         if source is None:
@@ -571,7 +574,7 @@ def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[Sol
     or a key of extra_info, that is named like one, if any.
     """
     flat = [PlacedRow(place, {**nested(row, "extra_info"), **row}) for place, row in rows]
-    column = hints.rate or next(iter(rate_columns(k for _, row in flat for k in row)), None)
+    columns = rate_columns((row for _, row in flat), hints)
     records = []
     for place, row in flat:
         truth = nested(row, "reward_model").get("ground_truth")
@@ -583,7 +586,7 @@ def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[Sol
             question = None if question == PLACEHOLDER else question
         source = source_question(row, place, question, answer, notes)
         if source is not None:
-            records.append(rate_record(row, source, column, hints))
+            records.append(rate_record(row, source, columns, hints))
     return records
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from orchestrator.plugins.counts import counted_label
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
-from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat, value_text
+from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
+from tasks.sources.values import value_text
 
 PLACES_SHOWN = 3  # places that a note lists before it only counts
 Row = Mapping[str, Any]
@@ -165,24 +166,6 @@ def first_answer(answer: Any, place: str, notes: Notes) -> Any:
     if len(answer) > 1:
         notes.count(ANSWERS, place)
     return answer[0] if answer else None
-
-
-def parse_count(value: Any, place: str, name: str) -> int | None:
-    """An integer from 0 (Parquet may hold it as a float), or None where there is none."""
-    if value is None or value != value:
-        return None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value < 2**31 or int(value) != value:
-        raise TaskError(f"{place}: invalid {name} {value!r:.60}: write an integer ≥ 0")
-    return int(value)
-
-
-def valid_count(value: Any) -> int | None:
-    """As `parse_count`, with None for any other value."""
-    try:
-        return parse_count(value, "", "")
-    except TaskError:
-        return None
 
 
 def objects(value: Any) -> list[Row]:

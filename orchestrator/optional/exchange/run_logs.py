@@ -20,14 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.evaluation.diagnosis import COMPLETIONS, RunLog
-from orchestrator.optional.exchange.records import json_object, nested, objects, valid_count
+from orchestrator.optional.exchange.records import json_object, nested, objects
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
 from tasks import TaskError
-from tasks.sources.files import is_chat, json_text, message_text, parse_json, read_file
+from tasks.sources.files import is_chat, message_text, parse_json, read_file
+from tasks.sources.roles import columns_in_role, spelling
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
+from tasks.sources.values import json_text, number_of, valid_count
 
 # METRICS of `diagnosis` -> what trainers call them; the first name that a log has counts.
 NAMES = {
@@ -60,10 +62,8 @@ LIVE = 600  # seconds since the last write, up to which a run is taken to go on
 OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
 _HELD_OUT = re.compile(r"(^|[/_.-])(e?val|valid)", re.IGNORECASE)  # in the path of a folder
 _STEP = re.compile(r"step_?(\d+)|(\d+)")
-_UPDATE, _PROMPT = ("update", "step"), ("prompt_id", "prompt", "question", "input")
-_TEXT, _GROUP = ("completion", "output", "response", "text"), ("group", "group_id")
-_REWARD, _CORRECT = ("reward", "score"), ("correct", "is_correct", "acc")
-_TOKENS, _CUT = ("tokens", "num_tokens", "completion_tokens"), ("truncated", "is_truncated")
+# Roles of a table's columns. Ids tell prompts apart, too; one named `id` may be the completion's.
+_NEEDED = {"update": ("update",), "prompt": ("question", "id"), "reward": ("reward", "correct")}
 
 
 class Rollout(NamedTuple):
@@ -89,15 +89,15 @@ class Rollout(NamedTuple):
 
         Raises TaskError without an update.
         """
-        update, cut = valid_count(_number(self.update)), _number(self.truncated)
+        update, cut = valid_count(self.update), number_of(self.truncated)
         if update is None or isinstance(self.update, bool):
             raise TaskError(f"the update is {self.update!r:.60}: write a number from 0")
         return self._replace(
             update=update,
             prompt=_utf8(self.prompt),
-            reward=_number(self.reward),
+            reward=number_of(self.reward),
             group=None if self.group is None else _utf8(self.group),
-            tokens=valid_count(_number(self.tokens)),
+            tokens=valid_count(self.tokens),
             truncated=None if cut is None else cut == 1,
             text=None if self.text is None else _utf8(self.text),
         )
@@ -216,7 +216,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
             return (TRL if is_trl else TABLE), [path], []
         row = next(_json_rows(path), {}) if path.suffix == ".jsonl" else {}
         layout = next((each for each in LAYOUTS if each.keys and each.keys <= {*row}), None)
-        if all({*names} & {*row} for names in (_UPDATE, _PROMPT, _REWARD)) and (
+        if all(columns_in(roles, row) for roles in _NEEDED.values()) and (
             # Rows of verifiers' evaluations have no update, and a number of the example.
             layout is None or "update" in row or (layout is VERIFIERS and "example_id" not in row)
         ):
@@ -305,10 +305,10 @@ def _trained_batches(
         if again or not batch:
             continue
         name, update = next(iter(batch[0].rewards), ""), batch[0].update
-        values = [v for r in batch if (v := _number(r.rewards.get(name))) is not None]
+        values = [v for r in batch if (v := number_of(r.rewards.get(name))) is not None]
         mean = sum(values) / max(1, len(values))
-        of_evaluation = _number(evaluated.get(update, {}).get(f"eval_rewards/{name}/mean"))
-        of_training = _number(means.get(update, {}).get(f"rewards/{name}/mean"))
+        of_evaluation = number_of(evaluated.get(update, {}).get(f"eval_rewards/{name}/mean"))
+        of_training = number_of(means.get(update, {}).get(f"rewards/{name}/mean"))
         if of_evaluation is not None and (of_training is None or abs(mean - of_training) > 1e-6):
             notes.append(f"{file.name} is left out: an evaluation has replaced its completions")
             continue
@@ -415,7 +415,7 @@ def _prime(file: Path) -> Iterator[Rollout]:
             if trace.get("trainable") is False:
                 continue
             parts = {name: json_object(part) for name, part in nested(trace, "rewards").items()}
-            scored = [part for part in parts.values() if _is_number(part.get("score"))]
+            scored = [part for part in parts.values() if _isnumber_of(part.get("score"))]
             reward = sum(part["score"] * part.get("weight", 1.0) for part in scored)
             calls = objects(trace.get("calls"))
             nodes = [node for node in objects(trace.get("nodes")) if node.get("sampled")]
@@ -465,28 +465,40 @@ def _nemo(file: Path) -> Iterator[Rollout]:
 def _table(file: Path) -> Iterator[Rollout]:
     """A table: update, prompt, reward; and correct, tokens, truncated, completion, group."""
     lines = file.suffix == ".jsonl"  # the last of which may be incomplete, in a live run
-    rows = _json_rows(file) if lines else read_file(file, []).rows
+    rows = list(_json_rows(file) if lines else read_file(file, []).rows)
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    columns = {kind: columns_in(roles, names) for kind, roles in _NEEDED.items()}
+    prompt_names = sorted(columns["prompt"], key=lambda name: spelling(name) != "prompt_id")
+    rewards, grades = columns_in(("reward",), names), columns_in(("correct",), names)
+    graded = {*rewards, *grades, *(name for name in names if OF_CORRECTNESS.search(name))}
+    texts = [name for name in columns_in(("completion",), names) if name not in prompt_names[:1]]
+    others = {role: columns_in((role,), names) for role in ("group", "tokens", "truncated")}
     for number, row in enumerate(rows, 1):
-
-        def value(names: Sequence[str], row: Mapping[str, Any] = row) -> Any:
-            return next((row[name] for name in names if row.get(name) is not None), None)
-
-        update, prompt = value(_UPDATE), value(_PROMPT)
+        update, prompt = first_value(row, columns["update"]), first_value(row, prompt_names)
         if update is None or prompt is None:
             raise TaskError(f"row {number}: write the columns update, prompt and reward")
-        text, group = value(_TEXT), value(_GROUP)
-        scalars = {name: v for name, v in row.items() if _is_number(_number(v))}
+        text, group = first_value(row, texts), first_value(row, others["group"])
         yield Rollout(
             update,
             _text(prompt),
-            {name: _number(v) for name, v in scalars.items() if name in (*_REWARD, *_CORRECT)}
-            | {name: _number(v) for name, v in scalars.items() if OF_CORRECTNESS.search(name)},
-            reward=value(_REWARD),
+            {name: n for name in graded if (n := number_of(row.get(name))) is not None},
+            reward=first_value(row, rewards),
             group=None if group is None else str(group),
-            tokens=value(_TOKENS),
-            truncated=value(_CUT),
+            tokens=first_value(row, others["tokens"]),
+            truncated=first_value(row, others["truncated"]),
             text=None if text is None else _text(text),
         )
+
+
+def columns_in(roles: Sequence[str], names: Iterable[str]) -> list[str]:
+    """The columns with these roles, in the order of the roles."""
+    names = list(names)
+    return [name for role in roles for name in columns_in_role(role, names)]
+
+
+def first_value(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The value of the first of these columns that a row has; None without any."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
 
 
 def _rllm(file: Path) -> Iterator[Rollout]:
@@ -567,22 +579,12 @@ LAYOUTS = (
 TABLE = Layout("table", (), frozenset(), _table)
 
 
-def _number(value: Any) -> float | None:
-    """A number, a truth value or their text as a number; None for anything else."""
-    if isinstance(value, str):
-        value = {"true": 1.0, "false": 0.0}.get(value.strip().lower(), value)
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def _utf8(text: str) -> str:
     """The text, with halves of surrogate pairs, which JSON may hold, replaced."""
     return text.encode(errors="replace").decode()
 
 
-def _is_number(value: Any) -> bool:
+def _isnumber_of(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
@@ -605,7 +607,7 @@ def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[s
     values = defaultdict[str, set[float]](set)
     for rollout in rollouts:
         for name, value in rollout.rewards.items():
-            number = _number(value)
+            number = number_of(value)
             if number is not None and np.isfinite(number) and len(values[name]) < 3:
                 values[name].add(number)
     binary = [name for name, seen in values.items() if 0 < len(seen) <= 2 and _grades(seen)]
@@ -618,12 +620,12 @@ def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[s
         column = (likely or binary)[0]
     marked = []
     for rollout in rollouts:
-        numbers = [n for value in rollout.rewards.values() if (n := _number(value)) is not None]
+        numbers = [n for value in rollout.rewards.values() if (n := number_of(value)) is not None]
         reward = rollout.reward
         if summed and numbers:
-            reward = _number(rollout.rewards.get("score"))
+            reward = number_of(rollout.rewards.get("score"))
             reward = sum(numbers) if reward is None else reward
-        grade = _number(rollout.rewards.get(column)) if column else None
+        grade = number_of(rollout.rewards.get(column)) if column else None
         marked.append(
             rollout._replace(
                 reward=reward,
@@ -761,11 +763,11 @@ def _metrics(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]
         if not isinstance(step, int):
             continue
         for name, aliases in NAMES.items():
-            values = (_number(row[alias]) for alias in aliases if _is_number(row.get(alias)))
+            values = (number_of(row[alias]) for alias in aliases if _isnumber_of(row.get(alias)))
             if (value := next(values, None)) is not None:
                 metrics.setdefault(name, {})[step] = value
-        longest.add(_number(row.get("response_length/max")))
-        validation = (_number(row[key]) for key in row if key.startswith("val-core/"))
+        longest.add(number_of(row.get("response_length/max")))
+        validation = (number_of(row[key]) for key in row if key.startswith("val-core/"))
         if (score := next(validation, None)) is not None:
             metrics.setdefault("evaluation", {})[step] = score
     if len(longest) > 2:  # verl counts those as long as the longest of the batch, whatever it is

@@ -73,7 +73,7 @@ def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
     assert noted(probe, "^1 question .*line 4")
 
 
-@pytest.mark.parametrize("rate", [43.0, -0.1, True, "half", float("nan")])
+@pytest.mark.parametrize("rate", [43.0, -0.1, True, "half", "yes", "0.5.1"])
 def test_an_invalid_rate_is_refused(tmp_path: Path, rate: Any) -> None:
     message = refusal(tmp_path, [{"question": "2+2", "answer": "4", "solve_rate": rate}], TASK)
     assert "in.jsonl:1: invalid solve rate" in message and "from 0 to 1" in message

@@ -1,0 +1,129 @@
+"""What a column of data holds: roles, and the names that each of them is known under.
+
+Every command that reads a user's rows looks up its columns here: `init`, `task: file`, `import`,
+`mark`, `compare` and `diagnose`. The order of names is that of preference. A published format with
+columns of its own (`verl`, `lm-eval`, …) is described where it is read.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tasks.base import word_list
+
+
+class Role(NamedTuple):
+    """Names of columns, the most telling first, and what a cell of one holds."""
+
+    names: tuple[str, ...]
+    holds: str
+
+
+# Names of the gold answer whatever else stands in a row. `answer` may be the model's in a file of
+# results, and so may `output`, `response` and `completion` in a file of completions.
+GOLDS = word_list(
+    "gold, gold_answer, ground_truth, expected_answer, correct_answer, reference_answer, "
+    "answerkey, target, reference"
+)
+ROLES: Mapping[str, Role] = {
+    "question": Role(
+        word_list(
+            "question, problem, prompt, query, instruction, input, context_messages, "
+            "question_text, text, messages, conversations"
+        ),
+        "a text, or chat messages",
+    ),
+    "answer": Role(
+        (
+            *("answer", "final_answer", *GOLDS),
+            *word_list("label, solution, solutions, answers, output, response, completion"),
+            "reward_model.ground_truth",
+        ),
+        "a text, a number, a list of texts, or the reply in chat messages",
+    ),
+    "answer beside completions": Role(
+        (
+            *word_list("answer, solution, ground_truth, final_answer, label"),
+            *(name for name in GOLDS if name != "ground_truth"),
+            *word_list("solutions, answers"),
+            "reward_model.ground_truth",
+        ),
+        "as an answer, where other columns hold what a model has written",
+    ),
+    # In an object that is an answer; several of these are ambiguous.
+    "answer field": Role(
+        word_list("ground_truth, answer, final_answer, value, gold, target, solution"),
+        "as an answer, inside an object",
+    ),
+    "completion": Role(
+        word_list(
+            "completion, completions, responses, response, output, outputs, generation, "
+            "generations, text"
+        ),
+        "a text, chat messages, or a list of them",
+    ),
+    "id": Role(
+        word_list(
+            "prompt_id, question_id, problem_id, item_id, example_id, doc_id, task_id, qid, id, "
+            "uid, uuid, unique_id, idx, index, extra_info.index"
+        ),
+        "a text or a whole number, one per question",
+    ),
+    "correct": Role(
+        word_list("correct, is_correct, acc, accuracy, passed"),
+        "true or false, yes or no, 1 or 0",
+    ),
+    "score": Role(word_list("score, reward"), "a number"),
+    "reward": Role(word_list("reward, score, rewards"), "a number"),
+    "samples": Role(
+        word_list(
+            "n, samples, num_samples, n_samples, rollouts, num_rollouts, total_rollouts, attempts"
+        ),
+        "a whole number: of completions per question",
+    ),
+    "successes": Role(
+        word_list(
+            "successes, num_correct, n_correct, pass_count, num_passed, n_passed, solved, "
+            "correct_count, total_correct_rollouts"
+        ),
+        "a whole number: of correct completions",
+    ),
+    "update": Role(word_list("update, step, global_step, training_step"), "a whole number"),
+    "group": Role(word_list("group, group_id"), "a text or a number"),
+    "tokens": Role(word_list("tokens, num_tokens, completion_tokens"), "a whole number"),
+    "truncated": Role(word_list("truncated, is_truncated"), "true or false"),
+    "seed": Role(("seed",), "a whole number"),
+    "sample": Role(word_list("sample, sample_id, sample_index"), "a whole number"),
+    "tier": Role(word_list("tier, level, difficulty, n_steps, steps"), "a text or a number"),
+    "source": Role(word_list("source, data_source, dataset, domain, subject, category"), "a text"),
+    "context": Role(
+        word_list(
+            "article, passage, context, paragraph, story, document, premise, support, "
+            "background, input"
+        ),
+        "a text that questions are about",
+    ),
+}
+
+
+def columns_in_role(role: str, columns: Iterable[str], *apart_from: str | None) -> list[str]:
+    """The columns with a name of the role, the most telling name first, but for `apart_from`.
+
+    Case does not count, nor whether words are joined by spaces, hyphens or underscores; a column
+    with exactly the name comes before one with another spelling.
+    """
+    spellings: dict[str, list[str]] = {}
+    for column in dict.fromkeys(columns):
+        if column not in apart_from:
+            spellings.setdefault(spelling(column), []).append(column)
+    names = ROLES[role].names
+    return [
+        column
+        for name in names
+        for column in sorted(spellings.get(name, ()), key=lambda column: column != name)
+    ]
+
+
+def spelling(column: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    return re.sub(r"[\s-]+", "_", str(column).strip().lower())

@@ -1,0 +1,128 @@
+"""Values of cells, read alike whatever the file: numbers may be texts, as in CSV."""
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from tasks.base import TaskError
+
+# The grades of inspect_ai's value_to_float, and words for true and false in lower case.
+GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": 0.0, "false": 0.0, "incorrect": 0.0}
+# Where the comma is the decimal sign: 0,125 and 2,5. 1,250 may be a thousand and is no such number.
+_DECIMAL_COMMA = re.compile(r"([-+]?)(0,\d+|\d+,\d{1,2})")
+_MISSING = frozenset(("", "nan", "null", "none", "n/a"))
+_SHARE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing: null, NaN, or a text that says so."""
+    if isinstance(value, str):
+        return value.strip().lower() in _MISSING
+    return value is None or bool(value != value)
+
+
+def number_of(value: Any) -> float | None:
+    """A number, a truth value, or a text of either (`0.5`, `0,5`, `yes`, `C`); None for others.
+
+    NaN is None, too: no command computes with it.
+    """
+    if is_missing(value):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        grade = GRADES.get(text, _WORDS.get(text.lower()))
+        if grade is not None:
+            return grade
+        if _DECIMAL_COMMA.fullmatch(text):
+            text = text.replace(",", ".")
+        value = text if text.isascii() and "_" not in text else ""
+    elif not isinstance(value, bool | int | float | Decimal) and not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if number != number else number
+
+
+def share_of(value: Any, place: str, name: str) -> float | None:
+    """A score from 0 to 1; None where there is none. Raises TaskError for any other value."""
+    if is_missing(value):
+        return None
+    number = number_of(value)
+    if number is None:
+        raise TaskError(
+            f"{place}: {name} is {value!r:.60}: write true, false or a number from 0 to 1"
+        )
+    if not 0 <= number <= 1:
+        raise TaskError(
+            f"{place}: {name} is {value}, outside [0, 1]: divide by the largest possible score, or "
+            "name another one"
+        )
+    return number
+
+
+def counts_of(value: Any) -> tuple[int, int] | None:
+    """The two numbers of a text such as "7/8"; None for any other value."""
+    match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def parse_count(value: Any, place: str, name: str) -> int | None:
+    """An integer from 0, also as a float or a text, or None where there is none.
+
+    Raises TaskError for any other value.
+    """
+    if is_missing(value):
+        return None
+    number = None if isinstance(value, bool) else number_of(value)
+    if isinstance(value, str) and not re.search(r"\d", value):  # a word for true or false
+        number = None
+    if number is None or not 0 <= number < 2**31 or int(number) != number:
+        raise TaskError(f"{place}: invalid {name} {value!r:.60}: write an integer ≥ 0")
+    return int(number)
+
+
+def valid_count(value: Any) -> int | None:
+    """As `parse_count`, with None for any other value."""
+    try:
+        return parse_count(value, "", "")
+    except TaskError:
+        return None
+
+
+def whole(value: Any) -> Any:
+    """The value, a float such as 1.0 as an integer: a column with a null holds integers so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def value_text(value: Any) -> str:
+    """A value as text without spaces around it; "" for null and NaN."""
+    return "" if value is None or value != value else str(whole(value)).strip()
+
+
+def json_text(value: Any) -> str:
+    """A value of a file as JSON text; dates and decimals are texts. Raises TypeError for bytes."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, date | time | timedelta | Decimal | UUID):
+        return str(value)
+    raise TypeError(f"holds {type(value).__name__}, which JSON does not have")
+
+
+def json_object_of(text: str) -> Mapping[str, Any] | None:
+    """The object that a text is, as JSON; None for any other text."""
+    if not text.startswith("{"):
+        return None
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        return value if isinstance(value, Mapping) else None
+    return None
