@@ -338,22 +338,29 @@ def read_file(path: str | Path, columns: Sequence[str], records: str | None = No
 
 
 def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
-    """Each row with its place for messages. Of JSON the first line tells how it is laid out."""
+    """Each row with its place for messages."""
     if file.name.endswith(".parquet"):
         return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
     if file.name.endswith(_CSV):
         return _csv_rows(file)
+    return _json_lines(file) if is_json_lines(file) else _json_values(file, records)
+
+
+def is_json_lines(file: Path) -> bool:
+    """Whether each line of a file is a value of JSON: the first line tells, else the ending.
+
+    A file may also be a list, or objects over several lines.
+    """
     with open_text(file, MAX_LINE) as stream:
         first = b"\n"
         while first and not first.strip():
             first = stream.readline(FIRST_LINE)
         is_last = not stream.read(1)
-    named_lines = by_lines = file.name.endswith(_LINES)
-    if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
-        by_lines = _is_object(first) and (named_lines or not is_last)
-    if len(first) == FIRST_LINE:
-        by_lines = named_lines
-    return _json_lines(file) if by_lines else _json_values(file, records)
+    named_lines = file.name.endswith(_LINES)
+    begins = first.removeprefix(codecs.BOM_UTF8).lstrip()
+    if len(first) == FIRST_LINE or not begins.startswith((b"{", b"[")):
+        return named_lines
+    return _is_object(first) and (named_lines or not is_last)
 
 
 def _is_object(line: bytes) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
 from orchestrator.evaluation.item_table import item_metadata, item_settings
 from orchestrator.evaluation.metrics import by_update, main, scores
-from orchestrator.optional.exchange.layouts import located, read_source
+from orchestrator.optional.exchange.layouts import json_content, located, read_source
 from orchestrator.optional.exchange.readers import (
     attached,
     decoded_question,
@@ -38,11 +38,10 @@ from tasks.sources.files import (
     check_columns,
     is_chat,
     or_list,
-    parse_json,
     read_chat,
 )
 from tasks.sources.roles import GOLDS, columns_in_role, spelling
-from tasks.sources.user_files import open_file, parquet_schema, read_bytes, sha256_of
+from tasks.sources.user_files import open_file, parquet_schema, sha256_of
 from tasks.sources.values import json_text, parse_count, share_of, whole
 
 # In a folder; its .json files may be settings.
@@ -125,7 +124,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
             _check_log(source, header)
             return _inspect(source, zipped_samples(source), header or {}, digest, columns)
         if source.name.endswith(".json"):
-            content = parse_json(read_bytes(source), str(source))
+            content = json_content(source)
             if isinstance(content, dict) and "eval" in content:
                 _check_log(source, content)
                 samples = read_log(source, {"samples": [], **content}) or []

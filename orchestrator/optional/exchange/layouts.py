@@ -95,7 +95,7 @@ def read_source(source: Path) -> SourceFile:
         file = files[0]
     if file.name.endswith((".json", ".eval")) and os.path.exists(file):
         origin = f"{file.name} sha256:{sha256_of(file)}"
-        content = None if file.suffix == ".eval" else _one_value(file)
+        content = None if file.suffix == ".eval" else json_content(file)
         if isinstance(content, dict) and "items" in content:
             return SourceFile(file, origin, [], content, "rllm")
         if (samples := read_log(file, content)) is not None:
@@ -110,7 +110,7 @@ def read_source(source: Path) -> SourceFile:
     return SourceFile(file, read.origin, [*map(PlacedRow, places, read.rows)])
 
 
-def _one_value(file: Path) -> Any:
+def json_content(file: Path) -> Any:
     """The content of a .json file; None where it is several values, such as JSON lines."""
     with suppress(TaskError):
         return parse_json(read_bytes(file), str(file))

@@ -12,6 +12,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
 from tasks import TaskError
-from tasks.sources.files import is_chat, message_text, parse_json, read_file
+from tasks.sources.files import is_chat, is_json_lines, message_text, parse_json, read_file
 from tasks.sources.roles import columns_in_role, spelling
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
 from tasks.sources.values import json_text, number_of, valid_count
@@ -214,7 +215,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
         if path.suffix in (".parquet", ".csv", ".tsv") or path.name.endswith(".gz"):
             is_trl = {"step", "completion", "advantage"} <= {*_parquet_columns(path)}
             return (TRL if is_trl else TABLE), [path], []
-        row = next(_json_rows(path), {}) if path.suffix == ".jsonl" else {}
+        row = next(_json_rows(path), {}) if path.suffix in (".jsonl", ".json") else {}
         layout = next((each for each in LAYOUTS if each.keys and each.keys <= {*row}), None)
         if all(columns_in(roles, row) for roles in _NEEDED.values()) and (
             # Rows of verifiers' evaluations have no update, and a number of the example.
@@ -363,6 +364,10 @@ def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:
 
 def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:
     """The objects of JSON lines; an incomplete last line, of a live run, is left out."""
+    if not is_json_lines(file):
+        with suppress(TaskError):
+            yield from read_file(file, []).rows
+        return
     pending: str | None = None
     try:
         for number, line in text_lines(file):
@@ -464,8 +469,8 @@ def _nemo(file: Path) -> Iterator[Rollout]:
 
 def _table(file: Path) -> Iterator[Rollout]:
     """A table: update, prompt, reward; and correct, tokens, truncated, completion, group."""
-    lines = file.suffix == ".jsonl"  # the last of which may be incomplete, in a live run
-    rows = list(_json_rows(file) if lines else read_file(file, []).rows)
+    json_rows = file.suffix in (".jsonl", ".json")  # the last may be incomplete, in a live run
+    rows = list(_json_rows(file) if json_rows else read_file(file, []).rows)
     names = [*dict.fromkeys(name for row in rows for name in row)]
     columns = {kind: columns_in(roles, names) for kind, roles in _NEEDED.items()}
     prompt_names = sorted(columns["prompt"], key=lambda name: spelling(name) != "prompt_id")
