@@ -88,6 +88,10 @@ ROLES: Mapping[str, Role] = {
         ),
         "a whole number: of correct completions",
     ),
+    "rate": Role(
+        word_list("pass_rate, solve_rate, success_rate, passrate"),
+        "a share from 0 to 1, or `7/8`; also with a model's name, and as `avg@8_MODEL`",
+    ),
     "update": Role(word_list("update, step, global_step, training_step"), "a whole number"),
     "group": Role(word_list("group, group_id"), "a text or a number"),
     "tokens": Role(word_list("tokens, num_tokens, completion_tokens"), "a whole number"),
@@ -103,6 +107,21 @@ ROLES: Mapping[str, Role] = {
         ),
         "a text that questions are about",
     ),
+}
+
+
+# What a table needs for a command: of each group one role. Ids and texts both tell questions apart;
+# in logs texts come first, since a column `id` may number completions.
+NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "init": (("question",), ("answer",)),
+    "import": (
+        ("question",),
+        ("answer beside completions",),
+        ("completion", "rate", "successes"),
+    ),
+    "mark": (("answer beside completions",), ("completion",)),
+    "compare": (("id", "question"), ("correct", "score")),
+    "diagnose": (("update",), ("question", "id"), ("reward", "correct")),
 }
 
 

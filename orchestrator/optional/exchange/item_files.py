@@ -40,14 +40,13 @@ from tasks.sources.files import (
     or_list,
     read_chat,
 )
-from tasks.sources.roles import GOLDS, columns_in_role, spelling
+from tasks.sources.roles import GOLDS, NEEDS, columns_in_role, spelling
 from tasks.sources.user_files import open_file, parquet_schema, sha256_of
 from tasks.sources.values import json_text, parse_count, share_of, whole
 
 # In a folder; its .json files may be settings.
 TABLES = tuple(suffix for suffix in SUFFIXES if not suffix.removesuffix(".gz").endswith(".json"))
-IDENTIFYING = ("id", "question")  # roles: a question that has no id is identified by its text
-SCORED = ("correct", "score")
+IDENTIFYING, SCORED = NEEDS["compare"]
 GROUP = "group"  # of related questions; also in the metadata of Inspect and the document of lm-eval
 BY_TEXT = "question"  # --id for logs: pair by the question's text
 _LM_EVAL = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^/]*")

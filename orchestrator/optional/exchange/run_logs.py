@@ -28,7 +28,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
 from tasks import TaskError
 from tasks.sources.files import is_chat, is_json_lines, message_text, parse_json, read_file
-from tasks.sources.roles import columns_in_role, spelling
+from tasks.sources.roles import NEEDS, columns_in_role, spelling
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
 from tasks.sources.values import json_text, number_of, valid_count
 
@@ -63,8 +63,7 @@ LIVE = 600  # seconds since the last write, up to which a run is taken to go on
 OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
 _HELD_OUT = re.compile(r"(^|[/_.-])(e?val|valid)", re.IGNORECASE)  # in the path of a folder
 _STEP = re.compile(r"step_?(\d+)|(\d+)")
-# Roles of a table's columns. Ids tell prompts apart, too; one named `id` may be the completion's.
-_NEEDED = {"update": ("update",), "prompt": ("question", "id"), "reward": ("reward", "correct")}
+_NEEDED = dict(zip(("update", "prompt", "reward"), NEEDS["diagnose"], strict=True))
 
 
 class Rollout(NamedTuple):
