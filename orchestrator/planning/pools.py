@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -237,80 +237,97 @@ def _content_hash(prompts: PromptTable, task: Task) -> str:
 
 
 def load_pool(dataset: Dataset) -> Pool:
-    """Build the task, load both splits and drop overlapping training prompts if configured."""
+    """Build the task, read both splits, and pass them through STAGES."""
+    pool = _read(dataset)
+    for stage in STAGES:
+        pool = stage(pool)
+    return pool
+
+
+def _read(dataset: Dataset) -> Pool:
+    """Both splits as the task reads them, with the corrections of rows."""
     task, corrections = dataset.build(), Corrections.of(dataset.corrections)
     of_rows = correct_rows(task, corrections.rows) if corrections.rows else []
     train, test = load_prompts(task, "train"), load_prompts(task, "test")
     whole = train
     if isinstance(task, ReadTask) and is_shipped(task):
         whole = PromptTable([*train.batches, *task.left_out.batches])
-    notes, dropped = list(task.notes), task.dropped_prompts
+    notes = [*task.notes]
     if dataset.corrections:
         invalid = {row_id: row for each in of_rows for row_id, row in each.invalid.items()}
         whole, test, note = corrected(whole, test, task, corrections, invalid)
         train = whole.without_questions(test)
         notes.append(note)
-    if dataset.labels:
-        train, test, labels_notes = _with_labels(train, test, task, dataset.labels)
-        notes += labels_notes
-    known = int(np.count_nonzero(labelled(train, task)))
-    if 0 < known < len(train):
-        count = f"{known:,} of {counted(len(train), 'training prompt')}"
-        notes.append(f"train: {count} have a gold answer: subsets are chosen from these")
-    evaluated = labelled(test, task)
-    unlabelled_test, test = test.filter(~evaluated), test.filter(evaluated)
-    if unlabelled_test:
-        total = counted(len(evaluated), "test question")
-        notes.append(f"test: {len(unlabelled_test):,} of {total} left out: no gold answer")
-    if dataset.drop_overlap:
-        others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
-        tests = {"test": test, **others}
-        for name, prompts in tests.items():
-            if overlaps := find_overlap(train, prompts):
-                text = f"dropped: {describe(overlaps, len(train), name)}"
-                notes.append(overlap_line(train, overlaps, text, droppable=False))
-                train = without_overlap(train, overlaps)
-                dropped += len(overlaps)
-    train, left_out = cleaned(train, task, dataset.cleaning)
-    notes += left_out
-    pool = Pool(
-        dataset,
-        task,
-        train,
-        test,
-        tuple(notes),
-        dropped,
-        unlabelled_test=unlabelled_test,
-        whole=whole,
-    )
-    noisy = _with_wrong_golds(pool, dataset.label_noise, dataset.label_noise_seed)
-    return _without_listed(noisy) if dataset.without else noisy
+    return Pool(dataset, task, train, test, tuple(notes), task.dropped_prompts, whole=whole)
 
 
-def _with_labels(
-    train: PromptTable, test: PromptTable, task: Task, files: Sequence[str]
-) -> tuple[PromptTable, PromptTable, list[str]]:
+def _label(pool: Pool) -> Pool:
     """Both splits with the gold answers of files, and notes on them. Raises TaskError."""
+    if not pool.dataset.labels:
+        return pool
+    task, train, test = pool.task, pool.train, pool.test
     if not task.optional_answers:
         raise TaskError("labels: its prompts have gold answers: write answers: optional, or none")
     try:
-        labels, notes = read_labels([*files])
+        labels, notes = read_labels([*pool.dataset.labels])
     except TaskError as error:
         raise TaskError(f"labels: {error}") from error
-    names, ids = ", ".join(files), {label.prompt_id for label in labels}
+    ids = {label.prompt_id for label in labels}
     known = {*train.with_ids(ids), *test.with_ids(ids)}
     if ids and not known:
+        names = ", ".join(pool.dataset.labels)
         raise TaskError(f"labels: {names} has no prompt_id of this data set: write its own file")
     others = (each for each in labels if each.prompt_id not in known)
     unknown = [f"{each.place} {each.prompt_id!r:.40}" for each in others]
     notes += not_used(unknown, "no prompt_id of this data set")
-    (train, own), (test, of_test) = (with_labels(each, labels, task) for each in (train, test))
-    return train, test, [*notes, *own, *of_test]
+    train, notes_of_train = with_labels(train, labels, task)
+    test, notes_of_test = with_labels(test, labels, task)
+    notes = [*pool.notes, *notes, *notes_of_train, *notes_of_test]
+    return replace(pool, train=train, test=test, notes=tuple(notes))
 
 
-def _without_listed(pool: Pool) -> Pool:
+def _leave_out_unlabelled_tests(pool: Pool) -> Pool:
+    notes = [*pool.notes]
+    known = int(np.count_nonzero(labelled(pool.train, pool.task)))
+    if 0 < known < len(pool.train):
+        count = f"{known:,} of {counted(len(pool.train), 'training prompt')}"
+        notes.append(f"train: {count} have a gold answer: subsets are chosen from these")
+    evaluated = labelled(pool.test, pool.task)
+    unlabelled, test = pool.test.filter(~evaluated), pool.test.filter(evaluated)
+    if unlabelled:
+        total = counted(len(evaluated), "test question")
+        notes.append(f"test: {len(unlabelled):,} of {total} left out: no gold answer")
+    return replace(pool, test=test, unlabelled_test=unlabelled, notes=tuple(notes))
+
+
+def _drop_overlap(pool: Pool) -> Pool:
+    """The pool without duplicates of test questions, where `drop_overlap` says so."""
+    if not pool.dataset.drop_overlap:
+        return pool
+    others = {d.name: load_prompts(d.build(), "test") for d in pool.dataset.apart_from}
+    train, notes = pool.train, [*pool.notes]
+    for name, prompts in {"test": pool.test, **others}.items():
+        if overlaps := find_overlap(train, prompts):
+            text = f"dropped: {describe(overlaps, len(train), name)}"
+            notes.append(overlap_line(train, overlaps, text, droppable=False))
+            train = without_overlap(train, overlaps)
+    dropped = pool.dropped_prompts + len(pool.train) - len(train)
+    return replace(pool, train=train, notes=tuple(notes), dropped_prompts=dropped)
+
+
+def _clean(pool: Pool) -> Pool:
+    train, notes = cleaned(pool.train, pool.task, pool.dataset.cleaning)
+    return replace(pool, train=train, notes=(*pool.notes, *notes))
+
+
+def _replace_golds(pool: Pool) -> Pool:
+    return _with_wrong_golds(pool, pool.dataset.label_noise, pool.dataset.label_noise_seed)
+
+
+def _leave_out_listed(pool: Pool) -> Pool:
     """The pool without the training prompts of a table: with `suspected`, those that are."""
-    file = pool.dataset.without
+    if not (file := pool.dataset.without):
+        return pool
     try:
         table = read_parquet(Path(file))
     except (Unsound, OSError, pa.ArrowException) as error:
@@ -335,6 +352,16 @@ def _without_listed(pool: Pool) -> Pool:
     return replace(pool, train=pool.train.filter(kept), notes=(*pool.notes, note))
 
 
+# What a pool passes through once it is read, in this order. Each stage notes the prompts that it
+# leaves out or changes, and why.
+STAGES: tuple[Callable[[Pool], Pool], ...] = (
+    _label,
+    _leave_out_unlabelled_tests,
+    _drop_overlap,
+    _clean,
+    _replace_golds,
+    _leave_out_listed,
+)
 LISTED_ANSWERS = 26  # distinct gold answers of a pool, of which any other is a plausible mistake
 
 

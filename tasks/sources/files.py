@@ -384,6 +384,8 @@ def _json_values(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
     except TaskError as error:
         if values := list(_json_sequence(text, file)):
             return values
+        if file.name.endswith(_LINES):  # its error names the line
+            return _json_lines(file)
         raise error
     if isinstance(content, dict) and records is not None:
         content = content.get(records)
