@@ -39,7 +39,9 @@ def main() -> None:
         correct = sum(outcome == "correct" for outcome in samples["outcome"].to_pylist())
         accuracy = f"{100 * correct / samples.num_rows:.1f} % of the samples are correct"
         planted = pool.mislabeled
-        print(f"{spec.model.name} on {spec.dataset.title}: {len(planted)} planted; {accuracy}")
+        print(
+            f"{spec.model.name} on {spec.dataset.variant_key}: {len(planted)} planted; {accuracy}"
+        )
         head = ("disputed", "planted", "precision", "expected", "recall", "suspected")
         print(f"{'K':>4}{'share':>7}{''.join(f'{name:>11}' for name in head)}")
         for k in sorted({k for k in KS if LEAST <= k <= most} | {most}):

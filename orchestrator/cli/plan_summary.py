@@ -390,7 +390,7 @@ def _label_notes(plan: Plan) -> list[str]:
 def _score_notes(plan: Plan) -> list[str]:
     """How many prompts of a pool a file of difficulty has no value for."""
     pools = {
-        (cell.difficulty.file, cell.probe.dataset.title): plan.pool(cell.probe)
+        (cell.difficulty.file, cell.probe.dataset.variant_key): plan.pool(cell.probe)
         for cell in plan.cells
         if cell.difficulty and cell.difficulty.file
     }

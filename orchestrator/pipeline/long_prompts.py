@@ -129,7 +129,7 @@ def _window_problem(plan: Plan, grpo: Mapping[str, Any]) -> Problem | None:
             return Problem(
                 "vllm-window",
                 f"vllm_max_model_length {window:,} cuts the completions of {number} of "
-                f"{spec.dataset.title} below max_completion_length {limit:,}: write at least "
+                f"{spec.dataset.variant_key} below max_completion_length {limit:,}: write at least "
                 f"{max(long.values()) + limit:,} and the tokens of the chat template",
                 "vllm_max_model_length",
             )
@@ -172,7 +172,7 @@ def crowded_prompts(run: Run) -> list[str]:
             what = "training prompts" if spec.split == "train" else "test questions"
             number = f"{'at least ' if len(prompts) == CANDIDATES else ''}{len(prompts):,}"
             notes.append(
-                f"warning: {number} {what} of {spec.dataset.title} leave fewer than the "
+                f"warning: {number} {what} of {spec.dataset.variant_key} leave fewer than the "
                 f"{counted(limit, 'token')} of max_completion_length in the context "
                 f"of {spec.model.name} "
                 f"({counted(context, 'token')}): write a smaller limit, or shorten them"

@@ -120,8 +120,8 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
                 tables.append((spec, CellTables(outcomes, run.folder(spec), others=other)))
     failures = []
     for spec, of_probe in tables:
-        if lacking := plan.lacking_golds.get(spec.dataset.title):
-            run.progress.say(f"no subset of {spec.dataset.title}: {lacking}")
+        if lacking := plan.lacking_golds.get(spec.dataset.variant_key):
+            run.progress.say(f"no subset of {spec.dataset.variant_key}: {lacking}")
             continue
         for cell in cells_of(plan.cells, spec):
             try:
@@ -197,7 +197,7 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
             golds=golds,
             stream=cell.stream,
         )
-        yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
+        yield f"difficulty of {spec.dataset.variant_key} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(table, samples, summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
@@ -221,7 +221,7 @@ class OtherSubsets:
             for cell in cells_of(run.plan.cells, spec)
         }
 
-    def explained(self, cell: Cell, report: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_explanation(self, cell: Cell, report: Mapping[str, Any]) -> Mapping[str, Any]:
         """A trial's report on an update, with the reason if nothing could be learned from it."""
         if report.get("explanation") or "groups" not in report:
             return report
@@ -263,6 +263,8 @@ def is_probed(run: Run, *, kept_only: bool = False) -> bool:
     kept = [spec for spec in plan.probes if not kept_only or store.sizes("probes", spec.key)]
     pending = any(run.pending(spec).samples for spec in kept)
     keys = {spec.key for spec in kept}
-    chosen = [cell for cell in plan.cells if cell.probe.dataset.title not in plan.lacking_golds]
+    chosen = [
+        cell for cell in plan.cells if cell.probe.dataset.variant_key not in plan.lacking_golds
+    ]
     cells = [cell for cell in chosen if cell.probe.key in keys]
     return not pending and all(read_subset(store, cell) is not None for cell in cells)

@@ -54,7 +54,7 @@ class Run:
         for earlier in takewhile(lambda each: probe_id(each) != probe_id(spec), self.plan.probes):
             same = (earlier.key, earlier.split) == (spec.key, spec.split)
             one, other = earlier.dataset, spec.dataset
-            if same and one.name == other.name and one.title != other.title:
+            if same and one.name == other.name and one.variant_key != other.variant_key:
                 drawn = pending_samples(self.plan, earlier, self.folder(earlier)).work
                 if isinstance(work, MissingSamples) and isinstance(drawn, MissingSamples):
                     work = work.without(drawn)
@@ -65,4 +65,4 @@ class Run:
 
 def probe_id(spec: ProbeSpec) -> str:
     """A probe's identity within a plan."""
-    return f"{spec.key}/{spec.dataset.title}/{spec.split}/{spec.settings.samples}"
+    return f"{spec.key}/{spec.dataset.variant_key}/{spec.split}/{spec.settings.samples}"

@@ -271,7 +271,7 @@ class Sweep:
             self.progress.active(cell, **report)
             return
         self.tracker.live(cell, report["update"], report["metrics"])
-        self.progress.update(cell, self.other_subsets.explained(cell, report))
+        self.progress.update(cell, self.other_subsets.with_explanation(cell, report))
         self._save(if_due=True)
 
     def retried(self, cell: Cell, error: str) -> None:

@@ -619,7 +619,7 @@ def readers_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
 
 def same_probe(one: ProbeSpec, other: ProbeSpec) -> bool:
     """Whether two specifications are drawn as one probe; of an adaptive one, with the same K."""
-    if (one.key, one.dataset.title) != (other.key, other.dataset.title):
+    if (one.key, one.dataset.variant_key) != (other.key, other.dataset.variant_key):
         return False
     return not other.settings.adaptive or needed_samples(one) == needed_samples(other)
 

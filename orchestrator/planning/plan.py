@@ -170,7 +170,7 @@ def _cells(
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
         model, pool = models[model_name], pools[dataset]
         settings = experiment.probe.model_copy(update={"seed": probe_seed})
-        trained = pools[_trained_on(pool.dataset, experiment).title]
+        trained = pools[_trained_on(pool.dataset, experiment).variant_key]
         probe = _probe_spec(model, trained, "train", settings, specs)
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
@@ -293,7 +293,7 @@ def _probe_spec(
     model: ModelSource, pool: Pool, split: Split, settings: Probe, specs: Specs
 ) -> ProbeSpec:
     """The probe with these settings, one object for all cells that read it."""
-    key = (model.name, pool.dataset.title, split, settings.model_dump_json())
+    key = (model.name, pool.dataset.variant_key, split, settings.model_dump_json())
     if key not in specs:
         # A prompt preset may set chat template arguments; the model's own take precedence.
         kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
@@ -320,7 +320,7 @@ class Plan:
     # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
     shared: Mapping[str, list[Axes]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
-    noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
+    noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by `variant_key`
     trains: bool = True  # False: only the training pools are probed, no test set
     only: ProbeSpec | None = None  # an evaluation by itself, in place of the cells' probes
 
@@ -368,7 +368,7 @@ class Plan:
                 continue
             if spec.split == "test" and not self.pool(spec).test:
                 continue  # without a gold answer
-            key: tuple[Any, ...] = (spec.key, spec.dataset.title, spec.split)
+            key: tuple[Any, ...] = (spec.key, spec.dataset.variant_key, spec.split)
             if spec.split == "train" and spec.settings.adaptive:
                 key += needed_samples(spec)
             if key not in largest or spec.settings.samples > largest[key].settings.samples:
@@ -383,13 +383,13 @@ class Plan:
         """
         lacking: dict[str, str] = {}
         for cell in self.cells:
-            pool, title = self.pool(cell.probe), cell.probe.dataset.title
-            if not pool.task.optional_answers or title in lacking:
+            pool, key = self.pool(cell.probe), cell.probe.dataset.variant_key
+            if not pool.task.optional_answers or key in lacking:
                 continue
             labelled, needed = int(pool.labelled.sum()), cell.size
             needed = 1 if cell.rule.build().whole else needed
             if labelled < needed or not pool.test:
-                lacking[title] = (
+                lacking[key] = (
                     f"{labelled:,} of {counted(len(pool.train), 'training prompt')} and "
                     f"{len(pool.test):,} of its "
                     f"{counted(len(pool.test) + len(pool.unlabelled_test), 'test question')} have "
@@ -401,7 +401,7 @@ class Plan:
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""
         pools = self.noisy_pools if spec.dataset.label_noise else self.pools
-        return pools[spec.dataset.title]
+        return pools[spec.dataset.variant_key]
 
 
 def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
@@ -419,14 +419,14 @@ def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
 
 
 def _noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str, Pool]:
-    """The pools with label noise, by title."""
+    """The pools with label noise, by `variant_key`."""
     added: dict[str, Pool] = {}
     for axes, variant in experiment.variants:
         for name in variant.grid.dataset:
-            title = _trained_on(pools[name].dataset, variant).title
-            if title not in pools and title not in added:
+            key = _trained_on(pools[name].dataset, variant).variant_key
+            if key not in pools and key not in added:
                 try:
-                    added[title] = with_label_noise(
+                    added[key] = with_label_noise(
                         pools[name], variant.label_noise, variant.label_noise_seed
                     )
                 except TaskError as error:
@@ -503,4 +503,4 @@ def data_title(plan: Plan, spec: ProbeSpec) -> str:
     swept = {axis: value for axis, value in first.items() if axis.startswith("probe.")}
     same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
     seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
-    return ", ".join(filter(None, [spec.dataset.title, seed, axes_text(same)]))
+    return ", ".join(filter(None, [spec.dataset.variant_key, seed, axes_text(same)]))

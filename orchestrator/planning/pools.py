@@ -71,7 +71,7 @@ class Dataset:
     labels: tuple[str, ...] = ()
 
     @property
-    def title(self) -> str:
+    def variant_key(self) -> str:
         """The name, with what else distinguishes the pools of one name."""
         if not self.label_noise:
             return self.name

@@ -79,7 +79,7 @@ def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnal
 
     failed: cells that a run has just tried and given up.
     """
-    mislabeled = {title: pool.mislabeled for title, pool in plan.noisy_pools.items()}
+    mislabeled = {key: pool.mislabeled for key, pool in plan.noisy_pools.items()}
     groups = {name: pool.groups for name, pool in plan.pools.items()}
     sources = {name: pool.sources for name, pool in plan.pools.items()}
     rows = read_rows(store, plan.cells, mislabeled, groups, sources)

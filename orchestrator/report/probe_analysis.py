@@ -246,7 +246,7 @@ def _policies(
                 outlooks.append(PolicyOutlook(policy, None, "", note))
             continue
         # A pool that cannot be trained on yet is chosen from for annotators.
-        unlabelled = not cell.reads_golds and spec.dataset.title in plan.lacking_golds
+        unlabelled = not cell.reads_golds and spec.dataset.variant_key in plan.lacking_golds
         try:
             table = tables.of(cell, answers=True, unlabelled=unlabelled)
             golds = tables.golds(cell, answers=True, unlabelled=unlabelled)
@@ -278,7 +278,7 @@ def _policies(
             notes.append("chooses the prompts of each update among these, during training")
         if cell.difficulty:
             notes.append(f"ranked by {cell.difficulty_title}")
-        elif spec.dataset.title in plan.lacking_golds and not cell.online:
+        elif spec.dataset.variant_key in plan.lacking_golds and not cell.online:
             command = _label_command(plan, spec, cell.policy)
         elif table_file and not cell.online and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, subset.num_rows, table_file)
@@ -296,9 +296,9 @@ def _label_command(plan: Plan, spec: ProbeSpec, policy: str) -> str:
     if len({each.model.name for each in probes}) > 1:
         names.append(spec.model.name)
         words += ["--model", spec.model.name]
-    if len({each.dataset.title for each in probes}) > 1:
-        names.append(spec.dataset.title)
-        words += ["--dataset", spec.dataset.title]
+    if len({each.dataset.variant_key for each in probes}) > 1:
+        names.append(spec.dataset.variant_key)
+        words += ["--dataset", spec.dataset.variant_key]
     return shlex.join([*words, "--to-label", f"{UNSAFE.sub('_', '-'.join(names))}.csv"])
 
 

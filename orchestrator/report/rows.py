@@ -34,7 +34,7 @@ from orchestrator.stats.fairness import AXES, Point, cost_curve
 from orchestrator.stats.inference import Effect, group_codes, independent_points, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
-from orchestrator.training.record import with_labels
+from orchestrator.training.record import with_label_count
 
 SHOWN_QUESTIONS = 4
 SHOWN_TIERS = 5  # of which a question is shown, where completions are episodes
@@ -148,7 +148,7 @@ def read_rows(
 ) -> list[Row]:
     """The rows of the finished cells, in the given order.
 
-    `mislabeled`: title of a data set with label noise -> ids of the prompts with a wrong gold.
+    `mislabeled`: `variant_key` of a data set with label noise -> ids of the prompts with a wrong gold.
     `groups`, `sources`: name of a data set -> its groups of related test questions
     (`Pool.groups`), and their sources (`Pool.sources`).
     """
@@ -156,7 +156,7 @@ def read_rows(
         _read_row(
             store,
             cell,
-            mislabeled.get(cell.probe.dataset.title),
+            mislabeled.get(cell.probe.dataset.variant_key),
             groups,
             sources.get(cell.probe.dataset.name, {}),
         )
@@ -207,7 +207,7 @@ def _read_row(
     if finished is None:
         return None
     result, tables = finished
-    result = with_labels(cell, result, tables)
+    result = with_label_count(cell, result, tables)
     groups, evaluations, log = (tables[name] for name in TABLES)
     lost, again = tables.get(DISCARDED), tables.get(REFRESHED)
     drawn = groups if lost is None else pa.concat_tables([groups, lost])

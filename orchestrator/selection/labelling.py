@@ -48,7 +48,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
     table = probe.tables_by(other).of(cell, unlabelled=True)
     table = table.filter(pc.invert(table["labelled"]))
     if not table.num_rows:
-        raise UserError(f"every prompt of {probe.spec.dataset.title} has a gold answer")
+        raise UserError(f"every prompt of {probe.spec.dataset.variant_key} has a gold answer")
     if cell.reads_golds:
         own = ", or reads_golds = False into your own" if ":" in cell.rule.policy else ""
         raise PolicyError(
@@ -86,7 +86,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
 def test_questions_to_label(pool: Pool) -> list[dict[str, Any]]:
     """The test questions without a gold answer. Raises UserError where none lacks one."""
     if not pool.unlabelled_test:
-        raise UserError(f"every test question of {pool.dataset.title} has a gold answer")
+        raise UserError(f"every test question of {pool.dataset.variant_key} has a gold answer")
     return _rows([*pool.unlabelled_test], {})
 
 

@@ -45,7 +45,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
         spec
         for spec in probes
         if model in (None, spec.model.name)
-        and dataset in (None, spec.dataset.name, spec.dataset.title)
+        and dataset in (None, spec.dataset.name, spec.dataset.variant_key)
     ]
     if len(matching) == 1:
         return matching[0]
@@ -55,7 +55,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
             f"{k} {shortened(v)}" for k, v in (("model", model), ("dataset", dataset)) if v
         )
         raise UserError(f"{plan.name}: no training probe has {given}: choose one of {names}")
-    if len({(spec.model.name, spec.dataset.title) for spec in matching}) == 1:
+    if len({(spec.model.name, spec.dataset.variant_key) for spec in matching}) == 1:
         advice = "they differ in other axes: write an experiment with one value of these"
     else:
         advice = "choose a model and a dataset"

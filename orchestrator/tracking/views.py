@@ -35,7 +35,7 @@ from orchestrator.stats.comparison import Comparison
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
-from orchestrator.training.record import logged_name, with_labels
+from orchestrator.training.record import logged_name, with_label_count
 from policies import UNIFORM
 from tasks import Prompt
 
@@ -195,7 +195,7 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         place = store.path(folder.place)
         raise StoreError(f"a file of {place} is missing or fails verification: rerun to repair it")
     stored, tables = finished
-    result = with_labels(cell, stored, tables)
+    result = with_label_count(cell, stored, tables)
     groups, evaluations, log = (tables[name] for name in TABLES)
     points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
     again, known = tables.get(REFRESHED), read_subset(store, cell)

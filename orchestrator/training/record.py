@@ -249,7 +249,7 @@ def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
     return GroupRecorder(tables["groups"].to_pylist(), *lists)
 
 
-def with_labels(cell: Cell, result: Result, tables: Mapping[str, pa.Table]) -> Result:
+def with_label_count(cell: Cell, result: Result, tables: Mapping[str, pa.Table]) -> Result:
     """A finished cell's result, with the labels in its ledger that earlier versions left out."""
     if result.ledger.get("labels") is not None:
         return result

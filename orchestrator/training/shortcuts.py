@@ -90,7 +90,7 @@ def arranged(batches: Sequence[Inputs], window: int, beta: float) -> list[Inputs
     return result
 
 
-def cut(batch: Inputs) -> Inputs:
+def trim_padding(batch: Inputs) -> Inputs:
     """The batch without the columns of completions that are padding in every row; one is left.
 
     Prompts keep their padding: TRL counts positions from the first column.

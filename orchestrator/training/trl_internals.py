@@ -39,7 +39,6 @@ from orchestrator.training.shortcuts import (
     BY_TOKENS,
     Inputs,
     arranged,
-    cut,
     disagreement,
     group_advantages,
     idle_rows,
@@ -48,6 +47,7 @@ from orchestrator.training.shortcuts import (
     rows_of,
     share_of,
     token_outputs,
+    trim_padding,
     why_not,
 )
 
@@ -523,7 +523,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
             zeros = [(0 * p).sum() for p in model.parameters() if p.requires_grad]
             return torch.stack(zeros).sum()
         if self.pad_to_multiple_of is None and not scales_with_length(self.model):
-            rows = cut(rows)
+            rows = trim_padding(rows)
         if self.checks_adapter:
             self.by_adapter = self._by_adapter(model, rows)
         every = ours = self._metrics["train"]

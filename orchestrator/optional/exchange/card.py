@@ -71,7 +71,7 @@ def data_card(
     if pool is not None and spec is not None:
         lines[0] = (
             f"# {why['policy']}: {subset.num_rows:,} of {counted(pool.num_rows, 'prompt')} of "
-            f"{spec.dataset.title}"
+            f"{spec.dataset.variant_key}"
         )
     lines += ["## Selection", "", *_facts(origin, spec), "", "## Pass rates", ""]
     lines += [f"| pass rate | {' | '.join(tables)} |", f"|---|{'---:|' * len(tables)}"]
@@ -135,7 +135,7 @@ def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
         for option, value in cell.rule.options.items():
             arguments += ["--option", f"{option}={json.dumps(value)}"]
     arguments += ["--difficulty", cell.difficulty.option] if cell.difficulty else []
-    arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.title]
+    arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.variant_key]
     return shlex.join([*arguments, "--layout", layout, "--out", name, "--card"])
 
 

@@ -170,7 +170,7 @@ def purpose(pool: PoolAnalysis) -> str:
 
 def pool_section(pool: PoolOutcomes) -> Section:
     """The figures of one training probe; a paragraph in their place while samples are missing."""
-    anchor = f"difficulty-{pool.spec.key}-{pool.spec.dataset.title.replace(' ', '-')}"
+    anchor = f"difficulty-{pool.spec.key}-{pool.spec.dataset.variant_key.replace(' ', '-')}"
     blocks: list[Block] = [Paragraph(pool.missing)]
     if pool.table is not None:
         samples = pool.spec.settings.samples

@@ -260,7 +260,7 @@ def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> 
     for cell in plan.cells:
         store_subset(store, cell, table)
     report = {"update": 1, "metrics": {}, "explanation": "", "groups": tally(wrong=2)._asdict()}
-    return [others.explained(cell, report)["explanation"] for cell in plan.cells]
+    return [others.with_explanation(cell, report)["explanation"] for cell in plan.cells]
 
 
 def test_a_policy_that_would_choose_the_same_prompts_is_not_advised(tmp_path: Path) -> None:
@@ -285,4 +285,4 @@ def test_other_reports_stay_as_they_are(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
     others = OtherSubsets(Run.of(plan, Store(str(tmp_path / "runs"))), [])
     for report in ({"update": 1}, {"groups": tally(wrong=8)._asdict(), "explanation": "resumed"}):
-        assert others.explained(plan.cells[0], report) == report
+        assert others.with_explanation(plan.cells[0], report) == report

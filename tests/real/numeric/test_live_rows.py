@@ -8,11 +8,11 @@ import torch
 from orchestrator.training.shortcuts import (
     BY_TOKENS,
     arranged,
-    cut,
     idle_rows,
     loss_mask,
     rows_of,
     share_of,
+    trim_padding,
 )
 
 Batch = dict[str, torch.Tensor]
@@ -100,14 +100,14 @@ def test_columns_that_are_padding_in_every_row_are_cut_and_prompts_are_not() -> 
         "wide": [[1] * 5] * 2,
     }
     batch = batch_of(masks, [1.0, 1.0], **more, items=7)
-    short = cut(batch)
+    short = trim_padding(batch)
     assert short["completion_mask"].tolist() == [[1, 1], [1, 0]]
     assert short["logps"].tolist() == [[1, 2]] * 2
     for name in ("prompt_ids", "prompt_mask", "wide", "advantages", "row", "items"):
         assert torch.equal(short[name], batch[name]), name
     square = batch_of(lengths_of([1] * 4), [1.0] * 4)  # as many rows as columns
-    assert cut(square)["advantages"].shape == (4,)
-    empty = cut(batch_of(lengths_of([0, 0]), [1.0, 1.0]))
+    assert trim_padding(square)["advantages"].shape == (4,)
+    empty = trim_padding(batch_of(lengths_of([0, 0]), [1.0, 1.0]))
     assert empty["completion_mask"].tolist() == [[0], [0]], "one column is left"
 
 
