@@ -377,7 +377,7 @@ class Plan:
 
     @cached_property
     def lacking_golds(self) -> dict[str, str]:
-        """Title of a data set -> why its cells cannot be trained yet: gold answers are missing.
+        """`variant_key` of a data set -> why its cells cannot be trained: it lacks gold answers.
 
         Its pool can be probed, and prompts of it chosen for annotators.
         """

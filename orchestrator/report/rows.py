@@ -148,8 +148,8 @@ def read_rows(
 ) -> list[Row]:
     """The rows of the finished cells, in the given order.
 
-    `mislabeled`: `variant_key` of a data set with label noise -> ids of the prompts with a wrong gold.
-    `groups`, `sources`: name of a data set -> its groups of related test questions
+    `mislabeled`: `variant_key` of a data set with label noise -> ids of the prompts with a wrong
+    gold. `groups`, `sources`: name of a data set -> its groups of related test questions
     (`Pool.groups`), and their sources (`Pool.sources`).
     """
     rows = (
