@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.terminal import echo, printable_line
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from orchestrator.selection.plan_probe import PlanProbe
     from orchestrator.storage.store import Store
     from tasks import Task
-
-CAPPED = 3  # exit code of a sweep that a cap ended
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -38,7 +37,7 @@ def plan(arguments: argparse.Namespace) -> int:
     width = None if arguments.json else output_width()
     summary = plan_summary(run, site, width)
     echo(json.dumps(asdict(summary), indent=2) if arguments.json else summary.text(width))
-    return 0
+    return ExitCode.DONE
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -82,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     if outcome.dropped:
         todo = "to continue, raise the cap and rerun the same command"
         echo(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))
-    return 1 if outcome.failed else CAPPED if outcome.dropped else 0
+    if outcome.failed:
+        return ExitCode.FAILED
+    return ExitCode.CAPPED if outcome.dropped else ExitCode.DONE
 
 
 def probe(arguments: argparse.Namespace) -> int:
@@ -106,7 +107,7 @@ def probe(arguments: argparse.Namespace) -> int:
     echo(save_report(plan, store, page, output_width()))
     if problem:
         raise problem
-    return 0
+    return ExitCode.DONE
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -126,11 +127,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
     evaluated.write(arguments.out)
     summary = evaluated.to_dict()
     _print_result(summary, f"{evaluated.summary()}: {arguments.out}", arguments.json)
-    return 0
+    return ExitCode.DONE
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Print the results table and write the HTML page; 1 where nothing is stored yet."""
+    """Print the results table and write the HTML page; `FAILED` where nothing is stored."""
     from orchestrator.report.analysis import analyse
     from orchestrator.report.render import own_page, terminal_report, write_page
     from orchestrator.report.sections.page import sweep_page
@@ -141,54 +142,117 @@ def report(arguments: argparse.Namespace) -> int:
     echo(terminal_report(analysis, output_width()))
     write_page(sweep_page(analysis), page)
     echo(f"\npage: {page}")
-    return 0 if analysis.rows or analysis.pools else 1
+    return ExitCode.DONE if analysis.rows or analysis.pools else ExitCode.FAILED
 
 
 def select(arguments: argparse.Namespace) -> int:
+    """Select a subset, or what annotators are to label."""
+    from orchestrator.storage.errors import UserError
+
+    if arguments.to_label is None:
+        if arguments.test:
+            raise UserError("--test lists questions for annotators: write --to-label FILE, too")
+        return _select_subset(arguments)
+    if arguments.out is not None:
+        raise UserError("--out and --to-label write different files: remove one of them")
+    return _test_to_label(arguments) if arguments.test else _chosen_to_label(arguments)
+
+
+def _select_subset(arguments: argparse.Namespace) -> int:
     """Select a subset from the probe of an experiment, or from a probe or difficulty table."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.plugins.counts import counted
     from orchestrator.selection.from_file import select_file
     from orchestrator.selection.subsets import policy_entry, reason
-    from orchestrator.storage.errors import UserError
     from orchestrator.storage.store import Store
 
-    if arguments.to_label is not None:
-        return _to_label(arguments)
-    if arguments.test:
-        raise UserError("--test lists questions for annotators: write --to-label FILE, too")
+    out = arguments.out
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
-        store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
-        if arguments.out is None:
+        if out is None:
+            store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
             store.check_writable()
         else:
-            store, place = Store(str(arguments.out.absolute().parent)), [arguments.out.name]
+            store, place = Store(str(out.absolute().parent)), [out.name]
         store.write_table(subset, *place)
-        why, file = reason(subset), arguments.out or store.path(*place)
+        why, file = reason(subset), out or store.path(*place)
     else:
-        policy, file = policy_entry(arguments.policy, named_values(arguments.option)), arguments.out
-        seed = arguments.seed or 0
-        ranked_by = arguments.difficulty or "gold"
-        why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out, ranked_by)
+        policy, file = policy_entry(arguments.policy, named_values(arguments.option)), out
+        seed, ranked_by = arguments.seed or 0, arguments.difficulty or "gold"
+        why = select_file(arguments.probe, policy, arguments.budget, seed, out, ranked_by)
     _print_result(why, f"{counted(why['size'], 'prompt')}: {file}", arguments.json)
-    return 0
+    return ExitCode.DONE
+
+
+def _chosen_to_label(arguments: argparse.Namespace) -> int:
+    """Write the chosen prompts without a gold answer for annotators."""
+    from orchestrator.selection.labelling import check_label_file, prompts_to_label
+
+    check_label_file(arguments.to_label)
+    _reads_experiment(arguments, ("policy",), ("file", "policy"))
+    probe, cell = _chosen_cell(arguments)
+    rows, notes = prompts_to_label(probe, cell)
+    return _write_to_label(arguments, rows, notes)
+
+
+def _test_to_label(arguments: argparse.Namespace) -> int:
+    """Write every test question without a gold answer for annotators."""
+    from orchestrator.selection.labelling import check_label_file, test_questions_to_label
+    from orchestrator.storage.errors import UserError
+
+    check_label_file(arguments.to_label)
+    _reads_experiment(arguments, (), ("file",))
+    for name in ("policy", "budget", "seed", "difficulty", "model", "option"):
+        if getattr(arguments, name) not in (None, []):
+            raise UserError(
+                f"--{name} does not go with --test, which lists every test question without a "
+                "gold answer: remove one of them"
+            )
+    plan, _ = _open(arguments)
+    names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
+    pools = [plan.pools[name] for name in names if name in plan.pools]
+    rows = [row for pool in pools for row in test_questions_to_label(pool)]
+    return _write_to_label(arguments, rows, [])
+
+
+def _write_to_label(
+    arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]
+) -> int:
+    from orchestrator.plugins.counts import counted
+    from orchestrator.selection.labelling import write_to_label
+
+    file = arguments.to_label
+    write_to_label(file, rows)
+    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: [{file}]"
+    ids = [row["prompt_id"] for row in rows]
+    summary = {"file": str(file), "prompt_ids": ids, "notes": [*notes]}
+    _print_result(summary, f"{text} beside the data set's options", arguments.json)
+    return ExitCode.DONE
 
 
 def mark(arguments: argparse.Namespace) -> int:
     """Mark stored completions and count the outcomes, or audit the marker."""
     from orchestrator.config.yaml_lines import named_values
-    from orchestrator.optional.exchange.mark import mark_file
     from orchestrator.storage.errors import UserError
 
     if arguments.against_option and not arguments.against:
         raise UserError("--against-option is of the second marker: write --against TASK, too")
-    if arguments.against or arguments.attack:
-        return _audit(arguments)
+    options = named_values(arguments.option) | {"marking": arguments.marking}
+    if arguments.attack:
+        return _attack_marker(arguments, options)
+    if arguments.against:
+        return _compare_markers(arguments, options)
+    return _mark_file(arguments, options)
+
+
+def _mark_file(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    """Mark stored completions with a task of these options, and count the outcomes."""
+    from orchestrator.optional.exchange.mark import mark_file
+    from orchestrator.storage.errors import UserError
+
     if arguments.out is None:
         raise UserError(f"missing --out: write {arguments.example}")
-    options = named_values(arguments.option) | {"marking": arguments.marking}
     notes: list[str] = []
     counts = mark_file(
         arguments.task,
@@ -201,36 +265,44 @@ def mark(arguments: argparse.Namespace) -> int:
     )
     total = max(1, sum(counts.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
-    echo(json.dumps(counts) if arguments.json else "\n".join([*notes, *lines, str(arguments.out)]))
-    return 0
+    _print_lines(counts, [*notes, *lines, str(arguments.out)], arguments.json)
+    return ExitCode.DONE
 
 
-def _audit(arguments: argparse.Namespace) -> int:
-    """Compare a marker with a second one, or attack it."""
-    from orchestrator.config.yaml_lines import named_values
-    from orchestrator.optional.exchange import mark
+def _attack_marker(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    """Mark answers that must not pass, of the questions of a file."""
+    from orchestrator.optional.exchange.mark import Source, attack_file, open_marker
     from orchestrator.storage.errors import UserError
 
-    if arguments.attack and (arguments.against or arguments.out):
+    if arguments.against or arguments.out:
         other = "--against" if arguments.against else "--out"
         raise UserError(f"--attack marks none of the file's completions: remove {other}")
-    options = named_values(arguments.option) | {"marking": arguments.marking}
-    marker = mark.open_marker(arguments.task, options)
-    source = mark.Source(arguments.input, arguments.answer, arguments.completions)
+    marker = open_marker(arguments.task, options)
+    source = Source(arguments.input, arguments.answer, arguments.completions)
     notes: list[str] = []
-    if arguments.attack:
-        attacks = mark.attack_file(source, marker, notes)
-        summary = {"marker": marker.marker_id, "attacks": [each._asdict() for each in attacks]}
-        text = "\n".join(printable_line(each.text()) for each in attacks)
-        lines = [wrapped(f"marker: {marker.marker_id}\n{text}", output_width())]
-    else:
-        second = mark.open_marker(arguments.against, named_values(arguments.against_option))
-        compared = mark.compare_markers(source, (marker, second), arguments.out, notes)
-        summary = compared.to_dict(arguments.examples)
-        lines = [compared.text(arguments.examples, output_width())]
-        lines += [str(arguments.out)] if arguments.out else []
-    echo(json.dumps(summary) if arguments.json else "\n".join([*notes, *lines]))
-    return 0
+    attacks = attack_file(source, marker, notes)
+    summary = {"marker": marker.marker_id, "attacks": [each._asdict() for each in attacks]}
+    text = "\n".join(printable_line(each.text()) for each in attacks)
+    lines = wrapped(f"marker: {marker.marker_id}\n{text}", output_width())
+    _print_lines(summary, [*notes, lines], arguments.json)
+    return ExitCode.DONE
+
+
+def _compare_markers(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    """Mark stored completions with two markers, and show where they differ."""
+    from orchestrator.config.yaml_lines import named_values
+    from orchestrator.optional.exchange.mark import Source, compare_markers, open_marker
+
+    marker = open_marker(arguments.task, options)
+    source = Source(arguments.input, arguments.answer, arguments.completions)
+    second = open_marker(arguments.against, named_values(arguments.against_option))
+    notes: list[str] = []
+    compared = compare_markers(source, (marker, second), arguments.out, notes)
+    lines = [*notes, compared.text(arguments.examples, output_width())]
+    if arguments.out:
+        lines.append(str(arguments.out))
+    _print_lines(compared.to_dict(arguments.examples), lines, arguments.json)
+    return ExitCode.DONE
 
 
 def import_(arguments: argparse.Namespace) -> int:
@@ -259,7 +331,7 @@ def import_(arguments: argparse.Namespace) -> int:
     )
     text = f"{summary['kind']} of {counted(summary['prompts'], 'prompt')}: {arguments.out}"
     _print_result(summary, text, arguments.json)
-    return 0
+    return ExitCode.DONE
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -286,10 +358,10 @@ def export(arguments: argparse.Namespace) -> int:
         check_output(out, inputs=[arguments.subset, *filter(None, [texts]), *options])
         summary = export_subset(arguments.subset, prompts, task, layout, out, provenance, card)
     text = f"subset: {out}\nprovenance: {out}.provenance.json"
-    _print_result(
-        summary, text + (f"\ncard: {out}.card.md" if arguments.card else ""), arguments.json
-    )
-    return 0
+    if arguments.card:
+        text += f"\ncard: {out}.card.md"
+    _print_result(summary, text, arguments.json)
+    return ExitCode.DONE
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -322,11 +394,11 @@ def compare(arguments: argparse.Namespace) -> int:
         echo(terminal_items(analysis, output_width()))
         if arguments.out:
             echo(f"\npage: {arguments.out}")
-    return 0
+    return ExitCode.DONE
 
 
 def diagnose(arguments: argparse.Namespace) -> int:
-    """Say what is wrong with runs of GRPO, from their logs; 3 if something is badly wrong."""
+    """Say what is wrong with runs of GRPO, from their logs; `PROBLEM` if something is bad."""
     from orchestrator.evaluation import diagnosis
     from orchestrator.optional.exchange.run_logs import read_logs
     from orchestrator.report.render import PAGES, terminal_diagnosis, write_page
@@ -346,12 +418,19 @@ def diagnose(arguments: argparse.Namespace) -> int:
         echo(terminal_diagnosis(diagnoses, output_width()))
         if arguments.out:
             echo(f"\npage: {arguments.out}")
-    return 3 if any(each.bad for each in diagnoses) else 0
+    return ExitCode.PROBLEM if any(each.bad for each in diagnoses) else ExitCode.DONE
 
 
-_OF_EXPERIMENT = (
-    *("experiment", "policy", "budget", "seed", "difficulty", "model", "dataset", "storage"),
-)
+_OF_EXPERIMENT = {
+    "experiment",
+    "policy",
+    "budget",
+    "seed",
+    "difficulty",
+    "model",
+    "dataset",
+    "storage",
+}
 _OF_FILES = ("probe", "subset", "task", "texts")
 
 
@@ -367,7 +446,7 @@ def _reads_experiment(
     given = {name for name, value in vars(arguments).items() if value not in (None, [])}
     from_experiment = arguments.file is not None or "experiment" in given
     needed = ("file", *of_experiment) if from_experiment else of_files
-    others = set(_OF_FILES) if from_experiment else set(_OF_EXPERIMENT) - {"policy", "budget"}
+    others = set(_OF_FILES) if from_experiment else _OF_EXPERIMENT - {"policy", "budget"}
     if not from_experiment and "probe" in of_files:
         others -= {"seed", "difficulty"}
     elif not from_experiment:
@@ -384,45 +463,6 @@ def _reads_experiment(
         form = "FILE -e NAME" if from_experiment else options[of_files[0]]
         raise UserError(f"{options[unwanted[0]]} does not go with {form}: remove one of them")
     return from_experiment
-
-
-def _to_label(arguments: argparse.Namespace) -> int:
-    """Write prompts, or test questions, without a gold answer for annotators."""
-    from orchestrator.plugins.counts import counted
-    from orchestrator.selection.labelling import (
-        check_label_file,
-        prompts_to_label,
-        test_questions_to_label,
-        write_to_label,
-    )
-    from orchestrator.storage.errors import UserError
-
-    file = arguments.to_label
-    if arguments.out is not None:
-        raise UserError("--out and --to-label write different files: remove one of them")
-    check_label_file(file)
-    needed = () if arguments.test else ("policy",)
-    _reads_experiment(arguments, needed, ("file", *needed))
-    notes = list[str]()
-    if arguments.test:
-        for name in ("policy", "budget", "seed", "difficulty", "model", "option"):
-            if getattr(arguments, name) not in (None, []):
-                raise UserError(
-                    f"--{name} does not go with --test, which lists every test question without a "
-                    "gold answer: remove one of them"
-                )
-        plan, _ = _open(arguments)
-        names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
-        pools = [plan.pools[name] for name in names if name in plan.pools]
-        rows = [row for pool in pools for row in test_questions_to_label(pool)]
-    else:
-        probe, cell = _chosen_cell(arguments)
-        rows, notes = prompts_to_label(probe, cell)
-    write_to_label(file, rows)
-    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: [{file}]"
-    summary = {"file": str(file), "prompt_ids": [row["prompt_id"] for row in rows], "notes": notes}
-    _print_result(summary, f"{text} beside the data set's options", arguments.json)
-    return 0
 
 
 def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
@@ -460,7 +500,7 @@ def ls(arguments: argparse.Namespace) -> int:
         else:
             lines = {name: experiment.about for name, experiment in config.experiments.items()}
     echo(described([*lines], [*lines.values()], output_width()))
-    return 0
+    return ExitCode.DONE
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -476,7 +516,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         healthy &= check.ok
         line = f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}"
         echo(wrapped(line, output_width(), indent=6))
-    return 0 if healthy else 1
+    return ExitCode.DONE if healthy else ExitCode.FAILED
 
 
 def ui(arguments: argparse.Namespace) -> int:
@@ -500,6 +540,10 @@ def _print_result(summary: Mapping[str, Any], text: str, as_json: bool) -> None:
         echo(json.dumps(summary, indent=2))
     else:
         echo(wrapped("\n".join([text, *notes]), output_width()))
+
+
+def _print_lines(summary: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    echo(json.dumps(summary) if as_json else "\n".join(lines))
 
 
 def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":

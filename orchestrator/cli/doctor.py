@@ -20,6 +20,7 @@ from cluster.actors import run_in_worker
 from cluster.redaction import redact
 from cluster.resources import usable_cpus
 from cluster.terminal import echo, printable_line
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.gpu_checks import gpu_checks, sampled
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
@@ -82,13 +83,13 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
     for line in lines:
         echo(printable_line(redact(line)))
     if not unsound:
-        return 0
+        return ExitCode.DONE
     if repair:
         echo("Rerun decile run to make these files again.")
     else:
         repairing = ["decile", "doctor", "--storage", redact(uri), "--repair"]
         echo(f"decile run sets them aside, or: {shlex.join(repairing)}")
-    return 1
+    return ExitCode.FAILED
 
 
 def _paths(paths: list[str]) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from cluster.terminal import echo, unfiltered
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.problems import Problem
 from orchestrator.planning.load import fetch_advice, repositories
@@ -125,7 +126,7 @@ def fetch(arguments: argparse.Namespace) -> int:
         echo(json.dumps(view, indent=2))
     else:
         echo(_text(name, fetched))
-    return 0
+    return ExitCode.DONE
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, get_args
 
 from cluster.session import this_machine
 from cluster.terminal import ask, echo
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import Starter
@@ -268,7 +269,7 @@ def init(arguments: argparse.Namespace) -> int:
     if arguments.problems:
         echo(_line("problems", write_problems(arguments.problems, plan)))
     echo("\n".join(next_lines(arguments.out, plan)))
-    return 0
+    return ExitCode.DONE
 
 
 def write_problems(output: Path, plan: Plan) -> str:

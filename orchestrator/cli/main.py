@@ -1,9 +1,6 @@
 """`decile …`: the command line. What each command does is in `commands`.
 
-Exit codes: 0 done, 1 a cell, a check, Ray or the machine failed, or another driver is running,
-2 invalid input, 3 a cap (`max_gpu_hours`, `max_hours`) left cells out or a diagnosed run has a
-problem, 128 + N ended by signal N.
-docs/operations.md lists every fault.
+docs/operations.md lists the exit codes and every fault.
 """
 
 import atexit
@@ -21,6 +18,7 @@ from cluster.ending import INTERRUPTED, signals_end_process
 from cluster.redaction import redact
 from cluster.terminal import echo, printable_streams, unfiltered
 from orchestrator.cli import commands
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.parser import build_parser
 from orchestrator.plugins.deadlines import abandoned
 from orchestrator.plugins.project_modules import add_project
@@ -83,7 +81,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         arguments = build_parser().parse_args(argv)
     except UserError as error:
         echo(f"decile: {redact(one_line(str(error)))}", sys.stderr)
-        return 2
+        return ExitCode.INVALID
     # `ui` replaces this process; a call from Python keeps its caller's signal handlers.
     own_process = argv is None and arguments.command is not commands.ui
     with signals_end_process() if own_process else nullcontext():
@@ -96,7 +94,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
             return 128 + signal.SIGPIPE
         except KeyboardInterrupt:
             echo(f"decile: {INTERRUPTED}", sys.stderr)
-            return 130
+            return 128 + signal.SIGINT
         except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
             exit_code, text = _failure(error, getattr(arguments, "store", None))
             if isinstance(error, OSError) and error.filename is None:
@@ -128,9 +126,9 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from tasks.sources.hub import HubFails
 
     if isinstance(error, HubFails | RemoteFails):
-        return 1, str(error)
+        return ExitCode.FAILED, str(error)
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
-        return 2, str(error)
+        return ExitCode.INVALID, str(error)
     if isinstance(error, MarkerFails | ProbeError | SamplingError | LeaseHeld | RayFails | Unsound):
-        return 1, str(error)
-    return 1, fault_text(error, store)
+        return ExitCode.FAILED, str(error)
+    return ExitCode.FAILED, fault_text(error, store)

@@ -1,14 +1,19 @@
 """The commands as a user types them; invalid input ends with code 2 and one message."""
 
+import argparse
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from factories import cell_record, finished_cell, finished_sweep, small_plan
+from paths import ROOT
 from remedies import problems
 
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.main import main
+from orchestrator.cli.parser import build_parser
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.storage.store import Store
 
@@ -195,3 +200,58 @@ def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, caps
     assert main(["plan", str(file), "-e", "small"]) == 130
     error = capsys.readouterr().err
     assert error.startswith("decile: interrupted; ") and error.count("\n") == 1
+
+
+# Command -> what it takes: the converter after a colon, "!" what must be given.
+OPTIONS = {
+    "init": "--train --test --model --question --answer --answers --marker:marker "
+    "--problems:Path --corrections --max-prompt-tokens:integer --duplicates "
+    "--conflicts --drop-overlap --out:Path --yes --force",
+    "plan": "file!:Path --experiment --storage --cpus:integer --gpus:integer --json --gpu "
+    "--gpu-price:number",
+    "fetch": "file!:Path --experiment --json",
+    "run": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait --tracking-uri",
+    "probe": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait --out:Path",
+    "evaluate": "file!:Path --experiment --storage --cpus:integer --gpus:integer --json "
+    "--wait --model --dataset --adapter --checkpoint --out!:Path",
+    "report": "file!:Path --experiment --storage --out:Path",
+    "select": "file:Path --experiment --policy --budget --seed:integer --difficulty --model "
+    "--dataset --storage --probe:Path --option --out:Path --to-label:Path --test "
+    "--json",
+    "mark": "--task! --option --marking --input!:Path --answer --completions --out:Path "
+    "--json --against --against-option --examples:integer --attack",
+    "import": "source!:Path --layout --question --answer --completions --prompt-id --rate "
+    "--successes --samples:_samples --model --pool --task! --option --out!:Path "
+    "--json",
+    "export": "file:Path --experiment --policy --budget --seed:integer --difficulty --model "
+    "--dataset --storage --subset:Path --layout --card --texts:Path --task "
+    "--option --out:Path --json",
+    "compare": "arms! --id --score --seed --sample --group --metric --models-are-seeds "
+    "--out:Path --json",
+    "diagnose": "logs! --correct --out:Path --json",
+    "ls": "what! file:Path",
+    "doctor": "file:Path --experiment --tracking-uri --gpu --storage --repair",
+    "ui": "--storage --port:integer",
+}
+
+
+def taken(command: argparse.ArgumentParser) -> Iterator[str]:
+    for action in command._actions:
+        if action.dest != "help":
+            name = action.option_strings[-1] if action.option_strings else action.dest
+            name = "--out" if name == "--output" else name
+            converter = getattr(action.type, "__qualname__", "").partition(".")[0]
+            yield name + ("!" if action.required else "") + (f":{converter}" if converter else "")
+
+
+def test_no_command_has_lost_an_option() -> None:
+    [commands] = build_parser()._subparsers._group_actions  # type: ignore[union-attr]
+    assert isinstance(commands.choices, dict)
+    options = {name: [*taken(command)] for name, command in commands.choices.items()}
+    assert options == {name: words.split() for name, words in OPTIONS.items()}
+    assert sum(map(len, options.values())) == 140
+
+
+def test_the_page_lists_every_exit_code() -> None:
+    rows = re.findall(r"^\| (\d) \|", (ROOT / "docs" / "operations.md").read_text(), re.M)
+    assert [int(code) for code in rows] == [*ExitCode]

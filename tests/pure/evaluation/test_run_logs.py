@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from run_logs_cases import STRANGE, UPDATES, WRITERS, rows, write_lines, write_trl, write_verl
 
 import decile
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.main import main
 from orchestrator.evaluation.diagnosis import Facts, RunLog
 from orchestrator.optional.exchange.run_logs import LAYOUTS, Rollout, completions_of, read_logs
@@ -284,7 +285,7 @@ def test_the_api_has_what_the_command_prints(
     result = decile.diagnose(tmp_path / "run")
     exit_code = main(["diagnose", str(tmp_path / "run"), "--json"])
     assert json.loads(capsys.readouterr().out) == result.to_dict()
-    assert exit_code == (3 if result.bad else 0)
+    assert exit_code == (ExitCode.PROBLEM if result.bad else ExitCode.DONE)
     assert main(["diagnose", str(tmp_path / "run")]) == exit_code
     assert repr(result).split("\n")[0] in capsys.readouterr().out
     page = result.save(tmp_path / "page.html")

@@ -35,7 +35,7 @@ def test_the_log_of_a_real_run_of_trl(
     assert facts.mean_by_update(facts.groups.reward) == pytest.approx(means)
     page = tmp_path / "page.html"
     capsys.readouterr()
-    assert main(["diagnose", str(tmp_path), "--json", "--out", str(page)]) == 3
+    assert main(["diagnose", str(tmp_path), "--json", "--out", str(page)]) == 4
     (values,) = json.loads(capsys.readouterr().out)
     assert {"truncated"} <= {finding["code"] for finding in values["findings"]}
     assert "truncated" in page.read_text()
