@@ -77,7 +77,9 @@ def compare_cells(arguments: argparse.Namespace) -> None:
     shared += [f"--experiment={arguments.experiment}", f"--storage={arguments.storage}"]
     shared += [f"--updates={arguments.updates}"]
     if arguments.between:
-        names = [cell.name.rpartition("/")[2] if cell.swept else cell.policy for cell in cells]
+        names = [
+            cell.name.rpartition("/")[2] if cell.setting_axes else cell.policy for cell in cells
+        ]
         first = [n for n, cell in enumerate(cells) if cell.seed == cells[0].seed]
         with tempfile.TemporaryDirectory() as folder:
             runs = [

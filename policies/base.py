@@ -181,7 +181,7 @@ class ScorePolicy(SubsetPolicy):
     """The name in messages; the class's name if empty."""
     needs: Needs = "all"
     """What a row's rank depends on."""
-    whole: bool = False
+    takes_all: bool = False
     """Selects every eligible row, whatever the size."""
     wider: str = "another policy"
     """What to change if too few rows are eligible, besides a smaller budget."""

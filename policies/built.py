@@ -110,9 +110,10 @@ class BuiltPolicy(Built):
         return self.rule if isinstance(self.rule, ScorePolicy) else None
 
     @property
-    def whole(self) -> bool:
+    def takes_all(self) -> bool:
         """Whether it selects every eligible row, whatever the size."""
-        return bool(self.declared("whole", False))
+        # Policies of users may have its earlier name.
+        return bool(self.declared("takes_all", False) or self.declared("whole", False))
 
     @property
     def stream(self) -> str:
@@ -122,7 +123,7 @@ class BuiltPolicy(Built):
     @property
     def at_random(self) -> bool:
         """Whether only chance decides among eligible rows."""
-        return self.needs == "nothing" and not self.whole
+        return self.needs == "nothing" and not self.takes_all
 
     @property
     def ranks_by(self) -> str:
@@ -162,11 +163,11 @@ class BuiltPolicy(Built):
             self.rule.check_labels(prompts, size)
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> Rows:
-        """Row numbers of the subset, best first; of all eligible rows if it is `whole`."""
+        """Row numbers of the subset, best first; of all eligible rows if it `takes_all`."""
         table = self.shown(difficulty)
         with self.errors():
             rows = self.rule(table, size, rng)
-            if self.whole:
+            if self.takes_all:
                 size = np.size(rows)
             return checked_rows(rows, self.name, size, difficulty.num_rows)
 

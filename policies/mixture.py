@@ -54,7 +54,7 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
     """
 
     name: ClassVar[str] = "mixture"
-    whole: ClassVar[bool] = False
+    takes_all: ClassVar[bool] = False
     example: ClassVar[str] = "shares: {hard: 0.5, random: 0.5}"
 
     shares: Mapping[str, Any] | Sequence[Mapping[str, Any]]

@@ -72,7 +72,8 @@ class Stratified(Restricted):
     def __post_init__(self) -> None:
         policy = self.policy
         self._drawn: Bools | None = None  # the rows whose labels the last choice has drawn
-        self.name, self.whole = policy.name, policy.whole
+        self.name = policy.name
+        self.takes_all = policy.takes_all
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
         # Each simulated choice would draw other labels, which the seed decides for all probes.
         self.simulated = policy.simulated and self.labels is None
@@ -393,7 +394,7 @@ def _check_label_option(policy: BuiltPolicy, labels: Any) -> None:
             f"{policy.name}: labels is {labels!r:.80}: write a number of prompts, such as 160, or "
             "a share of those with a gold answer, such as 0.2"
         )
-    if policy.whole:
+    if policy.takes_all:
         raise PolicyError(f"{policy.name} takes every prompt: leave labels out")
 
 

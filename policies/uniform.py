@@ -40,7 +40,7 @@ class Full(Random):
     """Every prompt, regardless of the budget: training on the whole pool, as a reference."""
 
     name = "full"
-    whole = True
+    takes_all = True
     stream = ""  # it chooses nothing by chance but an order
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -285,7 +285,7 @@ def _cell(
         cell_id=cell.cell_id,
         name=cell.name,
         **cell.fixed_axes,
-        axes=cell.swept,
+        axes=cell.setting_axes,
         size=cell.size,
         updates=cell.updates,
         prompts_per_update=cell.prompts_per_update,
@@ -470,7 +470,7 @@ def _probes(run: Run) -> list[ProbeSummary]:
     labels = probe_labels(run.plan.probes)
     probes = []
     for spec in run.plan.probes:
-        prompts, pending = run.folder(spec).prompts, run.pending(spec)
+        prompts, pending = run.folder(spec).prompts, run.pending_after_earlier_probes(spec)
         weak, outcomes = "", run.folder(spec).outcomes() if spec.split == "train" else None
         labelled = run.plan.pool(spec).labelled
         if outcomes is not None and outcomes.complete and labelled.any():

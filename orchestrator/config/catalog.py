@@ -49,7 +49,7 @@ class LoadedConfig:
         path: YamlPath = problem.path
         if len(path) > 2 and path[0] == "experiments":
             _, name, *setting = path
-            swept = self.config.experiments[str(name)].grid.swept
+            swept = self.config.experiments[str(name)].grid.setting_axes
             axis = next((a for a in swept if (*setting,)[: len(path_of(a))] == path_of(a)), None)
             if axis is not None:
                 below_axis = setting[len(path_of(axis)) :]

@@ -295,7 +295,7 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
         "dataset": grid.dataset,
         "policy": grid.policy,
         "probe_seed": grid.probe_seed or [experiment.probe.seed],
-        **grid.swept,
+        **grid.setting_axes,
     }
     a, b = (
         BASE_SIDE

@@ -229,11 +229,11 @@ class Grid(Settings):
     def cells(self) -> int:
         """Combinations of the values of all axes."""
         axes: list[list[Any]] = [self.model, self.dataset, self.policy, self.seed]
-        axes += [self.probe_seed or [0], *self.swept.values()]
+        axes += [self.probe_seed or [0], *self.setting_axes.values()]
         return prod(len(axis) for axis in axes)
 
     @property
-    def swept(self) -> dict[str, list[Any]]:
+    def setting_axes(self) -> dict[str, list[Any]]:
         """The axes that are settings of the experiment: dotted name -> values."""
         return self.__pydantic_extra__ or {}
 
@@ -365,11 +365,11 @@ class Experiment(Settings):
             grid = Grid.model_validate(value.get("grid") if isinstance(value, dict) else None)
         except ValidationError:
             return handler(value)  # says what is wrong with the grid
-        if not grid.swept:
+        if not grid.setting_axes:
             return handler(value)
         content = value | {"grid": Grid(**{n: getattr(grid, n) for n in Grid.model_fields})}
         variants: list[Variant] = []
-        for axes in combinations(grid.swept):
+        for axes in combinations(grid.setting_axes):
             try:
                 variants.append(Variant(axes, cls.model_validate(with_values(content, axes))))
             except ValidationError as error:
@@ -388,9 +388,9 @@ class Experiment(Settings):
         if axis is None:
             if first:  # with any value of the axes, as far as is known
                 raise error
-            axis = next(reversed([a for a, v in axes.items() if v != grid.swept[a][0]]))
+            axis = next(reversed([a for a, v in axes.items() if v != grid.setting_axes[a][0]]))
             problem.message = f"{problem.message} (with {axes_text(axes)})"
-        place = grid.swept[axis].index(axes[axis])
+        place = grid.setting_axes[axis].index(axes[axis])
         raise Problem(problem.code, problem.message, "grid", axis, place)
 
     @field_validator("budget", mode="before")
@@ -566,7 +566,7 @@ class Experiment(Settings):
         """All settings that are no axes, with Decile's defaults filled in, as JSON."""
         shared = self.model_dump(mode="json", exclude={"grid"})
         shared |= {"grpo": self.full_grpo(), "lora": self.full_lora()}
-        for name in self.grid.swept:
+        for name in self.grid.setting_axes:
             block, *setting = path_of(name)
             if setting:
                 shared[block] = {n: v for n, v in shared[block].items() if n != setting[0]}

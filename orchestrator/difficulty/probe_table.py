@@ -81,13 +81,13 @@ class CellTables:
         Raises UserError for a file of difficulty that has changed, or another model's probe that is
         not finished.
         """
-        answers |= cell.rule.build().reads_answers
-        answers |= any(rule.build().reads_answers for rule in cell.match)
+        answers |= cell.static_policy.build().reads_answers
+        answers |= any(rule.build().reads_answers for rule in cell.bounding_rules)
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
         if cell.difficulty:
             ranks = self._ranks_of(cell, cell.difficulty, answers=answers)
             table = with_ranks_of(table, ranks)
-        if cell.rule.build().reads_questions:
+        if cell.static_policy.build().reads_questions:
             prompts = self._outcomes.prompts
             questions = prompts.take(prompts.order).column("question")  # a file, if they are large
             table = table.append_column("question", questions)

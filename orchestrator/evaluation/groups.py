@@ -484,7 +484,7 @@ def _advice(
 
 def _other_prompts(cell: Cell, rate_change: RateChange, end: End) -> list[str]:
     """The change to prompts nearer to this end; none where there are no such prompts."""
-    policy = cell.online.build_online() if cell.online else cell.rule.build()
+    policy = cell.online.build_online() if cell.online else cell.static_policy.build()
     sign = 1 if end == "easy" else -1
     if change := policy.change_towards(end):
         return [change] if sign * rate_change(end) > 0 else []

@@ -59,7 +59,7 @@ def as_evaluation(
     return pa.table(columns).cast(EVALUATIONS)
 
 
-def main(evaluation: pa.Table) -> pa.Table:
+def own_test_set(evaluation: pa.Table) -> pa.Table:
     """The sampled answers to the cell's own test set."""
     return part(evaluation, "", greedy=False)
 
@@ -112,7 +112,7 @@ def evaluation_metrics(
 
     `base`, the evaluation of the base model, adds accuracy by base difficulty.
     """
-    own, greedy = main(evaluation), part(evaluation, "", greedy=True)
+    own, greedy = own_test_set(evaluation), part(evaluation, "", greedy=True)
     metrics = {f"eval/{name}": value for name, value in _set_metrics(own, pass_at).items()}
     metrics["eval/accuracy_other_reading"] = accuracy(own, "other_outcome")
     outcomes = own["outcome"].to_pylist()
@@ -178,7 +178,7 @@ def bands(base: pa.Table) -> dict[str, str]:
     Empty where the base model has one sample per question. Accuracies of the bands are those of
     `held_out`.
     """
-    base = main(base)
+    base = own_test_set(base)
     odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
     if not pc.any(odd).as_py():
         return {}
@@ -193,7 +193,7 @@ def held_out(evaluation: pa.Table) -> dict[str, tuple[int, int]]:
     mean). Later evaluations draw sample i with the random numbers of the base model's sample i, so
     that of theirs, too, the even ones would follow the bands.
     """
-    own = main(evaluation)
+    own = own_test_set(evaluation)
     return per_prompt(own.filter(pc.equal(pc.bit_wise_and(own["sample"], 1), 1)))
 
 

@@ -246,7 +246,7 @@ class _Estimator:
     def probe_cost(self, spec: ProbeSpec) -> ProbeCost | None:
         """The cost of a probe's missing samples; None if there are none or if it is unknown."""
         speed = self.speeds[spec.model.name]
-        count = self.run.pending(spec).samples
+        count = self.run.pending_after_earlier_probes(spec).samples
         if speed.size is None or not count or spec.settings.engine == "server":
             return None
         samples = spec.settings.samples
@@ -273,7 +273,9 @@ class _Estimator:
 
     def _share(self, spec: ProbeSpec) -> Share:
         """What the samplers of a probe get: as many as there are prompts to draw, at most."""
-        prompts = max(1, -(-self.run.pending(spec).samples // spec.settings.samples))
+        prompts = max(
+            1, -(-self.run.pending_after_earlier_probes(spec).samples // spec.settings.samples)
+        )
         settings = spec.settings
         most = most_on_cpus(settings.engine)
         return probe_share(self.run.cluster, prompts, settings.gpus_per_sampler, most)

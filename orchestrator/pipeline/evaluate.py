@@ -142,7 +142,7 @@ def evaluate_model(
         folder = run.folder(spec)
         for line in repair_plan(run.plan, store, ("probes",), [folder]):
             run.progress.say(line)
-        if run.pending(spec).samples:
+        if run.pending_after_earlier_probes(spec).samples:
             check_models(plan.source, plan.name, [spec.model])
             with run.progress, ray_session(max_resources) as cluster:
                 run = replace(run, cluster=cluster)

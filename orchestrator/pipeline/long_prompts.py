@@ -47,7 +47,7 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
             continue
         limit = _limit(plan, spec, run.cluster, gpu)
         tokens = _long_prompts(plan, spec, limit.tokens)
-        if tokens and run.pending(spec).samples:
+        if tokens and run.pending_after_earlier_probes(spec).samples:
             table = plan.pool(spec).prompts(spec.split)
             kind = "training prompt" if spec.split == "train" else "test question"
             first, long = table[min(tokens)], np.isin(np.arange(len(table)), [*tokens])
@@ -166,7 +166,11 @@ def crowded_prompts(run: Run) -> list[str]:
     plan, notes = run.plan, []
     for spec in plan.probes:
         context, limit = context_length(spec.model), spec.settings.max_completion_length
-        if context is None or spec.model.recorded or not run.pending(spec).samples:
+        if (
+            context is None
+            or spec.model.recorded
+            or not run.pending_after_earlier_probes(spec).samples
+        ):
             continue
         if prompts := _long_prompts(plan, spec, context - limit + 1):
             what = "training prompts" if spec.split == "train" else "test questions"

@@ -1,7 +1,7 @@
 """The probes of a plan: check the markers, draw the samples, select the subsets."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import floor
 from typing import Any
@@ -23,6 +23,7 @@ from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, readers_of, same_probe
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Dataset
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.checks import (
     EngineFails,
@@ -41,17 +42,18 @@ from orchestrator.selection.stored import (
     store_subset,
     subset_size,
 )
+from orchestrator.storage.store import Store
 from policies import PolicyError
 
 
-def check_markers(run: Run) -> None:
+def check_markers(datasets: Iterable[Dataset], say: Callable[[str], None]) -> None:
     """Check every dataset's marker in a Ray worker, before anything is sampled.
 
     Raises MarkerFails.
     """
-    for dataset in {spec.dataset.name: spec.dataset for spec in run.plan.probes}.values():
+    for dataset in {dataset.name: dataset for dataset in datasets}.values():
         try:
-            run.progress.say(f"marker of {dataset.name}: {run_in_worker(check_dataset, dataset)}")
+            say(f"marker of {dataset.name}: {run_in_worker(check_dataset, dataset)}")
         except MarkerFails as error:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
@@ -83,7 +85,7 @@ def check_engines(run: Run) -> None:
         needs_check = settings.engine == "vllm" or settings.engine_python
         if engine in checked or not needs_check or spec.model.recorded:
             continue
-        if block == "probe" and not run.pending(spec).samples:
+        if block == "probe" and not run.pending_after_earlier_probes(spec).samples:
             continue
         checked.add(engine)
         try:
@@ -108,7 +110,7 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
     plan, store = run.plan, run.store
     check_long_prompts(run, gpu_type(run.cluster))
     check_engines(run)
-    check_markers(run)
+    check_markers([spec.dataset for spec in plan.probes], run.progress.say)
     tables: list[tuple[ProbeSpec, CellTables]] = []
 
     def other(spec: ProbeSpec) -> CellTables:
@@ -140,7 +142,7 @@ def _draw(run: Run, specs: Sequence[ProbeSpec]) -> Iterator[tuple[ProbeSpec, Out
     """Draw the missing samples of probes of one sampler; yields the outcomes of each."""
     names, progress = probe_labels(run.plan.probes), run.progress
     labels = [f"probe {names[probe_id(spec)]}" for spec in specs]
-    pending = [run.pending(spec) for spec in specs]
+    pending = [run.pending_after_earlier_probes(spec) for spec in specs]
     for label, spec, each in zip(labels, specs, pending, strict=True):
         total = len(run.folder(spec).prompts) * spec.settings.samples
         text = samples_text(total, each.samples, at_most=each.at_most, shared=each.shared)
@@ -168,13 +170,15 @@ def _draw(run: Run, specs: Sequence[ProbeSpec]) -> Iterator[tuple[ProbeSpec, Out
         progress.meter.add(sum(seconds), floor(run.cluster.get("GPU", 0.0)))
 
 
-def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -> Iterator[str]:
+def difficulty_lines(
+    cells: Sequence[Cell], store: Store, probes: Sequence[tuple[ProbeSpec, CellTables]]
+) -> Iterator[str]:
     """What each probe shows about its pool, and the subset of its first cell.
 
     For an adaptive probe, how many samples it saved.
     """
     for spec, tables in probes:
-        cell = readers_of(run.plan.cells, spec)[0]
+        cell = readers_of(cells, spec)[0]
         ranked, samples = tables.of(cell), cell.probe.settings.samples
         golds = tables.golds(cell)
         table = ranked if golds is None else golds
@@ -185,8 +189,8 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
                 f"{share}; sampling stopped early for {counted(stopped, 'prompt')}, so no estimates"
             )
             continue
-        group, size = cell.batch.group_size, subset_size(run.store, cell)
-        policy = cell.rule.build()
+        group, size = cell.batch.group_size, subset_size(store, cell)
+        policy = cell.static_policy.build()
         summary = summarise(
             ranked,
             size,
@@ -201,8 +205,10 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         yield from (f"  {line}" for line in summary_lines(table, samples, summary))
         successes, scorable = counts(table, "successes"), counts(table, "scorable")
         limit = cell.probe.settings.limit_text
-        for name, own in {cell.policy: cell for cell in readers_of(run.plan.cells, spec)}.items():
-            if own.rule.build().excludes_suspected and (text := no_suspects(tables.of(own))):
+        for name, own in {cell.policy: cell for cell in readers_of(cells, spec)}.items():
+            if own.static_policy.build().excludes_suspected and (
+                text := no_suspects(tables.of(own))
+            ):
                 yield f"warning: {name}: {text}"
         remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
         yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)
@@ -211,14 +217,14 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
 class OtherSubsets:
     """The prompts that other policies would choose for the cells of a plan, from its probes."""
 
-    def __init__(self, run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -> None:
-        self._plan, self._store = run.plan, run.store
+    def __init__(
+        self, plan: Plan, store: Store, probes: Sequence[tuple[ProbeSpec, CellTables]]
+    ) -> None:
+        self._plan, self._store = plan, store
         self._changes: dict[tuple[str, str], float] = {}
         self._pass_rates: dict[str, float] = {}
         self._tables = {
-            cell.cell_id: tables
-            for spec, tables in probes
-            for cell in cells_of(run.plan.cells, spec)
+            cell.cell_id: tables for spec, tables in probes for cell in cells_of(plan.cells, spec)
         }
 
     def with_explanation(self, cell: Cell, report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -244,7 +250,7 @@ class OtherSubsets:
         key = cell.subset_key, policy
         if key not in self._changes:
             variants = self._plan.experiment.variants
-            variant = next(variant for axes, variant in variants if axes == cell.swept)
+            variant = next(variant for axes, variant in variants if axes == cell.setting_axes)
             size = variant.subset_size(len(self._plan.pool(cell.probe).train))
             tables = self._tables[cell.cell_id]
             self._changes[key] = pass_rate_change(
@@ -261,7 +267,7 @@ def is_probed(run: Run, *, kept_only: bool = False) -> bool:
     """
     plan, store = run.plan, run.store
     kept = [spec for spec in plan.probes if not kept_only or store.sizes("probes", spec.key)]
-    pending = any(run.pending(spec).samples for spec in kept)
+    pending = any(run.pending_after_earlier_probes(spec).samples for spec in kept)
     keys = {spec.key for spec in kept}
     chosen = [
         cell for cell in plan.cells if cell.probe.dataset.variant_key not in plan.lacking_golds

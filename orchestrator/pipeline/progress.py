@@ -285,7 +285,7 @@ def short_names(plan: Plan) -> dict[str, str]:
     for cell in plan.cells:
         axes = cell.axes
         probe = [f"p{axes['probe_seed']}"] if axes["probe_seed"] else []
-        values = [value_text(value) for value in cell.swept.values()]
+        values = [value_text(value) for value in cell.setting_axes.values()]
         shared = [axes[axis] for axis in varying]
         names[cell.cell_id] = "/".join([cell.policy, f"s{cell.seed}", *probe, *values, *shared])
     return names

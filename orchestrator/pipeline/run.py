@@ -43,24 +43,30 @@ class Run:
             self.folders[name] = ProbeFolder(self.store, spec, prompts, pool.task)
         return self.folders[name]
 
-    def pending(self, spec: ProbeSpec) -> PendingSamples:
-        """What a probe still has to sample.
+    def pending_after_earlier_probes(self, spec: ProbeSpec) -> PendingSamples:
+        """What a probe still has to sample, when the probes before it in the plan are drawn.
 
-        Pools that differ in their label noise share prompts: the plan's first probe of them draws
-        those, and the others the rest.
+        Pools that differ in their label noise share prompts: the first probe of them draws those,
+        and the others the rest.
         """
         pending = pending_samples(self.plan, spec, self.folder(spec))
         work = pending.work
         for earlier in takewhile(lambda each: probe_id(each) != probe_id(spec), self.plan.probes):
-            same = (earlier.key, earlier.split) == (spec.key, spec.split)
-            one, other = earlier.dataset, spec.dataset
-            if same and one.name == other.name and one.variant_key != other.variant_key:
-                drawn = pending_samples(self.plan, earlier, self.folder(earlier)).work
-                if isinstance(work, MissingSamples) and isinstance(drawn, MissingSamples):
-                    work = work.without(drawn)
+            if not _shares_prompts(earlier, spec):
+                continue
+            drawn = pending_samples(self.plan, earlier, self.folder(earlier)).work
+            if isinstance(work, MissingSamples) and isinstance(drawn, MissingSamples):
+                work = work.without(drawn)
         if work is pending.work:
             return pending
         return PendingSamples(work, pending.samples - work.samples)
+
+
+def _shares_prompts(one: ProbeSpec, other: ProbeSpec) -> bool:
+    """Whether two probes store samples of one data set in one folder, with other label noise."""
+    if (one.key, one.split, one.dataset.name) != (other.key, other.split, other.dataset.name):
+        return False
+    return one.dataset.variant_key != other.dataset.variant_key
 
 
 def probe_id(spec: ProbeSpec) -> str:

@@ -5,7 +5,7 @@ after a kill does only what is not finished.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Any
@@ -13,14 +13,13 @@ from typing import Any
 from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
-from orchestrator.cost.caps import UsageMeter, make_queue
+from orchestrator.cost.caps import CellQueue, UsageMeter, make_queue
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity, cluster_capacity
 from orchestrator.cost.throughput import Cost, ModelSpeed
 from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate_costs
 from orchestrator.pipeline.manifest import (
-    Manifest,
     read_manifest,
     save_manifest,
     usage_meter,
@@ -30,6 +29,7 @@ from orchestrator.pipeline.probes import OtherSubsets, difficulty_lines, is_prob
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models
+from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES
@@ -37,10 +37,11 @@ from orchestrator.selection.stored import same_training
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
+from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
-from orchestrator.training.record import finish_as, tidy_finished
+from orchestrator.training.record import copy_result_from, tidy_finished
 from orchestrator.training.settings_check import check_once, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
@@ -77,59 +78,104 @@ def run_experiment(
     ResourceError if no trial fits the cluster, and LeaseHeld if another driver runs the experiment
     in this store; with `wait`, waits for its end.
     """
-    with driver_lease(run.store, run.plan.name, run.progress.say, wait=wait):
-        return _run_experiment(run, tracking_uri, train, max_resources)
+    plan, store, outcome = run.plan, run.store, SweepOutcome()
+    with driver_lease(store, plan.name, run.progress.say, wait=wait):
+        unfinished = settle(run)
+        tracker = Tracker(tracking_uri, store, plan)
+        with at_end(tracker.interrupt):
+            try:
+                execute(run, unfinished, tracker, outcome, train, max_resources)
+            finally:
+                publish(plan, store, unfinished, tracker, outcome)
+    return outcome
 
 
-def _run_experiment(
-    run: Run, tracking_uri: str, train: Train, max_resources: Mapping[str, float] | None
-) -> SweepOutcome:
+def settle(run: Run) -> list[Cell]:
+    """Repair the storage, check that what is left to do can be done, and declare the cells.
+
+    Returns the cells without a result. Raises UserError where a model or a package is missing.
+    """
     plan, store, progress = run.plan, run.store, run.progress
-    for line in repair_plan(plan, store, folders=[*map(run.folder, plan.probes)]):
+    folders = [run.folder(spec) for spec in plan.probes]
+    for line in repair_plan(plan, store, folders=folders):
         progress.say(line)
     states = [cell_state(store, cell) for cell in plan.cells]
     progress.count(plan, states)
-    pairs = [*zip(plan.cells, states, strict=True)]
-    unsettled = [cell for cell, state in pairs if state is not CellState.FINISHED]
-    models = [spec.model for spec in plan.probes if unsettled and run.pending(spec).samples]
-    check_models(plan.source, plan.name, [*(c.probe.model for c in unsettled), *models])
-    if unsettled:
+    pairs = zip(plan.cells, states, strict=True)
+    unfinished = [cell for cell, state in pairs if state is not CellState.FINISHED]
+    if unfinished:
+        models = [cell.probe.model for cell in unfinished]
+        models += [
+            spec.model for spec in plan.probes if run.pending_after_earlier_probes(spec).samples
+        ]
+        check_models(plan.source, plan.name, models)
         plan.source.check_packages(plan.name)
-    for line in plan.source.warnings(plan.name) if unsettled else ():
-        progress.say(line)
-    manifest = write_manifest(plan, store)
-    tracker = Tracker(tracking_uri, store, plan)
-    outcome = SweepOutcome()
-    with at_end(tracker.interrupt):
-        try:
-            if unsettled:
-                Sweep(run, tracker, manifest, outcome).execute(unsettled, train, max_resources)
-            elif not is_probed(run, kept_only=True):
-                with ray_session(max_resources) as cluster:
-                    run_probes(replace(run, cluster=cluster))
-            else:
-                count = f"all {counted(len(plan.cells), 'cell')} of {plan.name}"
-                progress.say(f"nothing to do: {count} are finished")
-        finally:
-            states = [
-                state if state is CellState.FINISHED else cell_state(store, cell)
-                for cell, state in pairs
-            ]
-            for cell, state in zip(plan.cells, states, strict=True):
-                if state is CellState.FINISHED:
-                    tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
-                    tracker.sync(cell)
-            outcome.analysis = analyse(plan, store, outcome.failed)
-            shown = {row.cell.cell_id for row in outcome.analysis.rows}
-            for cell, state in zip(plan.cells, states, strict=True):
-                if state is CellState.FINISHED and cell.cell_id not in shown:
-                    outcome.failed[cell.cell_id] = (
-                        "its results cannot be read: rerun to repair them"
-                    )
-            tracker.show(outcome.analysis)
-            tracker.close(ok=all(state is CellState.FINISHED for state in states))
-            outcome.page = tracker.page
-    return outcome
+        for line in plan.source.warnings(plan.name):
+            progress.say(line)
+    write_manifest(plan, store)
+    return unfinished
+
+
+def execute(
+    run: Run,
+    unfinished: Sequence[Cell],
+    tracker: Tracker,
+    outcome: SweepOutcome,
+    train: Train,
+    max_resources: Mapping[str, float] | None,
+) -> None:
+    """Probe, select, train and evaluate, as far as the caps allow; fills `outcome`.
+
+    Of an experiment whose cells all have results, what its probes still lack is drawn.
+    """
+    if not unfinished and is_probed(run, kept_only=True):
+        count = f"all {counted(len(run.plan.cells), 'cell')} of {run.plan.name}"
+        run.progress.say(f"nothing to do: {count} are finished")
+        return
+    with ray_session(max_resources) as cluster:
+        run = replace(run, cluster=cluster)
+        if not unfinished:
+            run_probes(run)
+            return
+        sweep = Sweep(run, unfinished, tracker, outcome)
+        if sweep.queue.is_open():
+            if train is run_cell and sweep.untrained:  # another trainer has settings of its own
+                sweep.check_settings()
+            sweep.probe()
+        if sweep.queue.is_open():
+            at_once = sweep.queue.forecast.capacity.at_once
+            run_cells(sweep, sweep.untrained, at_once, run.store, train)
+        sweep.evaluate_trained()
+    sweep.copy_results()
+    sweep.save()
+    dropped, cells = sweep.manifest.get("dropped"), sweep.manifest["cells"]
+    outcome.dropped = dropped_summary(dropped, cells)
+
+
+def publish(
+    plan: Plan, store: Store, unfinished: Sequence[Cell], tracker: Tracker, outcome: SweepOutcome
+) -> None:
+    """Analyse what the storage holds after a run, and show it in MLflow.
+
+    unfinished: the cells that had no result before the run.
+    """
+    states = {cell.cell_id: cell_state(store, cell) for cell in unfinished}
+    finished = [
+        cell
+        for cell in plan.cells
+        if states.get(cell.cell_id, CellState.FINISHED) is CellState.FINISHED
+    ]
+    for cell in finished:
+        tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
+        tracker.sync(cell)
+    outcome.analysis = analyse(plan, store, outcome.failed)
+    shown = {row.cell.cell_id for row in outcome.analysis.rows}
+    for cell in finished:
+        if cell.cell_id not in shown:
+            outcome.failed[cell.cell_id] = "its results cannot be read: rerun to repair them"
+    tracker.show(outcome.analysis)
+    tracker.close(ok=len(finished) == len(plan.cells))
+    outcome.page = tracker.page
 
 
 def probe_experiment(
@@ -142,7 +188,7 @@ def probe_experiment(
     """
     plan, store, progress = run.plan, run.store, run.progress
     with driver_lease(store, plan.name, progress.say, wait=wait):
-        folders = [*map(run.folder, plan.probes)]
+        folders = [run.folder(spec) for spec in plan.probes]
         for line in repair_plan(plan, store, ("probes", "subsets", "sweeps"), folders):
             progress.say(line)
         if is_probed(run):
@@ -163,103 +209,116 @@ def probe_experiment(
                 save_manifest(manifest, store)
 
 
-@dataclass
 class Sweep:
-    """The cells of a run in progress; `outcome` fills as they end."""
+    """The cells of a run in progress, for Ray Tune; `outcome` fills as they end."""
 
-    run: Run
-    tracker: Tracker
-    manifest: Manifest
-    outcome: SweepOutcome
-
-    def __post_init__(self) -> None:
-        self.plan, self.store, self.progress = self.run.plan, self.run.store, self.run.progress
-        self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
-        self.order: dict[str, Cost] = {}
-        self.updates: dict[str, int] = {}  # after which cells resume, by cell_id
-        self.speeds: dict[str, ModelSpeed] = {}  # by the cells that were finished at the start
-        self._saved_at = float("-inf")
-
-    def execute(
-        self, cells: list[Cell], train: Train, max_resources: Mapping[str, float] | None
+    def __init__(
+        self,
+        run: Run,
+        unfinished: Sequence[Cell],
+        tracker: Tracker,
+        outcome: SweepOutcome,
     ) -> None:
-        """Probe, select, train and evaluate, as far as the caps allow."""
-        with ray_session(max_resources) as cluster:
-            self.run = replace(self.run, cluster=cluster)
-            states = [(cell, cell_state(self.store, cell)) for cell in cells]
-            untrained = [cell for cell, state in states if state.needs_training]
-            started = [cell.cell_id for cell, state in states if state is CellState.RUNNING]
-            self.updates = {i: CellFolder(self.store, i).last_update() for i in started}
-            self._plan_queue(untrained)
-            same: dict[str, Cell] = {}
-            if self.queue.is_open():
-                if train is run_cell and untrained:  # another trainer has settings of its own
-                    models = [cell.probe.model for cell in untrained]
-                    settings = settings_of(self.plan.experiment, models)
-                    check_once(self.plan.source, self.plan.name, settings)
-                    check_servers(untrained)
-                probes = run_probes(self.run)
-                for line in difficulty_lines(self.run, probes):
-                    self.progress.say(line)
-                self.other_subsets = OtherSubsets(self.run, probes)
-                same = self._same_training(cells)
-                untrained = [cell for cell in untrained if cell.cell_id not in same]
-                # Completion lengths are known now, and how fast this cluster draws samples.
-                self._plan_queue(untrained, self.queue.forecast.probe_correction)
-                self.run.folders.clear()  # not read again; those of large pools take much memory
-            if self.queue.is_open():
-                at_once = self.queue.forecast.capacity.at_once
-                run_cells(self, untrained, at_once, self.store, train)
-            trained = [c for c in cells if cell_state(self.store, c) is CellState.TRAINED]
-            start = time.monotonic()
-            for cell, failure in evaluate_trained(
-                self.store, self.plan.name, trained, cluster, self.progress.evaluated
-            ):
-                self._finish(cell, cell_state(self.store, cell), failure or None)
-            self.meter.add(time.monotonic() - start, floor(cluster.get("GPU", 0.0)))
-        for cell in cells:
-            if (other := same.get(cell.cell_id)) is None:
-                continue
-            if finish_as(self.store, cell, other):
-                self._finish(cell, CellState.FINISHED, None)
-            elif reason := self.outcome.failed.get(other.cell_id):
-                self.outcome.failed[cell.cell_id] = f"as {other.name}: {reason}"
-        self._save()
-        self.outcome.dropped = dropped_summary(self.manifest.get("dropped"), self.manifest["cells"])
+        """Raises ResourceError if no trial fits the cluster, which the run knows."""
+        self.run, self.tracker, self.outcome = run, tracker, outcome
+        self.plan, self.store, self.progress = run.plan, run.store, run.progress
+        self.manifest = read_manifest(self.plan.name, self.store)
+        self.unfinished = unfinished
+        states = {cell.cell_id: cell_state(self.store, cell) for cell in unfinished}
+        self.untrained = [cell for cell in unfinished if states[cell.cell_id].needs_training]
+        started = [i for i, state in states.items() if state is CellState.RUNNING]
+        # After which update a cell resumes, by cell_id.
+        self.updates = {i: CellFolder(self.store, i).last_update() for i in started}
+        self.same: dict[str, Cell] = {}  # by cell_id, of cells that need no training
+        self.other_subsets = OtherSubsets(self.plan, self.store, [])
+        self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
+        self._saved_at = float("-inf")
+        self.speeds: dict[str, ModelSpeed] = {}  # by the cells that were finished at the start
+        self.order: dict[str, Cost] = {}
+        self.queue = self.planned_queue()
 
-    def _same_training(self, cells: list[Cell]) -> dict[str, Cell]:
-        """cell_id -> a cell on the same prompts, for those of `cells` that need no training."""
-        unsettled = {cell.cell_id for cell in cells}
-        finished = [cell for cell in self.plan.cells if cell.cell_id not in unsettled]
-        same = same_training(self.store, [*finished, *cells])
-        started = {i for i in unsettled & same.keys() if CellFolder(self.store, i).checkpoints()}
-        for cell in cells:
+    def planned_queue(self, correction: float = 1.0) -> CellQueue:
+        """The queue of the cells to train; its forecast is shown from now on.
+
+        The first estimates decide the order, which is then the one that `decile plan` shows.
+        correction: how many times as long as estimated cells take, until they are measured.
+        """
+        experiment = self.plan.experiment
+        estimates = estimate_costs(self.run, self.untrained, speeds=self.speeds)
+        self.speeds = estimates.speeds
+        self.order = self.order or estimates.cells
+        queue = make_queue(
+            experiment,
+            self.untrained,
+            estimates.cells,
+            estimates.probes,
+            cluster_capacity(self.run.cluster, experiment.resources),
+            self.meter,
+            self.updates,
+            self.order,
+        )
+        queue.forecast.assume(correction)
+        self.progress.expect(queue.forecast)
+        return queue
+
+    def check_settings(self) -> None:
+        """Raise UserError where a library refuses the settings of a cell to train."""
+        models = [cell.probe.model for cell in self.untrained]
+        settings = settings_of(self.plan.experiment, models)
+        check_once(self.plan.source, self.plan.name, settings)
+        check_servers(self.untrained)
+
+    def probe(self) -> None:
+        """Draw the missing samples and select the subsets; the queue is planned again with them."""
+        probes = run_probes(self.run)
+        for line in difficulty_lines(self.plan.cells, self.store, probes):
+            self.progress.say(line)
+        self.other_subsets = OtherSubsets(self.plan, self.store, probes)
+        self.same = self._same_training()
+        self.untrained = [cell for cell in self.untrained if cell.cell_id not in self.same]
+        # Completion lengths are known now, and how fast this cluster draws samples.
+        self.queue = self.planned_queue(self.queue.forecast.probe_correction)
+        self.run.folders.clear()  # not read again; those of large pools take much memory
+
+    def _same_training(self) -> dict[str, Cell]:
+        """cell_id -> a cell on the same prompts, for unfinished cells that need no training."""
+        unfinished = {cell.cell_id for cell in self.unfinished}
+        finished = [cell for cell in self.plan.cells if cell.cell_id not in unfinished]
+        same = same_training(self.store, [*finished, *self.unfinished])
+        started = {i for i in unfinished & same.keys() if CellFolder(self.store, i).checkpoints()}
+        for cell in self.unfinished:
             if cell.cell_id in same and cell.cell_id not in started:
                 other = same[cell.cell_id].name
                 self.progress.say(f"{cell.name}: the same prompts as {other}, trained once")
-        return {i: other for i, other in same.items() if i in unsettled - started}
+        return {i: other for i, other in same.items() if i in unfinished - started}
 
-    def _plan_queue(self, cells: list[Cell], correction: float = 1.0) -> None:
-        """Set the queue and forecast of these cells. Raises ResourceError if no trial fits.
+    def evaluate_trained(self) -> None:
+        """Evaluate the cells that are trained, with the engines of their own."""
+        states = [(cell, cell_state(self.store, cell)) for cell in self.unfinished]
+        trained = [cell for cell, state in states if state is CellState.TRAINED]
+        cluster, start = self.run.cluster, time.monotonic()
+        for cell, failure in evaluate_trained(
+            self.store, self.plan.name, trained, cluster, self.progress.evaluated
+        ):
+            self._finish(cell, cell_state(self.store, cell), failure or None)
+        self.meter.add(time.monotonic() - start, floor(cluster.get("GPU", 0.0)))
 
-        The first estimates decide the order, which is then the one that `decile plan` shows.
-        """
-        experiment = self.plan.experiment
-        capacity = cluster_capacity(self.run.cluster, experiment.resources)
-        costs, probes, self.speeds = estimate_costs(self.run, cells, speeds=self.speeds)
-        self.order = self.order or costs
-        self.queue = make_queue(
-            experiment, cells, costs, probes, capacity, self.meter, self.updates, self.order
-        )
-        self.queue.forecast.assume(correction)
-        self.progress.expect(self.queue.forecast)
+    def copy_results(self) -> None:
+        """Finish the cells that need no training with the results of those on the same prompts."""
+        for cell in self.unfinished:
+            if (other := self.same.get(cell.cell_id)) is None:
+                continue
+            if copy_result_from(self.store, cell, other):
+                self._finish(cell, CellState.FINISHED, None)
+            elif reason := self.outcome.failed.get(other.cell_id):
+                self.outcome.failed[cell.cell_id] = f"as {other.name}: {reason}"
 
     def next(self) -> Cell | None:
         """The next cell to start; that a cap no longer drops its block is saved before it does."""
         started = len(self.meter.started)
         cell = self.queue.next()
         starts_block = len(self.meter.started) > started
-        self._save(if_due=cell is not None and not (self.queue.capped and starts_block))
+        self.save(if_due=cell is not None and not (self.queue.capped and starts_block))
         if cell is not None:
             self.tracker.start(cell)
             self.progress.started(cell)
@@ -272,7 +331,7 @@ class Sweep:
             return
         self.tracker.live(cell, report["update"], report["metrics"])
         self.progress.update(cell, self.other_subsets.with_explanation(cell, report))
-        self._save(if_due=True)
+        self.save(if_due=True)
 
     def retried(self, cell: Cell, error: str) -> None:
         """A trial failed, and a new one resumes the cell."""
@@ -281,7 +340,7 @@ class Sweep:
     def ended(self, cell: Cell, error: str | None) -> None:
         """A trial has ended, with its error if it failed."""
         self.queue.cell_ended(cell)
-        self._save(if_due=True)
+        self.save(if_due=True)
         state = cell_state(self.store, cell)
         if error is None and state is CellState.TRAINED:
             self.progress.trained(cell)
@@ -310,7 +369,7 @@ class Sweep:
             self.tracker.fail(cell, reason)
             self.progress.finished(cell, f"FAILED: {reason}")
 
-    def _save(self, *, if_due: bool = False) -> None:
+    def save(self, *, if_due: bool = False) -> None:
         """Save what the runs have used and what a cap dropped; `if_due`, at most once a minute."""
         if if_due and time.monotonic() - self._saved_at < SAVE_SECONDS:
             return

@@ -255,17 +255,17 @@ class Cell(Spec):
         default=[], validation_alias=AliasChoices("extra_evals", "also"), serialization_alias="also"
     )
     pass_at: Annotated[tuple[int, ...], Part("", "computed from samples that are stored")] = PASS_AT
-    policy: Annotated[str, Part("", "a name: what it chooses is in `rule`")]
-    # What selects the subset.
-    rule: Annotated[
+    policy: Annotated[str, Part("", "a name: what it chooses is in `static_policy`")]
+    # What selects the subset; "rule" in stored cells and where it is shown.
+    static_policy: Annotated[
         PolicyEntry,
         Part(
             "subset",
-            hashed=lambda rule: {"policy": rule.policy, "options": rule.options},
-            shown=lambda rule: {"rule": {"policy": rule.policy, **rule.options}},
+            hashed=lambda entry: {"policy": entry.policy, "options": entry.options},
+            shown=lambda entry: {"rule": {"policy": entry.policy, **entry.options}},
         ),
-    ]
-    # From which `rule` draws.
+    ] = Field(validation_alias=AliasChoices("static_policy", "rule"), serialization_alias="rule")
+    # From which `static_policy` draws.
     stream: Annotated[str, Part("subset")] = Field(default="", exclude_if=operator.not_)
     # Chooses from the subset.
     online: Annotated[PolicyEntry | None, Part("treatment")] = Field(
@@ -283,14 +283,19 @@ class Cell(Spec):
     size: Annotated[
         int, Part("subset", hashed=lambda size: {"size": size}, shown=lambda size: {"budget": size})
     ]
-    match: Annotated[
+    # Policies by the smallest capacity of which every subset is bounded; "match" in stored cells.
+    bounding_rules: Annotated[
         list[PolicyEntry],
         Part(
             "subset",
             hashed=lambda rules: {"match": _dumped(rules)},
             shown=lambda rules: {"match_sizes": _dumped(rules)},
         ),
-    ] = []
+    ] = Field(
+        default=[],
+        validation_alias=AliasChoices("bounding_rules", "match"),
+        serialization_alias="match",
+    )
     train_hash: Annotated[str, Part("subset", key="pool")]
     # The hash of the columns of the user's data that its policies and its allocation read; empty
     # where they read none.
@@ -338,9 +343,12 @@ class Cell(Spec):
     provenance: Annotated[
         dict[str, str], Part("", "the content is in `train_hash` and `test_hash`")
     ] = {}
-    # Settings that are axes, dotted name -> value.
-    swept: Annotated[Axes, Part("", "names of settings that other fields hold")] = Field(
-        default={}, exclude_if=operator.not_
+    # Settings that are axes, dotted name -> value; "swept" in stored cells.
+    setting_axes: Annotated[Axes, Part("", "names of settings that other fields hold")] = Field(
+        default={},
+        exclude_if=operator.not_,
+        validation_alias=AliasChoices("setting_axes", "swept"),
+        serialization_alias="swept",
     )
 
     @model_validator(mode="before")
@@ -377,12 +385,12 @@ class Cell(Spec):
 
     def _ranked_by(self, model: str) -> str:
         by = self.difficulty.by if self.difficulty else "gold"
-        return source_title(self.rule.build().ranks_by or by, model)
+        return source_title(self.static_policy.build().ranks_by or by, model)
 
     @property
     def reads_golds(self) -> bool:
         """Whether the choice of its prompts depends on gold answers of the pool."""
-        rule, source = self.rule.build(), self.difficulty
+        rule, source = self.static_policy.build(), self.difficulty
         without = source is not None and (source.by == "agreement" or bool(source.file))
         return rule.reads_golds and (rule.excludes_suspected or not without)
 
@@ -447,12 +455,12 @@ class Cell(Spec):
         """Display name: model/dataset/policy/seed, the probe's seed if it is not 0, other axes."""
         probe = self.probe.settings.seed
         name = f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
-        return "/".join([name, *([f"p{probe}"] if probe else []), *axis_names(self.swept)])
+        return "/".join([name, *([f"p{probe}"] if probe else []), *axis_names(self.setting_axes)])
 
     @property
     def axes(self) -> Axes:
         """The swept axes, settings by their dotted names."""
-        return self.fixed_axes | self.swept
+        return self.fixed_axes | self.setting_axes
 
     @property
     def fixed_axes(self) -> Axes:
@@ -468,7 +476,7 @@ class Cell(Spec):
     @property
     def axes_json(self) -> Axes:
         """The axes, those that are settings under "axes", so that no name is used twice."""
-        return self.fixed_axes | ({"axes": self.swept} if self.swept else {})
+        return self.fixed_axes | ({"axes": self.setting_axes} if self.setting_axes else {})
 
     @property
     def batch(self) -> GrpoBatch:
@@ -530,9 +538,9 @@ class Cell(Spec):
         refreshes included. That is an online policy that reads no pass rates of the probe, and
         chooses from a subset whose choice has read no gold answer.
         """
-        if any(rule.build().reads_golds for rule in self.match):
+        if any(rule.build().reads_golds for rule in self.bounding_rules):
             return self.golds
-        if (shown := self.rule.build().label_count(self.golds)) is not None:
+        if (shown := self.static_policy.build().label_count(self.golds)) is not None:
             return shown
         if self.reads_golds:
             return self.golds
@@ -579,9 +587,9 @@ class HasAxes(Protocol):
         """model, dataset, policy, seed, probe_seed, and settings by their dotted names."""
 
 
-def axis_names(swept: Mapping[str, Any]) -> list[str]:
+def axis_names(setting_axes: Mapping[str, Any]) -> list[str]:
     """The settings that are axes as parts of a cell's name: `grpo.beta=0.1`."""
-    return [f"{axis}={value_text(value)}" for axis, value in swept.items()]
+    return [f"{axis}={value_text(value)}" for axis, value in setting_axes.items()]
 
 
 def axes_without(cell: HasAxes, *left_out: str) -> tuple[str, ...]:

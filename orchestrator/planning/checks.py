@@ -66,7 +66,7 @@ def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: P
             _check_policy(entry, experiment.variants[0][1], table, pool.dataset.name)
     capacities = _known_capacities(resolved.policies, table)
     parts = [entry.parts for entry in resolved.policies.values()]
-    chosen = any(online and not rule.build().whole for rule, online in parts)
+    chosen = any(online and not rule.build().takes_all for rule, online in parts)
     for axes, variant in experiment.variants:
         with below("datasets", pool.dataset.name, axes=axes):
             _check_episodes(variant, resolved, pool)

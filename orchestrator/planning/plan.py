@@ -161,8 +161,8 @@ def _cells(
     grid, evaluate, models = experiment.grid, experiment.evaluate, resolved.models
     parts = {name: entry.parts for name, entry in resolved.policies.items()}
     bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
-    match = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
-    whole = {name: rule.build().whole for name, (rule, _) in parts.items()}
+    bounding_rules = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
+    takes_all = {name: rule.build().takes_all for name, (rule, _) in parts.items()}
     choices = {name: choice_of(*part) for name, part in parts.items()}
     difficulty = _difficulties(experiment, resolved)
     cells = []
@@ -174,7 +174,7 @@ def _cells(
         probe = _probe_spec(model, trained, "train", settings, specs)
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
-        columns = _columns_hashes(trained, experiment, resolved, match)
+        columns = _columns_hashes(trained, experiment, resolved, bounding_rules)
         source = partial(difficulty_source, probe=probe, pool=trained, models=models, specs=specs)
         sources = {policy: source(entry) for policy, entry in difficulty.items()}
         cells += [
@@ -186,9 +186,11 @@ def _cells(
                 policy=policy,
                 **choices[policy],
                 difficulty=sources[policy],
-                match=match,
+                bounding_rules=bounding_rules,
                 seed=seed,
-                size=len(pool.train) if whole[policy] else experiment.subset_size(len(pool.train)),
+                size=len(pool.train)
+                if takes_all[policy]
+                else experiment.subset_size(len(pool.train)),
                 train_hash=trained.train_hash,
                 golds=trained.golds,
                 columns_hash=columns[policy],
@@ -205,7 +207,7 @@ def _cells(
                 resources=experiment.resources,
                 max_logp_difference=experiment.max_logp_difference,
                 provenance=pool.task.provenance,
-                swept=dict(axes),
+                setting_axes=dict(axes),
             )
             for seed, policy in product(grid.seed, grid.policy)
         ]
@@ -216,15 +218,15 @@ def choice_of(rule: PolicyEntry, online: PolicyEntry | None) -> dict[str, Any]:
     """The fields of a cell that say how its prompts are chosen, before and while it trains."""
     version = online.build_online().version if online else 1
     stream = rule.build().stream
-    return {"rule": rule, "stream": stream, "online": online, "online_version": version}
+    return {"static_policy": rule, "stream": stream, "online": online, "online_version": version}
 
 
 def _columns_hashes(
-    pool: Pool, experiment: Experiment, resolved: Resolved, match: Sequence[PolicyEntry]
+    pool: Pool, experiment: Experiment, resolved: Resolved, bounding_rules: Sequence[PolicyEntry]
 ) -> dict[str, str]:
     """Policy -> the hash of the columns of the user's data that decide what its cell trains on."""
     allocation = experiment.allocation_entry
-    of_all = {column for rule in match for column in rule.reads_columns}
+    of_all = {column for rule in bounding_rules for column in rule.reads_columns}
     of_all |= {*(allocation.build().reads_columns if allocation else [])}
     read = {n: sorted({*e.reads_columns, *of_all}) for n, e in resolved.policies.items()}
     return {policy: pool.columns_hash(names) for policy, names in read.items()}
@@ -387,7 +389,7 @@ class Plan:
             if not pool.task.optional_answers or key in lacking:
                 continue
             labelled, needed = int(pool.labelled.sum()), cell.size
-            needed = 1 if cell.rule.build().whole else needed
+            needed = 1 if cell.static_policy.build().takes_all else needed
             if labelled < needed or not pool.test:
                 lacking[key] = (
                     f"{labelled:,} of {counted(len(pool.train), 'training prompt')} and "
@@ -452,10 +454,10 @@ def _distinct(
             message = f"{cell.name} and {same.name} are the same cell: remove one of the names"
             raise Problem("same-cell", message, "grid")
         if same is not cell:
-            shared.setdefault(cell.cell_id, []).append(cell.swept)
-        for axis, value in cell.swept.items():
+            shared.setdefault(cell.cell_id, []).append(cell.setting_axes)
+        for axis, value in cell.setting_axes.items():
             ids.setdefault((axis, repr(value)), set()).add(cell.cell_id)
-    for axis, values in experiment.grid.swept.items() if shared else ():
+    for axis, values in experiment.grid.setting_axes.items() if shared else ():
         first: dict[frozenset[str], Any] = {}
         for value in values:
             same_as = first.setdefault(frozenset(ids[axis, repr(value)]), value)
@@ -499,8 +501,8 @@ def pool_title(plan: Plan, spec: ProbeSpec) -> str:
 def data_title(plan: Plan, spec: ProbeSpec) -> str:
     """The dataset of a probe, its seed if it is not 0, and its settings that are axes."""
     cells = readers_of(plan.cells, spec)
-    first = cells[0].swept if cells else {}
-    swept = {axis: value for axis, value in first.items() if axis.startswith("probe.")}
-    same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
+    first = cells[0].setting_axes if cells else {}
+    settings = {axis: value for axis, value in first.items() if axis.startswith("probe.")}
+    same = {a: v for a, v in settings.items() if all(cell.setting_axes[a] == v for cell in cells)}
     seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
     return ", ".join(filter(None, [spec.dataset.variant_key, seed, axes_text(same)]))

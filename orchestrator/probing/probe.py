@@ -480,14 +480,16 @@ class PendingSamples:
 
 def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
     """What of a probe decides the subset of a cell that reads it."""
-    rule, source = cell.rule.build(), cell.difficulty
+    rule, source = cell.static_policy.build(), cell.difficulty
     ranks: ProbeSpec | None = cell.probe
     if source is not None:
         ranks = None if source.file else source.probe or cell.probe
     if ranks is None or not same_probe(ranks, spec):  # its gold answers may still be suspected
         return "all" if rule.reads_answers and same_probe(cell.probe, spec) else "nothing"
     by_agreement = source is not None and source.by == "agreement"
-    return "all" if cell.match or (by_agreement and rule.needs != "nothing") else rule.needs
+    return (
+        "all" if cell.bounding_rules or (by_agreement and rule.needs != "nothing") else rule.needs
+    )
 
 
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
@@ -514,7 +516,7 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
         return None
     targets: dict[str, Target] = {}
     for cell in (*cells_of(plan.cells, spec), *cells_ranked_by(plan.cells, spec)):
-        policy = cell.rule.build()
+        policy = cell.static_policy.build()
         if _needs(cell, spec) == "nothing":
             continue
         assert policy.scored, "a policy that needs some of the samples has scores"

@@ -85,9 +85,9 @@ def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnal
     rows = read_rows(store, plan.cells, mislabeled, groups, sources)
     spreads = read_spreads(store, [row.cell for row in rows])
     again = (  # for each further combination of axes of which a cell is the cell, too
-        replace(row, cell=row.cell.model_copy(update={"swept": swept}))
+        replace(row, cell=row.cell.model_copy(update={"setting_axes": axes}))
         for row in rows
-        for swept in plan.shared.get(row.cell.cell_id, ())
+        for axes in plan.shared.get(row.cell.cell_id, ())
     )
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     shown = {row.cell.cell_id for row in rows}

@@ -346,7 +346,7 @@ def _title(claim: Claim, cell: Cell) -> str:
         " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes),
         axes.get("policy"),
         f"probe {axes['probe_seed']}" if axes.get("probe_seed") else "",
-        axes_text({axis: axes[axis] for axis in cell.swept if axis in axes}),
+        axes_text({axis: axes[axis] for axis in cell.setting_axes if axis in axes}),
     )
     return ", ".join(filter(None, texts))
 

@@ -174,8 +174,8 @@ def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[St
 def whole_pool_policy(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
     """The policy that trains on every prompt of the pool."""
     cells = {policy: rows[0].cell for policy, rows in by_policy.items()}
-    static = {policy: cell.rule for policy, cell in cells.items() if cell.online is None}
-    return next((name for name, rule in static.items() if rule.build().whole), None)
+    static = {policy: cell.static_policy for policy, cell in cells.items() if cell.online is None}
+    return next((name for name, rule in static.items() if rule.build().takes_all), None)
 
 
 class Spreads(NamedTuple):
@@ -233,7 +233,7 @@ class BudgetMismatch(NamedTuple):
 class Family:
     """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
 
-    All other axes are equal, too; swept: the settings among them, dotted name -> value.
+    All other axes are equal, too; setting_axes: the settings among them, dotted name -> value.
     points: cell_id -> where its accuracy is read; sets: rows that are read within one budget
     (`comparable`); accuracy, learnable: every pair of policies, in points, for accuracy those of
     one set; mismatches: axes on which their budgets differ; matches: when each policy
@@ -251,7 +251,7 @@ class Family:
     learnable: Sequence[Comparison]
     mismatches: Sequence[BudgetMismatch]
     matches: Sequence[StepsToMatch]
-    swept: Mapping[str, Any] = field(default_factory=dict)
+    setting_axes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -262,7 +262,7 @@ class Family:
     def variant(self) -> str:
         """The probe's seed where it is not 0, and the settings that are axes."""
         probe = f"probe {self.probe_seed}" if self.probe_seed else ""
-        return ", ".join(filter(None, [probe, axes_text(self.swept)]))
+        return ", ".join(filter(None, [probe, axes_text(self.setting_axes)]))
 
     def by_policy(self) -> dict[str, list[Row]]:
         """Policy -> its rows by seed, policies in the order of the grid."""
@@ -365,7 +365,7 @@ def _family(
         model=cell.probe.model.name,
         dataset=cell.probe.dataset.name,
         probe_seed=cell.probe.settings.seed,
-        swept=cell.swept,
+        setting_axes=cell.setting_axes,
         rows=tuple(rows),
         compare_at=compare_at,
         points=points,
@@ -424,11 +424,13 @@ def points_of(sets: Sequence[Sequence[Row]], compare_at: Axis) -> dict[str, Poin
 
 def unequal_labels(sets: Sequence[Sequence[Row]], points: Mapping[str, Point]) -> str:
     """What the cells of several sets have used where they are read, most first."""
-    swept = {axes_text(row.cell.swept) for own in sets for row in own}
+    swept = {axes_text(row.cell.setting_axes) for own in sets for row in own}
     parts = []
     for own in reversed(sets):
         names = dict.fromkeys(
-            ", ".join([row.cell.policy, *([axes_text(row.cell.swept)] if len(swept) > 1 else [])])
+            ", ".join(
+                [row.cell.policy, *([axes_text(row.cell.setting_axes)] if len(swept) > 1 else [])]
+            )
             for row in own
         )
         costs = {round(points[row.cell.cell_id].cost) for row in own}
@@ -495,9 +497,9 @@ def control_arms(families: Sequence[Family]) -> list[Control]:
     """Every policy of a family with the score that also has a control, in a grid over `reward`."""
     arms = []
     for family in families:
-        if "reward" not in family.swept or family.rows[0].cell.reward:
+        if "reward" not in family.setting_axes or family.rows[0].cell.reward:
             continue
-        rest = {axis: value for axis, value in family.swept.items() if axis != "reward"}
+        rest = {axis: value for axis, value in family.setting_axes.items() if axis != "reward"}
         differences = [abs(c.effect) for c in family.accuracy if isfinite(c.effect)]
         others = [
             other
@@ -506,7 +508,7 @@ def control_arms(families: Sequence[Family]) -> list[Control]:
             and CONTROLS.issuperset(other.rows[0].cell.reward)
             and (other.model, other.dataset, other.probe_seed)
             == (family.model, family.dataset, family.probe_seed)
-            and {a: v for a, v in other.swept.items() if a != "reward"} == rest
+            and {a: v for a, v in other.setting_axes.items() if a != "reward"} == rest
         ]
         arms += [
             _control(family, other, policy, max(differences, default=None))
@@ -539,8 +541,10 @@ def difficulty_arms(families: Sequence[Family]) -> list[DifficultyArms]:
     for family in families:
         for row in family.rows:
             cell = row.cell
-            if cell.rule.build().needs != "nothing":
-                rules = (rule.model_dump_json() for rule in (cell.rule, cell.online) if rule)
+            if cell.static_policy.build().needs != "nothing":
+                rules = (
+                    rule.model_dump_json() for rule in (cell.static_policy, cell.online) if rule
+                )
                 key = (*axes_without(cell, "policy", "seed", "difficulty"), *rules)
                 groups.setdefault(key, (family, []))[1].append(row)
     return [
@@ -562,9 +566,9 @@ def _difficulty_arms(family: Family, rows: Sequence[Row]) -> DifficultyArms:
         if all(points[row.cell.cell_id].update for row in of_arm.values())
     }
     groups = rows[0].groups.get(OWN, {})
-    swept = {axis: value for axis, value in family.swept.items() if axis != "difficulty"}
+    swept = {axis: value for axis, value in family.setting_axes.items() if axis != "difficulty"}
     return DifficultyArms(
-        replace(family, swept=swept).title,
+        replace(family, setting_axes=swept).title,
         rows[0].cell.policy,
         {arm: [of_arm[seed] for seed in sorted(of_arm)] for arm, of_arm in arms.items()},
         points,
@@ -581,7 +585,7 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
     rows = [*family.rows, *other.rows]
     points = reading_points(rows, "updates" if family.compare_at == "labels" else family.compare_at)
     own = [row for row in rows if row.cell.policy == policy]
-    name = value_text(other.swept["reward"])
+    name = value_text(other.setting_axes["reward"])
     scores: dict[str, dict[int, Run]] = {"score": {}, name: {}}
     for row in own:
         arm = name if row.cell.reward else "score"
@@ -590,7 +594,9 @@ def _control(family: Family, other: Family, policy: str, policies: float | None)
     gains = [points[row.cell.cell_id].value - row.curve[0] for row in controls]
     read = all(points[row.cell.cell_id].update for row in own)
     return Control(
-        replace(family, swept={a: v for a, v in family.swept.items() if a != "reward"}).title,
+        replace(
+            family, setting_axes={a: v for a, v in family.setting_axes.items() if a != "reward"}
+        ).title,
         policy,
         name,
         100 * float(np.mean(gains)),

@@ -60,10 +60,12 @@ def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
     The name is the policy's, with those axes that change the subset.
     """
     cells, first = readers_of(plan.cells, spec), dict[str, Cell]()
-    axes = [a for a in cells[0].swept if a in _OF_SUBSETS or a.startswith("probe.")]
-    varying = [a for a in axes if any(cell.swept[a] != cells[0].swept[a] for cell in cells)]
+    axes = [a for a in cells[0].setting_axes if a in _OF_SUBSETS or a.startswith("probe.")]
+    varying = [
+        a for a in axes if any(cell.setting_axes[a] != cells[0].setting_axes[a] for cell in cells)
+    ]
     for cell in cells:
-        text = axes_text({axis: cell.swept[axis] for axis in varying})
+        text = axes_text({axis: cell.setting_axes[axis] for axis in varying})
         first.setdefault(", ".join(filter(None, [cell.policy, text])), cell)
     return first
 
@@ -258,7 +260,7 @@ def _policies(
             summary = summarise(
                 table,
                 subset.num_rows,
-                cell.rule.build(),
+                cell.static_policy.build(),
                 cell.seed,
                 cell.probe.settings.samples,
                 repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
@@ -270,7 +272,7 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, None, "", str(error)))
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
-        command, rule, sources = "", cell.rule.build(), Counter[str]()
+        command, rule, sources = "", cell.static_policy.build(), Counter[str]()
         notes = [*rule.notes(table, rows), *unranked(rule, table, rows, cell.difficulty_title)]
         if rule.excludes_suspected:
             notes.append(no_suspects(table))
@@ -305,10 +307,12 @@ def _label_command(plan: Plan, spec: ProbeSpec, policy: str) -> str:
 def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
     """The command line that selects the cell's subset from the pool's difficulty table."""
     out = table_file.with_name(f"{table_file.stem}-{UNSAFE.sub('_', name)}.parquet")
-    options = [("--option", f"{name}={json.dumps(v)}") for name, v in cell.rule.options.items()]
+    options = [
+        ("--option", f"{name}={json.dumps(v)}") for name, v in cell.static_policy.options.items()
+    ]
     arguments = [
         ("--probe", str(table_file)),
-        ("--policy", cell.rule.policy),
+        ("--policy", cell.static_policy.policy),
         *options,
         ("--budget", str(size)),
         ("--seed", str(cell.seed)),

@@ -17,8 +17,8 @@ from orchestrator.evaluation.metrics import (
     bands,
     by_update,
     held_out,
-    main,
     marks,
+    own_test_set,
     part,
     pass_at_k,
     per_prompt,
@@ -220,7 +220,7 @@ def _read_row(
         for name in pc.unique(table["dataset"]).to_pylist():
             if (sampled := part(table, name, greedy=False)).num_rows:
                 counts.setdefault(name, {})[update] = per_prompt(sampled)
-    base, final = main(steps[0]), main(steps[cell.updates])
+    base, final = own_test_set(steps[0]), own_test_set(steps[cell.updates])
     related = {name: groups_by_name.get(name or cell.probe.dataset.name, {}) for name in counts}
     of_tiers = _of_each_tier(base)
     tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
@@ -232,7 +232,7 @@ def _read_row(
         result,
         gain=_gain(counts[OWN], cell.updates, related[OWN]),
         counts=dict(counts),
-        marks={update: marks(main(table)) for update, table in steps.items()},
+        marks={update: marks(own_test_set(table)) for update, table in steps.items()},
         kinds={
             "tier": {i: tier for i, tier in tiers if tier},
             "source": sources,
@@ -281,7 +281,7 @@ def before_and_after(
     The questions come first by prompt_id, a hash, so that the choice is independent of success and
     the same for all cells of a test set. `questions`: the ids to choose from; None: all.
     """
-    steps = by_update(main(evaluations))
+    steps = by_update(own_test_set(evaluations))
     if not steps:
         return {}
     ends = [steps[update] for update in (min(steps), max(steps))]

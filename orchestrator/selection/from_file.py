@@ -88,7 +88,7 @@ def select_file(
     if rows is not None and request.samples and pc.any(ranked["short"]).as_py():
         _check_certain(paths[0], rows, ranked, request)
     chosen, why = select(ranked, request, rated if source else None)
-    size = 1 if rule.build().whole else why["size"]
+    size = 1 if rule.build().takes_all else why["size"]
     if warning := few_signals_of(rated, size):
         why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}

@@ -50,7 +50,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
     if not table.num_rows:
         raise UserError(f"every prompt of {probe.spec.dataset.variant_key} has a gold answer")
     if cell.reads_golds:
-        own = ", or reads_golds = False into your own" if ":" in cell.rule.policy else ""
+        own = ", or reads_golds = False into your own" if ":" in cell.static_policy.policy else ""
         raise PolicyError(
             f"policy {cell.policy!r} ranks prompts by their gold answers: write one that does "
             f"without, such as least_agreed or random{own}"
@@ -63,7 +63,7 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
         notes.append(
             f"fewer than the {cell.size:,} of the budget: no other prompt lacks a gold answer"
         )
-    policy = cell.rule.build()
+    policy = cell.static_policy.build()
     request = request_of(cell)
     chosen = policy(table, size, request.rng)
     notes += unranked(policy, table, chosen, request.difficulty)

@@ -167,8 +167,8 @@ class PlanProbe:
             )
         total = len(self.plan.pool(self.spec).train)
         variants = self.plan.experiment.variants
-        variant = next(v for axes, v in variants if axes == first.swept)
-        if rule.build().whole:
+        variant = next(v for axes, v in variants if axes == first.setting_axes)
+        if rule.build().takes_all:
             size = total
         elif budget is None:
             size = variant.subset_size(total)

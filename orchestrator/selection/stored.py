@@ -54,7 +54,7 @@ def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
         cell.online or cell.allocation
     )  # the plan has checked the budget
     if problem := cell.batch.problem(size, repeats=repeats):
-        bound = narrowest(difficulty, cell.match)
+        bound = narrowest(difficulty, cell.bounding_rules)
         because = f" ({bound[1]})" if bound and bound[0] == size else ""
         raise PolicyError(f"cell {cell.name}: its subset has {problem}{because}")
 
@@ -64,10 +64,10 @@ def request_of(cell: Cell) -> SubsetRequest:
     source = cell.difficulty
     probe = (source and source.probe or cell.probe).settings
     request = SubsetRequest(
-        cell.rule,
+        cell.static_policy,
         cell.size,
         cell.seed,
-        cell.match,
+        cell.bounding_rules,
         probe.samples,
         probe.count_truncated,
         stream=cell.stream,

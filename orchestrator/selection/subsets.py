@@ -67,7 +67,7 @@ def select(
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
     policy = request.rule.build()
     size = request.size
-    if policy.whole:
+    if policy.takes_all:
         size = policy.capacity(difficulty)
     elif bound := narrowest(difficulty, request.match):
         size = min(size, bound[0])
@@ -128,7 +128,7 @@ def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, 
     capacities = []
     for rule in match:
         policy = rule.build()
-        if not policy.whole:
+        if not policy.takes_all:
             capacities.append((policy.capacity(difficulty), policy.capacity_text(difficulty)))
     return min(capacities, default=None)
 

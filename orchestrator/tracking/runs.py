@@ -187,7 +187,10 @@ class SweepRuns:
             experiment = self._client.get_experiment(created)
         if experiment.lifecycle_stage == "deleted":
             self._client.restore_experiment(experiment.experiment_id)
-        now, swept = round(time.time() * 1000), [clean(a) for a in plan.experiment.grid.swept]
+        now, swept = (
+            round(time.time() * 1000),
+            [clean(a) for a in plan.experiment.grid.setting_axes],
+        )
         for key, value in experiment_tags(experiment.tags, now, swept).items():
             self._client.set_experiment_tag(experiment.experiment_id, key, value)
         self.experiment_id = str(experiment.experiment_id)

@@ -100,7 +100,7 @@ def run_name(cell: Cell) -> str:
     """Policy and seed come first because the legends of MLflow's charts truncate names."""
     axes = cell.axes
     probe = f"/p{axes['probe_seed']}" if axes["probe_seed"] else ""
-    swept = "".join(f" {text}" for text in axis_names(cell.swept))
+    swept = "".join(f" {text}" for text in axis_names(cell.setting_axes))
     return f"{axes['policy']}/s{axes['seed']}{probe}{swept} {axes['model']}/{axes['dataset']}"
 
 
@@ -333,7 +333,7 @@ def best_over_baseline(family: Family) -> tuple[str, Comparison] | None:
 def _name(family: Family) -> str:
     """Model and dataset, the probe's seed where it is not 0, and other axes, as cells' names."""
     probe = [f"p{family.probe_seed}"] if family.probe_seed else []
-    return "/".join([family.model, family.dataset, *probe, *axis_names(family.swept)])
+    return "/".join([family.model, family.dataset, *probe, *axis_names(family.setting_axes)])
 
 
 def description(verdicts: Sequence[FamilyVerdict]) -> str:
@@ -360,7 +360,7 @@ def flat_row(row: Row) -> dict[str, Any]:
     numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
     return {
         **{key: getattr(result, key) for key in (*keys, *numbers)},
-        **row.cell.swept,
+        **row.cell.setting_axes,
         "gain_low": row.gain.low,
         "gain_high": row.gain.high,
         **{f"ledger.{name}": value for name, value in result.ledger.as_json().items()},

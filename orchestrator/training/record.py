@@ -444,7 +444,7 @@ def finish_trained(store: Store, cell: Cell) -> str:
     return ""
 
 
-def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
+def copy_result_from(store: Store, cell: Cell, other: Cell) -> bool:
     """Finish a cell with the files of another, which trained on the same prompts.
 
     The result names that cell (`same_as`). False, and nothing is written, where the other is not

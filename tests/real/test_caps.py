@@ -24,7 +24,9 @@ def test_usage_is_saved_when_a_capped_block_starts_and_not_with_every_cell(
     tracker = Tracker("", store, plan)
     tracker.enabled = False
     progress = ProgressDisplay(total=6, out=io.StringIO())
-    sweep = Sweep(Run(plan, store, progress), tracker, write_manifest(plan, store), SweepOutcome())
+    write_manifest(plan, store)
+    run = Run(plan, store, progress, {"CPU": 2.0, "GPU": 1.0})
+    sweep = Sweep(run, plan.cells, tracker, SweepOutcome())
     sweep.queue = make(plan, meter=sweep.meter)
     written, write = list[str](), store.write_json
     monkeypatch.setattr(

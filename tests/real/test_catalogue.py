@@ -66,7 +66,11 @@ def test_gpu_sweeps_state_their_claims_and_costs(name: str) -> None:
 
 def test_the_papers_sweeps_can_be_planned_with_local_data(plans: dict[str, Plan]) -> None:
     sizes = {
-        name: {c.probe.dataset.name: c.size for c in plan.cells if not c.rule.build().whole}
+        name: {
+            c.probe.dataset.name: c.size
+            for c in plan.cells
+            if not c.static_policy.build().takes_all
+        }
         for name, plan in plans.items()
     }
     assert sizes["paper_a"] == {"gsm8k": 747, "shuffled-seven": 100}
@@ -88,7 +92,7 @@ def test_the_four_ks_share_one_probe_and_their_baseline(plans: dict[str, Plan]) 
 def test_fewer_steps_are_45_percent_of_the_steps(plans: dict[str, Plan]) -> None:
     whole = [cell.cell_id for cell in plans["paper_b"].cells]
     cells = plans["paper_b_fewer_steps"].cells
-    assert [c.cell_id for c in cells if c.swept["grpo.max_steps"] == 900] == whole
+    assert [c.cell_id for c in cells if c.setting_axes["grpo.max_steps"] == 900] == whole
     assert {cell.updates for cell in cells if cell.cell_id not in whole} == {0.45 * 900}
     assert {cell.probe.key for cell in cells} == {c.probe.key for c in plans["paper_b"].cells}
 

@@ -754,7 +754,9 @@ def test_the_page_of_a_probe_shows_what_each_policy_takes_by_its_source(tmp_path
     report = probe_report(plan, store, tmp_path / "p.html")
     own, other = report.pools
     summaries = {p.policy: p.summary for p in own.policies}
-    names = [f"hard, difficulty {value_text(v)}" for v in plan.experiment.grid.swept["difficulty"]]
+    names = [
+        f"hard, difficulty {value_text(v)}" for v in plan.experiment.grid.setting_axes["difficulty"]
+    ]
     assert {*names} < {*summaries}
     gold, agreement, by_other, by_file = (summaries[name] for name in names)
     assert gold.unsolved == 8 and agreement.unsolved == 4 and by_other.unsolved == 2

@@ -191,7 +191,7 @@ def test_disputed_golds_that_are_not_suspected_are_listed_with_the_reason(tmp_pa
     run, spec = Run.of(plan, store), plan.cells[0].probe
     folder = run.folder(spec)
     tables = [(spec, CellTables(folder.outcomes(), folder))]
-    lines = [*difficulty_lines(run, tables)]
+    lines = [*difficulty_lines(plan.cells, store, tables)]
     assert f"warning: trusted: {trusted.note}" in lines
     other = tmp_path / "none"
     plan, store = probed(other, lambda prompt, i: nothing)

@@ -109,7 +109,7 @@ def test_every_pair_of_policies_gets_one_sentence(rows: list[Row]) -> None:
     (family,) = families([r for r in rows if r.cell.policy == "hard"])
     verdict = family_verdict(family)
     assert verdict.pairs == () and verdict.lines == [verdict.single]
-    swept = family_verdict(dataclasses.replace(family, swept={"allocation": "sqrt"}))
+    swept = family_verdict(dataclasses.replace(family, setting_axes={"allocation": "sqrt"}))
     assert "allocation=" in swept.single and "allocation=" not in verdict.single
 
 

@@ -29,7 +29,7 @@ from orchestrator.storage.store import Store
 from orchestrator.storage.verification import is_stored
 from orchestrator.training.cell_folder import CellFolder, CellState
 from orchestrator.training.deferred_eval import AdapterEngine, CheckpointActor
-from orchestrator.training.record import finish_as, finish_trained, tidy_finished
+from orchestrator.training.record import copy_result_from, finish_trained, tidy_finished
 from orchestrator.training.trial import run_cell
 
 UPDATES = 3
@@ -143,7 +143,7 @@ def copy(cell: Cell, store: Store) -> None:
     """Finish a second cell with the files of the first."""
     other = second(cell)
     if CellFolder(store, other.cell_id).state(other) is not CellState.FINISHED:
-        assert finish_as(store, other, cell)
+        assert copy_result_from(store, other, cell)
     tidy_finished(store, other)
 
 

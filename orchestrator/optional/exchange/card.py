@@ -132,7 +132,7 @@ def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     arguments = ["decile", "export", str(source.file), "-e", probe.plan.name]
     arguments += ["--policy", cell.policy, "--budget", str(cell.size), "--seed", str(cell.seed)]
     if cell.policy not in source.config.policies:
-        for option, value in cell.rule.options.items():
+        for option, value in cell.static_policy.options.items():
             arguments += ["--option", f"{option}={json.dumps(value)}"]
     arguments += ["--difficulty", cell.difficulty.option] if cell.difficulty else []
     arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.variant_key]
@@ -150,7 +150,7 @@ def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     data = Path(options.get("path") or options["train"]).name
     settings = "".join(f", {name}={value!r}" for name, value in {**own, **texts}.items())
     call = f"decile.probe({data!r}, {model!r}{settings})"
-    chosen = "".join(f", {name}={value!r}" for name, value in cell.rule.options.items())
+    chosen = "".join(f", {name}={value!r}" for name, value in cell.static_policy.options.items())
     if source := cell.difficulty:
         other = re.sub(r"\W", "_", f"probe_of_{source.probe.model.name}") if source.probe else ""
         chosen += f", difficulty={other or repr(source.option)}"

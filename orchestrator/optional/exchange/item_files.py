@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
 from orchestrator.evaluation.item_table import item_metadata, item_settings
-from orchestrator.evaluation.metrics import by_update, main, scores
+from orchestrator.evaluation.metrics import by_update, own_test_set, scores
 from orchestrator.optional.exchange.layouts import json_content, located, read_source
 from orchestrator.optional.exchange.readers import (
     attached,
@@ -383,8 +383,8 @@ def _cell(folder: Path) -> ResultFile:
         raise UserError(f"{folder} fails verification: see decile doctor --storage")
     result, tables = finished
     steps = by_update(tables["evaluations"])
-    evaluation = main(steps[result.updates])
-    before, after = scores(main(steps[0])), scores(evaluation)
+    evaluation = own_test_set(steps[result.updates])
+    before, after = scores(own_test_set(steps[0])), scores(evaluation)
     names = ("prompt_id", "outcome", "sample", "group", "tier", "source")
     columns = (evaluation[name].to_pylist() for name in names)
     rows = [

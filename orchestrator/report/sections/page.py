@@ -237,7 +237,7 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
     note = Paragraph(EPISODES if episodes else COMPLETIONS, "note")
     what = "Episodes" if episodes else "Completions"
     title = f"{what} before and after: {family.title}"
-    axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.swept)]
+    axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.setting_axes)]
     anchor = re.sub(r"[^\w.+-]+", "-", f"completions-{'-'.join(axes)}")
     return Section(anchor, title, (note, *blocks)) if blocks else None
 

@@ -511,8 +511,8 @@ def results(rows: Sequence[Row]) -> Table:
     columns: dict[str, list[str]] = {}
     for name in GRID_AXES:
         columns[name] = [str(getattr(row.result, name)) for row in rows]
-    for axis in dict.fromkeys(axis for row in rows for axis in row.cell.swept):
-        columns[axis] = [value_text(row.cell.swept.get(axis, NONE)) for row in rows]
+    for axis in dict.fromkeys(axis for row in rows for axis in row.cell.setting_axes):
+        columns[axis] = [value_text(row.cell.setting_axes.get(axis, NONE)) for row in rows]
     ends = [(row.result.accuracy_base, row.result.accuracy_final) for row in rows]
     shown = [[f"{end:.3f}" if isfinite(end) else NONE for end in pair] for pair in ends]
     columns["accuracy"] = [" → ".join(pair) for pair in shown]

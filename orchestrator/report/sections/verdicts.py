@@ -101,8 +101,8 @@ def family_verdict(family: Family) -> FamilyVerdict:
     single = "fewer than two policies have an evaluation within the common budget"
     if len(by_policy) == 1:
         single = f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
-        if family.swept:
-            axis = next(iter(family.swept))
+        if family.setting_axes:
+            axis = next(iter(family.setting_axes))
             single += f"; claims compare the values of {axis}, such as {axis}=A > {axis}=B"
     elif len(by_policy) == len(family.copies) + 1:
         single = "all policies chose the same prompts"

@@ -16,8 +16,7 @@ from sweeps import NAME, experiments, plan_of, store_of
 
 import decile as api
 from benchmarks.local_cluster import ROOT, environment
-from orchestrator.evaluation.metrics import by_update
-from orchestrator.evaluation.metrics import main as own_test_set
+from orchestrator.evaluation.metrics import by_update, own_test_set
 from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.store import Store

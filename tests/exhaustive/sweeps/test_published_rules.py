@@ -46,7 +46,7 @@ def test_a_cell_killed_between_checkpoints_ends_as_an_undisturbed_one(
         experiment = probed(finished, tmp_path / folder)
         store, [first, *_] = store_of(experiment), plan_of(experiment).cells
         sizes = {"max_steps": 4, "per_device_train_batch_size": 8, "save_steps": 2}
-        changes = {"online": PolicyEntry(policy=name), "rule": PolicyEntry(policy="full")}
+        changes = {"online": PolicyEntry(policy=name), "static_policy": PolicyEntry(policy="full")}
         changes |= {"size": 64, "grpo": first.grpo | sizes, "evaluate_every": 2, "extra_evals": []}
         file.write_text(first.model_copy(update=changes).model_dump_json())
         cell = Cell.model_validate_json(file.read_text())  # a copy keeps the id

@@ -185,10 +185,10 @@ def test_the_order_of_a_run_is_the_one_that_the_plan_shows(tmp_path: Path) -> No
 
     before, tracker = shown(), SimpleNamespace()
     display = ProgressDisplay(total=4, out=io.StringIO())
-    sweep = Sweep(Run(plan, store, display, cluster), tracker, {}, SweepOutcome())  # type: ignore[arg-type]
-    sweep._plan_queue(plan.cells)
+    run = Run(plan, store, display, cluster)
+    sweep = Sweep(run, plan.cells, tracker, SweepOutcome())  # type: ignore[arg-type]
     finish_probe(plan, store)
-    sweep._plan_queue(plan.cells)
+    sweep.queue = sweep.planned_queue()
     assert before == ["easy", "random", "middle", "hard"]
     assert [cell.policy for cell in iter(sweep.queue.next, None)] == before
     assert shown() == ["hard", "random", "middle", "easy"], "a plan of now begins with long cells"

@@ -17,7 +17,6 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import Tally, correctness, explain_dead_groups, total
 from orchestrator.evaluation.groups import tally as group_tally
 from orchestrator.pipeline.probes import OtherSubsets
-from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
@@ -127,7 +126,7 @@ def last_rows(difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.n
 def with_policy(cell: Cell, policy: str, options: dict[str, Any] | None = None) -> Cell:
     entry = PolicyEntry.model_construct(policy=policy, options=options or {})
     rule, online = entry.parts
-    return cell.model_copy(update={"rule": rule, "online": online})
+    return cell.model_copy(update={"static_policy": rule, "online": online})
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -256,7 +255,7 @@ def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> 
     ]
     tables: Any = SimpleNamespace(of=lambda _: table, golds=lambda _: None)
     table = difficulty(pa.Table.from_pylist(rows, schema=SAMPLES))
-    others = OtherSubsets(Run.of(plan, store), [(spec, tables)])
+    others = OtherSubsets(plan, store, [(spec, tables)])
     for cell in plan.cells:
         store_subset(store, cell, table)
     report = {"update": 1, "metrics": {}, "explanation": "", "groups": tally(wrong=2)._asdict()}
@@ -283,6 +282,6 @@ def test_a_cell_of_the_whole_pool_is_compared_with_subsets_of_the_budget(tmp_pat
 
 def test_other_reports_stay_as_they_are(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
-    others = OtherSubsets(Run.of(plan, Store(str(tmp_path / "runs"))), [])
+    others = OtherSubsets(plan, Store(str(tmp_path / "runs")), [])
     for report in ({"update": 1}, {"groups": tally(wrong=8)._asdict(), "explanation": "resumed"}):
         assert others.with_explanation(plan.cells[0], report) == report

@@ -115,7 +115,7 @@ def test_prompts_that_pools_share_are_sampled_once(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, grid=GRID | {"label_noise": [0.1, 0, 0.25]})
     run = Run.of(plan, Store(str(tmp_path / "runs")))
     trained = [spec for spec in plan.probes if spec.split == "train"]
-    missing = [[*run.pending(spec).work] for spec in trained]
+    missing = [[*run.pending_after_earlier_probes(spec).work] for spec in trained]
     assert [len(requests) for requests in missing] == [40, 4, 6], "0.25 has 4 of 0.1, and 30 of 0"
     assert len({prompt.prompt_id for requests in missing for prompt, _ in requests}) == 50
     counts = [(p.samples, p.shared) for p in map(run.pending, trained)]

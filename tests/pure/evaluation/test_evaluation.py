@@ -23,8 +23,8 @@ from orchestrator.evaluation.metrics import (
     by_update,
     evaluation_metrics,
     held_out,
-    main,
     marks,
+    own_test_set,
     pass_at_k,
     per_prompt,
 )
@@ -192,7 +192,7 @@ def test_other_test_sets_and_greedy_samples_have_separate_metrics() -> None:
     assert metrics["eval/greedy_accuracy"] == 0.0
     assert (metrics["ood/far/accuracy"], metrics["ood/far/pass_at_2"]) == (0.75, 1.0)
     assert not [name for name in metrics if name.startswith("tier/9")]
-    assert main(table).num_rows == 2
+    assert own_test_set(table).num_rows == 2
 
 
 def test_pass_at_k_is_reported_for_the_configured_ks() -> None:

@@ -112,11 +112,11 @@ def test_every_combination_is_the_cell_of_an_experiment_that_is_written_out(
             lora={"target_modules": values["lora.target_modules"]},
             evaluate={"every": 2, "samples": values["evaluate.samples"]},
         )
-        own = [cell for cell in swept.cells if cell.swept == values]
+        own = [cell for cell in swept.cells if cell.setting_axes == values]
         assert [c.cell_id for c in own] == [c.cell_id for c in written_out.cells]
         assert [c.subset_key for c in own] == [c.subset_key for c in written_out.cells]
     stored = Cell.model_validate_json(own[0].model_dump_json())
-    assert (stored.axes, stored.swept) == (own[0].axes, values)
+    assert (stored.axes, stored.setting_axes) == (own[0].axes, values)
     assert "swept" not in small_plan(tmp_path).cells[0].model_dump(), "stored cells are unchanged"
 
 

@@ -519,7 +519,7 @@ def test_every_sample_that_a_cell_reads_is_scheduled(
     scheduled = [
         (spec.key, prompt.prompt_id, index)
         for spec in plan.probes
-        for prompt, indices in Run.of(plan, store).pending(spec).work
+        for prompt, indices in Run.of(plan, store).pending_after_earlier_probes(spec).work
         for index in indices
     ]
     assert read <= set(scheduled)

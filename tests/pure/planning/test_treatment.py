@@ -24,14 +24,14 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "extra_evals": ("an evaluation", ""),
     "pass_at": ((1, 2), ID),
     "policy": ("other name", ID),
-    "rule": (PolicyEntry(policy="hard", options={"exclude": "suspected"}), ""),
+    "static_policy": (PolicyEntry(policy="hard", options={"exclude": "suspected"}), ""),
     "stream": ("2", ""),
     "online": (PolicyEntry(policy="dynamic"), "9542d33e04fb0655"),
     "online_version": (2, ""),
     "difficulty": (DifficultySource(by="agreement"), ""),
     "seed": (7, ""),
     "size": (9, ""),
-    "match": ([PolicyEntry(policy="easy")], ""),
+    "bounding_rules": ([PolicyEntry(policy="easy")], ""),
     "train_hash": ("0" * 16, ""),
     "columns_hash": ("1" * 16, ""),
     "golds": (3, ID),
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "resources": (Resources(workers=2), ""),
     "max_logp_difference": (0.5, ID),
     "provenance": ({"train": "another file"}, ID),
-    "swept": ({"grpo.beta": 0.1}, ID),
+    "setting_axes": ({"grpo.beta": 0.1}, ID),
 }
 # The final accuracies of cells that differ in these alone scatter alike: they are pooled.
 POOLED = {"seed", "extra_evals", "evaluate_every", "online_version"}

@@ -54,13 +54,13 @@ def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
     difficulty, rule = full_table(rows), policy_of(policy, require=require)
     capacity = rule.capacity(difficulty)
     size = data.draw(st.integers(1, len(rows)))
-    if capacity < (1 if rule.whole else size):
+    if capacity < (1 if rule.takes_all else size):
         with pytest.raises(PolicyError, match=f"has {capacity} of"):
             rule(difficulty, size, np.random.default_rng(seed))
         return
     rng, other = np.random.default_rng(seed), np.random.default_rng(seed)
     subset = rule(difficulty, size, rng)
-    assert len(subset) == (capacity if rule.whole else size)
+    assert len(subset) == (capacity if rule.takes_all else size)
     numbers = tie_breakers(len(rows), other)
     assert rng.integers(1000) == other.integers(1000), "a policy draws nothing else"
     order = np.lexsort((numbers, rule.score(difficulty), ~rule.eligible(difficulty)))

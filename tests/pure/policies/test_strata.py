@@ -221,7 +221,7 @@ def test_a_restricted_policy_needs_every_sample_unless_it_needs_none() -> None:
     assert build("hard", within="source", where={"level": 1}).reads_columns == ["level", "source"]
     assert build("hard", within="pass_rate").reads_columns == []
     assert build("hard").reads_columns == []
-    assert build("full", where={"source": "a"}).whole
+    assert build("full", where={"source": "a"}).takes_all
 
 
 class Declares:

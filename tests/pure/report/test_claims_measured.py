@@ -156,7 +156,7 @@ def test_claims_about_unfinished_cells_are_inconclusive(sweep: tuple[Plan, list[
 
 def with_policy(row: Row, policy: str, same_as: str | None = None) -> Row:
     """A row as if it were of another policy, in the only block of its data."""
-    cell = row.cell.model_copy(update={"policy": policy, "swept": {}})
+    cell = row.cell.model_copy(update={"policy": policy, "setting_axes": {}})
     return replace(row, cell=cell, result=row.result.model_copy(update={"same_as": same_as}))
 
 

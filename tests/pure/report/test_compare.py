@@ -22,8 +22,7 @@ from sweeps import evaluations
 
 import decile
 from orchestrator.cli.main import main
-from orchestrator.evaluation.metrics import by_update
-from orchestrator.evaluation.metrics import main as own_part
+from orchestrator.evaluation.metrics import by_update, own_test_set
 from orchestrator.optional.exchange.item_files import ItemColumns, files_of, seed_in
 from orchestrator.optional.exchange.item_results import compare_items, parse_arms
 from orchestrator.planning.cells import Cell
@@ -70,7 +69,7 @@ def exported(store: Store, cells: list[Cell], file: Path) -> Path:
     """The last evaluations of cells, as another tool would write them."""
     lines = []
     for cell in cells:
-        last = own_part(by_update(evaluations(store, cell.cell_id))[cell.updates])
+        last = own_test_set(by_update(evaluations(store, cell.cell_id))[cell.updates])
         for row in last.to_pylist():
             correct = None if row["outcome"] == "error" else row["outcome"] == "correct"
             named = {"question_id": row["prompt_id"], "sample": row["sample"], "seed": cell.seed}

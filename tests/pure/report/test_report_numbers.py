@@ -148,7 +148,7 @@ def with_policy(row: Row, policy: str, rule: str | None = None, probe_seed: int 
     """The row under another policy (and its rule), or of another probe."""
     settings = row.cell.probe.settings.model_copy(update={"seed": probe_seed})
     probe = row.cell.probe.model_copy(update={"settings": settings})
-    change = {"policy": policy, "probe": probe, "rule": PolicyEntry(policy=rule or policy)}
+    change = {"policy": policy, "probe": probe, "static_policy": PolicyEntry(policy=rule or policy)}
     return dataclasses.replace(row, cell=row.cell.model_copy(update=change))
 
 

@@ -190,8 +190,8 @@ def test_a_probe_and_its_report_have_the_matched_size(tmp_path: Path, policies: 
         store_subset(store, cell, table)
     spec, run = plan.cells[0].probe, Run.of(plan, store)
     tables = CellTables(run.folder(spec).outcomes())
-    text = "\n".join(probes.difficulty_lines(run, [(spec, tables)]))
-    assert f"subset of policy {plan.cells[0].rule.policy}: 8 prompts" in text
+    text = "\n".join(probes.difficulty_lines(plan.cells, store, [(spec, tables)]))
+    assert f"subset of policy {plan.cells[0].static_policy.policy}: 8 prompts" in text
     (pool,) = probe_report(plan, store, tmp_path / "p.html").pools
     assert [each.summary.size for each in pool.policies] == [8, 8]
     assert all("--budget 8" in each.command for each in pool.policies)

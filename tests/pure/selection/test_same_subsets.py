@@ -15,7 +15,7 @@ from orchestrator.report.render import terminal_report
 from orchestrator.selection.stored import same_training, store_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
-from orchestrator.training.record import finish_as
+from orchestrator.training.record import copy_result_from
 
 
 def unsolved(plan):
@@ -51,9 +51,9 @@ def test_cells_with_the_same_prompts_and_settings_are_one(tmp_path: Path) -> Non
 def test_a_cell_is_finished_with_the_files_of_another(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
     store, [hard, random] = Store(str(tmp_path / "runs")), plan.cells
-    assert not finish_as(store, random, hard), "the other is not finished"
+    assert not copy_result_from(store, random, hard), "the other is not finished"
     finished_cell(store, plan, hard)
-    assert finish_as(store, random, hard)
+    assert copy_result_from(store, random, hard)
     own, other = (CellFolder(store, c.cell_id).finished() for c in (random, hard))
     assert own and other and own.tables == other.tables
     assert own.result.same_as == hard.cell_id and own.result.policy == "random"
@@ -69,12 +69,12 @@ def test_policies_with_the_same_prompts_count_once_in_holms_correction(tmp_path:
     for policy, seed in by_name:
         if policy != "middle":
             finished_cell(store, plan, by_name[policy, seed])
-    assert finish_as(store, by_name["middle", 0], by_name["hard", 0])
+    assert copy_result_from(store, by_name["middle", 0], by_name["hard", 0])
     finished_cell(store, plan, by_name["middle", 1])
     [family] = analyse(plan, store).families
     assert len(family.accuracy) == 3 and not family.copies, "one seed differs"
     store.delete_folder("cells", by_name["middle", 1].cell_id)
-    assert finish_as(store, by_name["middle", 1], by_name["hard", 1])
+    assert copy_result_from(store, by_name["middle", 1], by_name["hard", 1])
     [family] = analyse(plan, store).families
     assert [(c.a, c.b) for c in family.accuracy] == [("hard", "random")]
     assert family.copies == {"middle": "hard"}

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator.planning.result import Result
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
-from orchestrator.training.record import finish_as
+from orchestrator.training.record import copy_result_from
 
 
 def stored(store: Store, cell_id: str) -> tuple[str, Result]:
@@ -31,10 +31,10 @@ def test_results_are_written_as_they_were_read(tmp_path: Path) -> None:
     for cell in plan.cells:
         value, result = stored(store, cell.cell_id)
         assert text(result) == value
-        assert result.as_json()["grpo.beta"] == cell.swept["grpo.beta"]
+        assert result.as_json()["grpo.beta"] == cell.setting_axes["grpo.beta"]
         assert result.finished_at is not None and result.learnable_drawn_pct is None
     first, second = plan.cells
-    assert finish_as(store, first, second)
+    assert copy_result_from(store, first, second)
     value, result = stored(store, first.cell_id)
     assert text(result) == value and result.same_as == second.cell_id
 

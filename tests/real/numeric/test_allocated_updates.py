@@ -181,7 +181,7 @@ def test_a_resumed_cell_learns_what_an_undisturbed_one_learns(
     """Updates after a checkpoint are lost, and done again; a static subset is passed twice."""
     cell = sweeps.plan_of(sweeps.experiments(tmp_path)).cells[0]
     sizes = {"max_steps": 5, "max_completion_length": 24, "per_device_train_batch_size": 16}
-    changes = {"rule": PolicyEntry(policy="full"), "size": 64, "evaluate_every": 0}
+    changes = {"static_policy": PolicyEntry(policy="full"), "size": 64, "evaluate_every": 0}
     changes |= {"grpo": cell.grpo | sizes | {"save_steps": 2}, "extra_evals": []}
     changes |= {"allocation": AllocationEntry.of(rule)}
     changes |= {"online": PolicyEntry(policy=policy)} if policy else {}

@@ -283,7 +283,7 @@ def test_cells_of_uniform_groups_keep_their_ids(tmp_path: Path) -> None:
     assert uniform.cell_id == plain.cell_id and uniform.allocation is None
     assert "allocation" not in plain.model_dump()
     assert len({each.cell_id for each in (uniform, sqrt, written, floor)}) == 4
-    assert [sqrt.swept, floor.swept] == [
+    assert [sqrt.setting_axes, floor.setting_axes] == [
         {"allocation": "sqrt"},
         {"allocation": {"sqrt": {"floor": 3}}},
     ]

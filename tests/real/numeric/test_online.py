@@ -141,7 +141,11 @@ def test_a_resumed_cell_learns_what_an_undisturbed_one_learns(
 
     cell = sweeps.plan_of(sweeps.experiments(tmp_path)).cells[0]
     sizes = {"max_steps": 6, "max_completion_length": 24, "per_device_train_batch_size": 8}
-    changes = {"online": PolicyEntry(policy=name), "rule": PolicyEntry(policy="full"), "size": 64}
+    changes = {
+        "online": PolicyEntry(policy=name),
+        "static_policy": PolicyEntry(policy="full"),
+        "size": 64,
+    }
     changes |= {"grpo": cell.grpo | sizes, "evaluate_every": 0, "extra_evals": []}
     cell = cell.model_copy(update=changes)
     calm, stopped = (

@@ -47,7 +47,7 @@ def test_a_resumed_cell_refreshes_and_learns_what_an_undisturbed_one_does(
     changes: dict[str, Any] = {"evaluate_every": 0, "extra_evals": [], "size": 64}
     if policy == "predicted":
         changes["online"] = PolicyEntry(policy=policy, options={"drift": "shift"})
-    changes["rule"] = PolicyEntry(policy="full")
+    changes["static_policy"] = PolicyEntry(policy="full")
     refresh = Refresh(every=2, samples=2, share=0.25)
     cell = cell.model_copy(update={"grpo": cell.grpo | sizes, "refresh": refresh, **changes})
     calm, stopped = (
