@@ -20,9 +20,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.evaluation.groups import GroupRecorder, Tally
@@ -45,6 +46,10 @@ from orchestrator.training.record import CellRecord, finish, finish_trained, ver
 from orchestrator.training.workers import Workers
 from policies import History
 from tasks.prompt_table import PromptTable
+
+if TYPE_CHECKING:
+    from orchestrator.sampling.transformers import TransformersSampler
+    from orchestrator.training.guards import Guards
 
 # The trainer's files that it reads with its own libraries.
 _LOADED = re.compile(
@@ -259,7 +264,6 @@ class Trial:
         self.record = record
         self.pool = load_pool(cell.probe.dataset)
         self.evaluator = Evaluator(cell, self.pool, workers.rank, workers.count)
-        self.notes: list[str] = []  # reported with the next update
         self.activity = Activity(report if workers.count == 1 else None)
         self.peaks = GpuPeaks(record.peaks_gib, record.peak_gib)
 
@@ -280,32 +284,29 @@ class Trial:
         resumes_at = self.checkpoint or 0
         micro_batch = int(self.grpo["per_device_train_batch_size"])
         subset, history = self._subset()
-        self.size = len(subset)
         place, task = self.checkpoints.folder, self.pool.task
         trainer = build_trainer(cell, place, task, subset, self.record, self.grpo, history)
-        self.notes = trainer.notes
         trainer.generating = partial(self.peaks.phase, "rollout")
         if self.grpo != cell.grpo:
-            self.notes.append(
+            trainer.notes.append(
                 f"resumed after running out of memory: micro-batch of {micro_batch}, "
                 "same effective batch"
             )
-        decoder = trainer.decoder
-        if decoder:
-            decoder.listeners = self.activity.listeners("rollouts")
-        tokenizer: Any = decoder.sampler.tokenizer if decoder else trainer.processing_class
-        self.sampler = TransformersSampler(
-            trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
-        )
-        self.guards = Guards(cell, trainer, self.sampler, self.record, resumes_at)
+        tokenizer: Any = trainer.processing_class
+        if trainer.decoder:
+            tokenizer = trainer.decoder.sampler.tokenizer
+            trainer.decoder.listeners = self.activity.listeners("rollouts")
+        chat_arguments = cell.probe.model.chat_template_kwargs
+        sampler = TransformersSampler(trainer.model, tokenizer, chat_arguments)
         before: Before | None = None
         if cell.refresh:
             groups, listeners = self.record.groups, self.activity.listeners("refresh")
-            refresh = Refresher(cell, subset, task, self.sampler, groups, self.workers, listeners)
+            refresh = Refresher(cell, subset, task, sampler, groups, self.workers, listeners)
             before = self.peaks.phase("rollout")(refresh)
-        trainer.add_callback(
-            CellCallback(self.record, self._after_update, self._after_save, before, self.activity)
-        )
+        guards = Guards(cell, trainer, sampler, self.record, resumes_at)
+        after = AfterUpdate(self, sampler, guards, len(subset), trainer.notes)
+        callback = CellCallback(self.record, after.update, after.save, before, self.activity)
+        trainer.add_callback(callback)
         resumed = str(self.checkpoints.restored(resumes_at)) if resumes_at else None
         self.record.start_seconds = time.monotonic() - self.started
         try:
@@ -339,53 +340,68 @@ class Trial:
         history = history_of(self.cell, table.take(subset.order)) if used else None
         return subset.take(subset.order), history
 
-    def _after_update(self, update: int) -> bool:
-        """Evaluate where it is due, and report the update's numbers.
-
-        Returns whether to write a checkpoint now.
-        """
-        cell = self.cell
-        due = cell.evaluates_after(update) and not self.record.has_evaluation(update)
-        if due and not cell.evaluate_engine:
-            started = time.monotonic()
-            listeners = self.activity.listeners("evaluation")
-            with self.peaks.phase("evaluation"):
-                evaluation = self.evaluator.evaluate(self.sampler, update, listeners)
-            self.record.add_evaluation(evaluation)
-            self.record.evaluation_seconds += time.monotonic() - started
-        metrics = self.record.groups.metrics(update) | self.record.choice_metrics(update)
-        if self.record.has_evaluation(update):
-            evaluations = by_update(self.record.evaluations)
-            metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)
-        groups = self.record.groups.tallies.get(update, Tally())._asdict()
-        explanation = "; ".join(self.notes)
-        self.notes.clear()
-        self.report(
-            {"update": update, "metrics": metrics, "groups": groups, "explanation": explanation}
-        )
-        self.activity.reported()
-        self.guards.check_rollouts(self.record.log)
-        return due and bool(cell.evaluate_engine)
-
-    def _after_save(self, update: int) -> None:
-        """Complete the trainer's checkpoint, once every worker has written its part of it."""
-        self.guards.check_weights(update)
-        self.checkpoints.keep(update)
-        self.workers.wait()
-        self.workers.from_first(lambda: self._complete(update))
-
-    def _complete(self, update: int) -> None:
-        if self.cell.evaluate_engine and self.cell.evaluates_after(update):
-            self.checkpoints.cell.keep_for_evaluation(update)
-        files = self.checkpoints.files(update)
-        self.peaks.note()
-        self.record.peak_gib = self.peaks.reserved_gib
-        ledger = self.record.running_ledger(self.cell, self.size)
-        self.record.save(self.store, self.cell.cell_id, update, ledger, files)
-        self.checkpoints.forget_old(update)
-
     def _end(self) -> None:
         """Write the result, unless an engine's evaluations come later."""
         if not self.cell.evaluate_engine:
             adapter = self.checkpoints.cell.keep_adapter(self.cell.updates)
             finish(self.store, self.cell, self.record, versions(), adapter)
+
+
+@dataclass(frozen=True)
+class AfterUpdate:
+    """What a trial does after every update, and after every checkpoint.
+
+    size: of the subset. notes: what the next report says.
+    """
+
+    trial: Trial
+    sampler: "TransformersSampler"
+    guards: "Guards"
+    size: int
+    notes: list[str]
+
+    def update(self, update: int) -> bool:
+        """Evaluate where it is due, and report the update's numbers.
+
+        Returns whether to write a checkpoint now.
+        """
+        trial, cell, record = self.trial, self.trial.cell, self.trial.record
+        due = cell.evaluates_after(update) and not record.has_evaluation(update)
+        if due and not cell.evaluate_engine:
+            started = time.monotonic()
+            listeners = trial.activity.listeners("evaluation")
+            with trial.peaks.phase("evaluation"):
+                evaluation = trial.evaluator.evaluate(self.sampler, update, listeners)
+            record.add_evaluation(evaluation)
+            record.evaluation_seconds += time.monotonic() - started
+        metrics = record.groups.metrics(update) | record.choice_metrics(update)
+        if record.has_evaluation(update):
+            evaluations = by_update(record.evaluations)
+            metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)
+        groups = record.groups.tallies.get(update, Tally())._asdict()
+        explanation = "; ".join(self.notes)
+        self.notes.clear()
+        trial.report(
+            {"update": update, "metrics": metrics, "groups": groups, "explanation": explanation}
+        )
+        trial.activity.reported()
+        self.guards.check_rollouts(record.log)
+        return due and bool(cell.evaluate_engine)
+
+    def save(self, update: int) -> None:
+        """Complete the trainer's checkpoint, once every worker has written its part of it."""
+        self.guards.check_weights(update)
+        self.trial.checkpoints.keep(update)
+        self.trial.workers.wait()
+        self.trial.workers.from_first(lambda: self._complete(update))
+
+    def _complete(self, update: int) -> None:
+        trial, cell, record = self.trial, self.trial.cell, self.trial.record
+        if cell.evaluate_engine and cell.evaluates_after(update):
+            trial.checkpoints.cell.keep_for_evaluation(update)
+        files = trial.checkpoints.files(update)
+        trial.peaks.note()
+        record.peak_gib = trial.peaks.reserved_gib
+        ledger = record.running_ledger(cell, self.size)
+        record.save(trial.store, cell.cell_id, update, ledger, files)
+        trial.checkpoints.forget_old(update)
