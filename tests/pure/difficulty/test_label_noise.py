@@ -118,7 +118,7 @@ def test_prompts_that_pools_share_are_sampled_once(tmp_path: Path) -> None:
     missing = [[*run.pending_after_earlier_probes(spec).work] for spec in trained]
     assert [len(requests) for requests in missing] == [40, 4, 6], "0.25 has 4 of 0.1, and 30 of 0"
     assert len({prompt.prompt_id for requests in missing for prompt, _ in requests}) == 50
-    counts = [(p.samples, p.shared) for p in map(run.pending, trained)]
+    counts = [(p.samples, p.shared) for p in map(run.pending_after_earlier_probes, trained)]
     assert counts == [(160, 0), (16, 144), (24, 136)]
     text = samples_text(9, 2, at_most=False, shared=3)
     assert re.findall(r"\d+", text) == ["3", "9", "4", "2"], "shared, all, stored, to draw"

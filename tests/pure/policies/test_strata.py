@@ -228,7 +228,7 @@ class Declares:
     """A policy of a user's own that differs from every default that a built policy reads."""
 
     needs = "nothing"
-    whole = True
+    takes_all = whole = True
     reads_answers = reads_questions = reads_golds = True
     simulated = excludes_suspected = False
     reads_columns = ("mine",)

@@ -55,6 +55,8 @@ def test_the_engine_of_a_probe_whose_samples_are_stored_is_not_needed(
     plan, store = small_plan(tmp_path, probe={"engine": "vllm"}), Store(str(tmp_path))
     checked = []
     monkeypatch.setattr(probes, "check_engine", lambda settings, gpus: checked.append(settings))
-    monkeypatch.setattr(Run, "pending", lambda *_: SimpleNamespace(samples=missing))
+    monkeypatch.setattr(
+        Run, "pending_after_earlier_probes", lambda *_: SimpleNamespace(samples=missing)
+    )
     probes.check_engines(Run.of(plan, store, {"CPU": 2.0}))
     assert len(checked) == checks
