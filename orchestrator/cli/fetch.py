@@ -15,7 +15,7 @@ from cluster.terminal import echo, unfiltered
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.problems import Problem
-from orchestrator.planning.load import fetch_advice, repositories
+from orchestrator.planning.load import fetch_advice, fetch_command, repositories
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.resolve import resolve
 from orchestrator.plugins.counts import counted
@@ -105,8 +105,9 @@ def fetch(arguments: argparse.Namespace) -> int:
     if users and (reason := unreachable()):
         needed = [each for each in users if cached_folder(each) is None]
         if needed:
+            advice = fetch_advice(fetch_command(loaded.file, name))
             raise HubFails(
-                f"{needed[0]} cannot be downloaded ({reason}): {fetch_advice(loaded, name)} that "
+                f"{needed[0]} cannot be downloaded ({reason}): {advice} that "
                 f"shares {folder}, or copy that folder"
             )
         _say(f"{reason}: the hashes of the files are not checked")

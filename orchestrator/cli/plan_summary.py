@@ -23,7 +23,7 @@ from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
 from orchestrator.planning.cells import Cell, axes_without, readers_of
 from orchestrator.planning.flaws import overlap_line
-from orchestrator.planning.load import fetch_command, repositories
+from orchestrator.planning.load import repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan, unused_budgets
 from orchestrator.planning.score_file import read_scores
@@ -248,7 +248,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
             for each, names in repositories(models, tasks).items()
             if cached_folder(each) is None
         ],
-        fetch_command=fetch_command(plan.source, plan.name),
+        fetch_command=plan.fetch_command,
         detectable_points={
             name: round(minimum_detectable(*_test_size(plan, name)), 1)
             for name, pool in plan.pools.items()

@@ -24,7 +24,6 @@ from orchestrator.pipeline.estimate import estimate_costs
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
-from orchestrator.planning.load import check_models
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated
@@ -143,7 +142,7 @@ def evaluate_model(
         for line in repair_plan(run.plan, store, ("probes",), [folder]):
             run.progress.say(line)
         if run.pending_after_earlier_probes(spec).samples:
-            check_models(plan.source, plan.name, [spec.model])
+            plan.check_models([spec.model])
             with run.progress, ray_session(max_resources) as cluster:
                 run = replace(run, cluster=cluster)
                 costs = estimate_costs(run, []).probes

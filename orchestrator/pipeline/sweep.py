@@ -28,7 +28,6 @@ from orchestrator.pipeline.manifest import (
 from orchestrator.pipeline.probes import OtherSubsets, difficulty_lines, is_probed, run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.load import check_models
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, analyse
@@ -108,7 +107,7 @@ def settle(run: Run) -> list[Cell]:
         models += [
             spec.model for spec in plan.probes if run.pending_after_earlier_probes(spec).samples
         ]
-        check_models(plan.source, plan.name, models)
+        plan.check_models(models)
         plan.source.check_packages(plan.name)
         for line in plan.source.warnings(plan.name):
             progress.say(line)
@@ -196,7 +195,7 @@ def probe_experiment(
             return
         engines = {variant.probe.engine for _, variant in plan.experiment.variants}
         if engines & {*ENGINES}:  # another engine may read no weights
-            check_models(plan.source, plan.name, [spec.model for spec in plan.probes])
+            plan.check_models(spec.model for spec in plan.probes)
         meter = progress.meter = usage_meter(plan.name, store)
         with progress, ray_session(max_resources) as cluster:
             run = replace(run, cluster=cluster)

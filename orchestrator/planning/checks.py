@@ -5,7 +5,7 @@ objects, by `training.settings_check`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from orchestrator.storage.errors import UserError
 from policies import History, PolicyError
@@ -32,7 +33,32 @@ TRIED = 1_000  # prompts among which an online policy chooses, to be tried
 OF_CODE = (AttributeError, ImportError, NameError, TypeError)  # errors that no pass rate causes
 
 
-def check_pool(pool: Pool, *, training: bool, tested: bool) -> None:
+def check_pools(
+    name: str,
+    experiment: Experiment,
+    resolved: Resolved,
+    pools: Mapping[str, Pool],
+    *,
+    trains: bool,
+) -> None:
+    """Raise Problem where pools do not allow what an experiment says.
+
+    trains: pools are trained on and tested, too.
+    """
+    policies = resolved.policies
+    for dataset, pool in pools.items():
+        training = dataset in resolved.datasets
+        _check_splits(pool, training=training, tested=trains)
+        if trains and training:
+            recorded = any(model.recorded for model in resolved.models.values())
+            _check_subsets(name, experiment, policies, pool, recorded=recorded)
+    trained = [pools[dataset] for dataset in resolved.datasets]
+    recordings = [model for model in resolved.models.values() if model.recorded]
+    _check_recordings(experiment, recordings, trained)
+    _check_difficulty_files(name, experiment, policies, trained)
+
+
+def _check_splits(pool: Pool, *, training: bool, tested: bool) -> None:
     """Raise Problem for a pool without the training prompts or test questions that it needs."""
     with below("datasets", pool.dataset.name):
         if training and not pool.train:
@@ -54,35 +80,46 @@ def _why_empty(pool: Pool) -> str:
     return "has no training prompts, for evaluation only: write it below evaluate.ood"
 
 
-def check_subsets(name: str, experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
-    """Raise Problem where no subset of a pool can be trained on as an experiment says."""
+def _check_subsets(
+    name: str,
+    experiment: Experiment,
+    policies: Mapping[str, PolicyEntry],
+    pool: Pool,
+    *,
+    recorded: bool,
+) -> None:
+    """Raise Problem where no subset of a pool can be trained on as an experiment says.
+
+    recorded: a model is a recording.
+    """
     allocations = [variant.allocation_entry for _, variant in experiment.variants]
-    read = [entry.reads_columns for entry in resolved.policies.values()]
+    read = [entry.reads_columns for entry in policies.values()]
     read += [entry.build().reads_columns for entry in allocations if entry]
     table = pool.unprobed(columns=any(read))
-    for index, (policy, entry) in enumerate(resolved.policies.items()):
-        in_grid = ("experiments", name, "grid", "policy", index)  # of one without an entry
-        with below(*(in_grid if entry.policy == policy else ("policies", policy))):
+    for index, (policy, entry) in enumerate(policies.items()):
+        place: tuple[str | int, ...] = ("policies", policy)
+        if entry.policy == policy:  # it has no entry
+            place = ("experiments", name, "grid", "policy", index)
+        with below(*place):
             _check_policy(entry, experiment.variants[0][1], table, pool.dataset.name)
-    capacities = _known_capacities(resolved.policies, table)
-    parts = [entry.parts for entry in resolved.policies.values()]
+    capacities = _known_capacities(policies, table)
+    parts = [entry.parts for entry in policies.values()]
     chosen = any(online and not rule.build().takes_all for rule, online in parts)
     for axes, variant in experiment.variants:
-        with below("datasets", pool.dataset.name, axes=axes):
-            _check_episodes(variant, resolved, pool)
+        if pool.task.environment:
+            with below("datasets", pool.dataset.name, axes=axes):
+                _check_episodes(variant, recorded=recorded)
         with below("experiments", name, axes=axes):
             _check_budget(variant, len(pool.train), chosen=chosen)
-            _check_labels(variant, resolved.policies, table)
+            _check_labels(variant, policies, table)
             _check_capacities(variant, len(pool.train), capacities)
             _check_rewards(variant, pool)
             _check_allocation(variant, table, pool.dataset.name)
 
 
-def _check_episodes(experiment: Experiment, resolved: Resolved, pool: Pool) -> None:
+def _check_episodes(experiment: Experiment, *, recorded: bool) -> None:
     """A task of several turns can be played under these settings."""
-    if not pool.task.environment:
-        return
-    if any(model.recorded for model in resolved.models.values()):
+    if recorded:
         message = "has several turns, and a recorded model has one answer: leave that model out"
         raise Problem("episodes-of-a-recording", message)
     if experiment.probe.stop:
@@ -243,13 +280,13 @@ def _check_allocation(experiment: Experiment, table: pa.Table, dataset: str) -> 
             raise Problem("allocation-lacks-column", message, "allocation") from error
 
 
-def check_difficulty_files(
-    name: str, experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
+def _check_difficulty_files(
+    name: str, experiment: Experiment, policies: Mapping[str, PolicyEntry], pools: Sequence[Pool]
 ) -> None:
     """Raise Problem for a file of difficulty that cannot be read, or has no prompt of a pool."""
     checked = set()
     for axes, variant in experiment.variants:
-        for policy, entry in resolved.policies.items():
+        for policy, entry in policies.items():
             difficulty = variant.difficulty_of(entry)
             if difficulty is None or difficulty.file is None or difficulty.file in checked:
                 continue
@@ -257,24 +294,24 @@ def check_difficulty_files(
             place = ("policies", policy) if entry.difficulty else ("experiments", name)
             with below(*place, "difficulty", "file", axes={} if entry.difficulty else axes):
                 try:
-                    read_scores(difficulty.file, *(pools[d].train for d in resolved.datasets))
+                    read_scores(difficulty.file, *(pool.train for pool in pools))
                 except (UserError, TaskError, OSError) as error:
                     raise Problem("invalid-difficulty-file", str(error)) from error
 
 
-def check_recordings(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> None:
+def _check_recordings(
+    experiment: Experiment, recordings: Sequence[ModelSource], pools: Sequence[Pool]
+) -> None:
     """Raise Problem where a recorded model lacks responses to the prompts of a pool."""
     samples = max(variant.settings.probe.samples for variant in experiment.variants)
-    for model in resolved.models.values():
-        if not model.recorded:
-            continue
+    for model in recordings:
         with below("models", model.name):
             try:
                 rows = recorded_rows(Path(model.location))
             except TaskError as error:
                 raise Problem("invalid-recording", str(error)) from error
-            for name in resolved.datasets:
-                questions = [prompt.question for prompt in pools[name].train]
+            for pool in pools:
+                questions = [prompt.question for prompt in pool.train]
                 if missing := missing_responses(rows, questions, samples):
-                    message = f"{model.location} {missing} (dataset {name})"
+                    message = f"{model.location} {missing} (dataset {pool.dataset.name})"
                     raise Problem("missing-responses", message)

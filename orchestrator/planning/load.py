@@ -6,18 +6,12 @@ with the command that fetches it.
 
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem
-from orchestrator.planning.checks import (
-    check_difficulty_files,
-    check_pool,
-    check_recordings,
-    check_subsets,
-)
-from orchestrator.planning.pools import Pool, load_pool
-from orchestrator.planning.resolve import Resolved
+from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
+from orchestrator.planning.resolve import trained_on
 from orchestrator.sampling.model import ModelSource
 from tasks import Task, TaskError
 from tasks.sources.hub import NotCached, Repository, cached_folder, not_cached, unreachable
@@ -42,8 +36,11 @@ def repositories(
     return {repository: list(users) for repository, users in names.items()}
 
 
-def check_models(loaded: LoadedConfig, experiment: str, models: Iterable[ModelSource]) -> None:
-    """Raise UserError at the line of the first model that is neither cached nor reachable."""
+def check_models(models: Iterable[ModelSource], fetch: str) -> None:
+    """Raise Problem for the first model that is neither cached nor reachable.
+
+    fetch: the command that downloads it.
+    """
     absent = [
         (repository, names)
         for repository, names in repositories(models, {}).items()
@@ -51,39 +48,49 @@ def check_models(loaded: LoadedConfig, experiment: str, models: Iterable[ModelSo
     ]
     if absent and (reason := unreachable()):
         repository, names = absent[0]
-        message = f"{not_cached(repository, reason)}: {fetch_advice(loaded, experiment)}"
-        raise loaded.error(Problem("not-downloaded", message, "models", names[0]))
+        message = f"{not_cached(repository, reason)}: {fetch_advice(fetch)}"
+        raise Problem("not-downloaded", message, "models", names[0])
 
 
-def fetch_advice(loaded: LoadedConfig, experiment: str) -> str:
+def fetch_advice(fetch: str) -> str:
     """What to do where files are missing and the hub cannot be reached."""
-    return f"run {fetch_command(loaded, experiment)} on a machine with internet access"
+    return f"run {fetch} on a machine with internet access"
 
 
-def fetch_command(loaded: LoadedConfig, experiment: str) -> str:
+def fetch_command(file: Path, experiment: str) -> str:
     """The command that downloads what an experiment reads."""
-    return shlex.join(["decile", "fetch", str(loaded.file), "-e", experiment])
+    return shlex.join(["decile", "fetch", str(file), "-e", experiment])
 
 
-def load_pools(
-    loaded: LoadedConfig, name: str, experiment: Experiment, resolved: Resolved, *, trains: bool
-) -> dict[str, Pool]:
-    """The pool of every dataset by name. Raises Problem where one cannot be read or used.
+def load_pools(datasets: Mapping[str, Dataset], fetch: str) -> dict[str, Pool]:
+    """The pool of every data set by name. Raises Problem where one cannot be read.
 
-    trains: pools are trained on and tested, too.
+    fetch: the command that downloads those of the hub.
     """
     pools: dict[str, Pool] = {}
-    for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
+    for name, dataset in datasets.items():
         try:
-            pool = pools[dataset_name] = load_pool(dataset)
+            pools[name] = load_pool(dataset)
         except NotCached as error:
-            message = f"{error}; {fetch_advice(loaded, name)}"
-            raise Problem("not-downloaded", message, "datasets", dataset_name) from error
+            message = f"{error}; {fetch_advice(fetch)}"
+            raise Problem("not-downloaded", message, "datasets", name) from error
         except TaskError as error:
-            raise Problem("invalid-dataset", str(error), "datasets", dataset_name) from error
-        check_pool(pool, training=dataset_name in resolved.datasets, tested=trains)
-        if trains and dataset_name in resolved.datasets:
-            check_subsets(name, experiment, resolved, pool)
-    check_recordings(experiment, resolved, pools)
-    check_difficulty_files(name, experiment, resolved, pools)
+            raise Problem("invalid-dataset", str(error), "datasets", name) from error
     return pools
+
+
+def noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str, Pool]:
+    """The pools with label noise that an experiment trains on, by `variant_key`, from those without."""
+    noisy: dict[str, Pool] = {}
+    for axes, variant in experiment.variants:
+        share, seed = variant.label_noise, variant.label_noise_seed
+        for name in variant.grid.dataset:
+            key = trained_on(pools[name].dataset, variant).variant_key
+            if key in pools or key in noisy:
+                continue
+            try:
+                noisy[key] = with_label_noise(pools[name], share, seed)
+            except TaskError as error:
+                message = f"{error} (dataset {name})"
+                raise Problem("no-label-noise", message, "label_noise", axes=axes) from error
+    return noisy

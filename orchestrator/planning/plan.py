@@ -1,14 +1,12 @@
 """An experiment -> its probes and cells, in three passes: resolve, load, expand. Pure.
 
-The last pass is here: every combination of the axes becomes a cell, and the names in the claims are
-looked up among the cells. Nothing runs.
+The names in the claims are looked up among the cells here. Nothing runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import chain, product
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from orchestrator.config.catalog import PATH_OPTIONS, LoadedConfig
@@ -21,26 +19,16 @@ from orchestrator.config.claims import (
     resolved_claim,
 )
 from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import DifficultyEntry, PolicyEntry
-from orchestrator.config.experiment import Axes, Axis, Experiment, axes_text, path_of, value_text
-from orchestrator.config.probe import Evaluate, Probe
-from orchestrator.config.problems import Problem, below
-from orchestrator.planning.cells import (
-    Cell,
-    DifficultySource,
-    ExtraEval,
-    ProbeSpec,
-    needed_samples,
-    own_source,
-    readers_of,
-)
-from orchestrator.planning.load import load_pools
-from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
-from orchestrator.planning.resolve import Resolved, resolve
+from orchestrator.config.experiment import Axes, Axis, Experiment, axes_text
+from orchestrator.config.problems import below
+from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
+from orchestrator.planning.checks import check_pools
+from orchestrator.planning.expand import expand
+from orchestrator.planning.load import check_models, fetch_command, load_pools, noisy_pools
+from orchestrator.planning.pools import Pool
+from orchestrator.planning.resolve import resolve
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.model import ModelSource
-from orchestrator.storage.identity import file_identity
-from tasks import TaskError
 from tasks.sources.user_files import matching
 
 
@@ -128,188 +116,6 @@ def _out_of_reach(claim: Claim, cell: Cell) -> Iterator[str]:
             )
 
 
-Specs = dict[tuple[str, ...], ProbeSpec]  # by model, dataset, split and settings
-
-
-def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> list[Cell]:
-    """The cells of an experiment, with every setting written out."""
-    specs: Specs = {}
-    return [
-        cell
-        for axes, variant in experiment.variants
-        for cell in _cells(variant, resolved, pools, axes, specs)
-    ]
-
-
-def _trained_on(dataset: Dataset, experiment: Experiment) -> Dataset:
-    """The data set that an experiment trains on, with its label noise."""
-    return replace(
-        dataset,
-        label_noise=experiment.label_noise,
-        label_noise_seed=experiment.label_noise_seed if experiment.label_noise else 0,
-    )
-
-
-def _cells(
-    experiment: Experiment,
-    resolved: Resolved,
-    pools: Mapping[str, Pool],
-    axes: Mapping[str, Any],
-    specs: Specs,
-) -> list[Cell]:
-    """The cells of one combination of the settings that are axes."""
-    grid, evaluate, models = experiment.grid, experiment.evaluate, resolved.models
-    parts = {name: entry.parts for name, entry in resolved.policies.items()}
-    bounding = (rule for rule, _ in parts.values()) if experiment.match_sizes else ()
-    bounding_rules = sorted(bounding, key=PolicyEntry.model_dump_json)  # by their smallest capacity
-    takes_all = {name: rule.build().takes_all for name, (rule, _) in parts.items()}
-    choices = {name: choice_of(*part) for name, part in parts.items()}
-    difficulty = _difficulties(experiment, resolved)
-    cells = []
-    probe_seeds = grid.probe_seed or [experiment.probe.seed]
-    for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
-        model, pool = models[model_name], pools[dataset]
-        settings = experiment.probe.model_copy(update={"seed": probe_seed})
-        trained = pools[_trained_on(pool.dataset, experiment).variant_key]
-        probe = _probe_spec(model, trained, "train", settings, specs)
-        baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
-        extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
-        columns = _columns_hashes(trained, experiment, resolved, bounding_rules)
-        source = partial(difficulty_source, probe=probe, pool=trained, models=models, specs=specs)
-        sources = {policy: source(entry) for policy, entry in difficulty.items()}
-        cells += [
-            Cell(
-                probe=probe,
-                baseline=baseline,
-                extra_evals=extra_evals,
-                pass_at=evaluate.pass_at,
-                policy=policy,
-                **choices[policy],
-                difficulty=sources[policy],
-                bounding_rules=bounding_rules,
-                seed=seed,
-                size=len(pool.train)
-                if takes_all[policy]
-                else experiment.subset_size(len(pool.train)),
-                train_hash=trained.train_hash,
-                golds=trained.golds,
-                columns_hash=columns[policy],
-                test_hash=pool.test_hash,
-                grpo=experiment.full_grpo(),
-                lora=experiment.full_lora(model.target_modules),
-                mask_dead_groups=experiment.mask_dead_groups,
-                reward=experiment.reward_weights,
-                allocation=experiment.allocation_entry,
-                rollouts_by=experiment.rollouts,
-                evaluate_every=evaluate.every,
-                refresh=experiment.refresh if experiment.refresh.every else None,
-                evaluate_engine=evaluate.engine,
-                resources=experiment.resources,
-                max_logp_difference=experiment.max_logp_difference,
-                provenance=pool.task.provenance,
-                setting_axes=dict(axes),
-            )
-            for seed, policy in product(grid.seed, grid.policy)
-        ]
-    return cells
-
-
-def choice_of(rule: PolicyEntry, online: PolicyEntry | None) -> dict[str, Any]:
-    """The fields of a cell that say how its prompts are chosen, before and while it trains."""
-    version = online.build_online().version if online else 1
-    stream = rule.build().stream
-    return {"static_policy": rule, "stream": stream, "online": online, "online_version": version}
-
-
-def _columns_hashes(
-    pool: Pool, experiment: Experiment, resolved: Resolved, bounding_rules: Sequence[PolicyEntry]
-) -> dict[str, str]:
-    """Policy -> the hash of the columns of the user's data that decide what its cell trains on."""
-    allocation = experiment.allocation_entry
-    of_all = {column for rule in bounding_rules for column in rule.reads_columns}
-    of_all |= {*(allocation.build().reads_columns if allocation else [])}
-    read = {n: sorted({*e.reads_columns, *of_all}) for n, e in resolved.policies.items()}
-    return {policy: pool.columns_hash(names) for policy, names in read.items()}
-
-
-def _difficulties(experiment: Experiment, resolved: Resolved) -> dict[str, DifficultyEntry | None]:
-    """What each policy ranks by; None where its prompts do not depend on it.
-
-    With match_sizes, those of every policy depend on the capacities of those that rank, which have
-    one difficulty in common.
-    """
-    ranked = {
-        name: experiment.difficulty_of(entry)
-        for name, entry in resolved.policies.items()
-        if entry.parts[0].build().needs != "nothing"
-    }
-    common = next(iter(ranked.values()), None) if experiment.match_sizes else None
-    return dict.fromkeys(resolved.policies, common) | ranked
-
-
-def difficulty_source(
-    entry: DifficultyEntry | None,
-    probe: ProbeSpec,
-    pool: Pool,
-    models: Mapping[str, ModelSource],
-    specs: Specs,
-) -> DifficultySource | None:
-    """What the prompts of a pool are ranked by in a cell with this probe; None for its golds."""
-    if entry is None:
-        return None
-    if entry.file:
-        file = str(Path(entry.file).expanduser())
-        return DifficultySource(file=file, file_hash=file_identity(Path(file)))
-    if entry.model in (None, probe.model.name):
-        return own_source(entry.by)
-    other = _probe_spec(models[entry.model], pool, "train", probe.settings, specs)
-    return DifficultySource(by=entry.by, probe=other)
-
-
-def _extra_evals(
-    evaluate: Evaluate,
-    probe: Probe,
-    model: ModelSource,
-    dataset: str,
-    pools: Mapping[str, Pool],
-    specs: Specs,
-) -> list[ExtraEval]:
-    """The evaluations besides the sampled test set: greedy answers, and other test sets."""
-    extra_evals = []
-    if evaluate.greedy:
-        pool = pools[dataset]
-        settings = evaluate.as_probe(probe, samples=1, temperature=0.0)
-        spec = _probe_spec(model, pool, "test", settings, specs)
-        extra_evals.append(ExtraEval(probe=spec, dataset="", greedy=True, test_hash=pool.test_hash))
-    settings = evaluate.as_probe(probe, samples=evaluate.ood_samples)
-    for name in evaluate.ood:
-        if name != dataset:
-            spec = _probe_spec(model, pools[name], "test", settings, specs)
-            extra_evals.append(
-                ExtraEval(probe=spec, dataset=name, greedy=False, test_hash=pools[name].test_hash)
-            )
-    return extra_evals
-
-
-def _probe_spec(
-    model: ModelSource, pool: Pool, split: Split, settings: Probe, specs: Specs
-) -> ProbeSpec:
-    """The probe with these settings, one object for all cells that read it."""
-    key = (model.name, pool.dataset.variant_key, split, settings.model_dump_json())
-    if key not in specs:
-        # A prompt preset may set chat template arguments; the model's own take precedence.
-        kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
-        specs[key] = ProbeSpec(
-            model=replace(model, chat_template_kwargs=kwargs),
-            dataset=pool.dataset,
-            split=split,
-            settings=settings,
-            template=template_hash(pool.task),
-            marker=pool.task.marker_id,
-        )
-    return specs[key]
-
-
 @dataclass(frozen=True)
 class Plan:
     """The cells that one experiment declares, and the prompts that they need."""
@@ -339,6 +145,16 @@ class Plan:
                 for text in (each for each in texts if isinstance(each, str) and each):
                     files += matching(text) if name in (*PATH_OPTIONS, "labels") else [text]
         return files
+
+    def check_models(self, models: Iterable[ModelSource]) -> None:
+        """Raise UserError at the line of the first model that is neither cached nor reachable."""
+        with self.source.located():
+            check_models(models, self.fetch_command)
+
+    @property
+    def fetch_command(self) -> str:
+        """The command that downloads what the experiment reads."""
+        return fetch_command(self.source.file, self.name)
 
     @property
     def compare_at(self) -> Axis:
@@ -411,61 +227,13 @@ def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
     experiment = loaded.experiment(name)
     with loaded.located():
         resolved = resolve(loaded.config, experiment)
-        pools = load_pools(loaded, name, experiment, resolved, trains=trains)
+        pools = load_pools(resolved.datasets | resolved.test_sets, fetch_command(loaded.file, name))
+        check_pools(name, experiment, resolved, pools, trains=trains)
         with below("experiments", name):
-            noisy = _noisy_pools(experiment, pools)
-            cells = expand(experiment, resolved, {**pools, **noisy})
-            cells, shared = _distinct(experiment, cells)
+            noisy = noisy_pools(experiment, pools)
+            cells, shared = expand(experiment, resolved.models, resolved.policies, pools | noisy)
             claims = load_claims(experiment, pools, cells)
     return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy, trains)
-
-
-def _noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str, Pool]:
-    """The pools with label noise, by `variant_key`."""
-    added: dict[str, Pool] = {}
-    for axes, variant in experiment.variants:
-        for name in variant.grid.dataset:
-            key = _trained_on(pools[name].dataset, variant).variant_key
-            if key not in pools and key not in added:
-                try:
-                    added[key] = with_label_noise(
-                        pools[name], variant.label_noise, variant.label_noise_seed
-                    )
-                except TaskError as error:
-                    message = f"{error} (dataset {name})"
-                    raise Problem("no-label-noise", message, "label_noise", axes=axes) from error
-    return added
-
-
-def _distinct(
-    experiment: Experiment, cells: list[Cell]
-) -> tuple[list[Cell], dict[str, list[Axes]]]:
-    """Every cell once, and by its id the other combinations of axes of which it is the cell, too.
-
-    Raises Problem where two names give the same cell, and where two values of an axis give the same
-    cells.
-    """
-    by_id: dict[str, Cell] = {}
-    shared: dict[str, list[Axes]] = {}
-    ids: dict[tuple[str, str], set[str]] = {}  # by axis and value
-    for cell in cells:
-        same = by_id.setdefault(cell.cell_id, cell)
-        if same.fixed_axes != cell.fixed_axes:
-            message = f"{cell.name} and {same.name} are the same cell: remove one of the names"
-            raise Problem("same-cell", message, "grid")
-        if same is not cell:
-            shared.setdefault(cell.cell_id, []).append(cell.setting_axes)
-        for axis, value in cell.setting_axes.items():
-            ids.setdefault((axis, repr(value)), set()).add(cell.cell_id)
-    for axis, values in experiment.grid.setting_axes.items() if shared else ():
-        first: dict[frozenset[str], Any] = {}
-        for value in values:
-            same_as = first.setdefault(frozenset(ids[axis, repr(value)]), value)
-            if same_as != value:
-                names = f"{axis} {value_text(value)} and {value_text(same_as)}"
-                message = f"{names} give the same cells: remove one of the values, or the axis"
-                raise Problem("same-cells", message, *path_of(axis), axes={axis: value})
-    return [*by_id.values()], shared
 
 
 def unused_budgets(plan: Plan) -> list[str]:

@@ -1,7 +1,7 @@
 """First pass of planning: the names in an experiment -> datasets, models and policies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,35 @@ from tasks.sources.user_files import regular
 class Resolved:
     """What the names in an experiment refer to."""
 
-    datasets: Mapping[str, Dataset]  # of the grid
-    test_sets: Mapping[str, Dataset]  # used for out-of-distribution evaluation only
+    datasets: dict[str, Dataset]  # of the grid
+    test_sets: dict[str, Dataset]  # used for out-of-distribution evaluation only
     models: Mapping[str, ModelSource]  # of the grid, and those whose probes policies rank by
     policies: Mapping[str, PolicyEntry]
 
 
 def resolve(config: Config, experiment: Experiment) -> Resolved:
     """Look up every name. Raises Problem at a model that cannot be found."""
-    grid, policies = experiment.grid, {p: config.policy(p) for p in experiment.grid.policy}
-    ranked = (v.settings.difficulty_of(p) for v in experiment.variants for p in policies.values())
-    models = dict.fromkeys([*grid.model, *(d.model for d in ranked if d and d.model)])
+    grid = experiment.grid
+    policies = {name: config.policy(name) for name in grid.policy}
+    models = dict.fromkeys(grid.model)
+    for _, variant in experiment.variants:
+        for policy in policies.values():
+            difficulty = variant.difficulty_of(policy)
+            if difficulty and difficulty.model:
+                models[difficulty.model] = None
     others = [name for name in experiment.ood_sets if name not in grid.dataset]
     return Resolved(
-        datasets={d: _dataset(config, experiment, d, training=True) for d in grid.dataset},
-        test_sets={d: _dataset(config, experiment, d, training=False) for d in others},
-        models={m: model_source(config, m) for m in models},
+        datasets={name: _dataset(config, experiment, name, training=True) for name in grid.dataset},
+        test_sets={name: _dataset(config, experiment, name, training=False) for name in others},
+        models={name: model_source(config, name) for name in models},
         policies=policies,
     )
+
+
+def trained_on(dataset: Dataset, experiment: Experiment) -> Dataset:
+    """The data set that an experiment trains on, with its label noise."""
+    seed = experiment.label_noise_seed if experiment.label_noise else 0
+    return replace(dataset, label_noise=experiment.label_noise, label_noise_seed=seed)
 
 
 def datasets_of(loaded: LoadedConfig, name: str | None = None) -> dict[str, Dataset]:

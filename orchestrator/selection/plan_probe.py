@@ -14,13 +14,8 @@ from orchestrator.config.entries import Difficulty, DifficultyEntry, PolicyEntry
 from orchestrator.config.problems import Problem
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, cells_of, readers_of
-from orchestrator.planning.plan import (
-    Plan,
-    choice_of,
-    difficulty_source,
-    pool_title,
-    training_probes,
-)
+from orchestrator.planning.expand import ProbeSpecs, choice_of, difficulty_source
+from orchestrator.planning.plan import Plan, pool_title, training_probes
 from orchestrator.planning.resolve import model_source
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
@@ -222,7 +217,7 @@ class PlanProbe:
                 raise UserError(f"difficulty: unknown model {unknown}: write {known}")
             with self.plan.source.located():
                 models[entry.model] = model_source(config, entry.model)
-        return difficulty_source(entry, probe, pool, models, {})
+        return difficulty_source(entry, probe, pool, models, ProbeSpecs())
 
     def select(self, cell: Cell, other: "PlanProbe | None" = None) -> pa.Table:
         """The cell's subset (schema SUBSET), with its identity and the reason for it.

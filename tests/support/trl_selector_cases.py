@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from decile.trl import PromptSelector
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.plan import choice_of
+from orchestrator.planning.expand import choice_of
 from orchestrator.planning.pools import load_pool
 from orchestrator.sampling.loading import load_model
 from orchestrator.training.trainer import grpo_config, training_row

@@ -272,19 +272,22 @@ def test_a_model_that_is_neither_cached_nor_reachable_is_refused_at_its_line(
     reasons = ["the network is down", ""]
     monkeypatch.setattr(load, "unreachable", lambda: reasons[0])
     command = f"decile fetch {file} -e 'my sweep'"
-    with refused(f"org/far@{commit}", reasons[0], command, code="not-downloaded") as caught:
-        check_models(loaded, "my sweep", models)
+    with (
+        refused(f"org/far@{commit}", reasons[0], command, code="not-downloaded") as caught,
+        loaded.located(),
+    ):
+        check_models(models, command)
     assert str(caught.value).startswith(f"{file}:3: models.far: ")
-    assert fetch_command(loaded, "my sweep") == command
-    check_models(loaded, "my sweep", models[:1])
+    assert fetch_command(loaded.file, "my sweep") == command
+    check_models(models[:1], command)
     reasons.pop(0)
-    check_models(loaded, "my sweep", models)  # it can be downloaded
+    check_models(models, command)  # it can be downloaded
     snapshot = Repository("model", "org/far", commit).snapshot
     snapshot.mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (snapshot / name).write_text("{}")
     reasons.insert(0, "the network is down")
-    check_models(loaded, "my sweep", models)
+    check_models(models, command)
 
 
 def test_a_cell_counts_its_updates_and_rollouts(tmp_path: Path) -> None:
