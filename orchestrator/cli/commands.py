@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.planning.plan import Plan
     from orchestrator.selection.plan_probe import PlanProbe
     from orchestrator.storage.store import Store
-    from tasks import Task
+    from tasks import Prompt, Task
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -166,21 +166,27 @@ def _select_subset(arguments: argparse.Namespace) -> int:
     from orchestrator.selection.subsets import policy_entry, reason
     from orchestrator.storage.store import Store
 
-    out = arguments.out
+    file = arguments.out
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
-        if out is None:
-            store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
-            store.check_writable()
+        if file is None:  # as a run does
+            probe.store.check_writable()
+            file = probe.store.path("subsets", f"{cell.subset_key}.parquet")
+            probe.store.write_table(subset, "subsets", f"{cell.subset_key}.parquet")
         else:
-            store, place = Store(str(out.absolute().parent)), [out.name]
-        store.write_table(subset, *place)
-        why, file = reason(subset), out or store.path(*place)
+            Store(str(file.absolute().parent)).write_table(subset, file.name)
+        why = reason(subset)
     else:
-        policy, file = policy_entry(arguments.policy, named_values(arguments.option)), out
-        seed, ranked_by = arguments.seed or 0, arguments.difficulty or "gold"
-        why = select_file(arguments.probe, policy, arguments.budget, seed, out, ranked_by)
+        policy = policy_entry(arguments.policy, named_values(arguments.option))
+        why = select_file(
+            arguments.probe,
+            policy,
+            arguments.budget,
+            arguments.seed or 0,
+            file,
+            arguments.difficulty or "gold",
+        )
     _print_result(why, f"{counted(why['size'], 'prompt')}: {file}", arguments.json)
     return ExitCode.DONE
 
@@ -336,32 +342,50 @@ def import_(arguments: argparse.Namespace) -> int:
 
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
-    from orchestrator.config.yaml_lines import named_values
-    from orchestrator.optional.exchange import export_layout, export_subset, prompts_of, summary_of
-    from orchestrator.optional.exchange.card import data_card, export_selected
-    from orchestrator.planning.pools import load_prompts
-    from orchestrator.storage.store import check_output
+    from orchestrator.optional.exchange import export_layout
+    from orchestrator.optional.exchange.card import export_selected
 
-    both, layout, out = ("layout", "out"), arguments.layout, arguments.out
-    of_file = _reads_experiment(arguments, ("policy", *both), ("subset", "task", *both))
+    layout, out = arguments.layout, arguments.out
+    from_experiment = _reads_experiment(
+        arguments, ("policy", "layout", "out"), ("subset", "task", "layout", "out")
+    )
     export_layout(layout, out)  # before the probe or the texts are read
-    if of_file:
+    if from_experiment:
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
         summary = export_selected(probe, cell, subset, layout, out, card=arguments.card)
     else:
-        task, texts = _task(arguments), arguments.texts
-        prompts = prompts_of(texts) if texts else load_prompts(task, "train")
-        provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
-        card = data_card if arguments.card else None
-        options = map(str, named_values(arguments.option).values())
-        check_output(out, inputs=[arguments.subset, *filter(None, [texts]), *options])
-        summary = export_subset(arguments.subset, prompts, task, layout, out, provenance, card)
+        summary = _export_file(arguments)
     text = f"subset: {out}\nprovenance: {out}.provenance.json"
     if arguments.card:
         text += f"\ncard: {out}.card.md"
     _print_result(summary, text, arguments.json)
     return ExitCode.DONE
+
+
+def _export_file(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Export the subset of a file, with the prompts of a task or of an import."""
+    from orchestrator.config.yaml_lines import named_values
+    from orchestrator.optional.exchange import export_subset, prompts_of, summary_of
+    from orchestrator.optional.exchange.card import data_card
+    from orchestrator.planning.pools import load_prompts
+    from orchestrator.storage.store import check_output
+
+    task = _task(arguments)
+    inputs = [arguments.subset, *map(str, named_values(arguments.option).values())]
+    prompts: Sequence[Prompt]
+    if arguments.texts:
+        inputs.append(arguments.texts)
+        prompts = prompts_of(arguments.texts)
+        provenance = {"import": summary_of(arguments.texts)}
+    else:
+        prompts = load_prompts(task, "train")
+        provenance = {"data": task.provenance}
+    check_output(arguments.out, inputs=inputs)
+    card = data_card if arguments.card else None
+    return export_subset(
+        arguments.subset, prompts, task, arguments.layout, arguments.out, provenance, card
+    )
 
 
 def compare(arguments: argparse.Namespace) -> int:

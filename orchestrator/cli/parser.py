@@ -130,7 +130,8 @@ class Option:
         **settings: Any,
     ) -> None:
         settings |= {"help": text, "type": convert, "metavar": metavar}
-        self.names, self.group = names.split(), group
+        self.names = names.split()
+        self.group = group
         self.settings = {name: value for name, value in settings.items() if value is not None}
 
     def but(self, text: str = "", **settings: Any) -> "Option":
@@ -163,7 +164,10 @@ class Command:
         example: str,
         *options: Option,
     ) -> None:
-        self.name, self.run, self.text, self.example = name, run, text, example
+        self.name = name
+        self.run = run
+        self.text = text
+        self.example = example
         self.options = options
 
 

@@ -220,7 +220,8 @@ class OtherSubsets:
     def __init__(
         self, plan: Plan, store: Store, probes: Sequence[tuple[ProbeSpec, CellTables]]
     ) -> None:
-        self._plan, self._store = plan, store
+        self._plan = plan
+        self._store = store
         self._changes: dict[tuple[str, str], float] = {}
         self._pass_rates: dict[str, float] = {}
         self._tables = {

@@ -77,7 +77,8 @@ def run_experiment(
     ResourceError if no trial fits the cluster, and LeaseHeld if another driver runs the experiment
     in this store; with `wait`, waits for its end.
     """
-    plan, store, outcome = run.plan, run.store, SweepOutcome()
+    plan, store = run.plan, run.store
+    outcome = SweepOutcome()
     with driver_lease(store, plan.name, run.progress.say, wait=wait):
         unfinished = settle(run)
         tracker = Tracker(tracking_uri, store, plan)
@@ -147,8 +148,8 @@ def execute(
         sweep.evaluate_trained()
     sweep.copy_results()
     sweep.save()
-    dropped, cells = sweep.manifest.get("dropped"), sweep.manifest["cells"]
-    outcome.dropped = dropped_summary(dropped, cells)
+    dropped = sweep.manifest.get("dropped")
+    outcome.dropped = dropped_summary(dropped, sweep.manifest["cells"])
 
 
 def publish(
@@ -219,7 +220,9 @@ class Sweep:
         outcome: SweepOutcome,
     ) -> None:
         """Raises ResourceError if no trial fits the cluster, which the run knows."""
-        self.run, self.tracker, self.outcome = run, tracker, outcome
+        self.run = run
+        self.tracker = tracker
+        self.outcome = outcome
         self.plan, self.store, self.progress = run.plan, run.store, run.progress
         self.manifest = read_manifest(self.plan.name, self.store)
         self.unfinished = unfinished
@@ -295,7 +298,8 @@ class Sweep:
         """Evaluate the cells that are trained, with the engines of their own."""
         states = [(cell, cell_state(self.store, cell)) for cell in self.unfinished]
         trained = [cell for cell, state in states if state is CellState.TRAINED]
-        cluster, start = self.run.cluster, time.monotonic()
+        cluster = self.run.cluster
+        start = time.monotonic()
         for cell, failure in evaluate_trained(
             self.store, self.plan.name, trained, cluster, self.progress.evaluated
         ):

@@ -80,16 +80,17 @@ def load_pools(datasets: Mapping[str, Dataset], fetch: str) -> dict[str, Pool]:
 
 
 def noisy_pools(experiment: Experiment, pools: Mapping[str, Pool]) -> dict[str, Pool]:
-    """The pools with label noise that an experiment trains on, by `variant_key`, from those without."""
+    """The pools with label noise that an experiment trains on, by `variant_key`."""
     noisy: dict[str, Pool] = {}
     for axes, variant in experiment.variants:
-        share, seed = variant.label_noise, variant.label_noise_seed
         for name in variant.grid.dataset:
             key = trained_on(pools[name].dataset, variant).variant_key
             if key in pools or key in noisy:
                 continue
             try:
-                noisy[key] = with_label_noise(pools[name], share, seed)
+                noisy[key] = with_label_noise(
+                    pools[name], variant.label_noise, variant.label_noise_seed
+                )
             except TaskError as error:
                 message = f"{error} (dataset {name})"
                 raise Problem("no-label-noise", message, "label_noise", axes=axes) from error

@@ -75,6 +75,13 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
     entry = config.dataset(name)
     drop_overlap = training and entry.drop_overlap
     others = [other for other in experiment.ood_sets if drop_overlap and other != name]
+    cleaning = Cleaning()
+    if training:
+        limit = entry.max_prompt_tokens
+        # A limit in tokens holds for each model of the grid.
+        models = experiment.grid.model if limit else []
+        sources = tuple(model_source(config, model) for model in models)
+        cleaning = Cleaning(limit, entry.duplicates, entry.conflicts, sources)
     return Dataset(
         name,
         entry.task,
@@ -85,17 +92,10 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         drop_overlap,
         tuple(_dataset(config, experiment, other, training=False) for other in others),
         without=entry.without if training else "",
-        cleaning=_cleaning(config, experiment, entry) if training else Cleaning(),
+        cleaning=cleaning,
         corrections=entry.corrections,
         labels=tuple(entry.labels),
     )
-
-
-def _cleaning(config: Config, experiment: Experiment, entry: DatasetEntry) -> Cleaning:
-    """What is left out of a pool; a limit in tokens holds for each model of the grid."""
-    limit, models = entry.max_prompt_tokens, experiment.grid.model
-    sources = tuple(model_source(config, model) for model in models) if limit else ()
-    return Cleaning(limit, entry.duplicates, entry.conflicts, sources)
 
 
 def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:

@@ -180,8 +180,8 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     subset is smaller than one batch. Raises SmallerBatch where another attempt may fit the memory.
     """
     store, workers = Store(storage), Workers.of(cell)
-    folder = CellFolder(store, cell.cell_id)
     checkpoints = Checkpoints(store, cell.cell_id, workers.rank)
+    folder = checkpoints.cell
     with ExitStack() as lock:
 
         def waits(process: str) -> None:
@@ -365,7 +365,9 @@ class AfterUpdate:
 
         Returns whether to write a checkpoint now.
         """
-        trial, cell, record = self.trial, self.trial.cell, self.trial.record
+        trial = self.trial
+        cell = trial.cell
+        record = trial.record
         due = cell.evaluates_after(update) and not record.has_evaluation(update)
         if due and not cell.evaluate_engine:
             started = time.monotonic()
@@ -396,7 +398,9 @@ class AfterUpdate:
         self.trial.workers.from_first(lambda: self._complete(update))
 
     def _complete(self, update: int) -> None:
-        trial, cell, record = self.trial, self.trial.cell, self.trial.record
+        trial = self.trial
+        cell = trial.cell
+        record = trial.record
         if cell.evaluate_engine and cell.evaluates_after(update):
             trial.checkpoints.cell.keep_for_evaluation(update)
         files = trial.checkpoints.files(update)

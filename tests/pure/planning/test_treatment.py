@@ -138,3 +138,11 @@ def test_another_value_is_another_probe_where_the_field_declares_it(cell: Cell, 
     assert (other.key != spec.key) is bool(ProbeSpec.parts()[field].of)
     if ProbeSpec.parts()[field].of:
         assert differing(id_settings(cell), id_settings(anew(cell, probe=other)))
+
+
+def test_stored_cells_have_the_names_of_earlier_versions(cell: Cell) -> None:
+    own = anew(cell, setting_axes={"grpo.beta": 0.1})
+    stored = own.model_dump(mode="json")
+    assert {"rule", "match", "swept"} <= {*stored}
+    assert not {"static_policy", "bounding_rules", "setting_axes"} & {*stored}
+    assert Cell.model_validate(stored) == own

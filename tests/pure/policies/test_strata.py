@@ -228,7 +228,7 @@ class Declares:
     """A policy of a user's own that differs from every default that a built policy reads."""
 
     needs = "nothing"
-    takes_all = whole = True
+    takes_all = True
     reads_answers = reads_questions = reads_golds = True
     simulated = excludes_suspected = False
     reads_columns = ("mine",)
@@ -264,8 +264,8 @@ def test_a_restricted_policy_passes_on_whatever_a_built_policy_reads() -> None:
         getattr(BuiltPolicy("traced", traced), name)
     for end in ("easy", "hard"):
         BuiltPolicy("traced", traced).change_towards(end)  # type: ignore[arg-type]
-    names = {*traced.read} - {"__class__"}
-    assert {"needs", "whole", "reads_columns", "easier", "harder"} <= names
+    names = {*traced.read} - {"__class__", "whole"}  # the earlier name of takes_all
+    assert {"needs", "takes_all", "reads_columns", "easier", "harder"} <= names
     assert names <= {*vars(Declares)}, "give Declares a value of the new attribute"
     inner = f"{__name__}:Declares"
     restricted = build(inner, where={"source": "a"})
