@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from orchestrator.optional.gym.task import EXCLUDED
+from orchestrator.optional.reasoning_gym.task import EXCLUDED
 from orchestrator.probing.checks import MarkerFails, check_marker
 from tasks import Answer, Prompt, Task, get_task
 

@@ -22,7 +22,7 @@ BUILTIN = {
     "mix": "tasks.mix:Mix",
     "number_guess": "tasks.number_guess:NumberGuessTask",
     "plus_minus": "tasks.plus_minus:PlusMinus",
-    "reasoning_gym": "orchestrator.optional.gym.task:ReasoningGym",
+    "reasoning_gym": "orchestrator.optional.reasoning_gym.task:ReasoningGym",
     "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
 }
 TASKS = Registry("task", "decile.tasks", BUILTIN, "package.module:Class", TaskError)

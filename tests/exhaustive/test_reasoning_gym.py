@@ -11,7 +11,7 @@ from paths import ROOT
 from reasoning_gym_cases import NAME, sums
 from sweeps import experiments, plan_of, run, store_of
 
-import orchestrator.optional.gym.task
+import orchestrator.optional.reasoning_gym.task
 from benchmarks.local_cluster import environment
 from benchmarks.procedural_tasks import LEAST, check_all, names
 from tasks import Answer, TaskError
@@ -93,7 +93,7 @@ def test_another_process_draws_the_same_items(tmp_path: Path) -> None:
 def test_a_config_that_takes_too_long_or_too_much_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(orchestrator.optional.gym.task._DRAWERS, "limit", 3.0)
+    monkeypatch.setattr(orchestrator.optional.reasoning_gym.task._DRAWERS, "limit", 3.0)
     huge = {"min_digits": 1, "max_digits": 2, "min_terms": 10**9, "max_terms": 10**9}
     with pytest.raises(TaskError, match=" 3 s|memory"):
         sums(config=huge).train()
@@ -102,7 +102,7 @@ def test_a_config_that_takes_too_long_or_too_much_memory_is_refused(
 def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(orchestrator.optional.gym.task._SCORERS, "limit", 3.0)
+    monkeypatch.setattr(orchestrator.optional.reasoning_gym.task._SCORERS, "limit", 3.0)
     task = sums(dataset="polynomial_multiplication", config={}, train=4, test=0)
     [prompt, *_] = task.train()
     answers = [prompt.answer, "9**9**9**9", prompt.answer]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from reasoning_gym_cases import NAME, SUMS, sums
 
-import orchestrator.optional.gym.task
-from orchestrator.optional.gym import library as gym
-from orchestrator.optional.gym.task import load_rows, save_rows
+import orchestrator.optional.reasoning_gym.task
+from orchestrator.optional.reasoning_gym import library as gym
+from orchestrator.optional.reasoning_gym.task import load_rows, save_rows
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, Prompt, TaskError, get_task
 from tasks.base import in_test_split, make_prompt
@@ -86,7 +86,7 @@ def test_sizes_of_zero_and_one() -> None:
 
 
 def test_a_data_set_with_few_questions_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orchestrator.optional.gym.task, "PATIENCE", 60)
+    monkeypatch.setattr(orchestrator.optional.reasoning_gym.task, "PATIENCE", 60)
     config = {"min_disks": 3, "max_disks": 3, "min_pegs": 3, "max_pegs": 3}
     with pytest.raises(TaskError, match="write at most train: . and test: . of it") as error:
         get_task(NAME, dataset="tower_of_hanoi", config=config, train=80, test=20).train()
@@ -99,7 +99,7 @@ def test_a_data_set_with_few_questions_says_how_many(monkeypatch: pytest.MonkeyP
 def test_a_question_is_waited_for_through_as_many_repeated_items_as_patience_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = orchestrator.optional.gym.task
+    module = orchestrator.optional.reasoning_gym.task
     texts = (str(i) for i in range(99))
     one, two, *_ = (t for t in texts if not in_test_split(make_prompt(NAME, t, "", "")))
 
@@ -169,12 +169,12 @@ def test_refused_options_say_what_to_write(options: dict[str, Any], message: str
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
-        raise orchestrator.optional.gym.task.PackageNotFoundError(name)
+        raise orchestrator.optional.reasoning_gym.task.PackageNotFoundError(name)
 
-    monkeypatch.setattr(orchestrator.optional.gym.task, "version", missing)
+    monkeypatch.setattr(orchestrator.optional.reasoning_gym.task, "version", missing)
     with pytest.raises(TaskError, match=r"'decile\[reasoning-gym\]'"):
         sums()
-    assert orchestrator.optional.gym.task.ReasoningGym.marker_variants() == []
+    assert orchestrator.optional.reasoning_gym.task.ReasoningGym.marker_variants() == []
 
 
 # Marks
@@ -252,7 +252,7 @@ def test_an_answer_that_the_score_cannot_read_is_wrong() -> None:
 
 
 def test_the_check_of_the_marker_passes_in_both_forms() -> None:
-    for task in orchestrator.optional.gym.task.ReasoningGym.marker_variants():
+    for task in orchestrator.optional.reasoning_gym.task.ReasoningGym.marker_variants():
         assert check_marker(task, task.check_prompts()).startswith("30 gold answers")
     assert sums().provenance["test"].startswith("reasoning-gym 0.")
 
@@ -269,7 +269,7 @@ def test_stored_items_are_not_drawn_again(tmp_path: Path, monkeypatch: pytest.Mo
     first = sums().train()
     [file] = stored(tmp_path)
     assert [*file.parent.iterdir()] == [file]
-    monkeypatch.delattr(orchestrator.optional.gym.task._Draws, "_call")
+    monkeypatch.delattr(orchestrator.optional.reasoning_gym.task._Draws, "_call")
     assert sums().train() == first
     with pytest.raises(AttributeError):
         sums(config={}).train()

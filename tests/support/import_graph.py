@@ -34,7 +34,7 @@ LIBRARY_MODULES = {
         "orchestrator.tracking.runs",
     },
     "vllm": {"orchestrator.sampling.vllm"},
-    "reasoning_gym": {"orchestrator.optional.gym.library"},
+    "reasoning_gym": {"orchestrator.optional.reasoning_gym.library"},
     "peft": {
         "orchestrator.sampling.transformers",
         "orchestrator.training.settings_check",

@@ -26,7 +26,7 @@ ELSEWHERE = {
     ("orchestrator/training/trainer.py", "set_seed"),
     ("orchestrator/training/trl_internals.py", "manual_seed"),
     ("tasks/environments.py", "seed"),
-    ("orchestrator/optional/gym/library.py", "seed"),
+    ("orchestrator/optional/reasoning_gym/library.py", "seed"),
 }
 SEEDS, UPDATES, PLACES = range(6), range(1, 40), range(5)
 

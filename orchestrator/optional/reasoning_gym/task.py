@@ -1,6 +1,6 @@
 r"""The procedural data sets of reasoning_gym, and its own scores of answers.
 
-reasoning_gym draws items and scores answers in child processes (`gym.library`): what a
+reasoning_gym draws items and scores answers in child processes (`library`): what a
 configuration or an answer makes hang or crash concerns that configuration or answer alone.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, NamedTuple, Self
 
-from orchestrator.optional.gym.library import ENVIRONMENT
+from orchestrator.optional.reasoning_gym.library import ENVIRONMENT
 from orchestrator.plugins.counts import counted
 from orchestrator.storage import user_cache
 from orchestrator.storage.proof import canonical_hash
@@ -46,7 +46,7 @@ EXCLUDED: Mapping[str, str] = {
     "game_of_life_halting": "its score_answer accepts any text",
     "rush_hour": "an item has no reference answer",
 }
-_LIBRARY = "orchestrator.optional.gym.library:functions"
+_LIBRARY = "orchestrator.optional.reasoning_gym.library:functions"
 _children = partial(Children, _LIBRARY, 2, setup=[], environment=ENVIRONMENT)
 _DRAWERS = _children(60.0)  # seconds for one item
 _SCORERS = _children(10.0)  # seconds for one answer; wrong integrals take sympy seconds
