@@ -11,12 +11,14 @@ from orchestrator.storage.proof import read_parquet
 from orchestrator.storage.schema import DIFFICULTY
 from tasks.prompt_table import PromptTable
 from tasks.sources.files import read_file
+from tasks.sources.roles import columns_in_role
 
 
 def read_scores(file: str | Path, *pools: PromptTable) -> pa.Table:
     """The columns of DIFFICULTY that a Parquet, CSV or JSON Lines file has, a row per prompt.
 
-    There are at least prompt_id and pass_rate; without the latter, it is `score`, from 0 to 1.
+    There are at least prompt_id and pass_rate; without the latter, it is `score`, from 0 to 1, or a
+    column with another name of a solve rate.
     Raises UserError, TaskError or OSError, also where it has no prompt of a pool.
     """
     path, columns = Path(file).expanduser(), dict[str, Any]()
@@ -30,6 +32,9 @@ def read_scores(file: str | Path, *pools: PromptTable) -> pa.Table:
         rows = read_file(path, ("prompt_id",)).rows
         names = {name for row in rows for name in row}
         columns = {name: [row.get(name) for row in rows] for name in names}
+    rates = columns_in_role("rate", columns)
+    if rates and not {"pass_rate", "score"} & {*columns}:
+        columns["pass_rate"] = columns[rates[0]]
     columns = {name: columns[name] for name in DIFFICULTY.names if name in columns}
     if "prompt_id" not in columns or not {"pass_rate", "score"} & {*columns}:
         raise UserError(f"{path}: write the columns prompt_id, and pass_rate or score")

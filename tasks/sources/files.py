@@ -389,15 +389,22 @@ def _json_values(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
         raise error
     if isinstance(content, dict) and records is not None:
         content = content.get(records)
-    is_row = isinstance(content, dict) or (
-        isinstance(content, list) and not any(isinstance(row, Mapping) for row in content)
-    )
+    elif isinstance(content, dict):  # such as {"version": 1, "data": [rows]}
+        lists = [value for value in content.values() if _are_rows(value)]
+        content = lists[0] if len(lists) == 1 and not file.name.endswith(_LINES) else content
+    is_row = isinstance(content, dict) or (isinstance(content, list) and not _are_rows(content))
     if is_row and file.name.endswith(_LINES):
         return [(f"{file}:1", content)]
     if not isinstance(content, list):
         form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
         raise TaskError(f"{file} is not of the form {form}: write it so")
     return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
+
+
+def _are_rows(value: Any) -> bool:
+    """Whether a value is a list with objects that are no chat messages."""
+    has_objects = isinstance(value, list) and any(isinstance(each, Mapping) for each in value)
+    return has_objects and not is_chat(value)
 
 
 def _json_sequence(text: str, file: Path) -> Iterator[tuple[str, Any]]:

@@ -47,6 +47,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[list[Row]], str]]] = {
         lambda rows: "\n".join(json.dumps(r, indent=1) for r in rows),
     ),
     "a list in .json": (".json", json.dumps),
+    "a list in an object": (".json", lambda rows: json.dumps({"version": 1, "data": rows})),
     "JSON lines in .json": (".json", lambda rows: "\n" + json_lines(rows)),
     "JSON lines with a byte order mark": (".json", lambda rows: "\N{BOM}" + json_lines(rows)),
     "commas": (".csv", lambda rows: separated(rows, ",")),
