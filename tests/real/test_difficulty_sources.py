@@ -774,5 +774,5 @@ def test_claims_name_the_values_of_the_axis(tmp_path: Path) -> None:
     ]
     plan, store = finished(tmp_path, claims=claims, grid=AXIS | {"seed": [0, 1]})
     assert [dict(claim.a)["difficulty"] for claim in plan.claims] == ["agreement", OTHER]
-    assert str(plan.claims[1]).startswith('difficulty={"model": "other"} = ')
+    assert plan.claims[1].text.startswith("difficulty={model: other} = ")
     assert len(analyse(plan, store).claims) == 2
