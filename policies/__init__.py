@@ -4,16 +4,16 @@ from policies.allocation import UNIFORM, Groups, groups_of
 from policies.base import (
     End,
     Needs,
-    Policy,
     PolicyError,
     ScorePolicy,
+    SelectFunction,
     Ties,
     checked_rows,
     choice_rng,
     labelled_rows,
     tie_breakers,
 )
-from policies.built import BuiltAllocation, BuiltOnlinePolicy, BuiltPolicy
+from policies.built import BuiltAllocation, BuiltOnlinePolicy, Policy
 from policies.online import WHOLE_POOL, History, OnlinePolicy
 from policies.registry import (
     find_policy,
@@ -32,13 +32,13 @@ __all__ = [
     "WHOLE_POOL",
     "BuiltAllocation",
     "BuiltOnlinePolicy",
-    "BuiltPolicy",
+    "Policy",
     "End",
     "Groups",
     "History",
     "Needs",
     "OnlinePolicy",
-    "Policy",
+    "SelectFunction",
     "PolicyError",
     "ScorePolicy",
     "Ties",

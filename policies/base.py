@@ -63,7 +63,7 @@ def lowest(score: np.ndarray, ranks: Rows, open_rows: Bools, size: int) -> Rows:
 
 
 # (difficulty table, size, generator) -> row numbers, best first
-Policy = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
+SelectFunction = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
 
 # What a row's rank depends on: nothing in its samples, the first sample's outcome, its pass rate,
 # the pass rates of all rows, or anything else, such as its counts.
@@ -156,7 +156,7 @@ class Restricted(SubsetPolicy, ByColumns):
     """Selects with another policy from parts of the table (`policies.strata`)."""
 
     @abstractmethod
-    def label_count(self, golds: int) -> int | None:
+    def label_count(self, gold_count: int) -> int | None:
         """The gold answers that it is shown of a pool with so many; None: without a limit."""
 
     @abstractmethod

@@ -101,7 +101,7 @@ class Built:
         return str(self.declared("easier" if end == "easy" else "harder", ""))
 
 
-class BuiltPolicy(Built):
+class Policy(Built):
     """A policy that selects a subset before training."""
 
     @property
@@ -153,9 +153,9 @@ class BuiltPolicy(Built):
         table = difficulty.drop_columns([n for n in difficulty.column_names if n in OF_GOLDS])
         return table.replace_schema_metadata(None)
 
-    def label_count(self, golds: int) -> int | None:
+    def label_count(self, gold_count: int) -> int | None:
         """The gold answers that its option `labels` shows it, of a pool with so many, or None."""
-        return self.rule.label_count(golds) if isinstance(self.rule, Restricted) else None
+        return self.rule.label_count(gold_count) if isinstance(self.rule, Restricted) else None
 
     def check_labels(self, prompts: pa.Table, size: int) -> None:
         """Raise PolicyError where its option `labels` does not suffice for a subset of a pool."""

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from policies.allocation import LEAST, Groups, SizeRule, proportional
 from policies.base import ByColumns, Needs, PolicyError, Rows
-from policies.gates import schedules_of
-from policies.strata import as_text, check_known, column_texts
+from policies.partition import as_text, check_known, column_texts, schedules_of
 
 
 @dataclass(kw_only=True)
@@ -39,11 +38,7 @@ class ByColumn(SizeRule, ByColumns):
             )
         self.weights = {as_text(value): weight for value, weight in self.weights.items()}
         what = f"by_column: {self.column}: the weight of"
-        self._schedules = schedules_of(self.weights, what)
-        for value, schedule in self._schedules.items():
-            if min(schedule.values) <= 0:
-                written = f"{self.weights[value]!r:.80}"
-                raise PolicyError(f"{what} {value} is {written}: write numbers above 0")
+        self._schedules = schedules_of(self.weights, what, zero=False)
 
     @property
     def reads_columns(self) -> list[str]:

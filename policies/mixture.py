@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.shares import SLACK, largest_remainder
+from orchestrator.plugins.shares import largest_remainder
 from policies.base import (
     Bools,
     ByColumns,
@@ -19,7 +19,8 @@ from policies.base import (
     Rows,
     SubsetPolicy,
 )
-from policies.built import BuiltPolicy
+from policies.built import Policy
+from policies.partition import checked_shares
 from policies.registry import get_policy, settled_options
 
 _HOW = (
@@ -33,7 +34,7 @@ class MixturePart(NamedTuple):
 
     name: str
     share: float
-    policy: BuiltPolicy
+    policy: Policy
     written: float
     options: Options
 
@@ -179,21 +180,13 @@ def _parts(given: Any) -> list[MixturePart]:
         for mapping in listed
         for name, value in mapping.items()
     ]
-    shares = []
-    for name, options in written:
-        share = options.get("share")
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise PolicyError(
-                f"mixture: the share of {name} is {share!r}: write a number above 0, at most 1"
-            )
-        shares.append(float(share))
-    if not shares or abs(sum(shares) - 1) > SLACK:
-        raise PolicyError(f"mixture: the shares sum to {sum(shares):g}, not 1: {_HOW}")
+    named = ((name, options.get("share")) for name, options in written)
+    shares = checked_shares(named, "mixture:", _HOW)
     parts = []
     for (name, options), share in zip(written, shares, strict=True):
         own = {option: value for option, value in options.items() if option != "share"}
         try:
-            policy = BuiltPolicy(name, get_policy(name, **own))
+            policy = Policy(name, get_policy(name, **own))
             if policy.label_count(1) is not None:
                 raise PolicyError(f"labels of {name}: write them beside shares, for all parts")
         except PolicyError as error:

@@ -9,14 +9,16 @@ from typing import Any
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own
 from policies.allocation import Allocation, SizeRule
-from policies.base import Options, Policy, PolicyError, Requiring, check_count
-from policies.built import BuiltOnlinePolicy, BuiltPolicy
-from policies.gates import Composed, composed
+from policies.base import Options, PolicyError, Requiring, SelectFunction, check_count
+from policies.built import BuiltOnlinePolicy, Policy
+from policies.composed import Composed, composed
 from policies.online import MAX_DRAWS, WHOLE_POOL, OnlinePolicy, Parts, is_online, static_part
 from policies.strata import Stratified, split_options, stratified
 
 
-def settled_options(policy: Policy | OnlinePolicy | Allocation, written: Options) -> Options:
+def settled_options(
+    policy: SelectFunction | OnlinePolicy | Allocation, written: Options
+) -> Options:
     """The options in a canonical form, as JSON values: equal meaning gives equal hashes.
 
     `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
@@ -106,7 +108,7 @@ def policy_cost(name: str) -> str:
     return ", ".join(filter(None, parts)) or "nothing"
 
 
-def get_policy(name: str, /, **options: Any) -> Policy:
+def get_policy(name: str, /, **options: Any) -> SelectFunction:
     """Build the static policy of that name with its options.
 
     PolicyError if it does not exist or chooses prompts during training, an option is unknown or
@@ -124,7 +126,7 @@ def get_policy(name: str, /, **options: Any) -> Policy:
             f"policy {name!r} is not callable: write a function(table, size, generator)"
         )
     if restrictions:
-        return stratified(BuiltPolicy(name, policy), settled_options(policy, own), restrictions)
+        return stratified(Policy(name, policy), settled_options(policy, own), restrictions)
     return policy  # type: ignore[no-any-return]
 
 

@@ -1,7 +1,7 @@
 """Strata of any static policy, rows to leave out, and how many gold answers it is shown."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.shares import SLACK, largest_remainder
+from orchestrator.plugins.shares import largest_remainder
 from orchestrator.plugins.streams import labels_of
 from policies.base import (
     EXCLUDED,
@@ -20,27 +20,28 @@ from policies.base import (
     Restricted,
     Rows,
     Ties,
-    kept_advice,
     labelled_rows,
 )
-from policies.built import BuiltPolicy
-
-HOW = (
-    "write a column, such as source, or one with its shares: {source: equal}, or {source: "
-    "{gsm8k: 0.7, math: 0.3}}"
+from policies.built import Policy
+from policies.partition import (
+    NO_VALUE,
+    RATE_BANDS,
+    Partition,
+    Stratum,
+    as_text,
+    check_known,
+    column_texts,
+    filled,
+    shares_of,
 )
-RATE_BANDS = ("0", "0-0.25", "0.25-0.5", "0.5-0.75", "0.75-1", "1")  # strata of pass rates
-UPPER = (0.0, 0.25, 0.5, 0.75, 1 - 1e-9)  # the highest rate of each of them but the last
-NO_VALUE = "(none)"  # the stratum of rows without a value
-MAX_STRATA = 10_000
-SHOWN = 8  # values of a column that a message lists
+
+Values = Mapping[str, Sequence[str]]  # of columns
 
 
-class Stratum(NamedTuple):
-    """Rows with one value of a column: how many are due, may be selected, and are selected."""
+class Quota(NamedTuple):
+    """How many rows of a stratum are due, may be selected, and are selected."""
 
-    name: str
-    rows: Rows
+    stratum: Stratum
     due: int
     eligible: int
     chosen: int
@@ -50,11 +51,9 @@ class Stratum(NamedTuple):
 class Stratified(Restricted):
     """A policy that selects within each value of a column, or only some values of columns.
 
-    within: {column: shares}: each value of the column is a stratum, and the policy selects each
-    stratum's share of the subset from that stratum alone, as if it were the whole table. Shares are
-    `proportional` to the strata's rows, `equal`, or given by value. What a stratum is short of is
-    made up for by the others, in proportion to their shares. The column `pass_rate` has the strata
-    RATE_BANDS. where, without: {column: values} that a row must, or must not, have.
+    partition: the policy selects each stratum's share of the subset from that stratum alone, as if
+    it were the whole table. What a stratum is short of is made up for by the others, in proportion
+    to their shares. where, without: {column: values} that a row must, or must not, have.
 
     labels: a number of prompts, or a share of those with a gold answer. So many are drawn at random
     from the rows that columns of the user's data leave, before any gold answer is read, and the
@@ -62,16 +61,17 @@ class Stratified(Restricted):
     all policies with one seed, and leaves their ties as they are without it.
     """
 
-    policy: BuiltPolicy
-    within: Mapping[str, str | Mapping[str, float]]
-    where: Mapping[str, Sequence[str]]
-    without: Mapping[str, Sequence[str]]
+    policy: Policy
+    partition: Partition
+    where: Values
+    without: Values
     labels: int | float | None
     options: dict[str, Any]  # as settled, those of the policy included
 
     def __post_init__(self) -> None:
         policy = self.policy
         self._drawn: Bools | None = None  # the rows whose labels the last choice has drawn
+        self._read = {*self.partition.within, *self.where, *self.without}  # columns
         self.name = policy.name
         self.takes_all = policy.takes_all
         self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
@@ -85,7 +85,7 @@ class Stratified(Restricted):
     @property
     def reads_columns(self) -> list[str]:
         """Those of the strata and restrictions, and those of the policy."""
-        return sorted({*self._read, *self.policy.reads_columns} - {"pass_rate"})
+        return sorted((self._read | {*self.policy.reads_columns}) - {"pass_rate"})
 
     @property
     def needs(self) -> Needs:
@@ -93,17 +93,14 @@ class Stratified(Restricted):
         free = self.policy.needs == "nothing" and "pass_rate" not in self._read
         return "nothing" if free else "all"
 
-    @property
-    def _read(self) -> set[str]:
-        """The columns that strata and restrictions read."""
-        return {column for named in self._named for column in named}
-
     def eligible(self, difficulty: pa.Table) -> Bools:
         """Rows that the restrictions leave, in a stratum with a share, that the policy may take."""
         eligible = np.zeros(difficulty.num_rows, dtype=bool)
-        for _, rows, share in self._parts(difficulty, self._left(difficulty)):
+        strata = self._strata(difficulty)
+        for stratum, share in zip(strata, shares_of(strata), strict=True):
             if share:
-                eligible[rows] = self.policy.eligible(difficulty.take(pa.array(rows)))
+                own = difficulty.take(pa.array(stratum.rows))
+                eligible[stratum.rows] = self.policy.eligible(own)
         return eligible
 
     def pick(
@@ -113,25 +110,27 @@ class Stratified(Restricted):
         self._drawn = None
         if self.labels is not None:
             rows, count = self._labels_of(difficulty, size)
-            drawn = np.zeros(difficulty.num_rows, dtype=bool)
-            drawn[labels_of(rng).permutation(rows)[:count]] = True
-            self._drawn = drawn
-        strata = self.strata(difficulty, size, free)
-        if (have := sum(stratum.eligible for stratum in strata)) < size:
+            self._drawn = np.zeros(difficulty.num_rows, dtype=bool)
+            self._drawn[labels_of(rng).permutation(rows)[:count]] = True
+        quotas = self.quotas(difficulty, size, free)
+        if (have := sum(quota.eligible for quota in quotas)) < size:
             raise PolicyError(
-                f"{self.name} has {have} of {counted(size, 'prompt')} that {self._restrictions} "
+                f"{self.name} has {have} of {counted(size, 'prompt')} that {self._restrictions()} "
                 "leave: write a smaller budget, or leave one of them out"
             )
         chosen, places = [np.empty(0, np.int64)], [np.empty(0)]
-        for stratum in (each for each in strata if each.chosen):
-            own = self.policy(difficulty.take(pa.array(stratum.rows)), stratum.chosen, rng)
-            chosen.append(stratum.rows[own])
-            places.append((np.arange(stratum.chosen) + 0.5) / stratum.chosen)
+        for (_, rows, _), _, _, count in quotas:
+            if count:
+                own = self.policy(difficulty.take(pa.array(rows)), count, rng)
+                chosen.append(rows[own])
+                places.append((np.arange(count) + 0.5) / count)
         return np.concatenate(chosen)[np.argsort(np.concatenate(places), kind="stable")]
 
-    def label_count(self, golds: int) -> int | None:
+    def label_count(self, gold_count: int) -> int | None:
         """The gold answers that it is shown of a pool with so many; None: without a limit."""
-        return int(self.labels * golds + 1e-9) if isinstance(self.labels, float) else self.labels
+        if isinstance(self.labels, float):
+            return int(self.labels * gold_count + 1e-9)  # 0.1 of 30 is 3, not 2.999…
+        return self.labels
 
     def check_labels(self, prompts: pa.Table, size: int) -> None:
         """Raise PolicyError unless a subset of that size fits into the labels, and these do."""
@@ -140,9 +139,9 @@ class Stratified(Restricted):
 
     def _labels_of(self, prompts: pa.Table, size: int) -> tuple[Rows, int]:
         """The rows of which labels are drawn, and how many. Raises PolicyError as above."""
-        golds = labelled_rows(prompts)
-        rows = np.flatnonzero(golds & self._left(prompts, by_rates=False))
-        count = self.label_count(int(np.count_nonzero(golds))) or 0
+        labelled = labelled_rows(prompts)
+        rows = np.flatnonzero(labelled & self._allowed(prompts, by_rates=False))
+        count = self.label_count(int(np.count_nonzero(labelled))) or 0
         what = f"{self.name}: labels: {self.labels} shows it {counted(count, 'gold answer')}"
         if count < size:
             raise PolicyError(
@@ -156,42 +155,38 @@ class Stratified(Restricted):
             )
         return rows, count
 
-    def strata(self, difficulty: pa.Table, size: int, free: Bools | None = None) -> list[Stratum]:
-        """The strata of the table with what a subset of `size` rows takes of each."""
-        left = self._left(difficulty)
-        parts = self._parts(difficulty, left if free is None else left & free)
-        tables = (difficulty.take(pa.array(rows)) for _, rows, _ in parts)
-        eligible = [self.policy.capacity(table) if table.num_rows else 0 for table in tables]
-        shares = np.array([share for _, _, share in parts])
+    def quotas(self, difficulty: pa.Table, size: int, free: Bools | None = None) -> list[Quota]:
+        """What a subset of `size` rows takes of each stratum; [] where none has a share."""
+        strata = self._strata(difficulty, free)
+        shares = shares_of(strata)
         if not shares.sum():
             return []
-        due = largest_remainder(shares / shares.sum() * size, size)
-        counts = filled(shares, eligible, due)
-        return [
-            Stratum(name, rows, d, e, c)
-            for (name, rows, _), d, e, c in zip(parts, due, eligible, counts, strict=True)
+        eligible = [
+            self.policy.capacity(difficulty.take(pa.array(rows))) if len(rows) else 0
+            for _, rows, _ in strata
         ]
+        due = largest_remainder(shares / shares.sum() * size, size)
+        return list(map(Quota, strata, due, eligible, filled(shares, eligible, due)))
 
     def check_values(self, prompts: pa.Table) -> None:
-        """Raise PolicyError for a column, or a value of one, that a pool does not have."""
-        self.policy.check_columns(prompts)
-        for option, columns in (("within", self.within), ("where", self.where)):
-            if not isinstance(bands := columns.get("pass_rate", ()), str):
-                known_bands = [*RATE_BANDS, NO_VALUE]
-                check_known(bands, known_bands, "pass_rate", f"{self.name}: {option}")
-        known = [{c: v for c, v in named.items() if c != "pass_rate"} for named in self._named]
-        within, where, without = known
-        named = replace(self, within=within, where=where, without=without)
-        named._parts(prompts, named._left(prompts))
+        """Raise PolicyError for a column, or a value of one, that a pool does not have.
 
-    @property
-    def _named(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-        return self.within, self.where, self.without
+        Its pass rates are not known yet.
+        """
+        self.policy.check_columns(prompts)
+        for option, columns in (("within", self.partition.within), ("where", self.where)):
+            bands = columns.get("pass_rate", ())
+            if not isinstance(bands, str):
+                known = [*RATE_BANDS, NO_VALUE]
+                check_known(bands, known, "pass_rate", f"{self.name}: {option}")
+        allowed = self._allowed(prompts, by_rates=False)
+        if self.partition.column != "pass_rate":
+            self.partition.strata_of(prompts, np.flatnonzero(allowed))
 
     def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
         """The ties at the cutoffs of all strata, and which of the chosen rows are tied there."""
         tied, pool = np.zeros(len(chosen), dtype=bool), 0
-        for _, rows, _ in self._parts(difficulty, self._left(difficulty)):
+        for _, rows, _ in self._strata(difficulty):
             at = np.flatnonzero(np.isin(chosen, rows))  # in the order of their ranks
             if not len(at):
                 continue
@@ -210,129 +205,48 @@ class Stratified(Restricted):
 
     def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
         """The strata that are short of prompts for their share of a subset."""
+        if self.partition.column is None:
+            return []
         return [
-            f"{column} {stratum.name!r:.80}: {counted(stratum.chosen, 'prompt')} of the "
-            f"{stratum.due:,} of its share, because no more may be selected; the others make up "
-            "for it"
-            for column in self.within
-            for stratum in self.strata(difficulty, len(chosen), free)
-            if stratum.chosen < stratum.due
+            f"{self.partition.column} {stratum.name!r:.80}: {counted(count, 'prompt')} of the "
+            f"{due:,} of its share, because no more may be selected; the others make up for it"
+            for stratum, due, _, count in self.quotas(difficulty, len(chosen), free)
+            if count < due
         ]
 
-    @property
     def _restrictions(self) -> str:
         """The options as written, for messages."""
-        named = zip(("within", "where", "exclude"), self._named, strict=True)
-        texts = [f"{option}: {', '.join(columns)}" for option, columns in named if columns]
-        return " and ".join([*texts, *([f"labels: {self.labels}"] if self.labels else [])])
+        named = {"within": self.partition.within, "where": self.where, "exclude": self.without}
+        texts = [f"{option}: {', '.join(columns)}" for option, columns in named.items() if columns]
+        if self.labels:
+            texts.append(f"labels: {self.labels}")
+        return " and ".join(texts)
 
-    def _left(self, difficulty: pa.Table, *, by_rates: bool = True) -> Bools:
-        """One boolean per row: whether labels, `where` and `without` leave it.
+    def _strata(self, difficulty: pa.Table, free: Bools | None = None) -> list[Stratum]:
+        """The strata of the rows that labels, `where` and `without` leave, and that are `free`."""
+        left = self._allowed(difficulty)
+        for rows in (self._drawn, free):
+            if rows is not None:
+                left &= rows
+        return self.partition.strata_of(difficulty, np.flatnonzero(left))
+
+    def _allowed(self, table: pa.Table, *, by_rates: bool = True) -> Bools:
+        """One boolean per row: whether `where` and `without` leave it.
 
         by_rates: also where these are about pass rates, which need gold answers.
         """
-        left = np.ones(difficulty.num_rows, dtype=bool) if self._drawn is None else self._drawn
-        left = left.copy()
+        allowed = np.ones(table.num_rows, dtype=bool)
         for option, restrictions in (("where", self.where), ("exclude", self.without)):
             for column, values in restrictions.items():
                 if column == "pass_rate" and not by_rates:
                     continue
-                text = column_texts(difficulty, column, f"{self.name}: {option}")
+                texts = column_texts(table, column, f"{self.name}: {option}")
                 if option == "where":
-                    check_known(values, pc.unique(text).to_pylist(), column, f"{self.name}: where")
-                matches = pc.is_in(text, value_set=pa.array(values, pa.string())).to_numpy(
-                    zero_copy_only=False
-                )
-                left &= matches if option == "where" else ~matches
-        return left
-
-    def _parts(self, difficulty: pa.Table, left: Bools) -> list[tuple[str, Rows, float]]:
-        """Name, rows and share of each stratum, in the order of the names."""
-        rows = np.flatnonzero(left)
-        if not self.within:
-            return [("", rows, 1.0)]
-        [(column, shares)] = self.within.items()
-        what = f"{self.name}: within"
-        by_value = rows_by_value(column_texts(difficulty, column, what), rows, column, what)
-        if not isinstance(shares, str):
-            check_known(shares, [*by_value], column, what)
-        parts = []
-        for name, own in by_value.items():
-            if isinstance(shares, str):
-                share = float(len(own)) if shares == "proportional" else float(len(own) > 0)
-            else:
-                share = shares.get(name, 0.0)
-            parts.append((name, own, share))
-        return parts
-
-
-def rows_by_value(texts: pa.Array, rows: Rows, column: str, what: str) -> dict[str, Rows]:
-    """Each value of a column, in rising order, and those of the `rows` that have it, ascending.
-
-    Raises PolicyError, which begins with `what`, for more than MAX_STRATA values.
-    """
-    values = pc.unique(texts).sort().to_pylist()
-    if len(values) > MAX_STRATA:
-        raise PolicyError(
-            f"{what}: the column {column} has {len(values):,} values: write one with at most "
-            f"{MAX_STRATA:,}"
-        )
-    code = pc.index_in(texts, value_set=pa.array(values, pa.string())).to_numpy()[rows]
-    ends = np.cumsum(np.bincount(code, minlength=len(values)))
-    parts = np.split(rows[np.argsort(code, kind="stable")], ends[:-1])
-    return dict(zip(values, parts, strict=True))
-
-
-def check_known(named: Iterable[str], known: Sequence[str], column: str, what: str) -> None:
-    """Raise PolicyError, which begins with `what`, for a value that no row has."""
-    if unknown := [value for value in named if value not in known]:
-        raise PolicyError(
-            f"{what}: no row has the {column} {unknown[0]!r:.80}: write some of {_listed(known)}"
-        )
-
-
-def column_texts(difficulty: pa.Table, column: str, what: str) -> pa.Array:
-    """The values of a column as texts, NO_VALUE where there is none; of pass rates, their band.
-
-    Raises PolicyError, which begins with `what`, for a column that the table does not have, or
-    whose values are neither texts nor numbers.
-    """
-    if column not in difficulty.column_names:
-        raise PolicyError(
-            f"{what}: the table has no column {column!r:.80}, only "
-            f"{', '.join(difficulty.column_names)}: write one of these, or {kept_advice(column)}"
-        )
-    values = difficulty[column].combine_chunks()
-    if column == "pass_rate":
-        rates = values.to_numpy(zero_copy_only=False).astype(float)
-        bands = pa.array(np.searchsorted(UPPER, rates), mask=np.isnan(rates))
-        values = pa.array(RATE_BANDS).take(bands)
-    try:
-        return pc.fill_null(values.cast(pa.string()), NO_VALUE)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise PolicyError(
-            f"{what}: the column {column} has type {values.type}: write one of texts or numbers"
-        ) from error
-
-
-def filled(
-    shares: np.ndarray,
-    eligible: Sequence[int],
-    due: Sequence[int],
-    rounded: Callable[[np.ndarray, int], list[int]] = largest_remainder,
-) -> list[int]:
-    """Rows of each stratum: what is due of it, or all of it where it is short of rows.
-
-    What some are short of is shared among the others in proportion to their shares; `rounded` makes
-    whole numbers, with a given sum, of these.
-    """
-    capacity = np.where(shares > 0, eligible, 0)
-    counts = np.minimum(due, capacity)
-    while (missing := min(sum(due), int(capacity.sum())) - int(counts.sum())) > 0:
-        weights = np.where(counts < capacity, shares, 0.0)
-        further = rounded(weights / weights.sum() * missing, missing)
-        counts = np.minimum(counts + further, capacity)
-    return [int(count) for count in counts]
+                    check_known(values, pc.unique(texts).to_pylist(), column, f"{self.name}: where")
+                matches = pc.is_in(texts, value_set=pa.array(values, pa.string()))
+                has_value = matches.to_numpy(zero_copy_only=False)
+                allowed &= has_value if option == "where" else ~has_value
+        return allowed
 
 
 def split_options(
@@ -343,29 +257,27 @@ def split_options(
     own: options that the policy takes itself, such as a user's own `within`. Of `exclude`, names
     are the policy's, and values of columns are not.
     """
-    inner = dict(options)
-    named = ("within", "where", "labels")
-    names = [name for name in named if name in options and name not in own]
-    outer: dict[str, Any] = {name: inner.pop(name) for name in names}
+    inner, outer = dict(options), dict[str, Any]()
+    for name in ("within", "where", "labels"):
+        if name in options and name not in own:
+            outer[name] = inner.pop(name)
     excluded = options.get("exclude")
     listed = excluded if isinstance(excluded, list | tuple) else [excluded]
-    mappings = [part for part in listed if isinstance(part, Mapping)]
-    if mappings and "exclude" not in own:
-        outer["exclude"] = mappings
-        del inner["exclude"]
-        if others := [part for part in listed if not isinstance(part, Mapping)]:
-            inner["exclude"] = others
+    by_columns = [part for part in listed if isinstance(part, Mapping)]
+    if by_columns and "exclude" not in own:
+        outer["exclude"] = by_columns
+        inner["exclude"] = [part for part in listed if not isinstance(part, Mapping)]
+        if not inner["exclude"]:
+            del inner["exclude"]
     return inner, outer
 
 
-def stratified(
-    policy: BuiltPolicy, settled: Mapping[str, Any], outer: Mapping[str, Any]
-) -> Stratified:
+def stratified(policy: Policy, settled: Mapping[str, Any], outer: Mapping[str, Any]) -> Stratified:
     """The policy with these restrictions; `settled` are its own options in canonical form.
 
     Raises PolicyError for restrictions of another form.
     """
-    within = _within(policy.name, outer.get("within"))
+    partition = Partition.of(outer.get("within"), policy.name)
     where = _values(policy.name, "where", outer.get("where", {}))
     without: dict[str, list[str]] = {}
     for part in outer.get("exclude", []):
@@ -378,58 +290,31 @@ def stratified(
     options = dict(settled)
     if without:
         options["exclude"] = [*(settled.get("exclude") or []), without]
-    options |= {k: v for k, v in (("within", within), ("where", where), ("labels", labels)) if v}
+    named = {"within": partition.within, "where": where, "labels": labels}
+    options |= {option: value for option, value in named.items() if value}
     return Stratified(
-        policy=policy, within=within, where=where, without=without, labels=labels, options=options
+        policy=policy,
+        partition=partition,
+        where=where,
+        without=without,
+        labels=labels,
+        options=options,
     )
 
 
-def _check_label_option(policy: BuiltPolicy, labels: Any) -> None:
+def _check_label_option(policy: Policy, labels: Any) -> None:
     """Raise PolicyError unless the option is a count or a share, and the policy has a size."""
     if labels is None:
         return
     number = not isinstance(labels, bool) and isinstance(labels, int | float)
-    if not number or not 0 < labels <= (1 if isinstance(labels, float) else float("inf")):
+    most = 1 if isinstance(labels, float) else float("inf")
+    if not number or not 0 < labels <= most:
         raise PolicyError(
             f"{policy.name}: labels is {labels!r:.80}: write a number of prompts, such as 160, or "
             "a share of those with a gold answer, such as 0.2"
         )
     if policy.takes_all:
         raise PolicyError(f"{policy.name} takes every prompt: leave labels out")
-
-
-def column_shares(policy: str, written: Any) -> tuple[str, Any]:
-    """The column and the shares of an option `within`: a word, or a share by value as written."""
-    given = {written: "proportional"} if isinstance(written, str) else written
-    if not isinstance(given, Mapping) or len(given) != 1:
-        raise PolicyError(f"{policy}: within is {written!r:.80}: {HOW}")
-    [(column, shares)] = given.items()
-    if shares in ("proportional", "equal"):
-        return str(column), shares
-    if not isinstance(shares, Mapping) or not shares:
-        raise PolicyError(f"{policy}: within {column} is {shares!r:.80}: {HOW}")
-    return str(column), {as_text(name): share for name, share in shares.items()}
-
-
-def _within(policy: str, written: Any) -> dict[str, Any]:
-    """{column: shares} in canonical form."""
-    if written is None:
-        return {}
-    column, shares = column_shares(policy, written)
-    if isinstance(shares, str):
-        return {column: shares}
-    for name, share in shares.items():
-        number = not isinstance(share, bool) and isinstance(share, int | float)
-        if not number or not 0 < share <= 1:
-            raise PolicyError(
-                f"{policy}: within {column}: the share of {name} is {share!r:.80}: write a number "
-                "above 0, at most 1"
-            )
-    if abs(sum(shares.values()) - 1) > SLACK:
-        raise PolicyError(
-            f"{policy}: within {column}: the shares sum to {sum(shares.values()):g}, not 1: {HOW}"
-        )
-    return {column: {name: float(share) for name, share in shares.items()}}
 
 
 def _values(policy: str, option: str, written: Any) -> dict[str, list[str]]:
@@ -444,14 +329,3 @@ def _values(policy: str, option: str, written: Any) -> dict[str, list[str]]:
             raise PolicyError(f"{policy}: {option} {column} is {value!r:.80}: {form}")
         columns[str(column)] = sorted({as_text(v) for v in values})
     return columns
-
-
-def as_text(value: Any) -> str:
-    """A value as the text to which a column of its type is cast."""
-    return str(pa.scalar(value).cast(pa.string()).as_py())
-
-
-def _listed(values: Sequence[str]) -> str:
-    """The distinct values, at most the first few."""
-    shown = ", ".join(f"{value!r:.40}" for value in sorted(set(values))[:SHOWN])
-    return shown + (f" and {len(set(values)) - SHOWN:,} more" if len(set(values)) > SHOWN else "")

@@ -61,8 +61,8 @@ class Aime2025(ReadTask):
         sources = {part: replace(PARTS[part], alone=len(self.parts) == 1) for part in self.parts}
         return [], [
             make_prompt(self.name, str(row["question"]), whole_answer(row["answer"]), part)
-            for part, source in sources.items()
-            for row in self.rows(f"test {part}", source)
+            for part, hub_file in sources.items()
+            for row in self.rows(f"test {part}", hub_file)
         ]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:

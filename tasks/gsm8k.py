@@ -93,8 +93,8 @@ class Gsm8k(ReadTask):
         """Reading the last number is a different marker."""
         return super().marker_id + ("/last-number" if self.last_number else "")
 
-    def _split(self, split: str, source: Source) -> list[Prompt]:
-        rows = self.rows(split, source)
+    def _split(self, split: str, hub_file: Source) -> list[Prompt]:
+        rows = self.rows(split, hub_file)
         prompts = []
         for row in rows:
             solution = str(row["answer"])

@@ -17,7 +17,7 @@ from policies import (
     UNIFORM,
     BuiltAllocation,
     BuiltOnlinePolicy,
-    BuiltPolicy,
+    Policy,
     PolicyError,
     get_allocation,
     get_online_policy,
@@ -310,9 +310,9 @@ class PolicyEntry(Settings):
             columns |= {*online.build_online().reads_columns}
         return sorted(columns)
 
-    def build(self) -> BuiltPolicy:
+    def build(self) -> Policy:
         """The static policy, anew each time: a user's own may keep a state."""
-        return BuiltPolicy(self.policy, get_policy(self.policy, **self.options))
+        return Policy(self.policy, get_policy(self.policy, **self.options))
 
     def build_online(self) -> BuiltOnlinePolicy:
         """The online policy, anew each time."""

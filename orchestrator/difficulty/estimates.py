@@ -17,7 +17,7 @@ import pyarrow as pa
 from scipy.special import gammaln, xlog1py, xlogy
 
 from orchestrator.plugins.streams import generator
-from policies import Policy, PolicyError, labelled_rows
+from policies import PolicyError, SelectFunction, labelled_rows
 from tasks import OUTCOMES
 
 Z95 = 1.959963984540054
@@ -178,14 +178,18 @@ def reliability(prior: Prior, samples: int) -> float:
 def rates(
     successes: np.ndarray, n: np.ndarray, prior: Prior, group_size: int
 ) -> dict[str, pa.Array]:
-    """Columns pass_rate, low, high, posterior, learnability; null where n = 0."""
+    """Columns pass_rate, low, high, posterior and learnability, null where n = 0; and the counts.
+
+    n: scorable samples, of which `successes` are correct.
+    """
     s, total, back = _distinct(successes, n)  # few pairs: each is computed once
     low, high = wilson(s, total)
     with np.errstate(invalid="ignore"):
         columns = {"pass_rate": s / total, "low": low, "high": high}
     of_grid = np.stack([GRID, live_chance(group_size)], axis=1)
     columns["posterior"], columns["learnability"] = posterior_mean(of_grid, s, total, prior).T
-    return {name: pa.array(column[back], mask=n == 0) for name, column in columns.items()}
+    of_counts = {name: pa.array(column[back], mask=n == 0) for name, column in columns.items()}
+    return of_counts | {"successes": pa.array(successes), "scorable": pa.array(n)}
 
 
 def _distinct(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -212,8 +216,12 @@ class _Reprobes:
 
     def __init__(self, table: pa.Table, samples: int, group_size: int) -> None:
         self.table, self.samples, self.group_size = table, samples, group_size
-        names = ("n", "scorable", "successes", "unparsed", "truncated", "error")
-        n, scorable, right, unparsed, truncated, error = (counts(table, name) for name in names)
+        n = counts(table, "n")
+        scorable = counts(table, "scorable")
+        right = counts(table, "successes")
+        unparsed = counts(table, "unparsed")
+        truncated = counts(table, "truncated")
+        error = counts(table, "error")
         self.prior = fit_prior(right, scorable)
         s, total, self.pair = _distinct(right, scorable)
         weights = np.concatenate([*_posteriors(s, total, self.prior)])
@@ -252,8 +260,6 @@ class _Reprobes:
             **by_outcome,
             **rates(right, self.scorable, self.prior, self.group_size),
             "n": np.full(len(right), self.samples),
-            "scorable": self.scorable,
-            "successes": right,
             "first": pa.array(OUTCOMES).take(pa.array(first)),
             "short": np.zeros(len(right), bool),
         }
@@ -275,7 +281,7 @@ def counts(table: pa.Table, name: str) -> np.ndarray:
 def in_subset_probability(
     table: pa.Table,
     size: int,
-    policy: Policy,
+    policy: SelectFunction,
     seed: int,
     samples: int,
     *,

@@ -93,7 +93,7 @@ class CellTables:
             table = table.append_column("question", questions)
         return table if unlabelled else _labelled(table)
 
-    def golds(
+    def own_table(
         self, cell: Cell, *, answers: bool = False, unlabelled: bool = False
     ) -> pa.Table | None:
         """The table of its own model's pass rates, of the same prompts as that of `of`.
@@ -105,24 +105,24 @@ class CellTables:
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
         return table if unlabelled else _labelled(table)
 
-    def _ranks_of(self, cell: Cell, source: DifficultySource, *, answers: bool) -> pa.Table:
+    def _ranks_of(self, cell: Cell, ranking: DifficultySource, *, answers: bool) -> pa.Table:
         """The table of what a cell ranks by."""
         group, settings = cell.batch.group_size, cell.probe.settings
-        key = [source.identity, settings.samples, settings.count_truncated, group, answers]
+        key = [ranking.identity, settings.samples, settings.count_truncated, group, answers]
         if (name := canonical_hash(key)) not in self._ranks:
-            if source.file:
-                if file_identity(Path(source.file)) != source.file_hash:
-                    raise UserError(f"{source.file} has changed: run the same command again")
-                self._ranks[name] = read_scores(source.file)
+            if ranking.file:
+                if file_identity(Path(ranking.file)) != ranking.file_hash:
+                    raise UserError(f"{ranking.file} has changed: run the same command again")
+                self._ranks[name] = read_scores(ranking.file)
             else:
-                tables, spec = self, source.probe or cell.probe
-                if source.probe:
+                tables, spec = self, ranking.probe or cell.probe
+                if ranking.probe:
                     assert self._others is not None, "only subsets have other sources"
-                    tables = self._others(source.probe)
-                self._ranks[name] = tables.with_source(spec, group, source.by, answers=answers)
+                    tables = self._others(ranking.probe)
+                self._ranks[name] = tables.with_ranking(spec, group, ranking.by, answers=answers)
         return self._ranks[name]
 
-    def with_source(
+    def with_ranking(
         self, spec: ProbeSpec, group_size: int, by: str, *, answers: bool = False
     ) -> pa.Table:
         """As `with_group`, by golds or by agreement."""

@@ -11,11 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.estimates import counts, fit_prior, rates
-from orchestrator.storage.schema import DIFFICULTY
+from orchestrator.storage.schema import DIFFICULTY, OF_THE_PROMPT
 from tasks.marking.marks import UNREAD
 
-# What is true of a prompt and of its gold answer, whatever it is ranked by.
-OWN = frozenset({"prompt_id", "tier", "suspected", "dispute", "labelled"})
 OF_AGREEMENT = ("n", "agreement", *UNREAD)  # what `by_agreement` reads
 
 
@@ -27,7 +25,7 @@ def with_ranks_of(table: pa.Table, other: pa.Table) -> pa.Table:
     ids = other["prompt_id"].combine_chunks()
     rows = pc.index_in(table["prompt_id"].combine_chunks(), value_set=ids)
     columns = {}
-    for name in (name for name in DIFFICULTY.names if name not in OWN):
+    for name in (name for name in DIFFICULTY.names if name not in OF_THE_PROMPT):
         if name in other.column_names:
             columns[name] = other[name].take(rows)
         elif name in table.column_names:
@@ -78,10 +76,8 @@ def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
         deviation = np.sqrt(share * (1 - share) * read / (read - 1))
     columns = {
         **rates(votes, scorable, fit_prior(votes, scorable), group_size),
-        "successes": votes,
         "wrong": n - votes - others,
         "unlabelled": np.zeros(len(n), int),
-        "scorable": scorable,
         "first": pa.nulls(len(n), pa.string()),
         "score": pa.array(share, mask=~known),
         "score_sd": pa.array(deviation, mask=~known | (read < 2)),

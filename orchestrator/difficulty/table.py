@@ -22,15 +22,16 @@ from orchestrator.difficulty.estimates import (
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltPolicy, Policy, PolicyError, Ties, choice_rng, labelled_rows
+from policies import Policy, PolicyError, SelectFunction, Ties, choice_rng, labelled_rows
+from policies.partition import rate_bands
 from tasks import OUTCOMES, Task
 from tasks.marking.marks import UNSCORED_BY
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
-BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
-UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
+# Names of RATE_BANDS in a report, and of prompts without a pass rate.
+BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")
 
 
 def difficulty(
@@ -181,8 +182,6 @@ def _table(
         "prompt_id": ids,
         "tier": tiers,
         "n": n,
-        "successes": by_outcome["correct"],
-        "scorable": scorable,
         "labelled": labelled,
         "first": pa.array(OUTCOMES).take(pa.array(first, mask=first < 0)),
         "short": n < samples_per_prompt,
@@ -208,9 +207,7 @@ def outcome_counts(table: pa.Table) -> dict[str, int]:
 def band_of(table: pa.Table) -> np.ndarray:
     """[prompts]: the position in BANDS of each pass rate."""
     rate = table["pass_rate"].to_numpy(zero_copy_only=False)
-    band = np.searchsorted(UPPER, rate) + (rate == 1)
-    band[np.isnan(rate)] = len(BANDS) - 1
-    return np.asarray(band)
+    return np.where(np.isnan(rate), len(BANDS) - 1, rate_bands(rate))
 
 
 def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:
@@ -257,20 +254,20 @@ class Summary:
 def summarise(
     table: pa.Table,
     size: int,
-    policy: BuiltPolicy,
+    policy: Policy,
     seed: int,
     samples: int,
     *,
     repeats: int = 50,
     group_size: int = 8,
-    golds: pa.Table | None = None,
+    own_table: pa.Table | None = None,
     stream: str | None = None,
 ) -> Summary:
     """The summary of the `size` prompts that the policy selects from a difficulty table.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated, of at most
     SIMULATED prompts. If this probe stopped early, give the table of
-    `adaptive.complete_pass_rates`. Where the policy ranks by another difficulty, `golds` is the
+    `adaptive.complete_pass_rates`. Where the policy ranks by another difficulty, `own_table` is the
     same prompts' table of their own model, and describes the subset. `stream`: see `choice_rng`;
     None: the policy's. Raises PolicyError if the subset cannot be filled.
     """
@@ -285,7 +282,7 @@ def summarise(
             pool, simulated, policy, seed, samples, repeats=repeats, group_size=group_size
         )
         overlap = expected_overlap(again, members)
-    subset = (table if golds is None else golds).take(pa.array(chosen))
+    subset = (table if own_table is None else own_table).take(pa.array(chosen))
     return Summary(
         policy=policy.name,
         size=len(chosen),
@@ -301,7 +298,7 @@ def summarise(
 
 
 def _simulated(
-    table: pa.Table, chosen: np.ndarray, rule: Policy, rng: np.random.Generator
+    table: pa.Table, chosen: np.ndarray, rule: SelectFunction, rng: np.random.Generator
 ) -> tuple[pa.Table, np.ndarray]:
     """The prompts of which second probes are simulated, and the rows that the policy takes of them.
 

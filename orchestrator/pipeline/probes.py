@@ -127,7 +127,7 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
             continue
         for cell in cells_of(plan.cells, spec):
             try:
-                subset = store_subset(store, cell, of_probe.of(cell), of_probe.golds(cell))
+                subset = store_subset(store, cell, of_probe.of(cell), of_probe.own_table(cell))
                 check_candidates(cell, subset)
             except PolicyError as error:  # the other subsets are stored all the same
                 failures.append(error)
@@ -180,8 +180,8 @@ def difficulty_lines(
     for spec, tables in probes:
         cell = readers_of(cells, spec)[0]
         ranked, samples = tables.of(cell), cell.probe.settings.samples
-        golds = tables.golds(cell)
-        table = ranked if golds is None else golds
+        own_table = tables.own_table(cell)
+        table = ranked if own_table is None else own_table
         if stopped := int(pc.sum(table["short"]).as_py() or 0):
             drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
             share = f"{drawn:,} of {counted(total, 'sample')} drawn ({drawn / total:.0%})"
@@ -198,7 +198,7 @@ def difficulty_lines(
             cell.seed,
             samples,
             group_size=group,
-            golds=golds,
+            own_table=own_table,
             stream=cell.stream,
         )
         yield f"difficulty of {spec.dataset.variant_key} for {spec.model.name}:"
@@ -255,7 +255,7 @@ class OtherSubsets:
             size = variant.subset_size(len(self._plan.pool(cell.probe).train))
             tables = self._tables[cell.cell_id]
             self._changes[key] = pass_rate_change(
-                self._store, cell, policy, size, tables.of(cell), tables.golds(cell)
+                self._store, cell, policy, size, tables.of(cell), tables.own_table(cell)
             )
         return self._changes[key]
 

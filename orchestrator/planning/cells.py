@@ -12,7 +12,9 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
 from orchestrator.config.experiment import (
+    GRID_AXES,
     MAX_LOGP_DIFFERENCE,
+    PROBE_SEED,
     REWARDS,
     Axes,
     Refresh,
@@ -277,7 +279,7 @@ class Cell(Spec):
     # None: pass rates of its own probe, or its prompts are the same whatever they are ranked by.
     difficulty: Annotated[
         DifficultySource | None,
-        Part("subset", hashed=lambda source: {"difficulty": source.identity}),
+        Part("subset", hashed=lambda ranking: {"difficulty": ranking.identity}),
     ] = Field(default=None, exclude_if=operator.not_)
     seed: Annotated[int, Part("subset")]
     size: Annotated[
@@ -303,7 +305,11 @@ class Cell(Spec):
         default="", exclude_if=operator.not_
     )
     # Prompts of the pool with a gold answer; 0 in cells that earlier versions have stored.
-    golds: Annotated[int, Part("", "counted in the pool, which `train_hash` hashes")] = 0
+    gold_count: Annotated[int, Part("", "counted in the pool, which `train_hash` hashes")] = Field(
+        default=0,  # "golds" in stored cells
+        validation_alias=AliasChoices("gold_count", "golds"),
+        serialization_alias="golds",
+    )
     test_hash: Annotated[str, Part("evaluation")]
     mask_dead_groups: Annotated[bool, Part("treatment")] = False
     # Empty: the score.
@@ -371,17 +377,17 @@ class Cell(Spec):
     @property
     def ranked_by(self) -> str:
         """What its prompts are ranked by, with the model: `pass rate of tiny`, or a file's name."""
-        source = self.difficulty
-        probe = source and source.probe or self.probe
-        return source.title if source and source.file else self._ranked_by(probe.model.name)
+        ranking = self.difficulty
+        probe = ranking and ranking.probe or self.probe
+        return ranking.title if ranking and ranking.file else self._ranked_by(probe.model.name)
 
     @property
     def difficulty_title(self) -> str:
         """The same without its own model; empty where its pass rates are what counts."""
-        source = self.difficulty
-        if source is None or source.file:
-            return source.title if source else ""
-        return self._ranked_by(source.probe.model.name if source.probe else "")
+        ranking = self.difficulty
+        if ranking is None or ranking.file:
+            return ranking.title if ranking else ""
+        return self._ranked_by(ranking.probe.model.name if ranking.probe else "")
 
     def _ranked_by(self, model: str) -> str:
         by = self.difficulty.by if self.difficulty else "gold"
@@ -390,8 +396,8 @@ class Cell(Spec):
     @property
     def reads_golds(self) -> bool:
         """Whether the choice of its prompts depends on gold answers of the pool."""
-        rule, source = self.static_policy.build(), self.difficulty
-        without = source is not None and (source.by == "agreement" or bool(source.file))
+        rule, ranking = self.static_policy.build(), self.difficulty
+        without = ranking is not None and (ranking.by == "agreement" or bool(ranking.file))
         return rule.reads_golds and (rule.excludes_suspected or not without)
 
     @cached_property
@@ -465,13 +471,9 @@ class Cell(Spec):
     @property
     def fixed_axes(self) -> Axes:
         """The axes that every grid has."""
-        return {
-            "model": self.probe.model.name,
-            "dataset": self.probe.dataset.name,
-            "policy": self.policy,
-            "seed": self.seed,
-            "probe_seed": self.probe.settings.seed,
-        }
+        values = (self.probe.model.name, self.probe.dataset.name, self.policy, self.seed)
+        axes = dict(zip(GRID_AXES, values, strict=True))
+        return axes | {PROBE_SEED: self.probe.settings.seed}
 
     @property
     def axes_json(self) -> Axes:
@@ -539,11 +541,11 @@ class Cell(Spec):
         chooses from a subset whose choice has read no gold answer.
         """
         if any(rule.build().reads_golds for rule in self.bounding_rules):
-            return self.golds
-        if (shown := self.static_policy.build().label_count(self.golds)) is not None:
+            return self.gold_count
+        if (shown := self.static_policy.build().label_count(self.gold_count)) is not None:
             return shown
         if self.reads_golds:
-            return self.golds
+            return self.gold_count
         if self.online is None:
             return size if self.trains_on_golds else 0
         return size if self.online.build_online().reads_golds else None
@@ -619,9 +621,9 @@ def readers_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
     Of a model that no cell trains: those that rank by its probe, as if they were of that model.
     """
     return cells_of(cells, spec) or [
-        cell.changed(probe=source.probe, difficulty=own_source(source.by))
+        cell.changed(probe=ranking.probe, difficulty=own_source(ranking.by))
         for cell in cells_ranked_by(cells, spec)
-        if (source := cell.difficulty)
+        if (ranking := cell.difficulty)
     ]
 
 

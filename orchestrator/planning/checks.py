@@ -25,7 +25,7 @@ from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from orchestrator.storage.errors import UserError
 from policies import History, PolicyError
 from policies.base import MalformedError
-from policies.strata import column_texts
+from policies.partition import column_texts
 from tasks import TaskError
 from tasks.reward_functions import reward_function
 

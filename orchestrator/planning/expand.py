@@ -102,7 +102,7 @@ def _cells(
                 seed=seed,
                 size=_subset_size(policies[policy], experiment, len(pool.train)),
                 train_hash=trained.train_hash,
-                golds=trained.golds,
+                gold_count=trained.gold_count,
                 columns_hash=columns[policy],
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),

@@ -190,7 +190,7 @@ class Pool:
         return {i: source for i, source in zip(ids, sources, strict=True) if source}
 
     @property
-    def golds(self) -> int:
+    def gold_count(self) -> int:
         """The number of training prompts with a gold answer."""
         return int(np.count_nonzero(self.labelled))
 
@@ -213,7 +213,7 @@ class Pool:
         columns: with those of the user's data.
         """
         table = pa.table({name: self.train.column(name) for name in ("prompt_id", "tier")})
-        if self.golds:
+        if self.gold_count:
             table = table.append_column("labelled", pa.array(self.labelled))
         return with_pool_columns(table, self.train) if columns else table
 

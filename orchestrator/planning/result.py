@@ -43,6 +43,12 @@ class Ledger(_Stored):
         return getattr(self, name, default)
 
     @property
+    def groups(self) -> int:
+        """Groups that were trained on, of every kind."""
+        live, dead = self.get("live", 0), self.get("all_right", 0) + self.get("all_wrong", 0)
+        return int(live + dead + self.get("unmarked", 0))
+
+    @property
     def units(self) -> dict[str, float]:
         """What a gain is divided by -> how much was used: without what the cell used none of."""
         hours = "GPU hour" if self.get("gpu_seconds") else "hour"

@@ -26,6 +26,7 @@ from orchestrator.sampling.base import (
     drawn,
 )
 from orchestrator.sampling.tool_calls import ToolChat
+from orchestrator.storage.schema import EPISODE, TURNS
 from tasks import Prompt, Task
 from tasks.environments import Environments, Session, environments_of, row_of, tool_schemas
 
@@ -283,13 +284,12 @@ def episode_row(episode: Episode) -> dict[str, Any]:
     return row | {"messages": json.dumps(episode.messages, ensure_ascii=False)}
 
 
-STORED = ("turns", "tool_calls", "tool_errors", "tool_tokens", "reward", "failure")
+STORED = [field.name for field in EPISODE if field.name != "messages"]
 
 
 def group_row(episode: Episode) -> dict[str, Any]:
     """What is stored of an episode of a group (schema GROUPS)."""
-    names = ("turns", "tool_calls", "tool_errors", "tool_tokens", "seconds")
-    return {name: getattr(episode, name) for name in names}
+    return {name: getattr(episode, name) for name in (*TURNS, "seconds")}
 
 
 def stored_episode(row: Mapping[str, Any] | None) -> Episode | None:

@@ -55,7 +55,7 @@ class StoredSample(TypedDict):
     score: float | None
 
 
-class Frontier:
+class AdaptiveState:
     """The outcomes of a pool so far, and which samples to draw next.
 
     Rows are in the order of a difficulty table, whose row numbers break ties.
@@ -124,7 +124,7 @@ class Frontier:
 
 def run_adaptive(
     folder: ProbeFolder,
-    frontier: Frontier,
+    state: AdaptiveState,
     cluster: Mapping[str, float],
     progress: Callable[[int, int], None],
 ) -> Outcomes:
@@ -133,13 +133,13 @@ def run_adaptive(
     `progress` is called with samples done and total samples. Needs a connected Ray if anything is
     undecided. Raises ProbeError like any probe.
     """
-    store, spec, undecided = folder.store, folder.spec, len(frontier.undecided())
+    store, spec, undecided = folder.store, folder.spec, len(state.undecided())
     if not undecided:
         return folder.outcomes()
     import ray
 
     write_key(store, spec)
-    total = len(frontier.prompts) * frontier.samples
+    total = len(state.prompts) * state.samples
     gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
     share = probe_share(cluster, undecided, gpus, most)
     size = min(ROWS_PER_CALL, -(-undecided // share.actors))
@@ -151,7 +151,7 @@ def run_adaptive(
         **worker_options(spec.settings.engine_python),
     )(ProbeActor)
     counts = PartCounts([total], lambda _, done, samples: progress(done, samples))
-    counts.done[0] = frontier.drawn
+    counts.done[0] = state.drawn
     workers: list[Any] = []
     idle: list[Any] = []
     working: dict[Any, tuple[Any, str]] = {}
@@ -161,7 +161,7 @@ def run_adaptive(
             ending.callback(ray.kill, workers[-1])
         starting = {worker.__ray_ready__.remote(): worker for worker in workers}
         for number in count():
-            while idle and (part := frontier.next_part(size)):
+            while idle and (part := state.next_part(size)):
                 worker, name = idle.pop(), f"0/{number}-{len(idle)}"
                 working[worker.draw_part.remote(part, 0, name)] = worker, name
             if not working and (idle or not starting):
@@ -176,7 +176,7 @@ def run_adaptive(
             rows, failure = ray.get(done)
             if failure:
                 raise ProbeError(failure)
-            frontier.record(rows)
+            state.record(rows)
             counts.ended(name, len(rows))
     folder.compact()
     return folder.outcomes()
@@ -464,7 +464,7 @@ class PendingSamples:
     `shared`: how many more another probe of the plan draws.
     """
 
-    work: MissingSamples | Frontier
+    work: MissingSamples | AdaptiveState
     shared: int = 0
 
     @cached_property
@@ -475,18 +475,18 @@ class PendingSamples:
     @property
     def at_most(self) -> bool:
         """Whether `samples` is an upper bound: an adaptive probe may stop earlier."""
-        return isinstance(self.work, Frontier)
+        return isinstance(self.work, AdaptiveState)
 
 
 def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
     """What of a probe decides the subset of a cell that reads it."""
-    rule, source = cell.static_policy.build(), cell.difficulty
+    rule, ranking = cell.static_policy.build(), cell.difficulty
     ranks: ProbeSpec | None = cell.probe
-    if source is not None:
-        ranks = None if source.file else source.probe or cell.probe
+    if ranking is not None:
+        ranks = None if ranking.file else ranking.probe or cell.probe
     if ranks is None or not same_probe(ranks, spec):  # its gold answers may still be suspected
         return "all" if rule.reads_answers and same_probe(cell.probe, spec) else "nothing"
-    by_agreement = source is not None and source.by == "agreement"
+    by_agreement = ranking is not None and ranking.by == "agreement"
     return (
         "all" if cell.bounding_rules or (by_agreement and rule.needs != "nothing") else rule.needs
     )
@@ -529,7 +529,7 @@ def pending_samples(plan: Plan, spec: ProbeSpec, folder: ProbeFolder) -> Pending
     targets = targets_of(plan, spec)
     if targets is None:
         return PendingSamples(folder.missing())
-    return PendingSamples(Frontier(spec, targets, folder.outcomes()))
+    return PendingSamples(AdaptiveState(spec, targets, folder.outcomes()))
 
 
 def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
@@ -561,7 +561,7 @@ def sample(
     """
     probes: list[tuple[ProbeFolder, MissingSamples]] = []
     for folder, pending in group:
-        if isinstance(pending.work, Frontier):
+        if isinstance(pending.work, AdaptiveState):
             yield run_adaptive(folder, pending.work, cluster, partial(progress, 0))
         else:
             probes.append((folder, pending.work))

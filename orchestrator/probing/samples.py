@@ -99,19 +99,27 @@ def mark_samples(
                 completions.append(completion)
     marks = mark_completions(task, completions, [prompt for prompt, _ in pairs], max_errors)
     rows = [
-        {
-            "prompt_id": prompt.prompt_id,
-            "sample": index,
-            "completion": completion.text,
-            "tokens": completion.tokens,
-            "finish": completion.finish,
-            **mark.columns(),
-            "marker": task.marker_of(prompt),
-            "episode": completion.episode and episode_row(completion.episode),
-        }
-        for (prompt, index), completion, mark in zip(pairs, completions, marks, strict=True)
+        sample_row(pair, completion, mark, task.marker_of(pair[0]))
+        for pair, completion, mark in zip(pairs, completions, marks, strict=True)
     ]
     return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def sample_row(
+    sample: tuple[Prompt, int], completion: Completion, mark: MarkPair, marker: str
+) -> dict[str, Any]:
+    """A completion of a prompt, with its number, as a row of SAMPLES."""
+    prompt, number = sample
+    return {
+        "prompt_id": prompt.prompt_id,
+        "sample": number,
+        "completion": completion.text,
+        "tokens": completion.tokens,
+        "finish": completion.finish,
+        **mark.columns(),
+        "marker": marker,
+        "episode": completion.episode and episode_row(completion.episode),
+    }
 
 
 def mark_completions(

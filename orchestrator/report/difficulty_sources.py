@@ -90,7 +90,7 @@ def _values(
             continue
         group = readers_of(plan.cells, spec)[0].batch.group_size
         for by in ("gold", "agreement"):
-            table = probe.tables.with_source(spec, group, by)
+            table = probe.tables.with_ranking(spec, group, by)
             rates = _rates(table)
             if not np.isnan(rates).all():
                 values[source_title(by, spec.model.name)] = rates

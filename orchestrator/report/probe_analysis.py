@@ -251,12 +251,12 @@ def _policies(
         unlabelled = not cell.reads_golds and spec.dataset.variant_key in plan.lacking_golds
         try:
             table = tables.of(cell, answers=True, unlabelled=unlabelled)
-            golds = tables.golds(cell, answers=True, unlabelled=unlabelled)
+            own_table = tables.own_table(cell, answers=True, unlabelled=unlabelled)
             if not table.num_rows:
                 note = "ranks prompts by their gold answers, of which the pool has none"
                 outlooks.append(PolicyOutlook(policy, None, "", note))
                 continue
-            subset, _ = select(table, request_of(cell), golds)
+            subset, _ = select(table, request_of(cell), own_table)
             summary = summarise(
                 table,
                 subset.num_rows,
@@ -265,7 +265,7 @@ def _policies(
                 cell.probe.settings.samples,
                 repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
                 group_size=cell.batch.group_size,
-                golds=golds,
+                own_table=own_table,
                 stream=cell.stream,
             )
         except (PolicyError, UserError) as error:  # of another model's probe that is not finished

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from orchestrator.planning.cells import Cell
 from policies import History
-from policies.strata import column_texts
+from policies.partition import column_texts
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:

@@ -56,13 +56,13 @@ def select_file(
     prompt. Writes the subset to `out` and returns its reason. Raises UserError or PolicyError.
     """
     out, paths = Path(out), [*map(Path, probes)]
-    source = DifficultyEntry.of(difficulty_option(ranked_by))
-    if source and source.model:
+    ranking = DifficultyEntry.of(difficulty_option(ranked_by))
+    if ranking and ranking.model:
         raise UserError(
             f"--difficulty {ranked_by}: models are those of FILE -e NAME: write the difficulty "
             "table of that model's probe"
         )
-    check_output(out, inputs=[*paths, *([source.file] if source and source.file else [])])
+    check_output(out, inputs=[*paths, *([ranking.file] if ranking and ranking.file else [])])
     files = [(probe, table) for probe in paths for table in _tables(probe)]
     key = _common_key(files)
     table = _training_rows(files)
@@ -83,11 +83,11 @@ def select_file(
             "missing-gold-answers",
         )
     ranked = rated
-    if source:
-        ranked, request = _ranked(paths[0], rated, source, request)
+    if ranking:
+        ranked, request = _ranked(paths[0], rated, ranking, request)
     if rows is not None and request.samples and pc.any(ranked["short"]).as_py():
         _check_certain(paths[0], rows, ranked, request)
-    chosen, why = select(ranked, request, rated if source else None)
+    chosen, why = select(ranked, request, rated if ranking else None)
     size = 1 if rule.build().takes_all else why["size"]
     if warning := few_signals_of(rated, size):
         why["notes"] = [*why.get("notes", []), warning]
@@ -115,14 +115,14 @@ def _training_rows(files: Sequence[tuple[Path, pa.Table]]) -> pa.Table:
 def _ranked(
     probe: Path,
     rated: pa.Table,
-    source: DifficultyEntry,
+    ranking: DifficultyEntry,
     request: SubsetRequest,
 ) -> tuple[pa.Table, SubsetRequest]:
     """The table by another difficulty, and the request for a subset of it. Raises UserError."""
-    if source.file:
-        table, name = with_ranks_of(rated, read_scores(source.file)), Path(source.file).name
+    if ranking.file:
+        table, name = with_ranks_of(rated, read_scores(ranking.file)), Path(ranking.file).name
         if table["pass_rate"].null_count == table.num_rows:
-            raise UserError(f"{source.file}: has a pass rate for no prompt of {probe}: write some")
+            raise UserError(f"{ranking.file}: has a pass rate for no prompt of {probe}: write some")
         return table, request._replace(samples=None, difficulty=name)
     known = [n for n in rated.column_names if rated[n].null_count < rated.num_rows]
     if missing := [name for name in OF_AGREEMENT if name not in known]:

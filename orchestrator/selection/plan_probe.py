@@ -92,8 +92,8 @@ class PlanProbe:
                 command += ["--storage", self.store.uri]
             remedy = f"run: {shlex.join(command)}"
             if not readers_of(self.plan.cells, self.spec):
-                source = f"{{model: {self.spec.model.name}}}"
-                remedy = f"write difficulty: {source} for a policy of its grid, then {remedy}"
+                option = f"{{model: {self.spec.model.name}}}"
+                remedy = f"write difficulty: {option} for a policy of its grid, then {remedy}"
             if not self.plan.source.file.exists():  # a plan of decile.probe is of no file
                 remedy = "run decile.probe again"
             expected = len(outcomes.prompts) * self.spec.settings.samples
@@ -175,13 +175,13 @@ class PlanProbe:
                 f"write a share up to 1.0 or a count up to {total}"
             )
         seed = self.plan.experiment.grid.seed[0] if seed is None else seed
-        source = self._source(difficulty, variant.difficulty_of(entry), rule, first.probe)
+        ranking = self._ranking(difficulty, variant.difficulty_of(entry), rule, first.probe)
         choice = choice_of(rule, None)
-        cell = first.changed(policy=policy, size=size, seed=seed, difficulty=source, **choice)
+        cell = first.changed(policy=policy, size=size, seed=seed, difficulty=ranking, **choice)
         in_grid = {each.subset_key for each in cells_of(self.plan.cells, self.spec)}
         return next((each for each in cell.earlier if each.subset_key in in_grid), cell)
 
-    def _source(
+    def _ranking(
         self,
         given: "Difficulty | PlanProbe | None",
         own: DifficultyEntry | None,
@@ -240,4 +240,4 @@ class PlanProbe:
                 f"of the grid are certain: probe with adaptive: false, or with a grid that has "
                 f"policy {cell.policy}, this budget and seed {cell.seed}"
             )
-        return select_for(cell, table, tables.golds(cell))
+        return select_for(cell, table, tables.own_table(cell))

@@ -17,7 +17,7 @@ from policies import PolicyError
 
 
 def store_subset(
-    store: Store, cell: Cell, difficulty: pa.Table, golds: pa.Table | None = None
+    store: Store, cell: Cell, difficulty: pa.Table, own_table: pa.Table | None = None
 ) -> pa.Table:
     """The cell's subset: read from the store, or selected now and written. See `select_for`.
 
@@ -31,7 +31,7 @@ def store_subset(
     if store.exists(*file):
         store.set_aside(*file)
     try:
-        table = select_for(cell, difficulty, golds)
+        table = select_for(cell, difficulty, own_table)
     except PolicyError as error:
         raise PolicyError(f"cell {cell.name}: {error}") from error
     _check_size(cell, table.num_rows, difficulty)
@@ -39,12 +39,13 @@ def store_subset(
     return table
 
 
-def select_for(cell: Cell, difficulty: pa.Table, golds: pa.Table | None = None) -> pa.Table:
+def select_for(cell: Cell, difficulty: pa.Table, own_table: pa.Table | None = None) -> pa.Table:
     """The cell's subset with its identity and the reason for it. Raises PolicyError.
 
-    `difficulty`: what the policy ranks by; golds: its own pass rates, if that is another table.
+    difficulty: what the policy ranks by. own_table: the pass rates of the cell's own model, if that
+    is another table.
     """
-    table, why = select(difficulty, request_of(cell), golds)
+    table, why = select(difficulty, request_of(cell), own_table)
     return with_reason(table, {**cell.subset_identity, **why})
 
 
@@ -61,8 +62,8 @@ def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
 
 def request_of(cell: Cell) -> SubsetRequest:
     """The subset that a cell trains on."""
-    source = cell.difficulty
-    probe = (source and source.probe or cell.probe).settings
+    ranking = cell.difficulty
+    probe = (ranking and ranking.probe or cell.probe).settings
     request = SubsetRequest(
         cell.static_policy,
         cell.size,
@@ -72,9 +73,9 @@ def request_of(cell: Cell) -> SubsetRequest:
         probe.count_truncated,
         stream=cell.stream,
     )
-    if source is None:
+    if ranking is None:
         return request
-    samples = None if source.file else probe.samples
+    samples = None if ranking.file else probe.samples
     return request._replace(samples=samples, difficulty=cell.difficulty_title)
 
 
@@ -97,7 +98,7 @@ def pass_rate_change(
     policy: str,
     size: int,
     difficulty: pa.Table,
-    golds: pa.Table | None = None,
+    own_table: pa.Table | None = None,
 ) -> float:
     """The mean pass rate of the prompts that a policy would choose, minus that of the cell's.
 
@@ -109,7 +110,7 @@ def pass_rate_change(
     stored = read_subset(store, cell)
     request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size, stream=None)
     try:
-        other, _ = select(difficulty, request, golds)
+        other, _ = select(difficulty, request, own_table)
     except PolicyError:
         return 0.0
     if stored is None:

@@ -16,7 +16,7 @@ from orchestrator.planning.pool_columns import pool_column_names
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from policies import BuiltPolicy, PolicyError, choice_rng, get_policy
+from policies import Policy, PolicyError, choice_rng, get_policy
 
 
 class SubsetRequest(NamedTuple):
@@ -51,12 +51,12 @@ def policy_entry(name: str, options: dict[str, Any]) -> PolicyEntry:
 
 
 def select(
-    difficulty: pa.Table, request: SubsetRequest, golds: pa.Table | None = None
+    difficulty: pa.Table, request: SubsetRequest, own_table: pa.Table | None = None
 ) -> tuple[pa.Table, dict[str, Any]]:
     """The chosen rows by rank (schema SUBSET), and the reason: policy, size, seed, ties.
 
-    Counts and pass rates of the subset are those of `golds`, the same prompts' table of their own
-    model, where the policy ranks by another difficulty.
+    Counts and pass rates of the subset are those of `own_table`, the same prompts' table of their
+    own model, where the policy ranks by another difficulty.
 
     `ties` is {"pool": prompts whose score equals the last chosen one's, "chosen": those of them
     that were chosen}; None for a policy without scores. `notes`, if there are any, say why the
@@ -88,7 +88,7 @@ def select(
     notes += unranked(policy, difficulty, chosen, request.difficulty)
     notes += [no_suspects(difficulty)] if policy.excludes_suspected else []
     rows = difficulty.take(pa.array(chosen))
-    own = rows if golds is None else same_prompts(golds, rows)
+    own = rows if own_table is None else same_prompts(own_table, rows)
     if unread := unread_answers(outcome_counts(own)):
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
@@ -98,9 +98,7 @@ def select(
     return _subset_table(own, tied, texts), why
 
 
-def unranked(
-    policy: BuiltPolicy, table: pa.Table, chosen: np.ndarray, difficulty: str
-) -> list[str]:
+def unranked(policy: Policy, table: pa.Table, chosen: np.ndarray, difficulty: str) -> list[str]:
     """A note on chosen rows without a value to rank them by; none if there are none.
 
     difficulty: the title of what the policy ranks by, if not pass rates of the prompts' model.

@@ -2,18 +2,38 @@
 
 import pyarrow as pa
 
+from tasks.marking.marks import OUTCOMES
+
+# What is counted of an episode.
+TURNS = {
+    "turns": pa.int32(),  # of the model
+    "tool_calls": pa.int32(),
+    "tool_errors": pa.int32(),  # calls that were answered with an error
+    "tool_tokens": pa.int32(),  # that the environment wrote
+}
+
 # The turns in which a completion came about; null for one answer to one question.
 EPISODE = pa.struct(
     {
         "messages": pa.string(),  # the whole chat as JSON, from the prompt on
-        "turns": pa.int32(),  # of the model
-        "tool_calls": pa.int32(),
-        "tool_errors": pa.int32(),  # calls that were answered with an error
-        "tool_tokens": pa.int32(),  # that the environment wrote
+        **TURNS,
         "reward": pa.float64(),  # what get_reward() returned; null without one
         "failure": pa.string(),  # why the environment failed; empty if it did not
     }
 )
+
+# How a completion was marked.
+_MARKS = {
+    # correct | wrong | unparsed | truncated | error, or unlabelled: read, without a gold answer
+    "outcome": pa.string(),
+    "extracted": pa.string(),  # the extracted answer, null if there is none
+    "rule": pa.string(),  # the marking rule that determined the outcome
+    "other_outcome": pa.string(),  # under the marking that rewards do not use
+    "other_rule": pa.string(),
+    "marker": pa.string(),  # task, marker version and marking
+    # From 0 to 1, null for an error and without a gold; 1 or 0 unless the marker says more.
+    "score": pa.float64(),
+}
 
 # One row per sampled completion of a probe (training pool or test set).
 SAMPLES = pa.schema(
@@ -23,22 +43,13 @@ SAMPLES = pa.schema(
         "completion": pa.string(),
         "tokens": pa.int32(),
         "finish": pa.string(),  # stop | length | error
-        # correct | wrong | unparsed | truncated | error, or unlabelled: read, without a gold answer
-        "outcome": pa.string(),
-        "extracted": pa.string(),  # the extracted answer, null if there is none
-        "rule": pa.string(),  # the marking rule that determined the outcome
-        "other_outcome": pa.string(),  # under the marking that rewards do not use
-        "other_rule": pa.string(),
-        "marker": pa.string(),  # task, marker version and marking
-        # From 0 to 1, null for an error and without a gold; 1 or 0 unless the marker says more.
-        "score": pa.float64(),
+        **_MARKS,
         "episode": EPISODE,
     }
 )
 
 # New marks of stored completions, stored next to them.
-_DRAWN = ("completion", "tokens", "finish", "episode")
-MARKED = pa.schema([f for f in SAMPLES if f.name not in _DRAWN])
+MARKED = pa.schema({"prompt_id": pa.string(), "sample": pa.int32(), **_MARKS})
 
 # One row per prompt of a pool. pass_rate and what depends on it are null without scorable samples,
 # of which a prompt without a gold answer has none.
@@ -46,14 +57,10 @@ DIFFICULTY = pa.schema(
     {
         "prompt_id": pa.string(),
         "tier": pa.string(),
-        "n": pa.int32(),  # successes + wrong + unparsed + truncated + error + unlabelled
+        "n": pa.int32(),  # of samples: successes, and those with another outcome
         "successes": pa.int32(),
         "pass_rate": pa.float64(),  # successes over scorable
-        "wrong": pa.int32(),
-        "unparsed": pa.int32(),
-        "truncated": pa.int32(),
-        "error": pa.int32(),
-        "unlabelled": pa.int32(),  # samples whose answer was read, of a prompt without a gold one
+        **dict.fromkeys(OUTCOMES[1:], pa.int32()),  # samples by outcome, but `correct`
         "low": pa.float64(),  # Wilson 95 % interval of pass_rate
         "high": pa.float64(),
         "scorable": pa.int32(),  # n without errors (and without truncated, if excluded)
@@ -75,19 +82,19 @@ DIFFICULTY = pa.schema(
     }
 )
 
+# Columns of DIFFICULTY that are true of a prompt and its gold answer, whatever it is ranked by.
+OF_THE_PROMPT = frozenset({"prompt_id", "tier", "suspected", "dispute", "labelled"})
+
 # One row per selected prompt, by rank. How the subset was selected is in the schema's metadata.
 # After these columns it has those of the user's data that travel with a prompt.
+_RATED = ("prompt_id", "tier", "pass_rate", "n", "successes")  # n: null if unknown
 SUBSET = pa.schema(
-    {
-        "rank": pa.int32(),
-        "prompt_id": pa.string(),
-        "tier": pa.string(),
-        "pass_rate": pa.float64(),
-        "n": pa.int32(),  # samples drawn; null if unknown
-        "successes": pa.int32(),
-        "tied": pa.bool_(),  # selected at random among prompts tied at the cutoff
-        "why": pa.string(),
-    }
+    [
+        pa.field("rank", pa.int32()),
+        *(DIFFICULTY.field(name) for name in _RATED),
+        pa.field("tied", pa.bool_()),  # selected at random among prompts tied at the cutoff
+        pa.field("why", pa.string()),
+    ]
 )
 
 # One row per group of one update; the lists have one entry per completion, in the order of
@@ -108,10 +115,7 @@ GROUPS = pa.schema(
         "episodes": pa.list_(
             pa.struct(
                 {
-                    "turns": pa.int32(),
-                    "tool_calls": pa.int32(),
-                    "tool_errors": pa.int32(),
-                    "tool_tokens": pa.int32(),
+                    **TURNS,
                     "seconds": pa.float64(),  # of the environment
                 }
             )

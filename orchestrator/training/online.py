@@ -90,7 +90,7 @@ class Chooser:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Of the policy's last choices, on the worker that decides; see `policies.gates`."""
+        """Of the policy's last choices, on the worker that decides; see `policies.composed`."""
         return self.policy.metrics if self.policy else {}
 
     def batch(

@@ -26,7 +26,7 @@ from orchestrator.report.sections.pool import agreement_lines, probe_report
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from orchestrator.storage.store import Store
 from policies import (
-    BuiltPolicy,
+    Policy,
     PolicyError,
     ScorePolicy,
     find_policy,
@@ -112,19 +112,19 @@ def test_no_gold_answer_reaches_a_policy_that_reads_none() -> None:
     """Whatever the golds say, it chooses the same; and its table has no column of them."""
     rng = np.random.default_rng(0)
     rules = {name: get_policy(name, **options) for name, options in WITHOUT_GOLDS.items()}
-    built = {name: BuiltPolicy(name, rule) for name, rule in rules.items()}
+    built = {name: Policy(name, rule) for name, rule in rules.items()}
     static = [name for name in policy_names() if not is_online(find_policy(name))]
     others = {"base_wrong", "base_right", "band", "hard", "easy", "middle"}
     assert {*static} - {*built} - others == {"hardest_nonzero", "learnable"}
     assert not any(policy.reads_golds for policy in built.values())
     own = f"{__name__}:Mine", f"{__name__}:mine"
-    built |= {"class": BuiltPolicy(own[0], get_policy(own[0]))}
-    built |= {"function": BuiltPolicy(own[1], get_policy(own[1], skip=2))}
-    built |= {"within": BuiltPolicy("uncertain", get_policy("uncertain", within="tier"))}
+    built |= {"class": Policy(own[0], get_policy(own[0]))}
+    built |= {"function": Policy(own[1], get_policy(own[1], skip=2))}
+    built |= {"within": Policy("uncertain", get_policy("uncertain", within="tier"))}
     mixed = get_policy("mixture", shares={own[0]: 0.5, "most_agreed": 0.5})
-    built |= {"mixed": BuiltPolicy("mixture", mixed)}
+    built |= {"mixed": Policy("mixture", mixed)}
     reads = get_policy("mixture", shares={"hard": 0.5, f"{__name__}:MyScore": 0.5})
-    BuiltPolicy("mixture", reads)(golds_of(np.random.default_rng(0), 60), 20, rng)
+    Policy("mixture", reads)(golds_of(np.random.default_rng(0), 60), 20, rng)
     for name, policy in built.items():
         results = []
         for seed in range(4):
@@ -428,7 +428,7 @@ COLUMNS = pa.table(
 
 
 def chosen(name: str, size: int, seed: int = 0, **options: Any) -> list[str]:
-    policy = BuiltPolicy(name, get_policy(name, **options))
+    policy = Policy(name, get_policy(name, **options))
     rows = policy(COLUMNS, size, np.random.default_rng(seed))
     return COLUMNS["prompt_id"].take(pa.array(rows)).to_pylist()
 
@@ -446,14 +446,14 @@ def test_policies_take_the_ends_of_agreement_entropy_and_length_and_unknown_ones
     assert sorted(chosen("agreement_band", 3, low=0.2, high=0.5)) == ["a", "d", "e"]
     with refused("agreement_band has 3 of 4", "0.2 to 0.5", by=PolicyError):
         chosen("agreement_band", 4, low=0.2, high=0.5)
-    policy = BuiltPolicy("least_agreed", get_policy("least_agreed"))
+    policy = Policy("least_agreed", get_policy("least_agreed"))
     rows = policy(COLUMNS, 2, np.random.default_rng(0))
     assert policy.ties(COLUMNS, rows) == (2, 1)
 
 
 @pytest.mark.parametrize("name", ["least_agreed", "uncertain", "longest", "agreement_band"])
 def test_a_table_without_what_a_policy_reads_is_refused(name: str) -> None:
-    policy = BuiltPolicy(name, get_policy(name, **WITHOUT_GOLDS[name]))
+    policy = Policy(name, get_policy(name, **WITHOUT_GOLDS[name]))
     with refused("random", by=PolicyError):
         policy(difficulty(samples_of({"p": [("unparsed", None)]})), 1, np.random.default_rng(0))
     with refused("which this table does not have", by=PolicyError):
@@ -480,28 +480,28 @@ def test_every_column_depends_on_gold_answers_or_does_not() -> None:
 )
 def test_options_that_read_golds_make_any_policy_read_them(options: dict[str, Any]) -> None:
     for name, own in WITHOUT_GOLDS.items():
-        policy = BuiltPolicy(name, get_policy(name, **own, **options))
+        policy = Policy(name, get_policy(name, **own, **options))
         assert policy.reads_golds, name
         table = golds_of(np.random.default_rng(0), 60)
         assert policy.shown(table) is table
         outer = get_policy("mixture", shares={name: {"share": 1, **own, **options}})
-        assert BuiltPolicy("mixture", outer).reads_golds, name
+        assert Policy("mixture", outer).reads_golds, name
     inner = {"share": 0.5, "exclude": "suspected"}
     mixed = get_policy("mixture", shares={"least_agreed": 0.5, "random": inner})
-    assert BuiltPolicy("mixture", mixed).reads_golds and BuiltPolicy("mixture", mixed).reads_answers
+    assert Policy("mixture", mixed).reads_golds and Policy("mixture", mixed).reads_answers
 
 
 def test_a_policy_without_golds_says_nothing_of_suspected_ones_and_of_a_second_probe() -> None:
     samples = samples_of({f"p{i}": wrong("1", "1", "12"[i % 2]) for i in range(20)})
     table = difficulty(samples)
     for name, known in (("least_agreed", False), ("longest", False), ("hard", True)):
-        policy = BuiltPolicy(name, get_policy(name))
+        policy = Policy(name, get_policy(name))
         assert not policy.excludes_suspected
         summary = summarise(table, 4, policy, 0, 3, repeats=2)
         assert (summary.overlap is not None) == known
     mixed = get_policy("mixture", shares={"least_agreed": 0.5, "hard": 0.5})
-    assert not BuiltPolicy("mixture", mixed).simulated
-    assert not BuiltPolicy("hard", get_policy("hard", by="score")).simulated
+    assert not Policy("mixture", mixed).simulated
+    assert not Policy("hard", get_policy("hard", by="score")).simulated
 
 
 # --- the page ---

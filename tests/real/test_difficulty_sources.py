@@ -282,7 +282,7 @@ def test_a_table_by_agreement_is_that_of_the_most_frequent_answers_as_golds(tmp_
     plan, store = probed(tmp_path)
     probe = PlanProbe(plan, store, plan.cells[0].probe)
     own = probe.tables.with_group(probe.spec, 4)
-    table = probe.tables.with_source(probe.spec, 4, "agreement")
+    table = probe.tables.with_ranking(probe.spec, 4, "agreement")
     samples = probe.folder.samples(SAMPLES.names)
     frequent: dict[str, list[str]] = {}
     for row in samples.to_pylist():
@@ -716,7 +716,7 @@ def test_a_source_is_named_by_what_the_policy_reads_of_it(tmp_path: Path) -> Non
     assert reason(subset)["ranked_by"] == "agreement of other"
     table = PlanProbe(plan, store, training_probes(plan)[1]).tables
     cell = by_source(plan, "hard")["pass rate of other"]
-    known = table.with_source(cell.difficulty.probe, 4, "agreement")
+    known = table.with_ranking(cell.difficulty.probe, 4, "agreement")
     rates = dict(zip(*(known[n].to_pylist() for n in ("prompt_id", "agreement")), strict=True))
     for row in subset.to_pylist():
         assert row["why"].endswith(f"; agreement of other {rates[row['prompt_id']]:.3g}")

@@ -59,7 +59,7 @@ def scenarios_of(name: str, count: int) -> list[Any]:
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="tiny, tiny-arithmetic, tiny-plus-minus, tiny-guess"):
         embedded_path("huge")
-    assert tuple(LESSONS) == EMBEDDED == tuple(WEIGHTS)
+    assert tuple(LESSONS) == tuple(EMBEDDED) == tuple(WEIGHTS)
 
 
 def test_naming_the_model_imports_no_heavy_library() -> None:

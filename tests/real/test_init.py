@@ -23,12 +23,13 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.cost.forecast import duration
+from orchestrator.cost.memory import HUB_MODELS
 from orchestrator.cost.memory import SHAPES as REAL_SIZE
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
 from orchestrator.optional.exchange import Hints, import_probe
 from orchestrator.optional.exchange.mark import mark_file
-from orchestrator.pipeline.own_data import REVISIONS, choose_model, planned_probe
+from orchestrator.pipeline.own_data import choose_model, planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -893,7 +894,7 @@ def test_small_pools_get_a_larger_share(rows: int) -> None:
 def test_the_pinned_commits_are_those_of_the_catalogue() -> None:
     models, _ = load(ROOT / "experiments.yaml")
     pinned = {m["hub"]: m["revision"] for m in models["models"].values() if "hub" in m}
-    assert pinned == REVISIONS
+    assert pinned == {name: model.revision for name, model in HUB_MODELS.items()}
 
 
 def test_the_shipped_example_holds_no_test_question_of_its_model() -> None:

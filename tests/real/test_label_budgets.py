@@ -34,7 +34,7 @@ from orchestrator.storage.store import Store
 from orchestrator.tracking.views import read_view
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import ledger
-from policies import BuiltPolicy, PolicyError, get_policy
+from policies import Policy, PolicyError, get_policy
 
 GRID: dict[str, list[Any]] = {
     "model": ["stub"],
@@ -130,7 +130,7 @@ def test_seeds_draw_other_prompts_and_policies_of_one_seed_the_same() -> None:
     assert len({*draws}) == 30
     counts = np.bincount([int(i[1:]) for draw in draws for i in draw], minlength=40)
     assert counts.min() > 0 and counts.max() < 25  # each prompt with the probability 1/4
-    policy = BuiltPolicy("spy", get_policy(f"{__name__}:spy", labels=10))
+    policy = Policy("spy", get_policy(f"{__name__}:spy", labels=10))
     for seed in range(3):  # which it does not remember
         SEEN.clear()
         policy(rates_table(rates), 1, np.random.default_rng(seed))
@@ -177,7 +177,7 @@ def test_labels_are_drawn_from_what_columns_leave_and_strata_select_among_them()
         selected_rows(table, "hard", 10, labels=21, where={"source": "b"})
     some = table.append_column("labelled", pa.array([True] * 8 + [False] * 32))
     assert {*selected_rows(some, "random", 4, labels=0.5)} < {*range(8)}
-    assert BuiltPolicy("hard", get_policy("hard", labels=0.5)).label_count(8) == 4
+    assert Policy("hard", get_policy("hard", labels=0.5)).label_count(8) == 4
 
 
 @pytest.mark.parametrize("labels", [0, -1, 1.5, 0.0, True, "160", [4]])
@@ -286,11 +286,11 @@ def test_golds_count_unless_nothing_that_is_rewarded_needs_them(
 
 def test_the_number_of_golds_changes_no_id(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
-    assert plan.cells[0].golds == 40
+    assert plan.cells[0].gold_count == 40
     for cell in plan.cells:
         stored = {n: v for n, v in cell.model_dump(mode="json").items() if n != "golds"}
         before = Cell.model_validate_json(json.dumps(stored))
-        assert (before.golds, before.cell_id) == (0, cell.cell_id)
+        assert (before.gold_count, before.cell_id) == (0, cell.cell_id)
         assert before.subset_key == cell.subset_key and before.treatment == cell.treatment
 
 

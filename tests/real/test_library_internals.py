@@ -70,8 +70,6 @@ OTHER_PRIVATE = {
     ("policies/online.py", "_drawn"),
     ("policies/online.py", "_place"),
     ("policies/online.py", "_refreshed"),
-    ("policies/strata.py", "_left"),
-    ("policies/strata.py", "_parts"),
     # Python's own, in an interpreter that must import and close little.
     ("orchestrator/optional/code/sandbox_guest.py", "_collections_abc"),
     ("orchestrator/optional/code/sandbox_guest.py", "_json"),

@@ -34,7 +34,7 @@ def export_selected(
 ) -> dict[str, Any]:
     """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
     check_output(out, inputs=probe.plan.files)
-    pool, pool_table = probe.plan.pool(probe.spec), probe.tables.golds(cell)
+    pool, pool_table = probe.plan.pool(probe.spec), probe.tables.own_table(cell)
     pool_table = probe.tables.of(cell) if pool_table is None else pool_table
     provenance = {"data": pool.task.provenance, "probe": probe.spec.identity}
     write = _command if probe.plan.trains else _python
@@ -151,8 +151,8 @@ def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
     settings = "".join(f", {name}={value!r}" for name, value in {**own, **texts}.items())
     call = f"decile.probe({data!r}, {model!r}{settings})"
     chosen = "".join(f", {name}={value!r}" for name, value in cell.static_policy.options.items())
-    if source := cell.difficulty:
-        other = re.sub(r"\W", "_", f"probe_of_{source.probe.model.name}") if source.probe else ""
-        chosen += f", difficulty={other or repr(source.option)}"
+    if ranking := cell.difficulty:
+        other = re.sub(r"\W", "_", f"probe_of_{ranking.probe.model.name}") if ranking.probe else ""
+        chosen += f", difficulty={other or repr(ranking.option)}"
     select = f".select({cell.policy!r}, {cell.size}, seed={cell.seed}{chosen})"
     return f"{call}{select}.export({layout!r}, {name!r})"

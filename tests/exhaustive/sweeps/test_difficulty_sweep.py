@@ -66,9 +66,9 @@ def test_a_killed_sweep_over_sources_is_resumed_and_then_nothing_is_left(tmp_pat
     subsets = {name: read_subset(store, cell) for name, cell in cells.items()}
     tables = {spec.model.name: PlanProbe(plan, store, spec).tables for spec in (own, other)}
     rates = {
-        "pass rate of tiny": tables["tiny"].with_source(own, 4, "gold"),
-        "agreement of tiny": tables["tiny"].with_source(own, 4, "agreement"),
-        "pass rate of other": tables["other"].with_source(other, 4, "gold"),
+        "pass rate of tiny": tables["tiny"].with_ranking(own, 4, "gold"),
+        "agreement of tiny": tables["tiny"].with_ranking(own, 4, "agreement"),
+        "pass rate of other": tables["other"].with_ranking(other, 4, "gold"),
     }
     for name, subset in subsets.items():
         assert subset is not None and CellFolder(store, cells[name].cell_id).result()

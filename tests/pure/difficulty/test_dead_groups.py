@@ -253,7 +253,7 @@ def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> 
         for number, prompt in enumerate(plan.pool(spec).train)
         for i in range(4)
     ]
-    tables: Any = SimpleNamespace(of=lambda _: table, golds=lambda _: None)
+    tables: Any = SimpleNamespace(of=lambda _: table, own_table=lambda _: None)
     table = difficulty(pa.Table.from_pylist(rows, schema=SAMPLES))
     others = OtherSubsets(plan, store, [(spec, tables)])
     for cell in plan.cells:

@@ -27,11 +27,11 @@ from orchestrator.difficulty.table import (
 from orchestrator.report.content import svg_of
 from orchestrator.report.sections.figures import MAX_BARS, failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltPolicy, PolicyError, Ties, get_policy
+from policies import Policy, PolicyError, Ties, get_policy
 from tasks import OUTCOMES
 
 
-def built(name: str) -> BuiltPolicy:
+def built(name: str) -> Policy:
     return PolicyEntry(policy=name).build()
 
 
@@ -271,7 +271,7 @@ def test_the_summary_describes_the_subset() -> None:
 def test_the_ties_of_a_summary_are_those_of_its_choice() -> None:
     """Labels are drawn anew by each choice, so that a simulated one would change the ties."""
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
-    policy = BuiltPolicy("hard", get_policy("hard", labels=20))
+    policy = Policy("hard", get_policy("hard", labels=20))
     chosen = policy(table, 10, np.random.default_rng(0))
     ties, _ = policy.tied(table, chosen)
     summary = summarise(table, 10, policy, 0, 4, repeats=3)
@@ -330,7 +330,7 @@ def test_the_summary_has_the_size_that_the_policy_selected() -> None:
 
     three.whole = True  # type: ignore[attr-defined]
     summary = summarise(
-        pool_of([0, 1, 2, 3], ["wrong"], 4), 2, BuiltPolicy("three", three), 0, 4, repeats=2
+        pool_of([0, 1, 2, 3], ["wrong"], 4), 2, Policy("three", three), 0, 4, repeats=2
     )
     assert (summary.policy, summary.size, summary.ties) == ("three", 3, None)
     assert summary.overlap == 1

@@ -26,7 +26,7 @@ from orchestrator.difficulty.estimates import (
 )
 from orchestrator.difficulty.table import difficulty, fit_warning, summarise
 from orchestrator.storage.schema import DIFFICULTY
-from policies import BuiltPolicy, PolicyError, get_policy
+from policies import Policy, PolicyError, get_policy
 from tasks import OUTCOMES
 
 GSM8K = (0.24, 0.21)  # of a Beta fitted to the public 0…10 of 10 histogram of Qwen3-4B
@@ -365,7 +365,7 @@ def test_the_pass_rate_of_a_subset_is_that_of_new_samples(policy: str, samples: 
     p, rng = pool(1000, 5, (0.3, 0.6))
     table = probe(p, samples, rng)
     told = summarise(
-        table, 100, BuiltPolicy(policy, get_policy(policy)), 0, samples, repeats=2
+        table, 100, Policy(policy, get_policy(policy)), 0, samples, repeats=2
     ).pass_rate
     rows = get_policy(policy)(table, 100, np.random.default_rng(0))
     assert told == pytest.approx(p[rows].mean(), abs=0.05)  # rows are in the order of p

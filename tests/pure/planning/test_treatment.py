@@ -34,7 +34,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "bounding_rules": ([PolicyEntry(policy="easy")], ""),
     "train_hash": ("0" * 16, ""),
     "columns_hash": ("1" * 16, ""),
-    "golds": (3, ID),
+    "gold_count": (3, ID),
     "test_hash": ("2" * 16, ""),
     "mask_dead_groups": (True, "1a61e8b789511465"),
     "reward": ({"brevity": 0.5}, "6bb1123d8e945c61"),

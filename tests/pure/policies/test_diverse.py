@@ -17,7 +17,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.probing.probe import targets_of
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.store import Store
-from policies import BuiltPolicy, PolicyError, choice_rng, get_policy
+from policies import Policy, PolicyError, choice_rng, get_policy
 
 
 @pytest.mark.parametrize("texts", [["a b"] * 4, ["", None, "?!", "a"], ["1 x", "2 x", "3 x", "y"]])
@@ -42,7 +42,7 @@ def test_a_mixture_takes_equal_shares_of_what_its_first_part_left() -> None:
     table = pool_of(sum=200, name=30, word=12)
     shares = {"random": 0.5, "diverse": {"share": 0.5, "clusters": 3}}
     mixture = get_policy("mixture", shares=shares)
-    assert BuiltPolicy("", mixture).reads_questions and BuiltPolicy("", mixture).needs == "nothing"
+    assert Policy("", mixture).reads_questions and Policy("", mixture).needs == "nothing"
     rows = [int(row) for row in mixture(table, 40, np.random.default_rng(0))]
     assert len({*rows}) == 40
     assert sorted(kinds_of(table, rows[20:]).values()) == [6, 7, 7]

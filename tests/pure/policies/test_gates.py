@@ -14,8 +14,10 @@ from remedies import refused
 
 from orchestrator.config.entries import PolicyEntry
 from policies import BuiltOnlinePolicy, PolicyError, get_online_policy, settled_options
-from policies.gates import MEASURED, Gaussian, Rates, Rest, Retire, Schedule
+from policies.composed import MEASURED
+from policies.gates import Gaussian, Rates, Rest, Retire
 from policies.online import History
+from policies.partition import Schedule
 
 COUNT, GROUP, UPDATES = 60, 8, 10
 SOURCES = np.array(["a", "b", "c"])[np.arange(COUNT) % 3]

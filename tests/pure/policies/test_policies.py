@@ -17,7 +17,7 @@ from remedies import refused
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from policies import (
-    BuiltPolicy,
+    Policy,
     PolicyError,
     ScorePolicy,
     get_policy,
@@ -36,7 +36,7 @@ def selected(rates: list[float | None], policy: str, size: int, seed: int = 0) -
 def ties(rates: list[float | None], policy: str, size: int) -> Any:
     rule, difficulty = policy_of(policy), rates_table(rates)
     chosen = rule(difficulty, size, np.random.default_rng(0))
-    counts = BuiltPolicy(policy, rule).ties(difficulty, chosen)
+    counts = Policy(policy, rule).ties(difficulty, chosen)
     return counts and tuple(counts)
 
 
@@ -68,7 +68,7 @@ def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
 
 
 def test_each_policy_declares_the_samples_it_needs() -> None:
-    needs = {name: BuiltPolicy("", policy_of(name)).needs for name in STATIC}
+    needs = {name: Policy("", policy_of(name)).needs for name in STATIC}
     assert needs == {
         **dict.fromkeys(("random", "full", "tiers", "diverse"), "nothing"),
         **dict.fromkeys(("base_wrong", "base_right"), "first"),
@@ -76,8 +76,8 @@ def test_each_policy_declares_the_samples_it_needs() -> None:
         "middle": "pass_rates",
         **dict.fromkeys(("learnable", "mixture", *WITHOUT_GOLDS), "all"),
     }
-    assert {BuiltPolicy("", policy_of(name, require="parsed")).needs for name in STATIC} == {"all"}
-    assert BuiltPolicy("", lambda table, size, rng: np.arange(size)).needs == "all"
+    assert {Policy("", policy_of(name, require="parsed")).needs for name in STATIC} == {"all"}
+    assert Policy("", lambda table, size, rng: np.arange(size)).needs == "all"
 
 
 @settings(max_examples=50)
@@ -113,7 +113,7 @@ def test_ties_count_eligible_rows_only() -> None:
     difficulty = pa.table({"pass_rate": [0.5] * 3 + [0.1] * 4, "tier": ["1"] * 7})
     rule = get_policy("band", low=0.4, high=0.6)
     subset = rule(difficulty, 2, np.random.default_rng(0))
-    assert BuiltPolicy("", rule).ties(difficulty, subset) == (3, 2)
+    assert Policy("", rule).ties(difficulty, subset) == (3, 2)
 
 
 def test_prompts_without_a_known_pass_rate_tie_and_come_last() -> None:
@@ -146,7 +146,7 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
     own = get_policy("mine:first", skip=1)
     assert own(rates_table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
     assert policy_line("mine:first") == "The first."
-    built = BuiltPolicy("", own)
+    built = Policy("", own)
     assert built.capacity(rates_table([0.1])) == 1
     assert built.eligible(rates_table([0.1])).tolist() == [True]
     with refused("'jump'", "skip", by=PolicyError):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from remedies import refused
 
-from policies import BuiltPolicy, PolicyError, get_policy, settled_options
+from policies import Policy, PolicyError, get_policy, settled_options
 
 FAILURES = st.fixed_dictionaries(
     dict.fromkeys(("wrong", "unparsed", "truncated"), st.integers(0, 4))
@@ -74,8 +74,7 @@ def test_base_wrong_and_base_right_use_the_first_sample() -> None:
         assert sorted(selected_rows(difficulty, "base_wrong", 3)) == [1, 2, 3]
         assert sorted(selected_rows(difficulty, "base_right", 2)) == [0, 6]
         sizes = [
-            BuiltPolicy("", get_policy(n)).capacity(difficulty)
-            for n in ("base_wrong", "base_right")
+            Policy("", get_policy(n)).capacity(difficulty) for n in ("base_wrong", "base_right")
         ]
         assert sizes == [3, 2]
     with refused("base_right has 2 of 3", "first sample", by=PolicyError):

@@ -10,8 +10,8 @@ from remedies import refused
 
 from policies import (
     BuiltOnlinePolicy,
-    BuiltPolicy,
     History,
+    Policy,
     PolicyError,
     get_online_policy,
     policy_cost,
@@ -208,8 +208,8 @@ def test_mopps_is_closest_to_half_in_draws_from_posteriors(options: dict[str, An
 
 
 def test_mopps_reads_the_probe_only_for_a_warm_start() -> None:
-    assert BuiltPolicy("", get_online_policy("mopps")).needs == "nothing"
-    assert BuiltPolicy("", get_online_policy("mopps", warm_start=1)).needs == "all"
+    assert Policy("", get_online_policy("mopps")).needs == "nothing"
+    assert Policy("", get_online_policy("mopps", warm_start=1)).needs == "all"
     assert policy_cost("mopps") == "no further rollouts"
 
 

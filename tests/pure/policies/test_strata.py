@@ -13,13 +13,13 @@ from remedies import refused
 
 from policies import (
     BuiltOnlinePolicy,
-    BuiltPolicy,
+    Policy,
     PolicyError,
     get_online_policy,
     get_policy,
     settled_options,
 )
-from policies.strata import MAX_STRATA, RATE_BANDS, filled
+from policies.partition import MAX_STRATA, RATE_BANDS, filled
 
 ROWS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1.0, None])),
@@ -34,8 +34,8 @@ def sourced(rows: list[tuple[str | None, float | None]]) -> pa.Table:
     return table.append_column("source", pa.array([source for source, _ in rows], pa.string()))
 
 
-def build(name: str, **options: Any) -> BuiltPolicy:
-    return BuiltPolicy(name, get_policy(name, **options))
+def build(name: str, **options: Any) -> Policy:
+    return Policy(name, get_policy(name, **options))
 
 
 def chosen_sources(table: pa.Table, rows: list[int]) -> Counter[str | None]:
@@ -106,8 +106,8 @@ def test_the_first_ranks_have_about_the_same_shares_as_the_whole() -> None:
 def test_pass_rates_are_strata_too() -> None:
     rates: list[float | None] = [0.0, 0.25, 0.3, 0.5, 0.75, 0.8, 1.0, None]
     table = rates_table(rates)
-    strata = build("random", within={"pass_rate": "equal"}).rule.strata(table, 7)  # type: ignore
-    assert {s.name: s.rows.tolist() for s in strata} == {
+    quotas = build("random", within={"pass_rate": "equal"}).rule.quotas(table, 7)
+    assert {q.stratum.name: q.stratum.rows.tolist() for q in quotas} == {
         "(none)": [7],
         **dict(zip(RATE_BANDS, [[0], [1], [2, 3], [4], [5], [6]], strict=True)),
     }
@@ -258,12 +258,12 @@ class Traced:
 
 def test_a_restricted_policy_passes_on_whatever_a_built_policy_reads() -> None:
     traced = Traced()
-    properties = [n for n, v in vars(BuiltPolicy).items() if isinstance(v, property)]
-    properties += [n for n, v in vars(BuiltPolicy.__mro__[1]).items() if isinstance(v, property)]
+    properties = [n for n, v in vars(Policy).items() if isinstance(v, property)]
+    properties += [n for n, v in vars(Policy.__mro__[1]).items() if isinstance(v, property)]
     for name in properties:
-        getattr(BuiltPolicy("traced", traced), name)
+        getattr(Policy("traced", traced), name)
     for end in ("easy", "hard"):
-        BuiltPolicy("traced", traced).change_towards(end)  # type: ignore[arg-type]
+        Policy("traced", traced).change_towards(end)  # type: ignore[arg-type]
     names = {*traced.read} - {"__class__", "whole"}  # the earlier name of takes_all
     assert {"needs", "takes_all", "reads_columns", "easier", "harder"} <= names
     assert names <= {*vars(Declares)}, "give Declares a value of the new attribute"

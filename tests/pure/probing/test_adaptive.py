@@ -22,7 +22,7 @@ from orchestrator.probing.adaptive import (
     undecided_rows,
 )
 from orchestrator.probing.outcomes import NONE, Outcomes
-from orchestrator.probing.probe import Frontier
+from orchestrator.probing.probe import AdaptiveState
 from orchestrator.selection.subsets import SubsetRequest, select
 from policies import PolicyError, get_policy
 from tasks import OUTCOMES, make_prompt
@@ -101,17 +101,17 @@ def test_the_frontier_draws_what_the_simulation_draws(tmp_path: Path) -> None:
     correct = np.random.default_rng(3).random((len(pool), samples)) < 0.4
     targets = [target(PolicyEntry(policy=name), 9, 0) for name in ("hard", "easy")]
     none = Outcomes(pool, np.full((len(pool), samples), NONE, dtype=np.uint8))
-    frontier = Frontier(spec, targets, none)
+    state = AdaptiveState(spec, targets, none)
     ids = sorted(prompt.prompt_id for prompt in pool)
-    while part := frontier.next_part(5):
+    while part := state.next_part(5):
         rows = []
         for prompt, [sample] in part:
             outcome = "correct" if correct[ids.index(prompt.prompt_id), sample] else "wrong"
             rows.append({"prompt_id": prompt.prompt_id, "sample": sample, "outcome": outcome})
-        frontier.record(rows)
+        state.record(rows)
     expected = simulate(correct, targets, 5)
-    assert ((frontier.codes != NONE).sum(axis=1) == expected.drawn).all()
-    assert frontier.drawn < correct.size and not frontier.remaining()
+    assert ((state.codes != NONE).sum(axis=1) == expected.drawn).all()
+    assert state.drawn < correct.size and not state.remaining()
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3])
@@ -126,12 +126,12 @@ def test_a_large_pool_is_scanned_now_and_then(
     correct = pool(1, 200, k, 1.0, 1.0)
     rule = PolicyEntry(policy="hard")
     none = Outcomes(prompts, np.full((200, k), NONE, dtype=np.uint8))
-    frontier = Frontier(spec, [target(rule, 20, 0)], none)
+    state = AdaptiveState(spec, [target(rule, 20, 0)], none)
     scans = []
-    undecided = frontier.undecided
-    monkeypatch.setattr(frontier, "undecided", lambda: (scans.append(1), undecided())[1])
+    undecided = state.undecided
+    monkeypatch.setattr(state, "undecided", lambda: (scans.append(1), undecided())[1])
     parts = []
-    while (part := frontier.next_part(16)) or parts:
+    while (part := state.next_part(16)) or parts:
         if part:
             parts.append(part)
             if len(parts) < 3:
@@ -141,9 +141,9 @@ def test_a_large_pool_is_scanned_now_and_then(
             for prompt, [sample] in parts.pop(0)
             for right in [int(correct[order.index(prompt.prompt_id), sample])]
         ]
-        frontier.record(rows)
-    drawn = (frontier.codes != NONE).sum(axis=1)
-    assert not frontier.remaining() and len(scans) <= drawn.sum() / (200 * share) + k + 2
+        state.record(rows)
+    drawn = (state.codes != NONE).sum(axis=1)
+    assert not state.remaining() and len(scans) <= drawn.sum() / (200 * share) + k + 2
     full = np.full(200, k)
     assert subset(correct, drawn, rule, 20, 0) == subset(correct, full, rule, 20, 0)
 

@@ -30,8 +30,8 @@ from orchestrator.selection.subsets import SubsetRequest, narrowest, select
 from policies import (
     BuiltAllocation,
     BuiltOnlinePolicy,
-    BuiltPolicy,
     History,
+    Policy,
     PolicyError,
     get_online_policy,
     get_policy,
@@ -92,7 +92,7 @@ def test_scores_that_are_no_numbers_are_refused(scores: list[Any], words: str) -
             return np.array(scores)
 
     table = pa.table({"prompt_id": ["a", "b", "c"], "pass_rate": [0.1, 0.2, 0.3]})
-    chooses = BuiltPolicy("mine", Mine())
+    chooses = Policy("mine", Mine())
     if not words:
         assert chooses(table, 1, np.random.default_rng(0)).tolist() == [1]
         return
@@ -117,7 +117,7 @@ class Computes:
         raise KeyError(name)
 
 
-@pytest.mark.parametrize("kind", [BuiltPolicy, BuiltOnlinePolicy, BuiltAllocation])
+@pytest.mark.parametrize("kind", [Policy, BuiltOnlinePolicy, BuiltAllocation])
 def test_what_a_policy_declares_may_fail(kind: type[Built]) -> None:
     built = kind("mine", Computes())
     every = {name for name, _ in inspect.getmembers(kind, lambda each: isinstance(each, property))}

@@ -34,7 +34,7 @@ from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import ledger as ledger_of
 from orchestrator.training.rollouts import with_rewards
 from policies import BuiltAllocation, Groups, History, PolicyError, get_allocation, groups_of
-from policies.gates import Schedule
+from policies.partition import Schedule
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
