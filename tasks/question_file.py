@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 from orchestrator.plugins.counts import counted, counted_label
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
 from tasks.marking.equivalence import expression_comparison, is_readable, mark_expression
-from tasks.marking.golds import Marker, final_answer, read_gold
+from tasks.marking.golds import EXAMPLES, Marker, final_answer, read_gold
 from tasks.marking.letters import mark_letter
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
@@ -47,13 +47,6 @@ if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
     from tasks.sources.plain_columns import PlainFile
 
-# The first two of each serve as wrong answers.
-EXAMPLES: Mapping[str, tuple[str, ...]] = {
-    "number": ("170009", "-3", "1200"),
-    "letter": ("(A)", "(B)"),
-    "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
-    "text": ("Seventeen owls", "New York"),
-}
 ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
 _OPTIONAL = ", or answers: optional where gold answers come later"
 

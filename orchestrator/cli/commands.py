@@ -445,16 +445,6 @@ def diagnose(arguments: argparse.Namespace) -> int:
     return ExitCode.PROBLEM if any(each.bad for each in diagnoses) else ExitCode.DONE
 
 
-_OF_EXPERIMENT = {
-    "experiment",
-    "policy",
-    "budget",
-    "seed",
-    "difficulty",
-    "model",
-    "dataset",
-    "storage",
-}
 _OF_FILES = ("probe", "subset", "task", "texts")
 
 
@@ -465,12 +455,15 @@ def _reads_experiment(
 
     Raises UserError where an option that this form needs is missing, or is of the other form.
     """
+    from orchestrator.config.experiment import GRID_AXES
     from orchestrator.storage.errors import UserError
 
     given = {name for name, value in vars(arguments).items() if value not in (None, [])}
     from_experiment = arguments.file is not None or "experiment" in given
     needed = ("file", *of_experiment) if from_experiment else of_files
-    others = set(_OF_FILES) if from_experiment else _OF_EXPERIMENT - {"policy", "budget"}
+    others = set(_OF_FILES)
+    if not from_experiment:
+        others = {"experiment", *GRID_AXES, "difficulty", "storage"} - {"policy"}
     if not from_experiment and "probe" in of_files:
         others -= {"seed", "difficulty"}
     elif not from_experiment:

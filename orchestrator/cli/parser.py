@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from math import inf
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from orchestrator import __version__
 from orchestrator.cli import commands
@@ -105,7 +105,9 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 def marker(text: str) -> str:
     """A marker of `task: file`, or a reference to a function, for argparse."""
-    known = ("number", "letter", "expression", "text")
+    from tasks.marking.golds import Marker
+
+    known = get_args(Marker)
     if text not in known and ":" not in text:
         raise argparse.ArgumentTypeError(
             f"{shortened(text, 40)}: write {', '.join(known)} or package.module:function"

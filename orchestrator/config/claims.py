@@ -23,7 +23,14 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 from orchestrator.config.corrections import one_of
-from orchestrator.config.experiment import Axes, Axis, Experiment, value_text
+from orchestrator.config.experiment import (
+    GRID_AXES,
+    PROBE_SEED,
+    Axes,
+    Axis,
+    Experiment,
+    value_text,
+)
 from orchestrator.config.problems import Problem
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
@@ -291,10 +298,8 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
     """
     claim, grid = parse_claim(text), experiment.grid
     axes: dict[str, Sequence[Any]] = {
-        "model": grid.model,
-        "dataset": grid.dataset,
-        "policy": grid.policy,
-        "probe_seed": grid.probe_seed or [experiment.probe.seed],
+        **{axis: getattr(grid, axis) for axis in GRID_AXES if axis != "seed"},  # of replicates
+        PROBE_SEED: grid.probe_seed or [experiment.probe.seed],
         **grid.setting_axes,
     }
     a, b = (

@@ -77,6 +77,8 @@ _REWARD = (
 )
 BLOCKS = ("probe", "grpo", "lora", "evaluate", "refresh")
 _OF_THE_SWEEP = "it holds for all cells of an experiment: set it on the experiment"
+# Of an experiment: they change no result, and are no parameters in MLflow.
+NO_PARAMETERS = ("about", "resources", "max_logp_difference", "max_gpu_hours", "max_hours")
 # Settings that cannot be axes; the text says what to do instead.
 _REFUSED = {
     "about": "it is a description",

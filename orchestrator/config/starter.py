@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from orchestrator.config.entries import ModelEntry
+from orchestrator.config.experiment import GRID_AXES
 from orchestrator.plugins.counts import counted
 
 # learnable takes prompts that are never solved last: many of these have a wrong gold answer.
@@ -80,14 +81,10 @@ class Starter:
         """The file's content."""
         data = {"task": "file", "options": dict(self.options), "prompt": dict(self.prompt)}
         data |= self.cleaning
+        grid = ([self.model], [self.dataset], [*self.policies], [*SEEDS])
         experiment = {
             "about": f"{len(self.policies)} policies on {self.dataset}.",
-            "grid": {
-                "model": [self.model],
-                "dataset": [self.dataset],
-                "policy": [*self.policies],
-                "seed": [*SEEDS],
-            },
+            "grid": dict(zip(GRID_AXES, grid, strict=True)),
             "budget": self.budget,
             "probe": {
                 "samples": 10,

@@ -17,7 +17,6 @@ from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.sampling.model import ModelSource
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
-BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 # Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
 NF4_BYTES = 0.5 + 1 / 64 + 1 / 4096
 # Bytes per token and unit of a layer's width: the maximum over the models of SHAPES.
@@ -29,6 +28,11 @@ LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, whatever the
 DECODER_ROWS = 128  # completions that rollouts and evaluations sample at once on a GPU
 CPU_ROWS = 256  # and on CPUs
 OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes of a number of a model's `dtype`."""
+    return 4 if dtype == "float32" else 2
 
 
 @dataclass(frozen=True)
@@ -89,17 +93,49 @@ class ModelShape:
         return self.layers * r * sum(inputs + outputs for inputs, outputs in targets.values())
 
 
+class HubModel(NamedTuple):
+    """A model of which no file needs to be read: its commit in experiments.yaml, and its shape."""
+
+    revision: str
+    shape: ModelShape
+
+
 # layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, tied: from each config.json.
-SHAPES = {
-    "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, tied=True),
-    "Qwen/Qwen3-14B": ModelShape(40, 5120, 40, 8, 128, 17408, 151936, tied=False),
-    "microsoft/phi-4": ModelShape(40, 5120, 40, 10, 128, 17920, 100352, tied=False, fused=True),
-    "meta-llama/Llama-3.1-8B-Instruct": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, tied=False),
-    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(24, 896, 14, 2, 64, 4864, 151936, tied=True),
-    "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, tied=True),
-    "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, tied=True),
-    "HuggingFaceTB/SmolLM2-135M-Instruct": ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied=True),
+HUB_MODELS = {
+    "Qwen/Qwen3-4B": HubModel(
+        "1cfa9a7208912126459214e8b04321603b3df60c",
+        ModelShape(36, 2560, 32, 8, 128, 9728, 151936, tied=True),
+    ),
+    "Qwen/Qwen3-14B": HubModel(
+        "40c069824f4251a91eefaf281ebe4c544efd3e18",
+        ModelShape(40, 5120, 40, 8, 128, 17408, 151936, tied=False),
+    ),
+    "microsoft/phi-4": HubModel(
+        "2db69c1c3e91a05d2c64a3185acfbaf36f744e25",
+        ModelShape(40, 5120, 40, 10, 128, 17920, 100352, tied=False, fused=True),
+    ),
+    "meta-llama/Llama-3.1-8B-Instruct": HubModel(
+        "0e9e39f249a16976918f6564b8830bc894c89659",
+        ModelShape(32, 4096, 32, 8, 128, 14336, 128256, tied=False),
+    ),
+    "Qwen/Qwen2.5-0.5B-Instruct": HubModel(
+        "7ae557604adf67be50417f59c2c2f167def9a775",
+        ModelShape(24, 896, 14, 2, 64, 4864, 151936, tied=True),
+    ),
+    "Qwen/Qwen2.5-1.5B-Instruct": HubModel(
+        "989aa7980e4cf806f80c7fef2b1adb7bc71aa306",
+        ModelShape(28, 1536, 12, 2, 128, 8960, 151936, tied=True),
+    ),
+    "Qwen/Qwen2.5-3B-Instruct": HubModel(
+        "aa8e72537993ba99e69dfaafa59ed015b17504d1",
+        ModelShape(36, 2048, 16, 2, 128, 11008, 151936, tied=True),
+    ),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": HubModel(
+        "12fd25f77366fa6b3b4b768ec3050bf629380bac",
+        ModelShape(30, 576, 9, 3, 64, 1536, 49152, tied=True),
+    ),
 }
+SHAPES = {name: model.shape for name, model in HUB_MODELS.items()}
 
 
 def shape_of(source: ModelSource) -> ModelShape | None:
@@ -202,7 +238,7 @@ def training_load(cell: Cell, prompt: int) -> TrainingLoad:
 
 def training_memory(shape: ModelShape, load: TrainingLoad) -> Memory:
     """Estimated memory of one process of a cell."""
-    size, length = BYTES[load.dtype], load.prompt + load.completion
+    size, length = bytes_of(load.dtype), load.prompt + load.completion
     prefill = PREFILL_BYTES * shape.width + kv_bytes(shape, size)
     if load.recompute:  # the input of every layer is kept, and one layer is recomputed at a time
         saved = shape.layers * shape.hidden * size + RECOMPUTED_BYTES * shape.width
@@ -234,7 +270,7 @@ def longest_prompt(
 
     Counts only the weights, the cache and the input of a layer, so it is not too low.
     """
-    size = BYTES[dtype]
+    size = bytes_of(dtype)
     free = memory - weight_bytes(shape, dtype, load_in_4bit)
     free -= completion * kv_bytes(shape, size)
     return max(0, int(free / (kv_bytes(shape, size) + shape.hidden * size)))
@@ -242,7 +278,7 @@ def longest_prompt(
 
 def weight_bytes(shape: ModelShape, dtype: str, load_in_4bit: bool) -> int:
     """Bytes of the base weights; 4 bits apply to the layers' matrices, unpacked one at a time."""
-    size = BYTES[dtype]
+    size = bytes_of(dtype)
     if not load_in_4bit:
         return shape.parameters * size
     largest = max(inputs * outputs for inputs, outputs in shape.projections.values())

@@ -26,10 +26,10 @@ import numpy.typing as npt
 from orchestrator.config.experiment import Resources
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
 from orchestrator.cost.memory import (
-    BYTES,
     CPU_ROWS,
     DECODER_ROWS,
     ModelShape,
+    bytes_of,
     kv_bytes,
     shape_of,
     training_load,
@@ -57,7 +57,7 @@ class ModelSize(NamedTuple):
 def model_size(shape: ModelShape, dtype: str = "auto", *, load_in_4bit: bool = False) -> ModelSize:
     """The size of a model at a precision."""
     weights = weight_bytes(shape, dtype, load_in_4bit)
-    return ModelSize(shape.parameters, shape.layers, weights, kv_bytes(shape, BYTES[dtype]))
+    return ModelSize(shape.parameters, shape.layers, weights, kv_bytes(shape, bytes_of(dtype)))
 
 
 class Device(NamedTuple):

@@ -1,10 +1,17 @@
 """Models that need no network: the tiny ones that ship with Decile, and those of a wheel."""
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
-EMBEDDED = ("tiny", "tiny-arithmetic", "tiny-plus-minus", "tiny-guess")
+# The tiny models, each with the updates and the learning rate of the experiments that ship for it.
+EMBEDDED: Mapping[str, tuple[int, float]] = {
+    "tiny": (50, 1e-3),
+    "tiny-arithmetic": (30, 3e-4),
+    "tiny-plus-minus": (40, 1e-3),
+    "tiny-guess": (40, 1e-3),
+}
 
 
 class WheelModel(NamedTuple):

@@ -40,22 +40,72 @@ COMPLETIONS = pa.schema(
         "text": pa.large_string(),
     }
 )
-# Metrics by update under one name, whatever the trainer calls them.
+
+
+class Metric(NamedTuple):
+    """A number by update: what it is, and what trainers call it; the first name of a log counts.
+
+    panel: whether it is drawn, where a log has it.
+    """
+
+    text: str
+    logged_as: tuple[str, ...] = ()
+    panel: bool = False
+
+
+# Metrics under one name, whatever the trainer calls them.
 METRICS = {
-    "reward": "mean reward",
-    "correct": "share of correct completions",
-    "dead": "share of groups whose rewards are equal",
-    "truncated": "share of completions that end at the token limit",
-    "tokens": "mean tokens of a completion",
-    "entropy": "entropy of the next token, in nats",
-    "kl": "KL divergence from the reference model",
-    "clipped": "share of tokens whose ratio is clipped",
-    "logp_difference": "mean |log-probability of the sampler - of the trainer|",
-    "grad_norm": "norm of the gradient before clipping",
-    "loss": "loss",
-    "learning_rate": "learning rate",
-    "seconds": "seconds of an update",
-    "evaluation": "score on held-out questions",
+    "reward": Metric(
+        "mean reward",
+        ("reward", "critic/score/mean", "train/agg/all/agent/reward/mean"),
+        panel=True,
+    ),
+    "correct": Metric("share of correct completions", panel=True),
+    "dead": Metric("share of groups whose rewards are equal", ("frac_reward_zero_std",)),
+    "truncated": Metric(
+        "share of completions that end at the token limit",
+        (
+            "completions/clipped_ratio",
+            "response_length/clip_ratio",
+            "train/agg/all/agent/is_truncated/mean",
+        ),
+        panel=True,
+    ),
+    "tokens": Metric(
+        "mean tokens of a completion",
+        ("completions/mean_length", "completion_length", "response_length/mean"),
+        panel=True,
+    ),
+    "entropy": Metric(
+        "entropy of the next token, in nats",
+        ("entropy", "actor/entropy", "actor/entropy_loss", "entropy/all/mean"),
+        panel=True,
+    ),
+    "kl": Metric(
+        "KL divergence from the reference model",
+        ("kl", "actor/kl_loss", "actor/reward_kl_penalty"),
+        panel=True,
+    ),
+    "clipped": Metric(
+        "share of tokens whose ratio is clipped",
+        ("clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac"),
+    ),
+    "logp_difference": Metric(
+        "mean |log-probability of the sampler - of the trainer|",
+        ("sampling/sampling_logp_difference/mean",),
+    ),
+    "grad_norm": Metric(
+        "norm of the gradient before clipping",
+        ("grad_norm", "actor/grad_norm", "optim/grad_norm"),
+        panel=True,
+    ),
+    "loss": Metric("loss", ("loss", "actor/pg_loss")),
+    "learning_rate": Metric("learning rate", ("learning_rate", "actor/lr", "optim/lr")),
+    "seconds": Metric(
+        "seconds of an update",
+        ("step_time", "timing_s/step", "perf/time_per_step", "time/step"),
+    ),
+    "evaluation": Metric("score on held-out questions", ("eval_reward",), panel=True),
 }
 NOT_LOGGED = "not in the log"
 # Of the interval of a change: a run has many metrics, and a sound one should be silent.
@@ -419,7 +469,8 @@ class Facts:
     @property
     def absent(self) -> list[str]:
         """What the log does not hold, of what the checks read."""
-        names = [text for name, text in METRICS.items() if not np.isfinite(self.series(name)).any()]
+        unknown = (name for name in METRICS if not np.isfinite(self.series(name)).any())
+        names = [METRICS[name].text for name in unknown]
         if not len(self.groups.update):
             names.append("completions with their prompts")
         elif not pc.any(pc.is_valid(self.log.completions["text"])).as_py():
@@ -457,8 +508,8 @@ def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
             yield Finding(
                 "not-finite",
                 True,
-                f"{METRICS[name]} is not a number at {counted(len(broken), 'update')}, first at "
-                f"update {min(broken)}",
+                f"{METRICS[name].text} is not a number at {counted(len(broken), 'update')}, first "
+                f"at update {min(broken)}",
                 remedy,
             )
 
@@ -639,7 +690,8 @@ def _collapse(facts: Facts) -> Iterator[Finding | Unchecked]:
     visits, evaluation = facts.visits(facts.quality), facts.change("evaluation")
     remedy = "lower the learning rate, raise beta, or check the gold answers"
     if evaluation and evaluation.fell and evaluation.end <= EVALUATION * evaluation.start:
-        text = f"{METRICS['evaluation']} falls from {evaluation.start:.3g} to {evaluation.end:.3g}"
+        name = METRICS["evaluation"].text
+        text = f"{name} falls from {evaluation.start:.3g} to {evaluation.end:.3g}"
         yield Finding("collapse", True, text, remedy)
     elif visits.step is not None and visits.step.back:
         return
@@ -648,13 +700,13 @@ def _collapse(facts: Facts) -> Iterator[Finding | Unchecked]:
         yield Finding(
             "collapse",
             True,
-            f"from update {fall.update} on, {METRICS[facts.quality]} is {fall.after:.3g}, and was "
-            f"{fall.before:.3g} at earlier visits of the same prompts",
+            f"from update {fall.update} on, {METRICS[facts.quality].text} is {fall.after:.3g}, and "
+            f"was {fall.before:.3g} at earlier visits of the same prompts",
             remedy,
         )
     elif (step := visits.step) is not None:
         text = (
-            f"near update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
+            f"near update {step.update}, {METRICS[facts.quality].text} at equal prompts goes from "
             f"{step.before:.3g} to {step.after:.3g}"
         )
         yield Finding("collapse", True, text, remedy)
@@ -668,12 +720,12 @@ def _reset(facts: Facts) -> Iterator[Finding | Unchecked]:
     remedy = "check that the resumed run loads the adapter and the optimizer's state"
     if step is not None and step.back:
         text = (
-            f"near update {step.update}, {METRICS[facts.quality]} at equal prompts goes from "
+            f"near update {step.update}, {METRICS[facts.quality].text} at equal prompts goes from "
             f"{step.before:.3g} to {step.after:.3g}, as at the start"
         )
         yield Finding("reset", True, text, remedy)
     elif again is not None:
-        text = f"at update {facts.updates[again]}, {METRICS['kl']} is back at its start"
+        text = f"at update {facts.updates[again]}, {METRICS['kl'].text} is back at its start"
         yield Finding("reset", False, text, f"{remedy}, unless the reference model is renewed")
     elif visits.available < visits.needed and not np.isfinite(kl).any():
         yield Unchecked("reset", drawn_again(visits.available, visits.needed))
@@ -748,7 +800,7 @@ def highest(facts: Facts, name: str, limit: float) -> tuple[str, float]:
     known = np.isfinite(facts.series(name))
     at, value = lasting_peak(facts.series(name)[known])
     update = facts.updates[known][at]
-    return f"{METRICS[name]} is {value:.3g} at update {update} (usual: below {limit:g})", value
+    return f"{METRICS[name].text} is {value:.3g} at update {update} (usual: below {limit:g})", value
 
 
 def _kl(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -764,7 +816,7 @@ def _kl(facts: Facts) -> Iterator[Finding | Unchecked]:
     else:
         return
     usual = "10 times that before and after" if lasts else f"usual: below {KL:g}"
-    text = f"{METRICS['kl']} is {value:.3g} at update {updates[at]} ({usual})"
+    text = f"{METRICS['kl'].text} is {value:.3g} at update {updates[at]} ({usual})"
     yield Finding("kl", bad, text, "lower the learning rate, clip gradients, or raise beta")
 
 
@@ -809,7 +861,7 @@ def _length(facts: Facts) -> Iterator[Finding | Unchecked]:
             "length",
             False,
             f"completions of the same prompts go from {length.before:.0f} to {length.after:.0f} "
-            f"{unit}, and {METRICS[facts.quality]} does not rise",
+            f"{unit}, and {METRICS[facts.quality].text} does not rise",
             "read completions of both ends; check what the reward pays for",
         )
 
@@ -818,7 +870,7 @@ def _no_gradient(facts: Facts) -> Iterator[Finding | Unchecked]:
     for name in ("grad_norm", "learning_rate"):
         values = facts.series(name)[np.isfinite(facts.series(name))]
         if len(values) >= LEAST_UPDATES and (values == 0).mean() > 0.9 and facts.live > HARDLY_ANY:
-            text = f"{METRICS[name]} is 0 at {percent(float((values == 0).mean()))} of updates"
+            text = f"{METRICS[name].text} is 0 at {percent(float((values == 0).mean()))} of updates"
             yield Finding(
                 "no-gradient", True, text, "check which weights are trained, and the rate"
             )

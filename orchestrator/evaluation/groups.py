@@ -344,22 +344,27 @@ class GroupRecorder:
             ids = {each.prompt_id for each in group}
             if len(ids) != 1:
                 raise RuntimeError(f"update {update}: one group holds the prompts {sorted(ids)}")
-            row: GroupRow = {
-                "update": update,
-                "prompt_id": group[0].prompt_id,
-                "rewards": [each.reward for each in group],
-                "tier": group[0].tier,
-                "outcomes": [each.outcome for each in group],
-                "other_outcomes": [each.other_outcome for each in group],
-                "tokens": [each.tokens for each in group],
-                "scores": [each.score for each in group],
-                "components": [
+            row = GroupRow(
+                update=update,
+                prompt_id=group[0].prompt_id,
+                rewards=[each.reward for each in group],
+                tier=group[0].tier,
+                outcomes=[each.outcome for each in group],
+                other_outcomes=[each.other_outcome for each in group],
+                tokens=[each.tokens for each in group],
+                scores=[each.score for each in group],
+                components=[
                     (name, [each.components[name] for each in group])
                     for name in group[0].components
                 ],
-                "episodes": [each.episode for each in group] if group[0].episode else None,
-            }
-            (self._refresh if refreshed else self._discard if discarded else self._keep)(row)
+                episodes=[each.episode for each in group] if group[0].episode else None,
+            )
+            if refreshed:
+                self._refresh(row)
+            elif discarded:
+                self._discard(row)
+            else:
+                self._keep(row)
 
     def table(self) -> pa.Table:
         """All groups so far that were trained on."""

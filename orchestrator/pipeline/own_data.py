@@ -16,7 +16,7 @@ from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import DatasetEntry, ModelEntry
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.starter import GROUP, PROMPTS_PER_UPDATE, Starter
-from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
+from orchestrator.cost.memory import HUB_MODELS, ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
     DEFAULT_GPU,
@@ -42,17 +42,6 @@ from tasks.sources.hub import Repository, current_commit
 from tasks.sources.survey import FileSurvey, survey_rows
 from tasks.sources.user_files import Files, free_memory, named_files
 
-# The commits in the experiments.yaml of the repository, so that no network is needed.
-REVISIONS: Mapping[str, str] = {
-    "Qwen/Qwen3-4B": "1cfa9a7208912126459214e8b04321603b3df60c",
-    "Qwen/Qwen3-14B": "40c069824f4251a91eefaf281ebe4c544efd3e18",
-    "microsoft/phi-4": "2db69c1c3e91a05d2c64a3185acfbaf36f744e25",
-    "meta-llama/Llama-3.1-8B-Instruct": "0e9e39f249a16976918f6564b8830bc894c89659",
-    "Qwen/Qwen2.5-0.5B-Instruct": "7ae557604adf67be50417f59c2c2f167def9a775",
-    "Qwen/Qwen2.5-1.5B-Instruct": "989aa7980e4cf806f80c7fef2b1adb7bc71aa306",
-    "Qwen/Qwen2.5-3B-Instruct": "aa8e72537993ba99e69dfaafa59ed015b17504d1",
-    "HuggingFaceTB/SmolLM2-135M-Instruct": "12fd25f77366fa6b3b4b768ec3050bf629380bac",
-}
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _THINKS = re.compile(r"Qwen/Qwen3-[\d.]+B")  # unless the chat template is told not to
@@ -114,8 +103,8 @@ def slug(text: str, default: str) -> str:
 
 def _revision(hub: str) -> str:
     """The commit of a Hub model: the pinned, cached or current one. Raises UserError."""
-    if hub in REVISIONS:
-        return REVISIONS[hub]
+    if hub in HUB_MODELS:
+        return HUB_MODELS[hub].revision
     reference = Repository("model", hub, "").folder / "refs" / "main"
     if reference.is_file() and _COMMIT.fullmatch(cached := reference.read_text("ascii").strip()):
         return cached
@@ -138,13 +127,6 @@ ON_CPU = 100e6  # parameters of a model that trains without a GPU, even where th
 WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour and more
 CPUS_PER_GPU = 4
 INSTRUCTED = 0.9  # share of questions with instructions of their own
-# Updates and learning rates of the experiments that ship for the embedded models.
-EMBEDDED_TRAINING = {
-    "tiny": (50, 1e-3),
-    "tiny-arithmetic": (30, 3e-4),
-    "tiny-plus-minus": (40, 1e-3),
-    "tiny-guess": (40, 1e-3),
-}
 EMBEDDED_TOKENS = 96
 CORE_TRAINING = (20, 2e-4)  # of other models without a GPU
 CORE_TOKENS = 256
@@ -238,7 +220,7 @@ def make_starter(
     data, prompts = _split(data, trains=trains)
     parameters = model.shape.parameters if model.shape else inf
     if parameters < ON_CPU:
-        updates, rate = EMBEDDED_TRAINING.get(model.entry.embedded or "", (100, 1e-5))
+        updates, rate = EMBEDDED.get(model.entry.embedded or "", (100, 1e-5))
         starter = _starter(data, prompts, model, updates, rate)
         return replace(starter, cpus=1, gpus=0, rank=16, batch=GROUP * PROMPTS_PER_UPDATE), None
     if not site.gpus and parameters < WITHOUT_GPU:

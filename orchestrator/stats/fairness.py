@@ -19,12 +19,8 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 # Axis of the ledger -> share of the larger value by which two cells may differ. What the
 # experiment fixes must be equal. The length of answers depends on the model; 10 % of the tokens is
 # far less than the difference between hard and easy prompts.
-TOLERANCE: dict[str, float] = {
-    "updates": 0.0,
-    "rollouts": 0.0,
-    "prompts": 0.0,
-    "generated_tokens": 0.10,
-}
+_FIXED = ("updates", "rollouts", "prompts")
+TOLERANCE: dict[str, float] = {**dict.fromkeys(_FIXED, 0.0), "generated_tokens": 0.10}
 
 
 def outliers(values: Mapping[str, float], most: float) -> tuple[str, ...]:

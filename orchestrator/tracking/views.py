@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.redaction import names_secret, redact
-from orchestrator.config.experiment import GRID_AXES, Experiment
+from orchestrator.config.experiment import GRID_AXES, NO_PARAMETERS, Experiment
 from orchestrator.evaluation.drift import drift_of
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
@@ -121,7 +121,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
     Without the grid, which may grow, and without settings that cannot change a result.
     """
     settings = experiment.shared_settings()
-    for name in ("about", "resources", "max_logp_difference", "max_gpu_hours", "max_hours"):
+    for name in NO_PARAMETERS:
         del settings[name]
     for block in ("probe", "evaluate"):
         settings[block].pop("engine_python", None)

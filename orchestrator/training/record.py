@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any, Self, TypedDict
+from typing import Any, NotRequired, Self, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from orchestrator.evaluation.groups import (
 )
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.result import Result
+from orchestrator.planning.result import Ledger, Result, Timing
 from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof
@@ -66,100 +66,128 @@ def logged_name(row: LogRow) -> str:
     return f"{'train' if row['name'].startswith(OF_CHOICES) else 'trl'}/{row['name']}"
 
 
+class LedgerEntries(TypedDict):
+    """What a cell has consumed so far; entries that not every cell has are left out.
+
+    Where groups were discarded, or trained on in part, rollouts and tokens include theirs, and
+    prompts and kinds of groups do not; likewise where prompts were refreshed, that is, probed again
+    during training.
+    """
+
+    prompts: int
+    """Distinct ones trained on."""
+    labels: int
+    """Gold answers that selection and training have used, each once: all of the pool where the
+    choice of the subset reads them, or as many as the policy's option `labels` shows it; else those
+    of the subset, which are bought with it, or of the prompts drawn so far
+    (`Cell.labels_before`)."""
+    epochs: float
+    """Passes over the subset."""
+    rollouts: int
+    """Completions."""
+    prompt_tokens: int
+    generated_tokens: int
+    live_tokens: int
+    """Generated in live groups."""
+    truncated_tokens: int
+    """Of completions cut without an answer."""
+    updates: int
+    """Of the optimiser."""
+    live: int
+    """Groups by kind: this, and the next three."""
+    all_right: int
+    all_wrong: int
+    unmarked: int
+    all_wrong_truncated: int
+    """All-wrong groups of which at least half of the completions were cut."""
+    kl_only_updates: int
+    """Those without a live group while beta > 0 pulls towards the base model."""
+    seconds: float
+    """Of training, without evaluations."""
+    gpu_seconds: float
+    """Over all workers."""
+    smallest_group: NotRequired[int]
+    """Where an allocation divides an update's rollouts: the sizes of groups trained on."""
+    largest_group: NotRequired[int]
+    rewarded: NotRequired[int]
+    """Where rewards are not correctness: groups whose rewards differ."""
+    phantom: NotRequired[int]
+    """Those of them whose correctness does not."""
+    discarded: NotRequired[int]
+    """Groups that were discarded, or trained on in part."""
+    discarded_live: NotRequired[int]
+    discarded_rollouts: NotRequired[int]
+    """Their part of the total, as of tokens."""
+    discarded_tokens: NotRequired[int]
+    refreshed: NotRequired[int]
+    """Prompts."""
+    refreshed_rollouts: NotRequired[int]
+    refreshed_tokens: NotRequired[int]
+    turns: NotRequired[int]
+    """Of the model, in tasks of several turns."""
+    tool_calls: NotRequired[int]
+    tool_errors: NotRequired[int]
+    """Calls answered with an error."""
+    tool_tokens: NotRequired[int]
+    """Written by the environment, not generated."""
+    environment_seconds: NotRequired[float]
+
+
 def ledger(
     cell: Cell, size: int, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
-) -> dict[str, float]:
+) -> LedgerEntries:
     """The ledger of a cell from its groups so far and its log (rows of update, name, value).
 
     `size` is the number of prompts in its subset, which may be smaller than the budget.
-
-    prompts: distinct ones trained on; epochs: passes over the subset; rollouts: completions;
-    prompt_tokens, generated_tokens, live_tokens (generated in live groups), truncated_tokens (of
-    completions cut without an answer); updates of the optimiser; live, all_right, all_wrong,
-    unmarked: groups by kind; all_wrong_truncated: all-wrong groups of which at least half were cut;
-    rewarded, phantom: where rewards are not correctness, groups whose rewards differ, and those of
-    them whose correctness does not;
-    kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
-    seconds of training without evaluations, gpu_seconds over all workers.
-
-    labels: gold answers that selection and training have used, each once: all of the pool where the
-    choice of the subset reads them, or as many as the policy's option `labels` shows it; else those
-    of the subset, which are bought with it, or of the prompts drawn so far (`Cell.labels_before`).
-
-    smallest_group, largest_group: where an allocation divides an update's rollouts, the sizes of
-    groups that were trained on.
-
-    Where groups were `discarded`, or trained on in part, rollouts and tokens include theirs, and
-    prompts and kinds of groups do not. discarded, discarded_live: such groups, and the live ones
-    among them; discarded_rollouts, discarded_tokens (generated): the parts of the totals. Likewise,
-    where prompts were `refreshed`, that is, probed again during training: refreshed (prompts),
-    refreshed_rollouts, refreshed_tokens.
-
-    Of tasks of several turns: turns of the model, tool_calls, tool_errors (calls answered with an
-    error), tool_tokens (written by the environment, not generated), environment_seconds.
     """
     counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
     again = groups.refreshed_tally
-    generated = counts.generated_tokens + lost.generated_tokens + again.generated_tokens
+    drawn = total([counts, lost, again])
     logged = log[-1]["update"] if log else 0
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
-    all_tokens = next(processed, generated)  # with those of prompts
+    all_tokens = next(processed, drawn.generated_tokens)  # with those of prompts
     updates = max([logged, *groups.tallies])
     labels = cell.labels_before(size)
-    return {
-        "prompts": len(groups.seen),
-        "labels": len(groups.drawn) if labels is None else labels,
-        "epochs": groups.seen.total() / size,
-        "rollouts": counts.rollouts + lost.rollouts + again.rollouts,
-        "prompt_tokens": all_tokens - generated,
-        "generated_tokens": generated,
-        "live_tokens": counts.live_tokens,
-        "truncated_tokens": sum(t.truncated_tokens for t in (counts, lost, again)),
-        "updates": updates,
-        "live": counts.live,
-        "all_right": counts.all_right,
-        "all_wrong": counts.all_wrong,
-        "unmarked": counts.unmarked,
-        "all_wrong_truncated": counts.all_wrong_truncated,
-        "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
-        "seconds": round(seconds, 3),
-        "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
-        **_optional_entries(cell, groups),
-    }
-
-
-def _optional_entries(cell: Cell, groups: GroupRecorder) -> dict[str, float]:
-    """The entries of a ledger that only some cells have."""
-    counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
-    again = groups.refreshed_tally
-    played = total([counts, lost, again])
-    entries: dict[str, float] = {}
+    entries = LedgerEntries(
+        prompts=len(groups.seen),
+        labels=len(groups.drawn) if labels is None else labels,
+        epochs=groups.seen.total() / size,
+        rollouts=drawn.rollouts,
+        prompt_tokens=all_tokens - drawn.generated_tokens,
+        generated_tokens=drawn.generated_tokens,
+        live_tokens=counts.live_tokens,
+        truncated_tokens=drawn.truncated_tokens,
+        updates=updates,
+        live=counts.live,
+        all_right=counts.all_right,
+        all_wrong=counts.all_wrong,
+        unmarked=counts.unmarked,
+        all_wrong_truncated=counts.all_wrong_truncated,
+        kl_only_updates=_kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
+        seconds=round(seconds, 3),
+        gpu_seconds=round(seconds * cell.resources.gpus * cell.resources.workers, 3),
+    )
     if cell.allocation:
         entries["smallest_group"] = min(groups.sizes, default=0)
         entries["largest_group"] = max(groups.sizes, default=0)
     if counts.shaped:
-        entries |= {"rewarded": counts.rewarded, "phantom": counts.phantom}
+        entries["rewarded"] = counts.rewarded
+        entries["phantom"] = counts.phantom
     if groups.discarded is not None:
-        entries |= {
-            "discarded": lost.groups,
-            "discarded_live": lost.live,
-            "discarded_rollouts": lost.rollouts,
-            "discarded_tokens": lost.generated_tokens,
-        }
+        entries["discarded"] = lost.groups
+        entries["discarded_live"] = lost.live
+        entries["discarded_rollouts"] = lost.rollouts
+        entries["discarded_tokens"] = lost.generated_tokens
     if groups.refreshed is not None:
-        entries |= {
-            "refreshed": again.groups,
-            "refreshed_rollouts": again.rollouts,
-            "refreshed_tokens": again.generated_tokens,
-        }
-    if played.turns:
-        entries |= {
-            "turns": played.turns,
-            "tool_calls": played.tool_calls,
-            "tool_errors": played.tool_errors,
-            "tool_tokens": played.tool_tokens,
-            "environment_seconds": round(played.environment_seconds, 3),
-        }
+        entries["refreshed"] = again.groups
+        entries["refreshed_rollouts"] = again.rollouts
+        entries["refreshed_tokens"] = again.generated_tokens
+    if drawn.turns:
+        entries["turns"] = drawn.turns
+        entries["tool_calls"] = drawn.tool_calls
+        entries["tool_errors"] = drawn.tool_errors
+        entries["tool_tokens"] = drawn.tool_tokens
+        entries["environment_seconds"] = round(drawn.environment_seconds, 3)
     return entries
 
 
@@ -311,11 +339,11 @@ class CellRecord:
             **{name: group_table(rows) for name, rows in more.items() if rows is not None},
         }
 
-    def ledger(self, cell: Cell, size: int) -> dict[str, float]:
+    def ledger(self, cell: Cell, size: int) -> LedgerEntries:
         """What the cell, with a subset of `size`, consumed, recounted from the recorded groups."""
         return ledger(cell, size, recorded_groups(self.tables()), self.log, self.seconds)
 
-    def running_ledger(self, cell: Cell, size: int) -> dict[str, float]:
+    def running_ledger(self, cell: Cell, size: int) -> LedgerEntries:
         """The same from counts that are kept while recording, without tables."""
         return ledger(cell, size, self.groups, self.log, self.seconds)
 
@@ -324,7 +352,7 @@ class CellRecord:
         store: Store,
         cell_id: str,
         update: int,
-        spent: Mapping[str, float] | None = None,
+        spent: Mapping[str, object] | None = None,
         files: Mapping[str, FileProof] | None = None,
     ) -> None:
         """Write the record into the checkpoint of `update`; the manifest comes last.
@@ -357,27 +385,28 @@ def result_of(
     base, final = (evaluation_metrics(steps[u], steps[0], cell.pass_at) for u in (0, cell.updates))
     tables = record.tables()
     groups, lost = tables["groups"], tables.get(DISCARDED)
-    numbers = {
-        **cell.axes,
-        "cell_id": cell.cell_id,
-        "updates": cell.updates,
-        "size": size,
-        "learnable_pct": learnable_pct(groups, lost),
-        "accuracy_base": base["eval/accuracy"],
-        "accuracy_final": final["eval/accuracy"],
-        "gain": final["eval/accuracy"] - base["eval/accuracy"],
-        "base": base,
-        "final": final,
-        "ledger": record.ledger(cell, size),
-        "timing": timing(record),
-        "versions": {**versions, "rollouts": "trl" if cell.why_trl_draws else "decile"},
-        "finished_at": datetime.now(UTC),
-    }
+    of_some: dict[str, Any] = {}
     if lost is not None:
-        numbers["learnable_drawn_pct"] = learnable_drawn_pct(groups, lost)
+        of_some["learnable_drawn_pct"] = learnable_drawn_pct(groups, lost)
     if same_as is not None:
-        numbers["same_as"] = same_as
-    return Result.model_validate(numbers)
+        of_some["same_as"] = same_as
+    return Result(
+        **cell.axes,
+        cell_id=cell.cell_id,
+        updates=cell.updates,
+        size=size,
+        learnable_pct=learnable_pct(groups, lost),
+        accuracy_base=base["eval/accuracy"],
+        accuracy_final=final["eval/accuracy"],
+        gain=final["eval/accuracy"] - base["eval/accuracy"],
+        base=base,
+        final=final,
+        ledger=Ledger.model_validate(record.ledger(cell, size)),
+        timing=Timing.model_validate(timing(record)),
+        versions={**versions, "rollouts": "trl" if cell.why_trl_draws else "decile"},
+        finished_at=datetime.now(UTC),
+        **of_some,
+    )
 
 
 def timing(record: CellRecord) -> dict[str, Any]:

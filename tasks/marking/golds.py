@@ -1,12 +1,20 @@
 """Reads the gold answers of a file."""
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from tasks.marking.numbers import normalize_number
 from tasks.marking.reading import filled_boxes, joined_boxes, outer_boxes
 
 Marker = Literal["number", "letter", "expression", "text"]
+# Gold answers by marker; the first two of each serve as wrong answers.
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "number": ("170009", "-3", "1200"),
+    "letter": ("(A)", "(B)"),
+    "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
+    "text": ("Seventeen owls", "New York"),
+}
 _LETTER_ANSWER = re.compile(r"[A-Z]|\([A-Z]\)")
 _HASH_LINE = re.compile(r"(?<!\S)####[ \t]*(\S.*)\Z")
 

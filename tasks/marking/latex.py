@@ -10,7 +10,15 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tasks.marking.spelling import MAX_LENGTH, clean, names
-from tasks.marking.tokens import BOUNDARIES, FUNCTIONS, RELATIONS, Token, Unreadable, tokens
+from tasks.marking.tokens import (
+    BOUNDARIES,
+    FUNCTIONS,
+    OF_SEVERAL,
+    RELATIONS,
+    Token,
+    Unreadable,
+    tokens,
+)
 from tasks.marking.units import CURRENCIES, MEASURES, read_unit
 
 
@@ -704,7 +712,7 @@ class Reader:
         if base is not None and name != "log":
             raise Unreadable("a subscript of a function")
         arguments = self.function_arguments()
-        if len(arguments) > 1 and name not in ("gcd", "lcm", "max", "min"):
+        if len(arguments) > 1 and name not in OF_SEVERAL:
             raise Unreadable("several arguments")
         node = Node("apply", (name, *map(scalar, arguments), *([base] if base is not None else [])))
         return node if exponent is None else Node("power", (node, scalar(exponent)))

@@ -13,10 +13,11 @@ from tasks.marking.latex import SCALARS, Node
 from tasks.marking.tokens import Unreadable
 from tasks.marking.values import order, symbols
 
-FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "!=": operator.ne,
 }  # fmt: skip
+_MIRRORED = str.maketrans("<>", "><")
+FLIPPED = {sign: sign.translate(_MIRRORED) for sign in (*_HOLDS, "=")}  # with its sides swapped
 INFINITY = Node("constant", ("infinity",))
 MINUS_INFINITY = Node("negate", (INFINITY,))
 

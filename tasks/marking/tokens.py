@@ -34,11 +34,9 @@ RELATIONS = {
 }  # fmt: skip
 BOUNDARIES = frozenset(RELATIONS) | names(r", ; and or ) ] } \} \rbrace : & \\ | \rvert")
 """Signs before which an item of an answer ends."""
-FUNCTIONS = names(
-    r"""
-    sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log lg exp gcd lcm max min
-    Re Im
-    """
+OF_SEVERAL = names("gcd lcm max min")  # functions of several arguments
+FUNCTIONS = OF_SEVERAL | names(
+    "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log lg exp Re Im"
 )
 _WORDS = {
     **{name: "\\" + name for name in FUNCTIONS},

@@ -16,7 +16,7 @@ from mpmath import MPContext
 from mpmath.libmp import ComplexResult
 
 from tasks.marking.latex import SCALARS, TRIGONOMETRIC, Node, TooLarge
-from tasks.marking.tokens import Unreadable
+from tasks.marking.tokens import OF_SEVERAL, Unreadable
 
 MAX_BITS = 200_000  # of an exact number
 MAX_WORK = 4_000_000  # bits of all exact numbers together, and of functions' values
@@ -31,7 +31,7 @@ POINTS = 8  # at which scalars with symbols are compared
 STEPPED_POINTS = (
     24  # and those with a function that is constant, or a piece of another, on intervals
 )
-STEPPED = frozenset(["abs", "floor", "ceil", "bracket", "max", "min", "gcd", "lcm"])
+STEPPED = OF_SEVERAL | {"abs", "floor", "ceil", "bracket"}
 SCALES = (4, 4, 60, 60, 4, 4, 2_000, 2_000)  # of the values at one point after the other
 DIVISIBLE = 30_030  # by every number that is a product of different primes up to 13
 _WHOLE = frozenset("nkmjNM")  # letters that stand for positive integers

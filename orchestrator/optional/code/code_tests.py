@@ -362,8 +362,8 @@ def _limit(expected: str) -> int:
 # --- Asserts that compare one call with a literal, which need no second sandbox ---
 
 _WRAPPERS: Mapping[str, Callable[..., Any]] = {
-    "set": set, "sorted": sorted, "list": list, "tuple": tuple, "len": len, "bool": bool
-}  # fmt: skip
+    function.__name__: function for function in (set, sorted, list, tuple, len, bool)
+}
 _Check = Callable[[Any], object]
 
 

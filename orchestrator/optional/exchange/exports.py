@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from statistics import median, stdev
 from typing import Any, NamedTuple
@@ -351,12 +352,12 @@ def read_subset_file(file: str | Path) -> pa.Table:
 def prompts_of(file: str | Path) -> list[Prompt]:
     """The prompts of an import (`write_import`) that have texts, each once."""
     table = _parquet(file)
-    names = ("prompt_id", "question", "answer", "tier")
+    names = [field.name for field in fields(Prompt) if field.default is MISSING]
     if missing := [name for name in names if name not in table.column_names]:
         raise TaskError(
             f"{file} holds no texts (no column {', '.join(missing)}): write a file of decile import"
         )
-    rows = table.select(names).group_by(list(names), use_threads=False).aggregate([]).to_pylist()
+    rows = table.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
     return [Prompt(**row) for row in rows if row["question"]]
 
 

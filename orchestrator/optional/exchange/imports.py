@@ -30,7 +30,7 @@ from orchestrator.optional.exchange.records import (
 )
 from orchestrator.plugins.counts import counted_label
 from orchestrator.probing.isolation import mark_answers
-from orchestrator.probing.samples import mark_completions
+from orchestrator.probing.samples import mark_completions, sample_row
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from orchestrator.storage.store import Store, check_output
 from tasks import Answer, Prompt, Task, TaskError, make_prompt
@@ -189,17 +189,10 @@ def samples_table(
     numbers = _sample_numbers(records, prompts)
     completions = [record.completion for record in records]
     marks = mark_completions(task, completions, prompts)
+    samples = zip(prompts, numbers, strict=True)
     rows = [
-        {
-            "prompt_id": prompt.prompt_id,
-            "sample": number,
-            "completion": record.completion.text,
-            "tokens": record.tokens,
-            "finish": record.completion.finish,
-            **mark.columns(),
-            "marker": task.marker_id,
-        }
-        for record, prompt, number, mark in zip(records, prompts, numbers, marks, strict=True)
+        sample_row(sample, record.completion, mark, task.marker_id) | {"tokens": record.tokens}
+        for record, sample, mark in zip(records, samples, marks, strict=True)
     ]
     outcomes = [mark.mark.outcome for mark in marks]
     rated = difficulty(pa.table({"prompt_id": [p.prompt_id for p in prompts], "outcome": outcomes}))

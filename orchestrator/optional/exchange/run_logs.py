@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.evaluation.diagnosis import COMPLETIONS, RunLog
+from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, RunLog
 from orchestrator.optional.exchange.records import json_object, nested, objects
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError
@@ -32,25 +32,6 @@ from tasks.sources.roles import NEEDS, columns_in_role, spelling
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
 from tasks.sources.values import json_text, number_of, valid_count
 
-# METRICS of `diagnosis` -> what trainers call them; the first name that a log has counts.
-NAMES = {
-    "reward": ("reward", "critic/score/mean", "train/agg/all/agent/reward/mean"),
-    "dead": ("frac_reward_zero_std",),
-    "truncated": (
-        *("completions/clipped_ratio", "response_length/clip_ratio"),
-        "train/agg/all/agent/is_truncated/mean",
-    ),
-    "tokens": ("completions/mean_length", "completion_length", "response_length/mean"),
-    "entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "entropy/all/mean"),
-    "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty"),
-    "clipped": ("clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac"),
-    "logp_difference": ("sampling/sampling_logp_difference/mean",),
-    "grad_norm": ("grad_norm", "actor/grad_norm", "optim/grad_norm"),
-    "loss": ("loss", "actor/pg_loss"),
-    "learning_rate": ("learning_rate", "actor/lr", "optim/lr"),
-    "seconds": ("step_time", "timing_s/step", "perf/time_per_step", "time/step"),
-    "evaluation": ("eval_reward",),
-}
 METRIC_ROWS = 20  # of a file, among which some have metrics
 MOST_RESUMES = 0.2  # per update; a table in which updates go back more often is not in order
 RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
@@ -766,9 +747,10 @@ def _metrics(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]
         step = row.get("step")
         if not isinstance(step, int):
             continue
-        for name, aliases in NAMES.items():
-            values = (number_of(row[alias]) for alias in aliases if _isnumber_of(row.get(alias)))
-            if (value := next(values, None)) is not None:
+        for name, metric in METRICS.items():
+            logged = (row.get(alias) for alias in metric.logged_as)
+            value = next((number_of(value) for value in logged if _isnumber_of(value)), None)
+            if value is not None:
                 metrics.setdefault(name, {})[step] = value
         longest.add(number_of(row.get("response_length/max")))
         validation = (number_of(row[key]) for key in row if key.startswith("val-core/"))

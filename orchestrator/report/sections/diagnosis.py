@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
 
 MOST_PROMPTS = 20
-PANELS = ("reward", "correct", "truncated", "tokens", "entropy", "kl", "grad_norm", "evaluation")
 KINDS = {"live": COLOURS[2], "all correct": COLOURS[5], "all wrong": COLOURS[1], "dead": "#999999"}
 METHOD = (
     "A group is live if some of its completions are correct and some are not; where a log does not "
@@ -210,12 +209,12 @@ def kind_areas(facts: Facts) -> "MplFigure":
 
 def curves(facts: Facts) -> "MplFigure":
     """A panel per metric that the log holds, a moving mean over a twentieth of the updates."""
-    known = {name: facts.series(name) for name in PANELS}
-    known = {name: each for name, each in known.items() if np.isfinite(each).any()}
+    drawn = {name: facts.series(name) for name, metric in METRICS.items() if metric.panel}
+    known = {name: each for name, each in drawn.items() if np.isfinite(each).any()}
     figure, panels = new_panels(max(1, len(known)), same_scale=False)
     for axes, (name, values) in zip(panels, known.items(), strict=False):
         finite = np.isfinite(values)
-        axes.set_title(METRICS[name], size=9)
+        axes.set_title(METRICS[name].text, size=9)
         smooth = moving_mean(values[finite], max(1, int(finite.sum()) // 20))
         axes.plot(facts.updates[finite], smooth, color=COLOURS[0], lw=1.4)
         axes.locator_params(axis="x", integer=True, nbins=5)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from orchestrator.stats.inference import (
     mean_effect,
     r_squared,
 )
+from policies.registry import BUILTIN
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, distinguishable with colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-FREQUENT = ("hard", "easy", "middle", "random", "full")
+FREQUENT = tuple(islice(BUILTIN, 5))  # the first of `decile ls policies`, in every sweep
 MARKERS = "os^DvPX"  # in addition to colours, for greyscale print
 LABEL = 26  # characters of a line of a name
 SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high

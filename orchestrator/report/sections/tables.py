@@ -591,11 +591,10 @@ def groups(families: Sequence[Family]) -> Table:
     every = [row.result.ledger for family in families for row in family.rows]
     discards = any(each.get("discarded") is not None for each in every)
     shaped = any(each.get("phantom") is not None for each in every)
-    kinds = ("live", "all_right", "all_wrong", "unmarked")
     for family in families:
         for policy, rows in family.by_policy().items():
             ledgers = [row.result.ledger for row in rows]
-            trained = [sum(each.get(kind, 0) for kind in kinds) for each in ledgers]
+            trained = [each.groups for each in ledgers]
             lost = [each.get("discarded", 0) for each in ledgers]
             drawn = [sum(pair) for pair in zip(trained, lost, strict=True)]
             live = [each.get("live", 0) for each in ledgers]

@@ -288,7 +288,7 @@ def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
     empty = RunLog("run", "table", COMPLETIONS.empty_table())
     result = diagnosis.diagnose(empty)
     assert result.findings == ()
-    assert {*METRICS.values()} < {*result.facts.absent}
+    assert {metric.text for metric in METRICS.values()} < {*result.facts.absent}
     assert result.to_dict()["live"] is None
     rewards = completions(lambda done: 0.5).set_column(
         4, "correct", pa.nulls(UPDATES * PROMPTS * SIZE, pa.bool_())
@@ -296,7 +296,7 @@ def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
     facts = Facts(RunLog("run", "table", rewards))
     assert facts.quality == "reward"
     assert facts.kinds["all_right"] == facts.kinds["all_wrong"] == 0
-    assert METRICS["correct"] in facts.absent
+    assert METRICS["correct"].text in facts.absent
 
 
 @pytest.mark.parametrize("pool", [UPDATES * PROMPTS, 64])

@@ -1,0 +1,98 @@
+"""Lists of one thing in two files, which differ one day: only those with a reason below."""
+
+import ast
+from collections.abc import Iterator
+from itertools import combinations
+
+from import_graph import source_modules, tree
+
+LEAST = 4  # names that two collections have in common, and half of the smaller one
+MOST = 34  # pairs in all: lower it with each that goes
+# Why two modules each name the same things -> the pairs of modules.
+REASONS = {
+    "a schema, and the one place that fills its rows from values of other names": (
+        ("orchestrator.difficulty.table", "orchestrator.storage.schema"),
+        ("orchestrator.probing.samples", "orchestrator.storage.schema"),
+        ("orchestrator.optional.exchange.imports", "orchestrator.storage.schema"),
+    ),
+    "policies know columns of a table by their names, and import nothing of the orchestrator": (
+        ("orchestrator.storage.schema", "policies.base"),
+    ),
+    "a setting that Decile sets, with its value; and refused, with what to write instead": (
+        ("orchestrator.config.library_settings", "orchestrator.training.trainer"),
+        ("orchestrator.sampling.engine_args", "orchestrator.sampling.vllm"),
+    ),
+    "the first file of a new user, which shows some settings and policies": (
+        ("orchestrator.config.library_settings", "orchestrator.config.starter"),
+        ("orchestrator.config.experiment", "orchestrator.config.starter"),
+        ("orchestrator.config.starter", "policies.registry"),
+        ("orchestrator.config.starter", "orchestrator.report.published"),
+    ),
+    "the policies of the paper, in the order of its tables": (
+        ("orchestrator.report.published", "policies.registry"),
+    ),
+    "columns of what users read, each in an order and a selection of its own": (
+        ("orchestrator.report.analysis", "orchestrator.report.sections.tables"),
+        ("orchestrator.report.analysis", "orchestrator.tracking.views"),
+        ("orchestrator.optional.exchange.exports", "orchestrator.optional.exchange.imports"),
+        ("orchestrator.tracking.views", "tasks.prompt_table"),
+        ("orchestrator.evaluation.item_table", "orchestrator.optional.exchange.item_files"),
+        ("orchestrator.cli.doctor", "orchestrator.training.record"),
+    ),
+    "words that users write for costs": (
+        ("orchestrator.config.experiment", "orchestrator.report.sections.tables"),
+        ("orchestrator.config.experiment", "orchestrator.report.analysis"),
+    ),
+    "the same words for other things: kinds of groups, and numbers that TRL logs": (
+        ("orchestrator.evaluation.diagnosis", "orchestrator.report.sections.tables"),
+        ("orchestrator.cli.gpu_checks", "orchestrator.evaluation.diagnosis"),
+    ),
+    "the signs of comparison: spelled in LaTeX, computed, and of a claim": (
+        ("orchestrator.config.claims", "tasks.marking.regions"),
+        ("orchestrator.config.claims", "tasks.marking.tokens"),
+        ("tasks.marking.regions", "tasks.marking.tokens"),
+    ),
+    "forms of other tools: their columns, and how a file is recognized, read or written": (
+        ("orchestrator.optional.exchange.columns", "orchestrator.optional.exchange.layouts"),
+        ("orchestrator.optional.exchange.columns", "tasks.sources.files"),
+        ("orchestrator.optional.exchange.exports", "orchestrator.optional.exchange.layouts"),
+        ("orchestrator.optional.exchange.item_files", "tasks.sources.files"),
+    ),
+}
+
+
+def names_of(node: ast.AST) -> set[str]:
+    """The names that a list, a tuple, a set, the keys of a dict, or "a b c".split() consist of."""
+    nodes: list[ast.expr | None] = []
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        nodes = [*node.elts]
+    elif isinstance(node, ast.Dict):
+        nodes = node.keys
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        text = node.func.value
+        if node.func.attr == "split" and isinstance(text, ast.Constant):
+            return {*text.value.split()} if isinstance(text.value, str) else set()
+    constants = [each.value for each in nodes if isinstance(each, ast.Constant)]
+    return {value for value in constants if isinstance(value, str)}
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """The modules of each two collections that share LEAST names and half of the smaller one."""
+    listed = [
+        (module, names)
+        for module, file in source_modules().items()
+        for names in map(names_of, ast.walk(tree(file)))
+        if len(names) >= LEAST
+    ]
+    for (a, of_a), (b, of_b) in combinations(listed, 2):
+        shared = len(of_a & of_b)
+        if a != b and shared >= LEAST and 2 * shared >= min(len(of_a), len(of_b)):
+            yield min(a, b), max(a, b)
+
+
+def test_a_thing_is_listed_in_one_place() -> None:
+    found = list(pairs())
+    assert {*found} - {pair for each in REASONS.values() for pair in each} == set(), (
+        "import or derive one of both, or give the reason why they stand twice"
+    )
+    assert len(found) <= MOST
