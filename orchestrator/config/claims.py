@@ -162,14 +162,17 @@ class Claim:
     @property
     def region(self) -> tuple[float, float]:
         """The values that are claimed; for "!=", those that are not."""
-        level, size = self.level or 0.0, self.size
-        open_ended = {
-            ">": (level + size, inf),
-            "<": (-inf, level - size),
-            ">=": (level - size, inf),
-            "<=": (-inf, level + size),
-        }
-        return open_ended.get(self.sign, (level - size, level + size))
+        level = self.level or 0.0
+        low, high = level - self.size, level + self.size
+        if self.sign == ">":
+            return high, inf
+        if self.sign == "<":
+            return -inf, low
+        if self.sign == ">=":
+            return low, inf
+        if self.sign == "<=":
+            return -inf, high
+        return low, high
 
 
 def side_text(settings: AxisValues) -> str:
