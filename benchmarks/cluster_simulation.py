@@ -1,8 +1,8 @@
 """Simulate paper A's grid (with Llama) on 1 to 512 GPUs with failures: time and efficiency.
 
 Nothing is trained. Cells start in the order, and are packed by the function, that `decile plan` and
-a running sweep use (`orchestrator/cost/schedule.py`); their durations are estimates from the
-datasheets in `orchestrator/cost/throughput.py`. Policies differ in the length of their completions,
+a running sweep use (`orchestrator/cost/schedule.py`). How long cells take is assumed: `--hours` in
+the mean, and each in proportion to its FLOPs. Policies differ in the length of their completions,
 and machines fail at random: work since a cell's last checkpoint is repeated after a restart.
 
 The bound is a minimum for any schedule that runs the same cells without a failure: all work shared
@@ -12,7 +12,7 @@ efficiency of the order seed by seed, which a sweep with a cap uses so that it d
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -25,16 +25,6 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.config.schema import Config
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import Capacity, Job, device_seconds, make_blocks, makespan, pack
-from orchestrator.cost.throughput import (
-    DEVICES,
-    Device,
-    Draws,
-    Workload,
-    generation_counts,
-    model_size,
-    nominal_cost,
-    skips_dead_groups,
-)
 
 EXPERIMENTS = ("paper_a", "paper_a_llama")  # of experiments.yaml
 ROOT = Path(__file__).parents[1]
@@ -47,35 +37,34 @@ def lower_bound(jobs: Sequence[Job], capacity: Capacity) -> float:
 
 
 class Task(NamedTuple):
-    """Assumed lengths of a dataset in tokens, and its number of test questions."""
+    """Assumed mean lengths of a dataset in tokens, and its number of test questions."""
 
     prompt: int
     mean: int
-    longest: int
     questions: int
 
 
-TASKS = {"gsm8k": Task(120, 200, 500, 1319), "shuffled-seven": Task(180, 150, 400, 500)}
+TASKS = {"gsm8k": Task(120, 200, 1319), "shuffled-seven": Task(180, 150, 500)}
 # Length of a policy's completions relative to the pool's: hard prompts have longer ones.
 LONGER = {"hard": 1.25, "easy": 0.75}
-LIVE = 0.6  # share of live groups, as in the quickstart
+PASSES = 4  # of a rollout's tokens through the model: drawn, forward, backward, recomputed
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the grid, with its expected seconds and its number of checkpoints."""
+    """A cell of the grid, with its assumed seconds and its number of checkpoints."""
 
     axes: dict[str, Any]
     seconds: float
     checkpoints: int
 
 
-def grid(config: Config, machine: Device) -> list[Cell]:
-    """The cells of both sweeps, without their data."""
-    return [
+def grid(config: Config, hours: float) -> list[Cell]:
+    """The cells of both sweeps, without their data, of so many hours in the mean."""
+    cells = [
         Cell(
             {"model": m, "dataset": d, "policy": p, "seed": s, "probe_seed": 0},
-            seconds(experiment, str(config.models[m].hub), TASKS[d], LONGER.get(p, 1.0), machine),
+            flops(experiment, str(config.models[m].hub), TASKS[d], LONGER.get(p, 1.0)),
             experiment.grpo_settings.max_steps // experiment.grpo_settings.save_steps,
         )
         for experiment in (config.experiments[name] for name in EXPERIMENTS)
@@ -84,23 +73,19 @@ def grid(config: Config, machine: Device) -> list[Cell]:
         for s in experiment.grid.seed
         for p in experiment.grid.policy
     ]
+    cells = [*{str(cell.axes): cell for cell in cells}.values()]  # both sweeps have some
+    each = 3600 * hours / mean(cell.seconds for cell in cells)
+    return [replace(cell, seconds=each * cell.seconds) for cell in cells]
 
 
-def seconds(
-    experiment: Experiment, model: str, task: Task, longer: float, machine: Device
-) -> float:
-    """Estimated seconds of one cell on one GPU."""
+def flops(experiment: Experiment, model: str, task: Task, longer: float) -> float:
+    """What one cell computes, up to a factor that all cells have."""
     grpo, evaluate = experiment.grpo_settings, experiment.evaluate
-    counts = generation_counts(experiment.batch, grpo.beta)
-    longest = min(longer * task.longest, grpo.max_completion_length)
-    times = grpo.max_steps // evaluate.every
-    limit, samples = grpo.max_completion_length, evaluate.samples
-    count = (samples + evaluate.greedy) * task.questions
-    answers = Draws(count, task.mean, limit, task.prompt, samples)
-    mean = min(longer * task.mean, limit)
-    live = LIVE if skips_dead_groups(grpo) else 1.0
-    work = Workload(counts, longest, mean, task.prompt, times, answers, live)
-    return nominal_cost(work, model_size(SHAPES[model], "bfloat16"), machine).seconds
+    length = task.prompt + min(longer * task.mean, grpo.max_completion_length)
+    rollouts = PASSES * experiment.batch.rollouts * length
+    times, answers = grpo.max_steps // evaluate.every, evaluate.samples + evaluate.greedy
+    evaluations = times * answers * task.questions * (task.prompt + task.mean)
+    return SHAPES[model].parameters * (rollouts + evaluations)
 
 
 def with_failures(
@@ -158,10 +143,7 @@ def main() -> None:
         "--gpus", type=int, nargs="+", default=[1, 8, 64, 512], help="sizes of the cluster"
     )
     parser.add_argument(
-        "--gpu",
-        choices=sorted(DEVICES),
-        default="h100",
-        help="GPU (default h100)",
+        "--hours", type=float, default=14, help="of a cell on one GPU, in the mean (default 14)"
     )
     parser.add_argument(
         "--failures", type=float, default=0.01, help="failures per GPU-hour (default 0.01)"
@@ -174,11 +156,11 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=20, help="runs per size (default 20)")
     options = parser.parse_args()
-    cells = grid(load_config(ROOT / "experiments.yaml").config, DEVICES[options.gpu])
+    cells = grid(load_config(ROOT / "experiments.yaml").config, options.hours)
     each = [cell.seconds / 3600 for cell in cells]
     print(
         f"{len(cells)} cells of {min(each):.1f} to {max(each):.1f} hours, {sum(each):,.0f} "
-        f"GPU-hours on {DEVICES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
+        f"GPU-hours; {options.failures:g} failures per GPU-hour, "
         f"{options.restart:g} s each and the work since the last of {cells[0].checkpoints} "
         f"checkpoints; means of {options.repeats} runs"
     )

@@ -20,7 +20,6 @@ import yaml
 from benchmarks.command_line import benchmark_parser
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
-from orchestrator.cost.throughput import measured_cost
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.run import Run
@@ -130,10 +129,11 @@ def print_table(
     )
     results = finished_results(plan, store)
     for cell in plan.cells:
-        cost = measured_cost(results[cell.cell_id])
+        result = results[cell.cell_id]
         print(
             f"{cell.policy + '/s' + str(cell.seed):>12} {script_seconds[cell.cell_id]:9.1f} "
-            f"{cost.start:8.1f} {cost.training:11.1f} {cost.evaluation:13.1f}"
+            f"{result.timing.start_seconds:8.1f} {result.ledger.seconds:11.1f} "
+            f"{result.timing.evaluation_seconds:13.1f}"
         )
     total = sum(script_seconds.values())
     print(

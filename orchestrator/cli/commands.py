@@ -25,6 +25,7 @@ def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary
     from orchestrator.pipeline.long_prompts import check_long_prompts
+    from orchestrator.pipeline.pilot import run_pilot
     from orchestrator.pipeline.probes import check_environments
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.timetable import Site
@@ -34,8 +35,9 @@ def plan(arguments: argparse.Namespace) -> int:
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
     run = Run.of(plan, store, site.cluster)
     check_long_prompts(run, site.gpu)
+    speeds = run_pilot(plan) if arguments.pilot else {}
     width = None if arguments.json else output_width()
-    summary = plan_summary(run, site, width)
+    summary = plan_summary(run, site, width, speeds)
     echo(json.dumps(asdict(summary), indent=2) if arguments.json else summary.text(width))
     return ExitCode.DONE
 

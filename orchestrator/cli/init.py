@@ -21,8 +21,7 @@ from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import Starter
-from orchestrator.cost.memory import Sizing
-from orchestrator.cost.throughput import DEFAULT_GPU, GIB, gpu_type
+from orchestrator.cost.memory import DEFAULT_GPU, GIB, Sizing, gpu_type
 from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.open_plan import open_plan
 from orchestrator.pipeline.own_data import (
@@ -155,7 +154,8 @@ def forecast_lines(file: Path, experiment: str, machine: Mapping[str, float]) ->
     """How long `decile plan` expects the experiment to take on this machine."""
     run = Run.of(*open_plan(file, experiment, None), machine)
     summary = plan_summary(run, Site(machine, gpu_type(machine) or DEFAULT_GPU))
-    return [_line("forecast", summary.time_lines()[0].removeprefix("ETA: "))]
+    time = summary.time_lines()[0] if summary.cells_to_run else "nothing to run"
+    return [_line("forecast", time.removeprefix("ETA: "))]
 
 
 def next_lines(file: Path, plan: Plan) -> list[str]:

@@ -279,8 +279,9 @@ COMMANDS = (
         _EXAMPLE,
         *ON_CLUSTER,
         JSON,
-        Option("--gpu", "GPU type for the estimates, such as h100 (default: this machine's)"),
+        Option("--gpu", "GPU type whose memory cells must fit (default: this machine's)"),
         Option("--gpu-price", "price of one GPU-hour", number(0, _MAX_PRICE)),
+        flag("--pilot", "measure the speed of each model here, in one update; stores nothing"),
     ),
     Command(
         "fetch",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from cluster.resources import ResourceError
 from orchestrator.config.experiment import Axes, axes_text, value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
+from orchestrator.cost.work import Speed
 from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.difficulty.sources import rated_rows, with_ranks_of
-from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import crowded_prompts
 from orchestrator.pipeline.manifest import changed_settings
+from orchestrator.pipeline.probe_texts import probe_labels, samples_text
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
 from orchestrator.planning.cells import Cell, axes_without, readers_of
@@ -184,7 +186,10 @@ class PlanSummary(Timetable):
                 lines.append(f"  warning: {probe.weak_signal}")
         if self.updates_to_run:
             lines.append(self._work())
-        lines += self.time_lines()
+        if self.cells_to_run:
+            lines += self.lines([vars(cell) for cell in self.cells])
+        else:
+            lines.append("ETA: nothing to run")
         lines += [line for dataset in self.datasets for line in dataset.lines]
         lines.append(self.collapse_seen)
         for each in self.not_downloaded:
@@ -203,17 +208,16 @@ class PlanSummary(Timetable):
             rollouts += f" ({refreshes:,} in refreshes)"
         return f"{counted(self.updates_to_run, 'update')}, {rollouts} to run"
 
-    def time_lines(self) -> list[str]:
-        """When the cells would run, as text."""
-        if not self.cells_to_run:
-            return ["ETA: nothing to run"]
-        return self.lines([vars(cell) for cell in self.cells])
 
-
-def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
+def plan_summary(
+    run: Run,
+    site: Site,
+    width: int | None = None,
+    pilot: Mapping[str, Speed] = MappingProxyType({}),
+) -> PlanSummary:
     """Cells, probes, remaining work, timetable and datasets.
 
-    The chart of the schedule fits `width` columns.
+    The chart of the schedule fits `width` columns. `pilot`: speeds that were measured just now.
     """
     plan, store = run.plan, run.store
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
@@ -229,7 +233,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> PlanSummary:
     tasks = {name: pool.task for name, pool in plan.pools.items()}
     models = [spec.model for cell in plan.cells for spec in cell.probes]
     return PlanSummary(
-        **vars(timetable(run, untrained, site, chart_columns, updates)),
+        **vars(timetable(run, untrained, site, chart_columns, updates, pilot)),
         experiment=plan.name,
         about=plan.experiment.about,
         storage=store.uri,
@@ -423,7 +427,7 @@ def _place_notes(run: Run, site: Site) -> list[str]:
     if resources.gpus and not site.gpus_given and site.cluster.get("GPU", 0) < 1:
         needed = site.for_trials(run.plan.experiment)[0].cluster["GPU"]
         notes.append(
-            f"warning: a trial needs GPUs, and this machine has none: estimates are for a cluster "
+            f"warning: a trial needs GPUs, and this machine has none: the plan is for a cluster "
             f"with {needed:g} (--gpus and --gpu say what yours has)"
         )
     return notes

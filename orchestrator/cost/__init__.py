@@ -1,1 +1,1 @@
-"""Estimates of a sweep's memory, time and GPU-hours; the order of its cells; caps. Pure."""
+"""The memory and the work of a sweep, its remaining time, the order of its cells; caps. Pure."""

@@ -2,7 +2,8 @@
 
 Caps are checked between blocks (all policies of one model, dataset and seed). A block that has
 started is always finished, so that its policies can be compared; the next one starts only if it is
-expected to end within every cap. A cap therefore drops whole blocks, never a single policy.
+expected to end within every cap, as far as anything was measured of its model: without that, only
+what was used counts. A cap therefore drops whole blocks, never a single policy.
 """
 
 import time
@@ -11,9 +12,9 @@ from types import MappingProxyType
 from typing import NamedTuple, TypedDict
 
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.forecast import Forecast, ProbeCost
+from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity, device_seconds, make_blocks, makespan, pack
-from orchestrator.cost.throughput import Cost
+from orchestrator.cost.work import Estimates, Work
 from orchestrator.planning.cells import Cell
 
 
@@ -177,24 +178,23 @@ class CellQueue:
 def make_queue(
     experiment: Experiment,
     cells: Sequence[Cell],
-    costs: Mapping[str, Cost],
-    probes: Mapping[str, ProbeCost],
+    estimates: Estimates,
     capacity: Capacity,
     meter: UsageMeter,
     updates: Mapping[str, int] = MappingProxyType({}),
-    order: Mapping[str, Cost] | None = None,
+    order: Mapping[str, Work] = MappingProxyType({}),
 ) -> CellQueue:
-    """A queue of unfinished cells; `costs` by cell_id, those of `probes` by probe_id.
+    """A queue of unfinished cells.
 
-    `updates`: those that cells have done. `order`: the costs by which long cells start first; those
-    of `costs` by default.
+    `updates`: those that cells have done. `order`: the work by which long cells start first; that
+    of the estimates by default.
     """
-    order = costs if order is None else order
+    works = order or estimates.works
 
-    def seconds(cell: Cell) -> float:
-        return order[cell.cell_id].seconds if cell.cell_id in order else 0.0
+    def size(cell: Cell) -> float:
+        return works[cell.cell_id].tokens if cell.cell_id in works else 0.0
 
-    blocks = make_blocks(cells, seconds, by_seed=has_cap(experiment))
+    blocks = make_blocks(cells, size, by_seed=has_cap(experiment))
     ordered = [cell for block in blocks for cell in block]
-    forecast = Forecast(ordered, costs, capacity, probes, updates)
+    forecast = Forecast(ordered, estimates, capacity, updates)
     return CellQueue(blocks, experiment, forecast, meter)

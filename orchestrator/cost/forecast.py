@@ -1,30 +1,34 @@
 """The remaining time of a running sweep. Pure: it receives events and their times.
 
-Each cell's estimated cost is corrected by how long running cells really take, training and
-evaluations apart: by its own speed, the more of it is done, and by the average of all cells
-otherwise, in which the estimate counts as much as a few updates. What remains is then packed in the
-order in which it will run, so that a last cell that runs alone counts in full. Between two reports
-of a cell or a probe, its remaining time counts down until the next report is due. From then on it
-rises, since whatever is late may take longer still.
+Cells are expected to take as long per token as was measured of their model: in this run, or before
+it. One of which nothing is measured yet is expected to be as fast as the others, for its size. What
+remains is packed in the order in which it will run, so that a last cell that runs alone counts in
+full. Between two reports of a cell or a probe, its remaining time counts down until the next report
+is due. From then on it rises, since whatever is late may take longer still.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import exp, inf
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 from orchestrator.cost.schedule import Capacity, Job, makespan, pack
-from orchestrator.cost.throughput import Cost, evaluations_until
+from orchestrator.cost.work import Estimates
 from orchestrator.planning.cells import Cell
 
 LATE = 0.25  # expected further seconds per second by which a report is late
 STALL = 10.0  # times as long as usual: from there on, a delay says nothing about the speed
+PRIOR = 0.1  # of a cell: earlier measurements count as much as so much of it in this run
 
-Sums = tuple[float, float]
+
+def duration(seconds: float) -> str:
+    """`75` -> `1:15`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class TimeLeft(NamedTuple):
@@ -45,76 +49,23 @@ class TimeLeft(NamedTuple):
 
 
 @dataclass
-class Speed:
-    """Measured seconds per estimated second, as a moving average.
+class Pace:
+    """Measured seconds of so many tokens."""
 
-    prior: estimated seconds, as if these had been measured as estimated. horizon: estimated seconds
-    after which a measurement counts 1/e; the prior fades in the same way.
-    """
+    seconds: float = 0.0
+    tokens: float = 0.0
 
-    prior: float
-    horizon: float
-
-    def __post_init__(self) -> None:
-        self._sums = self.prior, self.prior  # measured and estimated
-
-    def _added(self, sums: Sums, measured: float, expected: float) -> Sums:
-        if min(sums) > 0:
-            measured = min(measured, STALL * expected * sums[0] / sums[1])
-        fades = exp(-expected / self.horizon) if self.horizon > 0 else 1.0
-        return fades * sums[0] + measured, fades * sums[1] + expected
-
-    def assume(self, correction: float) -> None:
-        """What the prior says, if not that the estimate is right."""
-        self._sums = self.prior * correction, self.prior
-
-    def add(self, measured: float, expected: float) -> None:
-        """Work of so many estimated seconds took so long."""
-        self._sums = self._added(self._sums, measured, expected)
+    def add(self, seconds: float, tokens: float) -> None:
+        """Work took so long; of a stall, only a part counts."""
+        if self.seconds > 0:
+            seconds = min(seconds, STALL * tokens * self.seconds / self.tokens)
+        self.seconds += seconds
+        self.tokens += tokens
 
     @property
-    def correction(self) -> float:
-        """1 before anything is measured."""
-        return self.correction_with([])
-
-    def correction_with(self, running: Iterable[tuple[float, float]]) -> float:
-        """The same if work that takes longer than usual had just ended: (seconds, estimate)."""
-        sums = self._sums
-        for measured, expected in running:
-            if sums[1] > 0 and measured * sums[1] > expected * sums[0]:
-                sums = self._added(sums, measured, expected)
-        return sums[0] / sums[1] if sums[1] > 0 else 1.0
-
-
-def duration(seconds: float) -> str:
-    """`75` -> `1:15`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-# Shares of a cell, or of a probe: the estimate counts as much as measurements of the first one, and
-# measurements of the last such share of each running one count most.
-PRIOR, HORIZON = 0.1, 0.5
-PRIOR_PARTS = 2  # of a probe, whose first parts arrive together
-
-
-class ProbeCost(NamedTuple):
-    """Estimated seconds of a probe's missing samples.
-
-    start: until its actors are ready. sampling: from then on, `samples` in all. part: what one
-    actor takes from one report to the next.
-    """
-
-    start: float
-    sampling: float
-    part: float
-    samples: int
-
-    @property
-    def seconds(self) -> float:
-        """From the start to the last sample."""
-        return self.start + self.sampling
+    def per_token(self) -> float | None:
+        """None before anything is measured."""
+        return self.seconds / self.tokens if self.tokens else None
 
 
 @dataclass
@@ -122,163 +73,99 @@ class CellProgress:
     """The last report of a running cell: when, and its update.
 
     Before the first one, for which `reported` is false: when the cell started, and from where.
-    measured, expected: seconds of its updates without evaluations, as far as they were reported.
     """
 
     time: float
     update: int
     reported: bool = False
-    measured: float = 0.0
-    expected: float = 0.0
+    pace: Pace = field(default_factory=Pace)
 
 
-class Work(NamedTuple):
-    """Estimated seconds of training and of evaluations, or the corrections of both."""
+class ProbeProgress(NamedTuple):
+    """The first report of a probe in this run, time and samples done, and its time left by now."""
 
-    training: float
-    evaluation: float
-
-    def less(self, other: "Work") -> "Work":
-        """What remains without the other."""
-        return Work(self.training - other.training, self.evaluation - other.evaluation)
-
-    def times(self, correction: "Work") -> float:
-        """The corrected seconds."""
-        return self.training * correction.training + self.evaluation * correction.evaluation
+    time: float
+    done: int
+    left: TimeLeft | None = None
 
 
 class Forecast:
-    """The estimates of a sweep, updated as it runs.
+    """The time that a sweep's unfinished cells and probes still take.
 
-    `cells` are the unfinished ones, in the order in which they start. If the cost of any is
-    unknown, so is the remaining time. `probes` by probe_id. `updates`: those that cells have done,
-    by cell_id; they resume after them. Another thread may read what is left.
+    `cells` are in the order in which they start. `updates`: those that cells have done, by cell_id;
+    they resume after them. Another thread may read what is left.
     """
 
     def __init__(
         self,
         cells: Sequence[Cell],
-        costs: Mapping[str, Cost],
+        estimates: Estimates,
         capacity: Capacity,
-        probes: Mapping[str, ProbeCost] = MappingProxyType({}),
         updates: Mapping[str, int] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells = {cell.cell_id: cell for cell in cells}
-        self.costs, self.capacity, self.clock = costs, capacity, clock
-        self.probes, self._updates = probes, updates
-        self._event_at = clock()
-        work = [(cost.training, cost.evaluation) for cost in costs.values()]
-        mean = Work(*np.mean(work or [(0.0, 0.0)], axis=0).tolist())
-        horizon = HORIZON * min(capacity.at_once, max(1, len(work)))
-        self._training = Speed(PRIOR * mean.training, horizon * mean.training)
-        self._evaluation = Speed(PRIOR * mean.evaluation, horizon * mean.evaluation)
-        self._running: dict[str, CellProgress] = {}
+        self.estimates, self.capacity, self.clock = estimates, capacity, clock
+        self._updates, self._event_at = updates, clock()
         self._ended: set[str] = set()
-        sampling = max((cost.sampling for cost in probes.values()), default=0.0)
-        parts = PRIOR_PARTS * max((cost.part for cost in probes.values()), default=0.0)
-        prior = max(PRIOR * sampling, parts)
-        self._probe_speed = Speed(prior, max(HORIZON * sampling, 2 * prior))
-        self._unsampled: dict[str, float] = {}  # estimated seconds of started probes
-        self._unestimated: dict[str, tuple[float, int]] = {}  # first reports of other probes
-        self._measured_left: dict[str, TimeLeft] = {}  # of these
-        self._sampler: ProbeCost | None = None  # of the probe that was reported last
-        self._sampled, self._reported_at = 0.0, 0.0  # since the sampler's start; its last report
-        self._unmeasured = 0.0  # of what is sampled, at first
+        self._running: dict[str, CellProgress] = {}
+        self._probes: dict[str, ProbeProgress] = {}
+        self._probe_paces: dict[str, float] = {}  # seconds per token, by the model's name
+        self._paces: dict[str, Pace] = defaultdict(Pace)
+        for cell_id, work in estimates.works.items():
+            name = self.cells[cell_id].probe.model.name
+            if name in estimates.speeds:
+                prior = PRIOR * work.tokens
+                self._paces[name] = Pace(prior * estimates.speeds[name].per_token, prior)
 
     def probe_progress(self, probe_id: str, done: int, total: int) -> None:
-        """A probe has drawn `done` of its samples; those of one sampler are drawn together.
+        """A probe has drawn `done` of its samples. Its speed is known from the second report on."""
+        now = self._event_at = self.clock()
+        first = self._probes.setdefault(probe_id, ProbeProgress(now, done))
+        if done > first.done:
+            each = (now - first.time) / (done - first.done)
+            left = TimeLeft(each * (total - done), now, now + each)
+            self._probes[probe_id] = first._replace(left=left)
+            if work := self.estimates.probes.get(probe_id):
+                self._probe_paces[work.model] = each * work.samples / work.tokens
 
-        Its speed is measured after the first report, which counts the time until it, too; after
-        seconds of a part where that is a whole one, since the first parts of all actors come at
-        once.
-        """
-        cost, now = self.probes.get(probe_id), self.clock()
-        self._event_at = now
-        if cost is None:
-            start, first = self._unestimated.setdefault(probe_id, (now, done))
-            if done > first:
-                seconds = (now - start) * (total - done) / (done - first)
-                self._measured_left[probe_id] = TimeLeft(seconds, now)
-            return
-        left = cost.sampling * (total - done) / max(1, cost.samples)
-        drawn = self._unsampled.get(probe_id, cost.sampling) - left
-        if drawn <= 0 and probe_id not in self._unsampled:  # its sampler starts
-            self._sampled = 0.0
-        elif drawn > 0:
-            if not self._sampled:
-                self._unmeasured = cost.part if drawn >= cost.part / 2 else drawn
-            elif self._sampled >= self._unmeasured:
-                self._probe_speed.add(now - self._reported_at, drawn)
-            self._sampled += drawn
-        self._unsampled[probe_id], self._sampler, self._reported_at = left, cost, now
+    def probe_left(self, probe_id: str, now: float | None = None) -> TimeLeft | None:
+        """The time left of a probe; None if that is unknown."""
+        now, work = self.clock() if now is None else now, self.estimates.probes.get(probe_id)
+        if probe_id in self._probes and (left := self._probes[probe_id].left):
+            return left
+        if work is None:
+            return None
+        per_token = self._probe_paces.get(work.model)
+        if per_token is None and work.pace is not None and work.model in self.estimates.speeds:
+            per_token = work.pace * self.estimates.speeds[work.model].per_token
+        return None if per_token is None else TimeLeft(work.tokens * per_token, now, now)
 
-    def probe_left(self, probe_id: str) -> TimeLeft | None:
-        """The time left of a probe that has started; None if that is unknown."""
-        if probe_id in self._unsampled:
-            return self._probes_left([probe_id])
-        return self._measured_left.get(probe_id)
-
-    def _probes_left(self, probe_ids: Iterable[str]) -> TimeLeft:
-        """The time left of these probes, of which only those of one sampler run."""
-        now, correction, sampler = self.clock(), self._probe_speed.correction, self._sampler
-        seconds = started = 0.0
-        for probe_id in probe_ids:
-            cost, left = self.probes[probe_id], self._unsampled.get(probe_id)
-            waiting = cost.start + correction * cost.sampling
-            seconds += waiting if left is None else correction * left
-            started += left or 0.0
-        if sampler is None or not started:  # between two samplers
-            return TimeLeft(seconds, now, now)
-        start = 0.0 if self._sampled else sampler.start
-        step = start + correction * min(sampler.part, started)
-        last = self._reported_at
-        return TimeLeft(start + seconds, last, last + step).at_time(now)
-
-    @property
-    def probe_correction(self) -> float:
-        """Measured seconds per estimated second of the probes."""
-        return self._probe_speed.correction
-
-    def assume(self, correction: float) -> None:
-        """Expect cells to take so many times as long as estimated, until they are measured."""
-        self._training.assume(correction)
+    def probes_left(self, now: float) -> list[TimeLeft | None]:
+        """The time left of each probe that was or is to be drawn."""
+        return [self.probe_left(each, now) for each in {**self.estimates.probes, **self._probes}]
 
     def probe_seconds(self) -> float:
         """Seconds until all probes have ended, as far as that is known."""
-        measured = (left.seconds_at(self.clock()) for left in list(self._measured_left.values()))
-        return self._probes_left(self.probes).seconds + sum(measured)
+        now = self.clock()
+        return sum(left.seconds_at(now) for left in self.probes_left(now) if left)
 
     def cell_started(self, cell: Cell) -> None:
         """A trial of a cell starts."""
         self._event_at = self.clock()
-        if cell.cell_id in self.costs:
-            update = self._updates.get(cell.cell_id, 0)
-            self._running[cell.cell_id] = CellProgress(self.clock(), update)
+        update = self._updates.get(cell.cell_id, 0)
+        self._running[cell.cell_id] = CellProgress(self.clock(), update)
 
     def cell_progress(self, cell: Cell, update: int) -> None:
-        """A cell has completed this many updates, with the evaluations that were due.
-
-        What an interval takes longer than its updates is the time of its evaluation.
-        """
-        cost, now = self.costs.get(cell.cell_id), self.clock()
-        if cost is None:
-            return
-        last = self._running.get(cell.cell_id)
-        if (
-            last is None or not last.reported or update <= last.update
-        ):  # a first one, or a new trial
+        """A cell has completed this many updates, with the evaluations that were due."""
+        now, last = self.clock(), self._running.get(cell.cell_id)
+        if last is None or not last.reported or update <= last.update:  # or a new trial
             self._running[cell.cell_id] = CellProgress(now, update, reported=True)
-            return
-        work, took = self._work(cell, update).less(self._work(cell, last.update)), now - last.time
-        if work.evaluation > 0:
-            correction = self._training.correction
-            evaluation = max(0.0, took - correction * work.training)
-            self._evaluation.add(evaluation / correction, work.evaluation)
-        else:
-            self._training.add(took, work.training)
-            last.measured, last.expected = last.measured + took, last.expected + work.training
-        last.time, last.update = now, update
+        elif work := self.estimates.works.get(cell.cell_id):
+            tokens = work.until(cell, update) - work.until(cell, last.update)
+            for pace in (self._paces[cell.probe.model.name], last.pace):
+                pace.add(now - last.time, tokens)
+            last.time, last.update = now, update
 
     def cell_ended(self, cell: Cell) -> None:
         """A cell has succeeded or failed."""
@@ -286,78 +173,67 @@ class Forecast:
         self._ended.add(cell.cell_id)
         self._running.pop(cell.cell_id, None)
 
-    def _work(self, cell: Cell, update: int) -> Work:
-        """Estimated seconds until a cell has completed this many updates, without its start."""
-        cost, update = self.costs[cell.cell_id], min(update, cell.updates)
-        evaluated = evaluations_until(cell, update) / evaluations_until(cell, cell.updates)
-        return Work(cost.training * update / cell.updates, cost.evaluation * evaluated)
+    def _per_token(self, cell: Cell) -> float | None:
+        """The pace of a cell's model, and its own by the share of it that was seen.
 
-    def corrections(self) -> Work:
-        """Measured seconds per estimated second over all cells; 1 before anything is measured.
-
-        An update or an evaluation that is late counts as if it had just ended.
+        Of a model that was not measured, that of all models for its size.
         """
-        now, running = self.clock(), list(self._running.items())
-        steps = [(self._step(self.cells[i], p), now - p.time) for i, p in running if p.reported]
-        updates = [(seconds, work.training) for work, seconds in steps if not work.evaluation]
-        training = self._training.correction_with(updates)
-        evaluations = [
-            (seconds / training - work.training, work.evaluation)
-            for work, seconds in steps
-            if work.evaluation
-        ]
-        return Work(training, training * self._evaluation.correction_with(evaluations))
+        model, last = cell.probe.model.name, self._running.get(cell.cell_id)
+        per_token = self._paces[model].per_token
+        if per_token is not None:
+            own = last.pace.per_token if last else None
+            if last is None or own is None:
+                return per_token
+            weight = last.pace.tokens / self.estimates.works[cell.cell_id].tokens
+            return weight * own + (1 - weight) * per_token
+        sizes, all_models = self.estimates.parameters, Pace()
+        for name, pace in list(self._paces.items()):
+            all_models.seconds += pace.seconds
+            all_models.tokens += pace.tokens * sizes.get(name, 1.0)
+        per_token = all_models.per_token
+        return None if per_token is None else per_token * sizes.get(model, 1.0)
 
-    def _step(self, cell: Cell, last: CellProgress) -> Work:
-        """What a cell does until its next report."""
-        return self._work(cell, last.update + 1).less(self._work(cell, last.update))
-
-    def remaining(self, cell: Cell) -> float:
-        """Remaining seconds of a cell; 0 if it has ended or its cost is unknown."""
-        return self.cell_left(cell).seconds
-
-    def cell_left(self, cell: Cell, correction: Work | None = None) -> TimeLeft:
-        """The time left of a cell; none if it has ended or its cost is unknown."""
-        now, cost = self.clock(), self.costs.get(cell.cell_id)
-        if cost is None or cell.cell_id in self._ended:
+    def cell_left(self, cell: Cell) -> TimeLeft | None:
+        """The time left of a cell: nothing if it has ended; None if that is unknown."""
+        now, last = self.clock(), self._running.get(cell.cell_id)
+        if cell.cell_id in self._ended:
             return TimeLeft(0.0, now)
-        correction, last = correction or self.corrections(), self._running.get(cell.cell_id)
+        work = self.estimates.works.get(cell.cell_id)
+        per_token = self._per_token(cell) if work else None
+        if work is None or per_token is None:
+            return None
         update = last.update if last else self._updates.get(cell.cell_id, 0)
-        left = Work(cost.training, cost.evaluation)
-        left = left.less(self._work(cell, update)) if update else left
+        done, speed = work.until(cell, update), self.estimates.speeds.get(cell.probe.model.name)
+        start = speed.start if speed and not (last and last.reported) else 0.0
+        seconds = start + per_token * (work.tokens - done)
         if last is None:
-            return TimeLeft(cost.start + left.times(correction), now, now)
-        start = 0.0 if last.reported else cost.start
-        if last.expected > 0:  # its own speed, weighted by the share of it that was seen
-            weight = min(1.0, last.expected / cost.training)
-            own = weight * last.measured / last.expected + (1 - weight) * correction.training
-            correction = correction._replace(training=own)
-        step = start + self._step(cell, last).times(correction)
-        seconds = start + left.times(correction)
-        return TimeLeft(seconds, last.time, last.time + step).at_time(now)
+            return TimeLeft(seconds, now, now)
+        due = last.time + start + per_token * (work.until(cell, update + 1) - done)
+        return TimeLeft(seconds, last.time, due).at_time(now)
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
-        """The remaining work of cells, running ones first."""
-        ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._running)
-        correction = self.corrections()
-        unended = [cell for cell in ordered if cell.cell_id not in self._ended]
-        return [Job(each.name, self.cell_left(each, correction).seconds) for each in unended]
+        """The remaining work of cells, running ones first; 0 seconds where that is unknown."""
+        jobs = []
+        for cell in sorted(cells, key=lambda cell: cell.cell_id not in self._running):
+            if cell.cell_id not in self._ended:
+                left = self.cell_left(cell)
+                jobs.append(Job(cell.name, left.seconds if left else 0.0))
+        return jobs
 
     def cells_left(self) -> dict[str, TimeLeft]:
-        """The time left of each running cell, by cell_id."""
-        correction = self.corrections()
-        return {i: self.cell_left(self.cells[i], correction) for i in list(self._running)}
+        """The time left of each running cell, by cell_id, where that is known."""
+        running = {i: self.cell_left(self.cells[i]) for i in list(self._running)}
+        return {cell_id: left for cell_id, left in running.items() if left}
 
     def left(self) -> TimeLeft | None:
         """The time left until all probes and cells have ended; None if unknown."""
-        if self.cells.keys() - self.costs.keys():
+        now = self.clock()
+        if None in self.probes_left(now) or None in map(self.cell_left, self.cells.values()):
             return None
-        now, jobs = self.clock(), self.jobs(list(self.cells.values()))
+        jobs = self.jobs(list(self.cells.values()))
         seconds = self.probe_seconds() + makespan(pack(jobs, self.capacity))
-        measured = [left for left in list(self._measured_left.values()) if left.seconds]
-        running = [*measured, *self.cells_left().values()]
-        if any(list(self._unsampled.values())):
-            running.append(self._probes_left(self.probes))
+        drawn = [probe.left for probe in list(self._probes.values()) if probe.left]
+        running = [left for left in drawn if left.seconds] + [*self.cells_left().values()]
         if not running and seconds:
             return TimeLeft(seconds, self._event_at, self._event_at).at_time(now)
         return TimeLeft(seconds, now, max((left.due for left in running), default=inf))

@@ -7,7 +7,7 @@ allocator's waste are a round number, not measured.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +17,9 @@ from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.sampling.model import ModelSource
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 
+GIB = 2**30
+CHARACTERS_PER_TOKEN = 4.0  # of English text, where no tokenizer has read it
+TEMPLATE_TOKENS = 40.0  # of the chat template around a question
 # Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
 NF4_BYTES = 0.5 + 1 / 64 + 1 / 4096
 # Bytes per token and unit of a layer's width: the maximum over the models of SHAPES.
@@ -33,6 +36,28 @@ OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
 def bytes_of(dtype: str) -> int:
     """Bytes of a number of a model's `dtype`."""
     return 4 if dtype == "float32" else 2
+
+
+class Gpu(NamedTuple):
+    """A type of GPU, and its memory in bytes."""
+
+    name: str
+    memory: float
+
+
+# The sizes that the modules are sold by.
+GPUS = {
+    "a100": Gpu("A100 80GB", 80 * GIB),
+    "h100": Gpu("H100 80GB", 80 * GIB),
+    "h200": Gpu("H200 141GB", 141e9),
+    "l40s": Gpu("L40S 48GB", 48e9),
+}
+DEFAULT_GPU = "h100"  # if neither the user nor the cluster names one
+
+
+def gpu_type(names: Iterable[str]) -> str | None:
+    """The type in GPUS that one of these names, such as Ray's resources, contains."""
+    return next((gpu for name in names for gpu in GPUS if gpu in name.lower()), None)
 
 
 @dataclass(frozen=True)

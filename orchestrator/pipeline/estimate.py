@@ -1,73 +1,36 @@
-"""The time that a plan still takes: calibrated on finished cells, or estimated without any.
+"""What a plan still has to compute, and how fast such work was measured in its storage.
 
-Reads the store; runs nothing. Completion lengths come from the probe as far as it has been drawn.
-A model's speed comes from its finished cells in this storage, otherwise from `throughput`.
+Reads the store; runs nothing. Completion lengths come from the probe as far as it has been drawn,
+speeds from the finished cells of the storage with the same resources.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import numpy as np
-
-from cluster.resources import Share, probe_share
+from cluster.resources import probe_share
 from orchestrator.config.experiment import Resources
-from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.memory import shape_of
-from orchestrator.cost.throughput import (
-    ANY_SIZE,
-    DEFAULT_GPU,
-    DEVICES,
-    Cost,
-    Device,
-    Draws,
-    Expected,
-    ModelSize,
-    ModelSpeed,
-    TokenLengths,
-    cell_workload,
-    cpu,
-    expected_draws,
-    finished_workload,
-    gpu_share,
-    gpu_type,
-    measured_cost,
-    model_size,
-    model_speed,
-    nominal_cost,
-    samples_per_call,
-    sampling_seconds,
-    token_lengths,
-    worker_device,
+from orchestrator.cost.work import (
+    UNKNOWN_SIZE,
+    Estimates,
+    Lengths,
+    ProbeWork,
+    Speed,
+    Work,
+    cell_work,
+    mean_lengths,
 )
-from orchestrator.difficulty.estimates import fit_prior, live_chance, posterior_mean
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.result import GpuMemory, Result
 from orchestrator.plugins.counts import counted
-from orchestrator.probing.outcomes import NONE, PART_SECONDS, Codes, PartSize
-from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
-from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
-from tasks import OUTCOMES
-from tasks.marking.marks import UNSCORED
 
 Results = Mapping[str, Result]  # by cell_id
-
-
-class CostEstimates(NamedTuple):
-    """Costs by cell_id and by probe_id, and the speeds of the models, by their names.
-
-    A model of unknown speed is in `speeds` only.
-    """
-
-    cells: dict[str, Cost]
-    probes: dict[str, ProbeCost]
-    speeds: dict[str, ModelSpeed]
 
 
 def finished_results(plan: Plan, store: Store) -> Results:
@@ -87,216 +50,90 @@ def measured_memory(plan: Plan, store: Store, results: Results) -> dict[str, Gpu
     return {cell_id: memory for cell_id, memory in measured.items() if memory is not None}
 
 
-def live_share(codes: Codes, group_size: int) -> float:
-    """The expected share of groups whose rewards differ, from outcomes [prompts, K] of a pool.
+def estimate(
+    run: Run, cells: Iterable[Cell], speeds: Mapping[str, Speed] | None = None
+) -> Estimates:
+    """The work of these cells and of every unfinished probe, and the speeds of their models.
 
-    Without any sample, every pass rate is as likely as any other.
+    Finished cells are read for the speeds, unless those of an earlier estimate are given. Raises
+    ResourceError if no sampler fits the cluster.
     """
-    unscored = [NONE, *map(OUTCOMES.index, UNSCORED)]
-    unrewarded = np.isin(codes, unscored)
-    right = np.count_nonzero(codes == OUTCOMES.index("correct"), axis=1)
-    n = codes.shape[1] - np.count_nonzero(unrewarded, axis=1)
-    return float(posterior_mean(live_chance(group_size), right, n, fit_prior(right, n)).mean())
+    plan, known, at_most = run.plan, dict[str, Lengths](), False
+
+    def lengths(spec: ProbeSpec) -> Lengths:
+        """The lengths of all prompts of a probe, from its samples for any number of them."""
+        name = f"{spec.key}/{spec.dataset.variant_key}/{spec.split}"
+        if name not in known:
+            same = (each for each in plan.probes if probe_id(each).startswith(f"{name}/"))
+            folder = run.folder(next(same, spec)).read()
+            limit = spec.settings.max_completion_length
+            known[name] = mean_lengths(folder.tokens, folder.prompts, limit)
+        return known[name]
+
+    works, probes = dict[str, Work](), dict[str, ProbeWork]()
+    models = dict[str, ModelSource]()
+    for cell in cells:
+        rollout, answer = lengths(cell.probe), lengths(cell.baseline)
+        works[cell.cell_id] = cell_work(plan, cell, rollout, answer)
+        models[cell.probe.model.name] = cell.probe.model
+        at_most |= rollout.at_most or answer.at_most
+    for spec in plan.probes:
+        if missing := run.pending_after_earlier_probes(spec).samples:
+            tokens, pace = missing * lengths(spec).total, _probe_pace(run, spec, missing)
+            probes[probe_id(spec)] = ProbeWork(spec.model.name, missing, tokens, pace)
+            models[spec.model.name] = spec.model
+            at_most |= lengths(spec).at_most
+    if speeds is None:
+        speeds = measured_speeds(run, models)
+    shapes = {name: shape_of(model) for name, model in models.items()}
+    parameters = {
+        name: float(shape.parameters) if shape else UNKNOWN_SIZE for name, shape in shapes.items()
+    }
+    return Estimates(works, probes, speeds, parameters, at_most)
 
 
-def estimate_costs(
-    run: Run,
-    cells: Iterable[Cell],
-    gpu: str | None = None,
-    results: Results | None = None,
-    speeds: Mapping[str, ModelSpeed] | None = None,
-) -> CostEstimates:
-    """The costs of these cells and of every unfinished probe on the cluster's devices.
-
-    Finished cells are read for the speeds of the models, unless those of an earlier estimate are
-    given. `gpu` replaces the type of the cluster's GPUs.
-    """
-    for spec in run.plan.probes:
-        run.folder(spec).read()
-    estimator = _Estimator(run, gpu or gpu_type(run.cluster) or DEFAULT_GPU)
-    if not speeds:
-        if results is None:
-            results = finished_results(run.plan, run.store)
-        speeds = estimator.measure(results)
-    estimator.speeds = dict(speeds)
-    costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
-    probes: dict[str, ProbeCost] = {}
-    for group in sampler_groups(run.plan):
-        of_group = {probe_id(s): cost for s in group if (cost := estimator.probe_cost(s))}
-        for number, (probe, cost) in enumerate(of_group.items()):  # the group's actors start once
-            probes[probe] = cost._replace(start=0.0) if number else cost
-    return CostEstimates(
-        {cell_id: cost for cell_id, cost in costs.items() if cost is not None},
-        probes,
-        estimator.speeds,
-    )
-
-
-def part_sizes(run: Run, specs: Sequence[ProbeSpec]) -> list[PartSize]:
-    """How large the parts of these probes are, by the time model and what is stored of them."""
-    estimator = _Estimator(run, gpu_type(run.cluster) or DEFAULT_GPU)
-    return [estimator.part_size(spec, _size_of(spec.model)) for spec in specs]
-
-
-def _size_of(model: ModelSource) -> ModelSize | None:
-    shape = shape_of(model)
-    if shape is None:
+def _probe_pace(run: Run, spec: ProbeSpec, missing: int) -> float | None:
+    """Seconds per token of a probe as a multiple of those of a cell, by the devices of both."""
+    settings, resources = spec.settings, run.plan.experiment.resources
+    prompts, most = -(-missing // settings.samples), most_on_cpus(settings.engine)
+    share = probe_share(run.cluster, prompts, settings.gpus_per_sampler, most)
+    if settings.engine != "transformers" or bool(share.gpus) != bool(resources.gpus):
         return None
-    return model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit)
+    devices = resources.workers * (resources.gpus or resources.cpus)
+    return devices / (share.actors * (share.gpus or 1.0))  # a sampler without a GPU has one thread
 
 
-def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) -> str:
-    """How many samples of a probe are stored and to draw; `at_most`: it may need fewer.
+def measured_speeds(run: Run, models: Mapping[str, ModelSource]) -> dict[str, Speed]:
+    """The speeds of models, by their names, from cells of the storage with the same resources.
 
-    `shared`: those that another probe draws.
+    Of a model without any, those of models of the same shape and precision.
     """
-    up_to = "up to " if at_most else ""
-    if shared:
-        stored = f", {total - missing - shared:,} stored" if total > missing + shared else ""
-        of_another = f"{shared:,} of {counted(total, 'sample')} shared with another probe"
-        return f"{of_another}{stored}, {missing:,} to draw"
-    if not missing:
-        return f"all {'needed ' if at_most else f'{total:,} '}samples stored"
-    if missing == total:
-        return f"{up_to}{counted(total, 'sample')} to draw"
-    return f"{total - missing:,} of {counted(total, 'sample')} stored, {up_to}{missing:,} to draw"
+    plan, results = run.plan, finished_results(run.plan, run.store)
+    finished = [(cell, results[cell.cell_id]) for cell in plan.cells if cell.cell_id in results]
+    if models.keys() - {cell.probe.model.name for cell, _ in finished}:
+        finished.clear()
+        for folder in CellFolder.all(run.store):
+            result = folder.result()
+            cell = folder.settings() if result else None
+            if result and cell and _devices(cell.resources) == _devices(plan.experiment.resources):
+                finished.append((cell, result))
+    speeds = {}
+    for name, model in models.items():
+        own = [r for cell, r in finished if cell.probe.model.identity == model.identity]
+        like = [
+            r for cell, r in finished if _precise_shape(cell.probe.model) == _precise_shape(model)
+        ]
+        if own:
+            speeds[name] = Speed.of(own, f"measured on {counted(len(own), 'finished cell')}")
+        elif like and shape_of(model):
+            cells = counted(len(like), "finished cell")
+            speeds[name] = Speed.of(like, f"measured on {cells} of a model of the same shape")
+    return speeds
 
 
-def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
-    """Display names by `probe_id`; settings are named only where probes differ in them."""
-    labels = {probe_id(s): f"{s.model.name}/{s.dataset.variant_key} {s.split}" for s in specs}
-    qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
-        lambda spec: "" if spec.settings.temperature else "greedy",
-        lambda spec: f"seed {spec.settings.seed}",
-        lambda spec: f"{counted(spec.settings.samples, 'sample')}",
-        lambda spec: spec.key[:8],
-    )
-    for qualifier in qualifiers:
-        uses = Counter(labels.values())
-        for spec in specs:
-            label, detail = labels[probe_id(spec)], qualifier(spec)
-            if uses[label] > 1 and detail:
-                labels[probe_id(spec)] = f"{label}, {detail}"
-    return labels
+def _devices(resources: Resources) -> tuple[float, float, int]:
+    return resources.cpus, resources.gpus, resources.workers
 
 
-class _Estimator:
-    """Estimates for one plan, from the samples that its folders have read."""
-
-    def __init__(self, run: Run, gpu: str) -> None:
-        self.run, self.plan, self.store, self.gpu = run, run.plan, run.store, gpu
-        self.speeds: dict[str, ModelSpeed] = {}  # by the model's name
-        self._lengths: dict[str, TokenLengths] = {}
-        self._live: dict[tuple[str, int], float] = {}
-
-    def measure(self, results: Results) -> dict[str, ModelSpeed]:
-        """The speed of every model of the plan, given the plan's finished cells.
-
-        From finished cells of the plan, else of the storage, else from datasheets. The plan's own
-        cells are compared with their own estimates, so that the estimate's errors about this
-        dataset and these settings cancel out.
-        """
-        speeds: dict[str, ModelSpeed] = {}
-        specs = (*self.plan.probes, *(cell.probe for cell in self.plan.cells))
-        for model in {spec.model.name: spec.model for spec in specs}.values():
-            cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
-            resources, size = (cells or self.plan.cells)[0].resources, _size_of(model)
-            pairs = [
-                (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
-                for cell in cells
-                if (result := results.get(cell.cell_id)) is not None
-            ]
-            if not pairs:
-                pairs = _finished_costs(self.store, model, size or ANY_SIZE, resources, self.gpu)
-            speeds[model.name] = model_speed(size, pairs, resources, self.gpu)
-        return speeds
-
-    def _nominal_cost(self, cell: Cell, size: ModelSize) -> Cost:
-        folder, group_size = self.run.folder(cell.probe), cell.batch.group_size
-        pool, test = self._pool_lengths(cell.probe), self._pool_lengths(cell.baseline)
-        subset, lengths, draws = read_subset(self.store, cell), pool, 1.0
-        if cell.online:
-            rates = None if subset is None else subset["pass_rate"].to_numpy()
-            draws = expected_draws(cell.online.build_online(), rates, group_size)
-        if subset is not None:
-            rows = folder.prompts.rows_of(subset["prompt_id"])
-            rows = rows[rows >= 0]
-            lengths = token_lengths(folder.tokens[rows], folder.prompts.take(rows), cell.probe)
-        key = probe_id(cell.probe), group_size
-        if key not in self._live:  # what the base model would have on the whole pool
-            self._live[key] = live_share(folder.codes, group_size)
-        # What is drawn again until it is live is trained on as live groups.
-        live = self._live[key] if draws == 1 else 1.0
-        expected = Expected(lengths, pool, test, live, draws * cell.times_drawn)
-        work = cell_workload(self.plan, cell, expected)
-        return nominal_cost(work, size, worker_device(cell.resources, self.gpu))
-
-    def cell_cost(self, cell: Cell) -> Cost | None:
-        """The cost of a cell; None if its model's speed is unknown."""
-        speed = self.speeds[cell.probe.model.name]
-        return speed.calibration(self._nominal_cost(cell, speed.size)) if speed.size else None
-
-    def _pool_lengths(self, spec: ProbeSpec) -> TokenLengths:
-        """The lengths of all prompts of a probe."""
-        key, folder = probe_id(spec), self.run.folder(spec)
-        if key not in self._lengths:
-            self._lengths[key] = token_lengths(folder.tokens, folder.prompts, spec)
-        return self._lengths[key]
-
-    def probe_cost(self, spec: ProbeSpec) -> ProbeCost | None:
-        """The cost of a probe's missing samples; None if there are none or if it is unknown."""
-        speed = self.speeds[spec.model.name]
-        count = self.run.pending_after_earlier_probes(spec).samples
-        if speed.size is None or not count or spec.settings.engine == "server":
-            return None
-        samples = spec.settings.samples
-        prompts, share = -(-count // samples), self._share(spec)
-        parts = self.part_size(spec, speed.size).count(count, prompts, share.actors)
-        device = self._device(share)
-        lengths, rows = self._pool_lengths(spec), count / parts
-        longest = lengths.longest(rows)
-        part = Draws(rows, lengths.mean, longest, lengths.prompt, samples)
-        vllm = spec.settings.engine == "vllm"
-        calibration = speed.calibration
-        seconds = sampling_seconds(part, speed.size, device, vllm=vllm) * calibration.evaluation
-        start = device.start_seconds * calibration.start
-        return ProbeCost(start, seconds * max(1.0, parts / share.actors), seconds, count)
-
-    def part_size(self, spec: ProbeSpec, size: ModelSize | None) -> PartSize:
-        """The size of a probe's parts; the default of a model or server of unknown speed."""
-        if size is None or spec.settings.engine == "server":
-            return PartSize()
-        device, vllm = self._device(self._share(spec)), spec.settings.engine == "vllm"
-        lengths, samples = self._pool_lengths(spec), spec.settings.samples
-        batch, per_second = samples_per_call(lengths, samples, size, device, vllm=vllm)
-        return PartSize(batch, per_second * PART_SECONDS)
-
-    def _share(self, spec: ProbeSpec) -> Share:
-        """What the samplers of a probe get: as many as there are prompts to draw, at most."""
-        prompts = max(
-            1, -(-self.run.pending_after_earlier_probes(spec).samples // spec.settings.samples)
-        )
-        settings = spec.settings
-        most = most_on_cpus(settings.engine)
-        return probe_share(self.run.cluster, prompts, settings.gpus_per_sampler, most)
-
-    def _device(self, share: Share) -> Device:
-        return gpu_share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
-
-
-def _finished_costs(
-    store: Store, model: ModelSource, size: ModelSize, resources: Resources, gpu: str
-) -> list[tuple[Cost, Cost]]:
-    """(nominal, measured) costs of a model's finished cells, preferably with these resources."""
-    same: list[tuple[Cost, Cost]] = []
-    others: list[tuple[Cost, Cost]] = []
-    for folder in CellFolder.all(store):
-        result = folder.result()
-        cell = folder.settings() if result else None
-        if result is None or cell is None or cell.probe.model.identity != model.identity:
-            continue
-        used = cell.resources
-        work = finished_workload(cell, result)
-        pair = (nominal_cost(work, size, worker_device(used, gpu)), measured_cost(result))
-        (same if used == resources else others).append(pair)
-    return same or others
+def _precise_shape(model: ModelSource) -> tuple[Any, ...]:
+    return shape_of(model), model.dtype, model.load_in_4bit

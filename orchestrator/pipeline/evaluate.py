@@ -20,7 +20,7 @@ from orchestrator.cost.schedule import Capacity
 from orchestrator.evaluation.item_table import item_table
 from orchestrator.evaluation.metrics import per_prompt
 from orchestrator.pipeline.audit import repair_plan
-from orchestrator.pipeline.estimate import estimate_costs
+from orchestrator.pipeline.estimate import estimate
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
@@ -145,8 +145,7 @@ def evaluate_model(
             plan.check_models([spec.model])
             with run.progress, ray_session(max_resources) as cluster:
                 run = replace(run, cluster=cluster)
-                costs = estimate_costs(run, []).probes
-                run.progress.expect(Forecast([], {}, Capacity((1.0,), 1), costs))
+                run.progress.expect(Forecast([], estimate(run, []), Capacity((1.0,), 1)))
                 with unloaded_at_end(store, plan.name, spec.model.adapter_label, servers):
                     run_probes(run)
         else:

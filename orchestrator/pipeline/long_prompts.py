@@ -10,8 +10,7 @@ import psutil
 
 from orchestrator.config.problems import Problem
 from orchestrator.config.vllm_rollouts import is_colocated
-from orchestrator.cost.memory import kv_bytes, longest_prompt, shape_of, weight_bytes
-from orchestrator.cost.throughput import DEVICES
+from orchestrator.cost.memory import GPUS, kv_bytes, longest_prompt, shape_of, weight_bytes
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.flaws import place_of, places
@@ -148,11 +147,11 @@ def _memory_problem(plan: Plan, grpo: Mapping[str, Any], gpu: str | None) -> Pro
         if not gpu or not shape or not tokens:
             continue
         weights = weight_bytes(shape, "bfloat16", load_in_4bit=False)
-        cache, memory = tokens * kv_bytes(shape, 2), share * DEVICES[gpu].memory
+        cache, memory = tokens * kv_bytes(shape, 2), share * GPUS[gpu].memory
         if weights + cache > memory:
             return Problem(
                 "vllm-memory",
-                f"vLLM's share of {DEVICES[gpu].name} is {memory / 2**30:.3g} GiB, less than the "
+                f"vLLM's share of {GPUS[gpu].name} is {memory / 2**30:.3g} GiB, less than the "
                 f"weights of {model.name} ({weights / 2**30:.3g} GiB) with a completion of "
                 f"{tokens:,} tokens ({cache / 2**30:.3g} GiB): write a smaller "
                 "vllm_max_model_length, or a larger vllm_gpu_memory_utilization",
@@ -196,7 +195,7 @@ def _limit(
     memory, device = inf, "a remote machine"
     if cluster.get("GPU", 0.0) >= 1 or plan.experiment.resources.gpus:
         if gpu:
-            memory, device = DEVICES[gpu].memory, DEVICES[gpu].name
+            memory, device = GPUS[gpu].memory, GPUS[gpu].name
     elif "RAY_ADDRESS" not in os.environ:
         memory, device = float(psutil.virtual_memory().total), "this machine"
     if memory < inf and (shape := shape_of(model)):

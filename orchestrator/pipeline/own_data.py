@@ -16,15 +16,19 @@ from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import DatasetEntry, ModelEntry
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.starter import GROUP, PROMPTS_PER_UPDATE, Starter
-from orchestrator.cost.memory import HUB_MODELS, ModelShape, Sizing, fit_training, shape_of
-from orchestrator.cost.throughput import (
+from orchestrator.cost.memory import (
     CHARACTERS_PER_TOKEN,
     DEFAULT_GPU,
-    DEVICES,
     GIB,
+    GPUS,
+    HUB_MODELS,
     TEMPLATE_TOKENS,
-    Device,
+    Gpu,
+    ModelShape,
+    Sizing,
+    fit_training,
     gpu_type,
+    shape_of,
 )
 from orchestrator.embedded import EMBEDDED, NAMES
 from orchestrator.pipeline.user_rows import ROWS, paths_of, store_rows
@@ -125,7 +129,7 @@ TEST_SHARES = (0.2, 0.25, 0.3, 0.4, 0.5)  # held out; the first that gives enoug
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.50)  # of the pool
 ON_CPU = 100e6  # parameters of a model that trains without a GPU, even where there is one
 WITHOUT_GPU = 1e9  # where there is none; an update of a larger model takes a core an hour and more
-CPUS_PER_GPU = 4
+TRIAL_CPUS = 4  # of a trial that occupies a GPU: it loads, marks and tokenizes beside it
 INSTRUCTED = 0.9  # share of questions with instructions of their own
 EMBEDDED_TOKENS = 96
 CORE_TRAINING = (20, 2e-4)  # of other models without a GPU
@@ -191,7 +195,7 @@ class Machine(NamedTuple):
 
     cpus: int
     gpus: int
-    device: Device
+    device: Gpu
     recognized: bool
     memory: int = 0
 
@@ -199,14 +203,14 @@ class Machine(NamedTuple):
     def of(cls, machine: Mapping[str, float]) -> "Machine":
         """From Ray's resource counts."""
         kind = gpu_type(machine)
-        device = DEVICES[kind or DEFAULT_GPU]
+        device = GPUS[kind or DEFAULT_GPU]
         cpus, gpus = int(machine.get("CPU", 1)), int(machine.get("GPU", 0))
         return cls(cpus, gpus, device, bool(kind), free_memory())
 
     @property
     def cpus_per_trial(self) -> int:
         """CPUs of a trial that occupies a GPU."""
-        return max(1, min(CPUS_PER_GPU, self.cpus // self.gpus)) if self.gpus else CPUS_PER_GPU
+        return max(1, min(TRIAL_CPUS, self.cpus // self.gpus)) if self.gpus else TRIAL_CPUS
 
 
 def make_starter(

@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from cluster.actors import run_in_worker
 from orchestrator.config.problems import Problem
 from orchestrator.cost.forecast import duration
-from orchestrator.cost.throughput import gpu_type
+from orchestrator.cost.memory import gpu_type
 from orchestrator.difficulty.disputed import no_suspects
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.difficulty.table import fit_warning, outcome_counts, summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
-from orchestrator.pipeline.estimate import part_sizes, probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
+from orchestrator.pipeline.probe_texts import probe_labels, samples_text
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, readers_of, same_probe
 from orchestrator.planning.plan import Plan
@@ -159,8 +159,7 @@ def _draw(run: Run, specs: Sequence[ProbeSpec]) -> Iterator[tuple[ProbeSpec, Out
         last = time.monotonic()
 
     group = list(zip(map(run.folder, specs), pending, strict=True))
-    sizes = part_sizes(run, specs)
-    for number, outcomes in enumerate(sample(group, sizes, run.cluster, on_progress)):
+    for number, outcomes in enumerate(sample(group, run.cluster, on_progress)):
         seconds[number] += time.monotonic() - last
         last = time.monotonic()
         count = f"{counted(outcomes.drawn, 'sample')} stored"

@@ -16,9 +16,9 @@ from cluster.session import ray_session
 from orchestrator.cost.caps import CellQueue, UsageMeter, make_queue
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity, cluster_capacity
-from orchestrator.cost.throughput import Cost, ModelSpeed
+from orchestrator.cost.work import Speed, Work
 from orchestrator.pipeline.audit import repair_plan
-from orchestrator.pipeline.estimate import estimate_costs
+from orchestrator.pipeline.estimate import estimate
 from orchestrator.pipeline.manifest import (
     read_manifest,
     save_manifest,
@@ -200,7 +200,7 @@ def probe_experiment(
         meter = progress.meter = usage_meter(plan.name, store)
         with progress, ray_session(max_resources) as cluster:
             run = replace(run, cluster=cluster)
-            progress.expect(Forecast([], {}, Capacity((1.0,), 1), estimate_costs(run, []).probes))
+            progress.expect(Forecast([], estimate(run, []), Capacity((1.0,), 1)))
             try:
                 run_probes(run)
             finally:  # later runs' caps count what the probes have used
@@ -235,31 +235,28 @@ class Sweep:
         self.other_subsets = OtherSubsets(self.plan, self.store, [])
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
         self._saved_at = float("-inf")
-        self.speeds: dict[str, ModelSpeed] = {}  # by the cells that were finished at the start
-        self.order: dict[str, Cost] = {}
+        self.speeds: Mapping[str, Speed] | None = None  # by the cells finished at the start
+        self.order: Mapping[str, Work] = {}
         self.queue = self.planned_queue()
 
-    def planned_queue(self, correction: float = 1.0) -> CellQueue:
+    def planned_queue(self) -> CellQueue:
         """The queue of the cells to train; its forecast is shown from now on.
 
         The first estimates decide the order, which is then the one that `decile plan` shows.
-        correction: how many times as long as estimated cells take, until they are measured.
         """
         experiment = self.plan.experiment
-        estimates = estimate_costs(self.run, self.untrained, speeds=self.speeds)
+        estimates = estimate(self.run, self.untrained, self.speeds)
         self.speeds = estimates.speeds
-        self.order = self.order or estimates.cells
+        self.order = self.order or estimates.works
         queue = make_queue(
             experiment,
             self.untrained,
-            estimates.cells,
-            estimates.probes,
+            estimates,
             cluster_capacity(self.run.cluster, experiment.resources),
             self.meter,
             self.updates,
             self.order,
         )
-        queue.forecast.assume(correction)
         self.progress.expect(queue.forecast)
         return queue
 
@@ -278,8 +275,7 @@ class Sweep:
         self.other_subsets = OtherSubsets(self.plan, self.store, probes)
         self.same = self._same_training()
         self.untrained = [cell for cell in self.untrained if cell.cell_id not in self.same]
-        # Completion lengths are known now, and how fast this cluster draws samples.
-        self.queue = self.planned_queue(self.queue.forecast.probe_correction)
+        self.queue = self.planned_queue()  # completion lengths are known now
         self.run.folders.clear()  # not read again; those of large pools take much memory
 
     def _same_training(self) -> dict[str, Cell]:

@@ -1,4 +1,4 @@
-"""When the cells of a plan would run, at what cost, and where the figures come from."""
+"""What the cells of a plan still compute, when they would run, and at what cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +9,8 @@ from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import Dropped, make_queue
 from orchestrator.cost.forecast import duration
+from orchestrator.cost.memory import DEFAULT_GPU, GPUS, gpu_type
+from orchestrator.cost.memory_fit import MemoryFit, memory_fit
 from orchestrator.cost.schedule import (
     Capacity,
     Job,
@@ -18,8 +20,8 @@ from orchestrator.cost.schedule import (
     makespan,
     pack,
 )
-from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, MemoryFit, gpu_type, memory_fit
-from orchestrator.pipeline.estimate import estimate_costs, finished_results, measured_memory
+from orchestrator.cost.work import Speed
+from orchestrator.pipeline.estimate import estimate, finished_results, measured_memory
 from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
 from orchestrator.pipeline.run import Run
@@ -28,7 +30,8 @@ from orchestrator.plugins.counts import counted
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.errors import UserError
 
-CPUS_PER_GPU = 16  # of hypothetical machines, so that CPUs never limit the estimate
+HOST_CPUS_PER_GPU = 16  # of a hypothetical machine: more than trials ask for, so never the limit
+NOT_MEASURED = "not measured"
 
 
 class Site(NamedTuple):
@@ -46,7 +49,7 @@ class Site(NamedTuple):
         """This machine, with the CPUs and GPUs that the user gives instead. Raises UserError."""
         machine = this_machine()
         if gpu is not None and not gpu_type([gpu]):
-            raise UserError(f"unknown --gpu {gpu}: write one of {', '.join(DEVICES)}")
+            raise UserError(f"unknown --gpu {gpu}: write one of {', '.join(GPUS)}")
         kind = gpu_type([gpu] if gpu else machine) or DEFAULT_GPU
         cluster = _with_gpus(machine, resources["GPU"]) if "GPU" in resources else machine
         return cls(cluster | dict(resources), kind, price, "GPU" in resources)
@@ -64,17 +67,28 @@ class Site(NamedTuple):
 
 
 def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
-    cpus = max(cluster.get("CPU", 1.0), CPUS_PER_GPU * gpus)
+    cpus = max(cluster.get("CPU", 1.0), HOST_CPUS_PER_GPU * gpus)
     return {**cluster, "CPU": cpus, "GPU": float(gpus)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """Numbers are None if a model's speed is unknown, or if no trial fits (`problem` says why)."""
+    """Times, hours and cost are None where the speed of a model, or of a probe, is not measured.
 
+    Everything but `problem` is empty if no trial fits.
+    """
+
+    tokens_to_run: float = 0.0
+    """Tokens that cells and probes still read and generate."""
+    tokens_at_most: bool = False
+    """Whether lengths of completions are not known, so that the limit counts."""
+    flops_to_run: float | None = None
+    """Of these tokens; None if the size of a model is unknown."""
     eta_seconds: float | None = None
     probe_seconds: float | None = None
     gpu_hours: float | None = None
+    gpu_price: float | None = None
+    """Of a GPU-hour."""
     cost: float | None = None
     room: str = ""
     """What the cells run on, and how many at a time."""
@@ -90,20 +104,33 @@ class Timetable:
 
     def lines(self, cells: Sequence[Mapping[str, Any]]) -> list[str]:
         """As text; `cells` are those of the plan, with their axes."""
-        sources = [f"  speed of {model}: {source}" for model, source in self.sources.items()]
-        if self.eta_seconds is None:
-            problem = ": no trial fits this cluster" if self.problem else ""
-            return [f"ETA: unknown{problem}", *sources]
-        probes = f", of which probes {duration(self.probe_seconds)}" if self.probe_seconds else ""
-        lines = [f"ETA: {duration(self.eta_seconds)}{probes} ({self.room})", *sources]
-        if self.gpu_hours:
-            price = "" if self.cost is None else f", cost {self.cost:,.2f}"
-            lines.append(f"GPU-hours: {self.gpu_hours:,.1f}{price}")
+        if self.problem:
+            return ["ETA: unknown: no trial fits this cluster"]
+        up_to = "up to " if self.tokens_at_most else "about "
+        of_flops = "" if self.flops_to_run is None else f", {self.flops_to_run:.2g} FLOPs"
+        lines = [f"work: {up_to}{self.tokens_to_run:,.0f} tokens{of_flops}", *self.time_lines()]
+        lines += [f"  speed of {model}: {source}" for model, source in self.sources.items()]
         if self.packing:
             lines += ["schedule:", *(f"  {row}" for row in self.packing)]
         lines += [line for model, fit in self.memory.items() for line in fit.lines(model)]
         if dropped := dropped_summary(self.dropped, cells):
             lines.append(f"capped: {dropped}")
+        return lines
+
+    def time_lines(self) -> list[str]:
+        """The time and the GPU-hours, with their cost if a price is given."""
+        if self.eta_seconds is None:
+            hours = cost = NOT_MEASURED
+            lines = [f"ETA: {NOT_MEASURED} ({self.room}); decile plan --pilot measures a short run"]
+        else:
+            probes = ""
+            if self.probe_seconds:
+                probes = f", of which probes {duration(self.probe_seconds)}"
+            lines = [f"ETA: {duration(self.eta_seconds)}{probes} ({self.room})"]
+            hours, cost = f"{self.gpu_hours:,.1f}", f"{self.cost or 0:,.2f}"
+        if self.gpu_hours != 0:
+            price = "" if self.gpu_price is None else f", cost {cost}"
+            lines.append(f"GPU-hours: {hours}{price}")
         return lines
 
 
@@ -113,38 +140,53 @@ def timetable(
     site: Site,
     chart_columns: int,
     updates: Mapping[str, int],
+    pilot: Mapping[str, Speed],
 ) -> Timetable:
-    """When the cells would run. `updates`: those that cells have done, by cell_id."""
+    """When the cells would run. `updates`: those that cells have done, by cell_id.
+
+    `pilot`: speeds that were measured just now, by the models' names; they come before stored ones.
+    """
     plan, results = run.plan, finished_results(run.plan, run.store)
     try:
         site, capacity = site.for_trials(plan.experiment)
         run = replace(run, cluster=site.cluster)
-        estimates = estimate_costs(run, cells, site.gpu, results)
+        estimates = estimate(run, cells)
     except ResourceError as error:
         return Timetable(problem=str(error))
-    sources = {name: speed.source for name, speed in estimates.speeds.items()}
-    costs, meter = estimates.cells, usage_meter(plan.name, run.store)
-    if any(cell.cell_id not in costs for cell in cells):
-        return Timetable(sources=sources)
-    queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter, updates)
-    admitted = list(iter(queue.next, None))
-    names = short_names(plan)
-    jobs = [Job(names[cell.cell_id], queue.forecast.remaining(cell)) for cell in admitted]
-    placements, probe_seconds = pack(jobs, capacity), queue.forecast.probe_seconds()
-    gpu_hours, count = 0.0, round(capacity.devices[0])
-    if capacity.unit == "GPU":  # a probe occupies every GPU
+    estimates = estimates._replace(speeds={**estimates.speeds, **pilot})
+    meter = usage_meter(plan.name, run.store)
+    queue = make_queue(plan.experiment, cells, estimates, capacity, meter, updates)
+    admitted, forecast = list(iter(queue.next, None)), queue.forecast
+    models, speeds = estimates.parameters.keys(), estimates.speeds
+    tokens, flops = estimates.remaining(cells, updates)
+    count = round(capacity.devices[0])
+    if capacity.unit == "GPU":
         count = len(capacity.devices)
+    planned = Timetable(
+        tokens_to_run=tokens,
+        tokens_at_most=estimates.at_most,
+        flops_to_run=flops,
+        gpu_hours=None if capacity.unit == "GPU" else 0.0,
+        gpu_price=site.price,
+        room=f"{counted(count, capacity.unit)}, {counted(capacity.at_once, 'cell')} at a time",
+        sources={name: speeds[name].source if name in speeds else NOT_MEASURED for name in models},
+        memory=memory_fit(plan, GPUS[site.gpu], measured_memory(plan, run.store, results)),
+        dropped=queue.dropped_json(),
+    )
+    if models - speeds.keys() or None in forecast.probes_left(0.0):
+        return planned
+    names, probe_seconds = short_names(plan), forecast.probe_seconds()
+    seconds = [job.seconds for job in forecast.jobs(admitted)]
+    jobs = [Job(names[cell.cell_id], s) for cell, s in zip(admitted, seconds, strict=True)]
+    placements, gpu_hours = pack(jobs, capacity), 0.0
+    if capacity.unit == "GPU":  # a probe occupies every GPU
         gpu_seconds = device_seconds(jobs, capacity) + probe_seconds * site.cluster.get("GPU", 0.0)
         gpu_hours = gpu_seconds / 3600
-    at_once = f"{counted(capacity.at_once, 'cell')}"
-    return Timetable(
+    return replace(
+        planned,
         eta_seconds=probe_seconds + makespan(placements),
         probe_seconds=probe_seconds,
         gpu_hours=gpu_hours,
         cost=None if site.price is None else gpu_hours * site.price,
-        room=f"{counted(count, capacity.unit)}, {at_once} at a time",
-        sources=sources,
         packing=gantt(placements, capacity, chart_columns),
-        memory=memory_fit(plan, DEVICES[site.gpu], measured_memory(plan, run.store, results)),
-        dropped=queue.dropped_json(),
     )

@@ -140,14 +140,13 @@ class MissingSamples(Sequence[SampleRequest]):
 
 @dataclass(frozen=True)
 class PartSize:
-    """How large a sampler's parts are: samples that use its batch well, and those of half a minute.
+    """How many samples a part has: `batch` at least, `most` at most.
 
-    Both are what the time model says; a sampler that is measured to be slower draws and stores a
-    part in pieces.
+    A sampler that takes more than half a minute for a part draws and stores it in pieces.
     """
 
-    batch: int = 640
-    half_minute: float = 0.0
+    batch: int = 640  # five times what a GPU decodes at once: few steps have an emptying batch
+    most: int = 20_000  # a part's prompts and completions are in memory
 
     def piece(self, seconds: float, drawn: int) -> int:
         """Samples of about half a minute, where `drawn` of them took so many seconds."""
@@ -155,9 +154,9 @@ class PartSize:
 
     def count(self, samples: int, prompts: int, samplers: int) -> int:
         """The number of parts: as many for each sampler, and at least one while prompts last."""
-        by_time = ceil(samples / max(self.batch, self.half_minute))
+        least = ceil(samples / self.most)
         balanced = min(PARTS_PER_SAMPLER * samplers, samples // self.batch)
-        rounds = ceil(max(by_time, balanced) / samplers)
+        rounds = ceil(max(least, balanced) / samplers)
         if rounds > 1 and samples < rounds * samplers * self.batch:
             rounds -= 1
         return min(prompts, rounds * samplers)

@@ -230,16 +230,15 @@ class PartCounts:
 
 def run_probes(
     probes: Sequence[tuple[ProbeFolder, MissingSamples]],
-    sizes: Sequence[PartSize],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
     """Sample what probes of the same sampler are missing, then yield the outcomes of each.
 
     The same actors draw one probe after the other, because an engine takes seconds to minutes to
-    start. `sizes` are those of each probe's parts. `progress` is called with a probe's position,
-    samples done, and total samples. Needs a connected Ray if anything is missing. Raises ProbeError
-    where sampling or marking fails, and RuntimeError when samples are still missing after the run.
+    start. `progress` is called with a probe's position, samples done, and total samples. Needs a
+    connected Ray if anything is missing. Raises ProbeError where sampling or marking fails, and
+    RuntimeError when samples are still missing after the run.
     """
     work = {number: missing for number, (_, missing) in enumerate(probes) if missing}
     if work:
@@ -257,14 +256,13 @@ def run_probes(
                 "storage": store.uri,
                 "cpus": share.cpus,
                 "channel": channel,
-                "sizes": sizes,
             }
             parts = (
                 table
                 for number, missing in work.items()
                 for table in PartTables(
                     missing,
-                    sizes[number].count(missing.samples, len(missing), share.actors),
+                    PartSize().count(missing.samples, len(missing), share.actors),
                     str(number),
                 )
             )
@@ -293,7 +291,6 @@ class ProbeActor:
         storage: str,
         cpus: float,
         channel: str = "",
-        sizes: Sequence[PartSize] = (),
     ) -> None:
         import torch
 
@@ -301,7 +298,7 @@ class ProbeActor:
 
         torch.set_num_threads(max(1, int(cpus)))
         self.specs, self.store, self.failure = specs, Store(storage), ""
-        self.sizes = sizes or [PartSize()] * len(specs)
+        self.size = PartSize()
         self.reporter = PartReporter(channel)
         self.piece = [0] * len(specs)  # samples of about half a minute, once that is measured
         datasets = {spec.dataset.name: spec.dataset for spec in specs}
@@ -352,14 +349,14 @@ class ProbeActor:
         start = 0
         while start < len(requests) and not self.failure:
             before = total[start - 1] if start else 0
-            size = self.piece[number] or self.sizes[number].batch
+            size = self.piece[number] or self.size.batch
             pieces = max(1, round((total[-1] - before) / size))  # of even size
             end = int(np.searchsorted(total, before + (total[-1] - before) / pieces)) + 1
             began = time.monotonic()
             drawn, self.failure = self._draw_piece(requests[start:end], number)
             seconds, start = time.monotonic() - began, end
             rows += drawn
-            self.piece[number] = self.sizes[number].piece(seconds, len(drawn))
+            self.piece[number] = self.size.piece(seconds, len(drawn))
         return rows, self.failure
 
     def _draw_piece(
@@ -550,14 +547,12 @@ def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
 
 def sample(
     group: Sequence[tuple[ProbeFolder, PendingSamples]],
-    sizes: Sequence[PartSize],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
     """Draw the missing samples of probes of one sampler; yields the outcomes of each probe.
 
-    `sizes` are those of each probe's parts; `progress` is called with a probe's position, samples
-    done, and total samples.
+    `progress` is called with a probe's position, samples done, and total samples.
     """
     probes: list[tuple[ProbeFolder, MissingSamples]] = []
     for folder, pending in group:
@@ -565,4 +560,4 @@ def sample(
             yield run_adaptive(folder, pending.work, cluster, partial(progress, 0))
         else:
             probes.append((folder, pending.work))
-    yield from run_probes(probes, sizes, cluster, progress)
+    yield from run_probes(probes, cluster, progress)

@@ -22,7 +22,6 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
-from orchestrator.cost.forecast import duration
 from orchestrator.cost.memory import HUB_MODELS
 from orchestrator.cost.memory import SHAPES as REAL_SIZE
 from orchestrator.difficulty.probe_table import difficulty_of
@@ -835,8 +834,8 @@ def test_without_a_gpu_a_trial_takes_a_core_where_the_memory_allows_it(
     need = re.search(r"([\d.]+) GiB", text)
     assert need and float(need[1]) * (cpus // per_trial) <= gib
     assert main(["plan", "experiments.yaml", "-e", "mine", "--json"]) == 0
-    seconds = json.loads(capsys.readouterr().out)["eta_seconds"]
-    assert f"forecast {duration(seconds)}, " in text
+    assert json.loads(capsys.readouterr().out)["eta_seconds"] is None
+    assert "forecast not measured (" in text and "--pilot" in text
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

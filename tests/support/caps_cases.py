@@ -6,13 +6,13 @@ from pathlib import Path
 from factories import small_plan
 
 from orchestrator.cost.caps import CellQueue, UsageMeter, make_queue
-from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.throughput import Cost
+from orchestrator.cost.work import Estimates, ProbeWork, Speed, Work
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 
-HOUR = Cost(0.0, 3600.0, 0.0)
+HOUR = Work(3600.0, 0.0)
+SPEEDS = {"stub": Speed(0.0, 1.0)}  # a token takes a second
 
 
 class Clock:
@@ -37,11 +37,10 @@ def make(
     probes: float = 0.0,
 ) -> CellQueue:
     cells = plan.cells if cells is None else cells
-    costs = {cell.cell_id: HOUR for cell in cells}
+    works = {cell.cell_id: HOUR for cell in cells}
+    estimates = Estimates(works, {"p": ProbeWork("stub", 1, probes)}, SPEEDS)
     capacity = Capacity((1.0,) * gpus, gpus)
     meter = meter or UsageMeter(clock=Clock())
-    queue = make_queue(
-        plan.experiment, cells, costs, {"p": ProbeCost(0, probes, 0, 1)}, capacity, meter
-    )
+    queue = make_queue(plan.experiment, cells, estimates, capacity, meter)
     queue.forecast.clock = Clock()
     return queue

@@ -27,7 +27,8 @@ def file(tmp_path: Path) -> Path:
 VIEW = """experiment about storage cells cells_to_run probes updates_to_run rollouts_to_run
     refresh_rollouts_to_run rollouts_to_run_at_most eta_seconds gpu_hours detectable_points
     collapse_seen datasets probe_seconds cost room sources packing memory dropped problem
-    not_downloaded fetch_command notes changed"""
+    not_downloaded fetch_command notes changed tokens_to_run tokens_at_most flops_to_run
+    gpu_price"""
 CELL = """cell_id model dataset policy seed size updates prompts_per_update rollouts done trained
     rollouts_at_most labels labels_at_most probe_seed name axes resumes_after same_as"""
 PROBE = """probe_key model dataset split prompts samples missing_samples missing_at_most label
@@ -47,7 +48,10 @@ def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
     assert [cell["policy"] for cell in view["cells"]] == ["hard", "random"]
     assert (view["cells_to_run"], view["rollouts_to_run"]) == (2, 2 * 4 * 2 * 4)
     assert {probe["missing_samples"] for probe in view["probes"]} == {40 * 4, 12 * 8}
-    assert view["eta_seconds"] is None, "no cell of this model has finished"
+    unmeasured = view["eta_seconds"], view["probe_seconds"], view["gpu_hours"]
+    assert unmeasured == (None, None, 0), "no cell of this model has finished, and none has a GPU"
+    assert view["sources"] == {"stub": "not measured"} and view["flops_to_run"] is None
+    assert view["tokens_at_most"] and view["tokens_to_run"] > (2 * 4 * 8 + 40 * 4 + 12 * 8) * 40
     assert not (file.parent / "runs").exists()
     finished_cell(Store(str(file.parent / "runs")), plan, plan.cells[0])
     assert main([*command, "--json"]) == 0
@@ -127,14 +131,18 @@ def test_a_cell_stopped_in_training_is_at_its_last_checkpoint(tmp_path: Path, ca
 def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, capsys) -> None:
     settings = {"resources": {"gpus": 1}, "seeds": [0, 1]}
     plan = small_plan(tmp_path, **settings)
-    finished_cell(Store(str(tmp_path / "runs")), plan, plan.cells[0])
     arguments = ["plan", str(tmp_path / "experiments.yaml"), "-e", "small", "--gpus", "2"]
+    assert main([*arguments, "--gpu-price", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "\nETA: not measured (2 GPUs, 2 cells at a time)" in text
+    assert "\nGPU-hours: not measured, cost not measured\n" in text
+    finished_cell(Store(str(tmp_path / "runs")), plan, plan.cells[0])
     assert main([*arguments, "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)
     small_plan(tmp_path, **settings, max_gpu_hours=round(0.8 * whole["gpu_hours"], 5))
     assert main([*arguments, "--gpu-price", "2"]) == 0
     text = capsys.readouterr().out
-    assert "2 GPUs" in text and "1 finished cell" in text
+    assert "2 GPUs" in text and "1 finished cell" in text and "not measured" not in text
     assert "max_gpu_hours" in text and "2 of 4 cells" in text
     assert main([*arguments, "--json", "--gpu-price", "2"]) == 0
     view = json.loads(capsys.readouterr().out)

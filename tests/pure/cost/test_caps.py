@@ -8,6 +8,7 @@ from factories import small_plan
 
 from orchestrator.cost.caps import CellQueue, Usage, UsageMeter, exceeded_cap, make_queue
 from orchestrator.cost.schedule import Capacity
+from orchestrator.cost.work import Estimates
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import page_html
@@ -144,7 +145,7 @@ def test_a_larger_cap_continues_where_the_smaller_one_ended(tmp_path: Path) -> N
 def test_without_estimates_only_past_usage_counts(tmp_path: Path) -> None:
     plan, clock = planned(tmp_path, max_gpu_hours=1), Clock()
     queue = make_queue(
-        plan.experiment, plan.cells, {}, {}, Capacity((1.0,) * 2, 2), UsageMeter(clock=clock)
+        plan.experiment, plan.cells, Estimates(), Capacity((1.0,) * 2, 2), UsageMeter(clock=clock)
     )
     for _ in range(2):
         assert queue.next() is not None

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from factories import result_json, small_plan
 
-from orchestrator.cost.memory import SHAPES, fit_training
-from orchestrator.cost.throughput import DEVICES, GIB, memory_fit
+from orchestrator.cost.memory import GIB, GPUS, SHAPES, fit_training
+from orchestrator.cost.memory_fit import memory_fit
 from orchestrator.pipeline.estimate import finished_results, measured_memory
 from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord
@@ -27,7 +27,7 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
     plan = small_plan(folder, **settings)
     store = Store(str(folder / "runs"))
     results = finished_results(plan, store)
-    fits = memory_fit(plan, DEVICES[gpu], measured_memory(plan, store, results))
+    fits = memory_fit(plan, GPUS[gpu], measured_memory(plan, store, results))
     return [line for model, fit in fits.items() for line in fit.lines(model)]
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,20 +10,13 @@ import pytest
 from factories import small_plan
 from paths import SUPPORT
 
-from orchestrator.cost.forecast import (
-    LATE,
-    Forecast,
-    ProbeCost,
-    Speed,
-    TimeLeft,
-    duration,
-    evaluations_until,
-)
+from orchestrator.cost.forecast import LATE, PRIOR, STALL, Forecast, Pace, TimeLeft, duration
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.throughput import Cost
+from orchestrator.cost.work import Estimates, ProbeWork, Speed, Work, evaluations_until
 from orchestrator.planning.cells import Cell
 
-COST = Cost(start=2, training=8, evaluation=4)  # 4 updates, evaluated after the 2nd and the 4th
+WORK = Work(training=8, evaluation=4)  # 4 updates, evaluated after the 2nd and the 4th
+SPEEDS = {"stub": Speed(start=2, per_token=1)}
 
 
 class Clock:
@@ -41,9 +33,17 @@ def cells(tmp_path: Path) -> list[Cell]:
     return small_plan(tmp_path, policies=["hard", "random"], seeds=[0, 1]).cells
 
 
-def make_forecast(cells: list[Cell], clock: Clock, **more: object) -> Forecast:
-    costs = {cell.cell_id: COST for cell in cells}
-    return Forecast(cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock, **more)  # type: ignore[arg-type]
+def make_forecast(
+    cells: list[Cell],
+    clock: Clock,
+    updates: dict[str, int] | None = None,
+    capacity: int = 2,
+    **estimated: object,
+) -> Forecast:
+    works = {cell.cell_id: WORK for cell in cells}
+    estimates = Estimates(works, **{"speeds": SPEEDS, **estimated})  # type: ignore[arg-type]
+    slots = Capacity((float(capacity),), capacity, "CPU")
+    return Forecast(cells, estimates, slots, updates or {}, clock)
 
 
 def seconds_left(forecast: Forecast) -> float | None:
@@ -51,17 +51,41 @@ def seconds_left(forecast: Forecast) -> float | None:
     return None if left is None else left.seconds
 
 
-def probe(
-    sampling: float, *, start: float = 0.0, part: float = 0.0, samples: int = 500
-) -> ProbeCost:
-    return ProbeCost(start, sampling, part, samples)
+def probe(tokens: float, *, samples: int = 500, pace: float | None = 1.0) -> ProbeWork:
+    return ProbeWork("stub", samples, tokens, pace)
 
 
 def test_before_anything_runs_cells_are_packed_after_the_probes(cells: list[Cell]) -> None:
     assert seconds_left(make_forecast(cells, Clock())) == 2 * 14
-    probes = {"p": probe(3.0, start=2.0)}
+    probes = {"p": probe(10.0, pace=0.5)}
     assert seconds_left(make_forecast(cells, Clock(), probes=probes)) == 5 + 2 * 14
     assert seconds_left(make_forecast(cells[:3], Clock())) == 28, "a last cell that runs alone"
+
+
+def test_nothing_is_said_before_anything_is_measured(cells: list[Cell]) -> None:
+    clock = Clock()
+    forecast = make_forecast(cells, clock, speeds={})
+    forecast.cell_started(cells[0])
+    assert forecast.left() is None and forecast.cells_left() == {}
+    forecast.cell_progress(cells[0], 1)
+    assert forecast.left() is None, "a first report says nothing about the speed"
+    clock.now = 8.0
+    forecast.cell_progress(cells[0], 2)  # 4 tokens
+    assert forecast.cells_left()[cells[0].cell_id].seconds == pytest.approx(12)
+    assert seconds_left(forecast) == pytest.approx(24 + 24), (
+        "12, 24, 24 and 24 seconds in two slots"
+    )
+    unknown = make_forecast(cells, clock, probes={"p": probe(9.0, pace=None)})
+    assert unknown.left() is None and unknown.probe_seconds() == 0
+
+
+def test_a_model_that_is_not_measured_is_as_fast_as_others_for_its_size(tmp_path: Path) -> None:
+    grid = {"model": ["stub", "other"], "dataset": ["small"], "policy": ["hard"]}
+    own, others = small_plan(tmp_path, grid=grid).cells
+    sizes = {"stub": 2.0, "other": 6.0}
+    forecast = make_forecast([own, others], Clock(), parameters=sizes)
+    left = [forecast.cell_left(cell) for cell in (own, others)]
+    assert [each.seconds for each in left if each] == [14, 3 * 12]
 
 
 def test_while_nothing_runs_the_time_left_rises_slowly(cells: list[Cell]) -> None:
@@ -76,76 +100,34 @@ def test_while_nothing_runs_the_time_left_rises_slowly(cells: list[Cell]) -> Non
     assert [job.seconds for job in forecast.jobs(cells)] == [11, 14, 14, 14]
 
 
-def test_a_probe_is_corrected_by_its_own_speed() -> None:
-    """From its first wave of parts on, in which its estimate counts as much as two parts."""
+@pytest.mark.parametrize("probes", [{}, {"p": probe(50.0)}])
+def test_a_probe_has_its_own_speed_from_the_second_report_on(
+    cells: list[Cell], probes: dict[str, ProbeWork]
+) -> None:
+    """Also one without an estimate, and it counts down until its next report is due."""
     clock = Clock()
-    forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
-    left = []
-    for at, done in ((0.0, 0), (15.0, 100), (35.0, 200), (55.0, 300), (75.0, 400), (95.0, 500)):
-        clock.now = at
-        forecast.probe_progress("p", done, 500)
-        left.append(seconds_left(forecast))
-    assert left[:2] == [55, 40], "twice as slow as expected, but nothing is measured yet"
-    assert left[2] == pytest.approx(30 * 4 / 3, rel=0.05)
-    assert left[3] == pytest.approx(20 * 1.55, rel=0.05) and left[4] == pytest.approx(17, rel=0.05)
-    assert left[5] == 0
-
-
-def test_a_probe_that_is_reported_within_its_parts_is_corrected_from_the_second_report_on() -> None:
-    clock = Clock()
-    forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
-    for clock.now, done in ((0.0, 0), (9.0, 10), (13.0, 30)):  # 20 samples: 2 s, and it took 4
-        forecast.probe_progress("p", done, 500)
-    assert seconds_left(forecast) == pytest.approx(47 * (20 + 4) / (20 + 2), rel=0.01)
-
-
-def test_a_probe_counts_down_until_its_next_part_is_due() -> None:
-    clock = Clock()
-    forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
-    forecast.probe_progress("p", 0, 500)
-    for clock.now, seconds in ((0, 55), (14, 41), (15, 40), (19, 40 + 4 * LATE)):
-        assert seconds_left(forecast) == pytest.approx(seconds)
+    forecast = make_forecast(cells, clock, probes=probes)
     forecast.probe_progress("p", 100, 500)
-    for clock.now, seconds in ((20, 39), (29, 30), (39, 30 + 10 * LATE)):
-        assert seconds_left(forecast) == pytest.approx(seconds)
-
-
-def test_probes_of_one_sampler_follow_each_other_and_the_next_one_starts_anew() -> None:
-    clock = Clock()
-    probes = {"a": probe(10, start=5, part=2), "b": probe(5, part=2), "c": probe(6, start=4)}
-    forecast = make_forecast([], clock, probes=probes)
-    assert seconds_left(forecast) == 30
-    for clock.now, name, done in ((0, "a", 0), (10, "a", 250), (15, "a", 500)):
-        forecast.probe_progress(name, done, 500)
-    assert seconds_left(forecast) == 15 and forecast.probe_left("b") is None
-    clock.now = 17
-    forecast.probe_progress("b", 200, 500)
-    assert seconds_left(forecast) == pytest.approx(13)
-    left = forecast.probe_left("b")
-    assert left and left.seconds == pytest.approx(3) and left.due == pytest.approx(19)
-    clock.now = 20
-    forecast.probe_progress("b", 500, 500)
-    clock.now = 24
-    assert seconds_left(forecast) == 10 + 4 * LATE, "the actors of b have ended"
-    forecast.probe_progress("c", 0, 500)
-    assert seconds_left(forecast) == 10
-
-
-def test_a_probe_without_an_estimate_has_its_measured_speed(cells: list[Cell]) -> None:
-    """As of a server, whose speed nobody knows."""
-    clock = Clock()
-    forecast = make_forecast(cells, clock)
-    forecast.probe_progress("p", 100, 500)
-    assert forecast.probe_left("p") is None and seconds_left(forecast) == 28
-    clock.now = 10.0
-    forecast.probe_progress("p", 200, 500)
     left = forecast.probe_left("p")
-    assert left and left.seconds == pytest.approx(30)
-    assert seconds_left(forecast) == pytest.approx(28 + 30)
-    clock.now = 15.0
-    assert seconds_left(forecast) == pytest.approx(28 + 25)
+    assert (left.seconds if left else None) == (50 if probes else None)
+    clock.now = 10.0
+    forecast.probe_progress("p", 101, 500)
+    forecast.probe_progress("p", 200, 500)
+    for clock.now, seconds in ((10.0, 30.0), (10.1, 29.9), (14.1, 29.9 + 4 * LATE)):
+        assert seconds_left(forecast) == pytest.approx(28 + seconds)
     forecast.probe_progress("p", 500, 500)
     assert seconds_left(forecast) == pytest.approx(28)
+
+
+def test_a_later_probe_is_as_fast_as_the_last_one_of_its_model() -> None:
+    clock = Clock()
+    probes = {"a": probe(50.0), "b": probe(20.0)}
+    forecast = make_forecast([], clock, probes=probes)
+    assert seconds_left(forecast) == 70
+    forecast.probe_progress("a", 0, 500)
+    clock.now = 100.0
+    forecast.probe_progress("a", 500, 500)
+    assert seconds_left(forecast) == pytest.approx(40), "two seconds per token"
 
 
 def test_evaluations_are_counted_at_their_updates(cells: list[Cell]) -> None:
@@ -172,82 +154,45 @@ def test_a_run_at_the_expected_speed_counts_down_exactly(cells: list[Cell]) -> N
 
 
 def test_a_slower_machine_corrects_all_cells(cells: list[Cell]) -> None:
-    """Of every cell, a tenth is as if it had been measured as estimated."""
+    """What was measured before counts as a tenth of a cell; a cell's own pace counts for it."""
     clock = Clock()
     forecast = make_forecast(cells, clock)
-    clock.now = 10.0
     forecast.cell_progress(cells[0], 2)
-    assert forecast.corrections() == (1, 1), "a first report says nothing about the speed"
-    clock.now = 16.0
+    clock.now = 6.0
     forecast.cell_progress(cells[0], 3)  # 6 seconds where 2 were expected
-    fades = math.exp(-2 / (2 * 0.5 * 8))  # two cells run at once
-    slower = (0.8 * fades + 6) / (0.8 * fades + 2)
-    assert forecast.corrections() == pytest.approx((slower, slower))
-    own = 3 * 2 / 8 + slower * 6 / 8
-    assert forecast.remaining(cells[0]) == pytest.approx(2 * own + 2 * slower)
-    assert forecast.remaining(cells[2]) == pytest.approx(2 + 12 * slower)
-
-
-def test_cells_are_expected_to_be_as_slow_as_the_probes_until_they_are_measured(
-    cells: list[Cell],
-) -> None:
-    clock = Clock()
-    before = make_forecast(cells, clock, probes={"p": probe(100.0, part=1.0)})
-    for clock.now, done in ((0, 0), (2, 5), (302, 500)):
-        before.probe_progress("p", done, 500)
-    assert before.probe_correction == pytest.approx(3, abs=0.1)
-    forecast = make_forecast(cells, clock)
-    forecast.assume(before.probe_correction)
-    assert forecast.remaining(cells[0]) == pytest.approx(2 + 12 * before.probe_correction)
-    for update in (1, 2, 3, 4):
-        clock.now += 2 + 2 * (update % 2 == 0)
-        for cell in cells[:2]:
-            forecast.cell_progress(cell, update)
-    assert forecast.corrections().training < 2
-
-
-def test_a_slow_evaluation_corrects_evaluations_only(cells: list[Cell]) -> None:
-    clock = Clock()
-    forecast = make_forecast(cells, clock)
-    for clock.now, update in ((4.0, 1), (26.0, 2)):  # 20 seconds of evaluation, not 2
-        forecast.cell_progress(cells[0], update)
-    training, evaluation = forecast.corrections()
-    assert training == 1 and 8 < evaluation < 10
-    assert forecast.remaining(cells[0]) == pytest.approx(4 + 2 * evaluation)
-
-
-def test_an_evaluation_that_takes_longer_counts_before_it_has_ended(cells: list[Cell]) -> None:
-    clock = Clock()
-    forecast = make_forecast(cells, clock)
-    for cell in cells[:2]:
-        forecast.cell_started(cell)
-        forecast.cell_progress(cell, 1)
-    left = []
-    for clock.now in range(31):
-        left.append(seconds_left(forecast))
-    assert left[0] == pytest.approx(10 + 14) and left[4] == pytest.approx(24 - 4)
-    steps = [b - a for a, b in itertools.pairwise(left)]
-    assert all(step == pytest.approx(-1) for step in steps[:4])
-    assert all(0 < step < 3 for step in steps[4:]), "three more evaluations take as long"
-    for cell in cells[:2]:
-        forecast.cell_progress(cell, 2)
-    assert seconds_left(forecast) == pytest.approx(left[-1], rel=0.1)
+    slower = (PRIOR * 12 + 6) / (PRIOR * 12 + 2)
+    left = [forecast.cell_left(cell) for cell in cells]
+    own = 3 * 2 / 12 + slower * 10 / 12
+    assert [each.seconds for each in left if each] == pytest.approx(
+        [4 * own] + 3 * [2 + 12 * slower]
+    )
 
 
 def test_a_cell_that_hangs_hardly_slows_the_others(cells: list[Cell]) -> None:
     clock = Clock()
-    forecast = Forecast(
-        cells, {cell.cell_id: COST for cell in cells}, Capacity((64.0,), 64, "CPU"), clock=clock
-    )
+    forecast = make_forecast(cells, clock, capacity=64)
     for update in (1, 2, 3):
-        clock.now += 2
-        for cell in cells[1:]:
+        clock.now += 2.0
+        for cell in cells[:3]:
             forecast.cell_progress(cell, update)
-    forecast.cell_progress(cells[0], 2)
-    clock.now += 3600
-    training, evaluation = forecast.corrections()
-    assert training < 4 and evaluation < 40, "not 1,800 times as slow"
-    assert forecast.remaining(cells[0]) > LATE * 3500
+    clock.now += 3600.0
+    hanging = forecast.cell_left(cells[0])
+    assert hanging and hanging.seconds > LATE * 3500
+    forecast.cell_progress(cells[0], 4)
+    other = forecast.cell_left(cells[3])
+    assert other and 14 < other.seconds < 2 + 12 * STALL, "not nine hundred times as slow"
+
+
+def test_of_a_stall_only_a_part_counts() -> None:
+    pace = Pace()
+    assert pace.per_token is None
+    pace.add(2.0, 1.0)
+    pace.add(1000.0, 1.0)
+    assert pace.per_token == pytest.approx((2 + 2 * STALL) / 2)
+    pace = Pace()
+    for seconds in (0.0, 0.0, 4.0):
+        pace.add(seconds, 1.0)
+    assert pace.per_token == pytest.approx(4 / 3), "reports that come at once take no time"
 
 
 def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(cells: list[Cell]) -> None:
@@ -258,48 +203,22 @@ def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(cells: list[Cell]) 
     clock.now = 3.0
     assert seconds_left(forecast) == 5
     forecast.cell_progress(cell, 3)
-    assert forecast.corrections() == (1, 1)
     assert seconds_left(forecast) == pytest.approx(4)
     clock.now = 60.0
     forecast.cell_progress(cell, 2)  # a new trial resumes from the checkpoint
-    assert forecast.corrections() == (1, 1) and seconds_left(forecast) == pytest.approx(6)
+    assert seconds_left(forecast) == pytest.approx(6)
 
 
-def test_what_a_cell_has_done_counts_for_it_by_how_much_that_is(cells: list[Cell]) -> None:
-    """Twice as slow as expected in a quarter; another three times as slow, after it."""
-    clock = Clock()
-    forecast = make_forecast(cells, clock)
-    cell, other = cells[:2]
-    forecast.cell_progress(cell, 0)
-    clock.now = 4.0
-    forecast.cell_progress(cell, 1)
-    forecast.cell_progress(other, 0)
-    clock.now = 10.0
-    forecast.cell_progress(other, 1)
-    pooled = forecast.corrections().training
-    assert 2 < pooled < 3
-    own = 2 * 2 / 8 + pooled * 6 / 8
-    late = 10.0 - 4.0 - 2 * own - 2 * pooled
-    assert late < 0, "its next report, with an evaluation, is due later"
-    assert forecast.remaining(cell) == pytest.approx(6 * own + 4 * pooled - 6)
-    assert forecast.remaining(other) == pytest.approx(6 * (3 * 2 / 8 + pooled * 6 / 8) + 4 * pooled)
-    assert [job.name for job in forecast.jobs([cells[2], other])] == [other.name, cells[2].name], (
-        "running ones come first"
-    )
-    forecast.cell_ended(other)
-    assert [job.name for job in forecast.jobs(cells[:2])] == [cell.name]
-    assert seconds_left(forecast) is not None
-    del forecast.costs[cells[3].cell_id]  # type: ignore[attr-defined]
+def test_running_cells_come_first_and_ended_ones_not_at_all(cells: list[Cell]) -> None:
+    forecast = make_forecast(cells, Clock())
+    forecast.cell_started(cells[1])
+    assert [job.name for job in forecast.jobs(cells[:2])] == [cells[1].name, cells[0].name]
+    forecast.cell_ended(cells[1])
+    assert [job.name for job in forecast.jobs(cells[:2])] == [cells[0].name]
+    forecast = Forecast(cells, Estimates(), Capacity((2.0,), 2, "CPU"), clock=Clock())
     forecast.cell_progress(cells[3], 1)
-    assert forecast.remaining(cells[3]) == 0 and seconds_left(forecast) is None
-
-
-def test_a_speed_recovers_from_reports_that_took_no_time() -> None:
-    for prior in (0.0, 0.8):
-        speed = Speed(prior, horizon=4.0)
-        for measured in (0.0, 0.0, 0.0, *[2.0] * 20):
-            speed.add(measured, 1.0)
-        assert speed.correction == pytest.approx(2, abs=0.1)
+    assert [job.seconds for job in forecast.jobs(cells)] == [0.0] * 4, "their work is not known"
+    assert forecast.left() is None
 
 
 def test_the_time_left_counts_down_until_a_report_is_due_and_then_rises() -> None:
@@ -341,14 +260,19 @@ def longest_standstill(shown: list[tuple[float, float]]) -> float:
 
 
 def test_the_eta_of_a_recorded_run_always_moves(tmp_path: Path) -> None:
-    """Its updates take from one to sixteen seconds, and its evaluations from 8 to 80, not 3."""
+    """Its updates take from one to sixteen seconds, and its evaluations from 8 to 80."""
     recorded, clock = RECORDED["run"], Clock()
     plan = small_plan(
-        tmp_path, policies=[*recorded["costs"]], updates=50, evaluate={"every": 25, "samples": 8}
+        tmp_path,
+        policies=["hard", "easy", "middle", "random"],
+        updates=50,
+        evaluate={"every": 25, "samples": 8},
     )
     cells = {cell.policy: cell for cell in plan.cells}
-    costs = {cells[name].cell_id: Cost(*cost) for name, cost in recorded["costs"].items()}
-    forecast = Forecast(plan.cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock)
+    # 50 updates of 64 completions, and four answers to each of 250 questions twice, of one length.
+    works = {cell.cell_id: Work(50 * 64, 2 * 4 * 250) for cell in plan.cells}
+    estimates = Estimates(works, speeds={"stub": Speed(10.0, 0.01)})
+    forecast = Forecast(plan.cells, estimates, Capacity((2.0,), 2, "CPU"), clock=clock)
     calls = {
         "started": lambda cell, _: forecast.cell_started(cell),
         "update": forecast.cell_progress,
@@ -361,7 +285,7 @@ def test_the_eta_of_a_recorded_run_always_moves(tmp_path: Path) -> None:
     shown = displayed(forecast, clock, events)
     assert longest_standstill(shown) <= 1 / LATE + 1
     steps = [b[1] - a[1] for a, b in itertools.pairwise(shown)]
-    assert max(map(abs, steps)) < 45, "of more than ten minutes"
+    assert max(map(abs, steps)) < 75, "of more than eight minutes"
 
 
 def test_a_duration_is_written_as_on_a_clock() -> None:

@@ -16,7 +16,7 @@ from remedies import refused
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.pipeline.estimate import samples_text
+from orchestrator.pipeline.probe_texts import samples_text
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
 from orchestrator.probing.outcomes import MissingSamples

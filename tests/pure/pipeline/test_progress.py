@@ -11,7 +11,7 @@ from terminal import FakeTerminal, Screen
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.throughput import Cost
+from orchestrator.cost.work import Estimates, Speed, Work
 from orchestrator.pipeline import live_region, progress
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.training.cell_folder import CellState
@@ -21,10 +21,11 @@ def test_progress_counts_cells_and_updates_the_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [first, second] = small_plan(tmp_path).cells
-    costs = {cell.cell_id: Cost(0, 60, 0) for cell in (first, second)}
+    works = {cell.cell_id: Work(60, 0) for cell in (first, second)}
+    estimates = Estimates(works, speeds={"stub": Speed(0, 1)})
     now, out = 0.0, io.StringIO()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    forecast = Forecast([first, second], costs, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
+    forecast = Forecast([first, second], estimates, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
     display = ProgressDisplay(total=2, out=out, every=0.0, forecast=forecast)
     display.update(first, {"update": 1, "metrics": {"train/learnable_pct": 50.0}})
     now += 15.0
@@ -45,8 +46,9 @@ def test_cells_that_end_together_share_a_forecast(
 ) -> None:
     """It packs all remaining cells, so that one for every cell would be quadratic."""
     cells = small_plan(tmp_path, seeds=range(5)).cells
-    costs, calls = {cell.cell_id: Cost(0, 60, 0) for cell in cells}, []
-    forecast = Forecast(cells, costs, Capacity((1.0,), 1, "CPU"))
+    works, calls = {cell.cell_id: Work(60, 0) for cell in cells}, []
+    estimates = Estimates(works, speeds={"stub": Speed(0, 1)})
+    forecast = Forecast(cells, estimates, Capacity((1.0,), 1, "CPU"))
     left = forecast.left
     monkeypatch.setattr(forecast, "left", lambda: (calls.append(1), left())[1])
     out = io.StringIO()
@@ -128,8 +130,9 @@ def test_the_bars_eta_moves_between_reports(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(live_region, "REDRAWS", 1 / 60)  # only when something is printed
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    costs = {each.cell_id: Cost(10, 60, 0) for each in (cell, other)}
-    forecast = Forecast([cell, other], costs, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
+    works = {each.cell_id: Work(60, 0) for each in (cell, other)}
+    estimates = Estimates(works, speeds={"stub": Speed(10, 1)})
+    forecast = Forecast([cell, other], estimates, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
     shown = []
     with ProgressDisplay(total=2, out=FakeTerminal(screen)) as display:
         display.expect(forecast)

@@ -13,8 +13,7 @@ import pytest
 from factories import finished_cell, small_plan
 
 from orchestrator.cli.main import main
-from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, shape_of, weight_bytes
-from orchestrator.cost.throughput import DEVICES
+from orchestrator.cost.memory import GPUS, SHAPES, kv_bytes, longest_prompt, shape_of, weight_bytes
 from orchestrator.embedded import embedded_path
 from orchestrator.pipeline import long_prompts
 from orchestrator.pipeline.long_prompts import CANDIDATES, check_long_prompts, crowded_prompts
@@ -203,10 +202,10 @@ def test_what_vllm_needs_to_start_fits_its_share_of_the_gpu(
     shape = shape_of(plan.cells[0].probe.model)
     assert shape is not None
     needed = weight_bytes(shape, "bfloat16", False) + 100 * kv_bytes(shape, 2)
-    h100 = DEVICES["h100"]
-    monkeypatch.setitem(DEVICES, "h100", h100._replace(memory=needed / 0.3 + 1))
+    h100 = GPUS["h100"]
+    monkeypatch.setitem(GPUS, "h100", h100._replace(memory=needed / 0.3 + 1))
     assert accepted(plan, "h100", GPU=1)
-    monkeypatch.setitem(DEVICES, "h100", h100._replace(memory=needed / 0.3 - 1))
+    monkeypatch.setitem(GPUS, "h100", h100._replace(memory=needed / 0.3 - 1))
     with pytest.raises(UserError) as caught:
         check_long_prompts(Run.of(plan, Store(plan.source.config.storage), {}), "h100")
     assert caught.value.code == "vllm-memory"
@@ -243,7 +242,7 @@ def test_prompts_that_do_not_fit_the_memory_alone_are_named(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     message = refusal(plan)
     assert all(value in message for value in ("170 tokens", "0.000466 GiB", "99 beside stub"))
-    monkeypatch.setitem(DEVICES, "h100", DEVICES["h100"]._replace(memory=memory.total))
+    monkeypatch.setitem(GPUS, "h100", GPUS["h100"]._replace(memory=memory.total))
     memory.total = 1e12
     assert accepted(plan)
     assert "the memory of H100 80GB (" in refusal(plan, "h100", GPU=1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.difficulty.table import difficulty, difficulty_of_codes
 from orchestrator.pipeline import audit
-from orchestrator.pipeline.estimate import estimate_costs
+from orchestrator.pipeline.estimate import estimate
 from orchestrator.pipeline.probes import is_probed
 from orchestrator.pipeline.run import Run
 from orchestrator.probing import outcomes, probe_folder
@@ -64,27 +64,29 @@ def test_parts_hold_the_missing_samples_by_length(
     assert len(rows) == len(missing) or max(sizes) - even < 2 * samples
 
 
-SLOW = PartSize(batch=64, half_minute=26)  # 135 million parameters on a core
-FAST = PartSize(batch=512, half_minute=11_591)  # half a million
+SMALL = PartSize(batch=64, most=64)
+LARGE = PartSize(batch=512, most=11_591)
 
 
 @pytest.mark.parametrize(
     ("prompts", "samples", "samplers", "size", "parts", "least", "most"),
     [
-        (125, 10, 2, SLOW, 18, 60, 70),
-        (125, 10, 8, FAST, 8, 150, 160),
-        (60, 8, 2, SLOW, 6, 80, 80),
-        (10_000, 8, 8, SLOW, 1_248, 64, 72),
-        (10_000, 8, 8, FAST, 32, 2_496, 2_504),
+        (125, 10, 2, SMALL, 18, 60, 70),
+        (125, 10, 8, LARGE, 8, 150, 160),
+        (60, 8, 2, SMALL, 6, 80, 80),
+        (10_000, 8, 8, SMALL, 1_248, 64, 72),
+        (10_000, 8, 8, LARGE, 32, 2_496, 2_504),
         (100, 8, 2, PartSize(), 2, 400, 400),
-        (5, 8, 8, SLOW, 5, 8, 8),
-        (1, 1, 8, SLOW, 1, 1, 1),
+        (10_000, 8, 8, PartSize(), 32, 2_496, 2_504),
+        (1_000_000, 8, 8, PartSize(), 400, 20_000, 20_000),
+        (5, 8, 8, SMALL, 5, 8, 8),
+        (1, 1, 8, SMALL, 1, 1, 1),
     ],
 )
 def test_every_sampler_gets_as_many_parts_of_even_size(
     prompts: int, samples: int, samplers: int, size: PartSize, parts: int, least: int, most: int
 ) -> None:
-    """Half a minute each, at least a batch, and never fewer parts than samplers or prompts."""
+    """At least a batch, at most what memory holds; not fewer than samplers, nor than prompts."""
     count = size.count(prompts * samples, prompts, samplers)
     ends = even_ends(np.full(prompts, samples), count)
     shares = samples * np.diff([0, *ends])
@@ -106,7 +108,7 @@ def test_each_part_has_a_prompt_however_uneven_these_are(
 def test_a_piece_is_half_a_minute_by_what_was_measured(
     seconds: float, drawn: int, piece: int
 ) -> None:
-    assert PartSize(batch=64, half_minute=5_000).piece(seconds, drawn) == piece
+    assert PartSize(batch=64).piece(seconds, drawn) == piece
 
 
 @pytest.mark.parametrize("longest", [2**16 - 1, 2**16, 2**16 + 1, 2**17])
@@ -226,7 +228,7 @@ def test_a_command_reads_each_part_once(tmp_path: Path, monkeypatch: pytest.Monk
     run = Run.of(plan, store, {"CPU": 2.0})
     assert audit.repair_plan(plan, store, folders=[*map(run.folder, plan.probes)]) == []
     assert is_probed(run) is False and len(read) == 2 * len(plan.probes)  # the subsets are missing
-    estimate_costs(run, plan.cells)
+    estimate(run, plan.cells)
     for spec in plan.probes:
         assert (
             run.pending_after_earlier_probes(spec).samples == 0

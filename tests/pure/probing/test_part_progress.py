@@ -83,7 +83,7 @@ def test_what_ended_before_an_interrupt_is_stored(
 def test_a_piece_is_stored_before_the_next_one(tmp_path: Path) -> None:
     actor, folder, _ = opened(tmp_path)
     sampler: Any = actor.sampler
-    actor.sizes, sampler.most = [PartSize(batch=16)], 30
+    actor.size, sampler.most = PartSize(batch=16), 30
     with pytest.raises(KeyboardInterrupt):
         actor.draw_part(folder.missing())
     assert folder.read().outcomes().drawn == 16, "the first piece, before anything is measured"
@@ -98,7 +98,7 @@ def test_the_samples_are_the_same_however_they_are_divided(
         monkeypatch.setattr(probe, "STORE_SECONDS", seconds)
         (tmp_path / name).mkdir()
         actor, folder, _ = opened(tmp_path / name)
-        actor.sizes = [PartSize(batch=batch)]
+        actor.size = PartSize(batch=batch)
         rows, failure = actor.draw_part(folder.missing())
         assert (len(rows), failure) == (160, "")
         assert len({(row["prompt_id"], row["sample"]) for row in rows}) == 160

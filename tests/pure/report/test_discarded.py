@@ -10,7 +10,6 @@ from factories import cell_record, marked_rollout
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cost.throughput import expected_draws
 from orchestrator.evaluation.groups import (
     ALL_DISCARDED,
     GroupRecorder,
@@ -26,8 +25,6 @@ from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish, ledger
-from policies import get_online_policy
-from policies.built import BuiltOnlinePolicy
 
 LIVE, DEAD = ["correct", "wrong"], ["wrong", "wrong"]
 
@@ -174,23 +171,6 @@ def test_a_policy_that_discards_nothing_keeps_its_files(plan: Plan, tmp_path: Pa
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert "learnable_drawn_pct" not in result and "discarded" not in result["ledger"]
     assert "train/discarded_pct" not in record.groups.metrics(1)
-
-
-def test_expected_draws_follow_the_pass_rates() -> None:
-    def built(name: str, **options: int) -> BuiltOnlinePolicy:
-        return BuiltOnlinePolicy(name, get_online_policy(name, **options))
-
-    dynamic, balanced = built("dynamic"), built("balanced")
-    assert expected_draws(built("predicted"), None, 8) == 1
-    assert expected_draws(built("lilo", ratio=3), None, 8) == 3
-    assert expected_draws(built("lilo", ratio=1), np.array([0.5]), 8) == 1
-    assert expected_draws(dynamic, None, 8) == 2
-    assert expected_draws(dynamic, np.array([0.5]), 8) == pytest.approx(1 / (1 - 2 / 2**8))
-    assert expected_draws(dynamic, np.array([0.5, 1.0]), 8) == pytest.approx(2, abs=0.02)
-    assert expected_draws(dynamic, np.array([0.0, np.nan]), 8) == 4
-    assert expected_draws(balanced, np.array([0.1]), 8) > expected_draws(
-        dynamic, np.array([0.1]), 8
-    )
 
 
 def test_learnable_of_drawn_counts_every_group() -> None:

@@ -1,4 +1,4 @@
-"""Estimated seconds: what they depend on, how they are calibrated, what TRL's settings mean."""
+"""No value of a GRPO setting breaks a plan: it is refused, or planned with."""
 
 from dataclasses import fields
 from pathlib import Path
