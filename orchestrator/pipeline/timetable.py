@@ -73,9 +73,10 @@ def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """Times, hours and cost are None where the speed of a model, or of a probe, is not measured.
+    """Times, hours and cost are None where the speed of a model is not measured.
 
-    Everything but `problem` is empty if no trial fits.
+    `probe_seconds` also where another engine draws: the others are then without probes. Everything
+    but `problem` is empty if no trial fits.
     """
 
     tokens_to_run: float = 0.0
@@ -124,7 +125,9 @@ class Timetable:
             lines = [f"ETA: {NOT_MEASURED} ({self.room}); decile plan --pilot measures a short run"]
         else:
             probes = ""
-            if self.probe_seconds:
+            if self.probe_seconds is None:
+                probes = f" without probes, which are {NOT_MEASURED}"
+            elif self.probe_seconds:
                 probes = f", of which probes {duration(self.probe_seconds)}"
             lines = [f"ETA: {duration(self.eta_seconds)}{probes} ({self.room})"]
             hours, cost = f"{self.gpu_hours:,.1f}", f"{self.cost or 0:,.2f}"
@@ -173,8 +176,9 @@ def timetable(
         memory=memory_fit(plan, GPUS[site.gpu], measured_memory(plan, run.store, results)),
         dropped=queue.dropped_json(),
     )
-    if models - speeds.keys() or None in forecast.probes_left(0.0):
+    if models - speeds.keys():
         return planned
+    measures_probes = None not in forecast.probes_left(0.0)
     names, probe_seconds = short_names(plan), forecast.probe_seconds()
     seconds = [job.seconds for job in forecast.jobs(admitted)]
     jobs = [Job(names[cell.cell_id], s) for cell, s in zip(admitted, seconds, strict=True)]
@@ -185,7 +189,7 @@ def timetable(
     return replace(
         planned,
         eta_seconds=probe_seconds + makespan(placements),
-        probe_seconds=probe_seconds,
+        probe_seconds=probe_seconds if measures_probes else None,
         gpu_hours=gpu_hours,
         cost=None if site.price is None else gpu_hours * site.price,
         packing=gantt(placements, capacity, chart_columns),

@@ -16,6 +16,7 @@ from orchestrator.cost.work import Lengths, Speed, Work, cell_work, mean_lengths
 from orchestrator.pipeline.estimate import estimate
 from orchestrator.pipeline.probe_texts import probe_labels
 from orchestrator.pipeline.run import Run
+from orchestrator.pipeline.timetable import Site, timetable
 from orchestrator.planning.result import Result
 from orchestrator.storage.store import Store
 
@@ -147,6 +148,12 @@ def test_of_a_probe_by_another_engine_nothing_is_measured(tmp_path: Path) -> Non
     by_vllm = small_plan(tmp_path, resources={"gpus": 1}, probe=engine)
     probes = estimate(Run.of(by_vllm, store, {"CPU": 8.0, "GPU": 1.0}), by_vllm.cells).probes
     assert [probe.pace for probe in probes.values()] == [None, 1.0], "evaluations are the trainer's"
+    site = Site({"CPU": 8.0, "GPU": 1.0})
+    speeds = {"stub": Speed(0.0, 1.0)}
+    run = Run.of(by_vllm, store, site.cluster)
+    planned = timetable(run, by_vllm.cells, site, 40, {}, speeds)
+    assert planned.eta_seconds and planned.probe_seconds is None and planned.gpu_hours
+    assert "without probes" in planned.time_lines()[0]
 
 
 def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> None:
