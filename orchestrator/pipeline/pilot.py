@@ -10,7 +10,6 @@ import numpy as np
 
 from orchestrator.cost.work import Speed
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.load import check_models
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import scratch_folder
@@ -28,7 +27,7 @@ def run_pilot(plan: Plan) -> Mapping[str, Speed]:
     for cell in plan.cells:
         if cell.probe.dataset.variant_key not in plan.lacking_golds:
             cells.setdefault(cell.probe.model.name, cell)
-    check_models(plan.source, plan.name, [cell.probe.model for cell in cells.values()])
+    plan.check_models(cell.probe.model for cell in cells.values())
     with redirect_stdout(io.StringIO()):  # what libraries print is no part of the plan
         return {name: _speed(plan, cell) for name, cell in cells.items()}
 

@@ -195,6 +195,7 @@ def test_the_order_of_a_run_is_the_one_that_the_plan_shows(tmp_path: Path) -> No
     sweep.queue = sweep.planned_queue()
     assert before == [("easy", "8"), ("hard", "8"), ("easy", "1"), ("hard", "1")]
     run_order = [
-        (cell.policy, str(cell.swept["evaluate.samples"])) for cell in iter(sweep.queue.next, None)
+        (cell.policy, str(cell.setting_axes["evaluate.samples"]))
+        for cell in iter(sweep.queue.next, None)
     ]
     assert run_order == before
