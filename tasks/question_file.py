@@ -16,10 +16,17 @@ from tasks.marking.numbers import mark_number
 from tasks.marking.spelling import AnswerComparison
 from tasks.marking.text import mark_text, text_comparison
 from tasks.reward_functions import function_mark, reward_function, reward_values
+from tasks.sources.answer_kinds import (
+    KINDS,
+    ONE_SPELLING,
+    Kind,
+    answer_form,
+    row_kind,
+    why_no_answer,
+)
 from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
     INSTRUCTIONS,
-    PLACEHOLDERS,
     SOLUTIONS,
     Row,
     Rows,
@@ -35,6 +42,7 @@ from tasks.sources.files import (
 )
 from tasks.sources.kept_columns import KeptColumns
 from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
+from tasks.sources.media import check_no_media, has_media_columns
 from tasks.sources.roles import ROLES
 from tasks.sources.row_corrections import RowCorrections, row_id
 from tasks.sources.source import ReadTask
@@ -95,9 +103,12 @@ class QuestionFile(ReadTask):
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
-    is an error. With `answers: optional`, rows may lack an answer: what the model answers is read
-    and stored, and marked once a gold answer is there, in the file or in the data set's `labels`.
-    No id depends on the answers then.
+    is an error. `kinds` takes only the rows whose answers need one of these markers (`number`,
+    `letter`, `expression`, `text`, or `none` of them), so that a file of several kinds is a mix of
+    data sets. `unwrap` takes questions out of the chat template that their texts are rendered in;
+    it changes prompts and their ids. With `answers: optional`, rows may lack an answer: what the
+    model answers is read and stored, and marked once a gold answer is there, in the file or in the
+    data set's `labels`. No id depends on the answers then.
 
     `marker` may also be a reward function as for TRL, `package.module:function`: an answer is
     correct if its score is at least `threshold`. Of the file's other columns, `columns` (by default
@@ -137,6 +148,8 @@ class QuestionFile(ReadTask):
         columns: Sequence[str] | None = None,
         threshold: float | None = None,
         mark_limits: Mapping[str, float] | None = None,
+        kinds: Sequence[Kind] | None = None,
+        unwrap: bool = False,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
         if ":" not in marker and marker not in get_args(Marker):
@@ -161,9 +174,8 @@ class QuestionFile(ReadTask):
             self.function.check_needs_no_tokens()
             self.threshold = check_threshold(1.0 if threshold is None else threshold)
             self.mark_limits = check_limits(mark_limits or {})
-        if not isinstance(skip_invalid, bool):
-            raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
-        self.skip_invalid = skip_invalid
+        check_row_options(skip_invalid, unwrap, kinds, gold=bool(answer) and answers == "required")
+        self.skip_invalid, self.unwrap, self.kinds = skip_invalid, unwrap, kinds
         if answers not in ("required", "optional"):
             raise TaskError(f"invalid answers {answers!r:.80}: write required or optional")
         self.optional_answers = answers == "optional"
@@ -186,6 +198,9 @@ class QuestionFile(ReadTask):
         from tasks.prompt_table import PromptTable
 
         prompts = self._prompts("all")
+        if not prompts:
+            named = ", ".join(self.kinds or ())
+            raise TaskError(f"no row has an answer of kinds: {named}; write other ones")
         keys = prompts.keys
         if self.function is not None:  # whose ids depend on all columns: the split does not
             bare = (make_prompt(self.name, p.question, p.answer, p.tier) for p in prompts)
@@ -295,7 +310,7 @@ class QuestionFile(ReadTask):
     def read_answer(self, text: str) -> str | None:
         """An answer in the marker's form, alone or at the end of a worked solution or a sentence.
 
-        None for a text of another form, and for a placeholder of a mathematical one. A function
+        None for a text of another form, for a placeholder and for a data structure. A function
         takes any text.
         """
         if self.function:
@@ -305,15 +320,15 @@ class QuestionFile(ReadTask):
             return None
         if self.marker != "text":
             plain = plain.replace("\N{MINUS SIGN}", "-")
-            if plain.lower() in PLACEHOLDERS:
-                return None
+        if why_no_answer(plain, self.marker):
+            return None
         return read_gold(plain, cast(Marker, self.marker))
 
     def reads(self, answer: str) -> bool:
         """Whether the marker `expression` can read a gold answer."""
         if self.marker != "expression" or self.marking == "strict":
             return True
-        return is_readable(answer)
+        return answer_form(answer) not in ONE_SPELLING and is_readable(answer)
 
     def _read(self, split: str, files: Sequence[str]) -> "PromptTable":
         """The prompts of the rows of all files, one after another."""
@@ -328,7 +343,7 @@ class QuestionFile(ReadTask):
             prompts, own = self._read_columns(split, file) or self._read_rows(
                 split, file, letters.get(file) or read_file(file, required)
             )
-            if not prompts:
+            if not prompts and (own.count or not self.kinds):
                 unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
                 raise TaskError(f"{own.error or unmarkable} (no row of the file can be used)")
             rows.add(own)
@@ -383,6 +398,8 @@ class QuestionFile(ReadTask):
             return None
         if self.optional_answers or self.corrections is not None:  # null in some rows; of rows
             return None
+        if self.kinds or self.unwrap:
+            return None
         if self.function is not None or self.columns:  # of any values
             return None
         if self.marker == "letter":  # the choices may stand in other columns
@@ -393,7 +410,7 @@ class QuestionFile(ReadTask):
             return None
         try:
             names = PlainFile(file, ()).names()
-            if has_choices(names):  # which have to be asked
+            if has_choices(names) or has_media_columns(names):  # to be asked, or refused
                 return None
             if self.kept.keep == "all" and not file.endswith(".parquet"):  # rows may have others
                 return None
@@ -440,6 +457,8 @@ class QuestionFile(ReadTask):
             raise TaskError(f"{file} holds no rows: write one question per row")
         self.check_named_columns(split, file, read.rows)
         self.kept.check(file, read.rows)
+        if self.kinds:
+            read = self._of_kinds(split, read)
         rows = _RowCounts(len(read.rows), origins=[read.origin])
         if self.corrections is not None:
             prompts = self.corrections.prompts(
@@ -515,7 +534,7 @@ class QuestionFile(ReadTask):
         column = None if unlabelled else self.answer
         try:
             if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function
-                texts = read_texts(row, self.question, self.question)
+                texts = read_texts(row, self.question, self.question, unwrap=self.unwrap)
                 texts = texts._replace(answer=json_text(value))
             else:
                 texts = read_texts(
@@ -523,11 +542,13 @@ class QuestionFile(ReadTask):
                     self.question,
                     column or self.question,
                     choices=self._numbering if self.marker == "letter" else None,
+                    unwrap=self.unwrap,
                 )
                 texts = texts if column else texts._replace(answer="")
                 texts = texts._replace(answer=value) if isinstance(value, str) else texts
             if self.marker != "letter" and not self.function and (choices := choices_of(row)):
-                choices.check_asked(texts.question)
+                choices.check_asked(texts.question, texts.answer)
+            check_no_media(row, cell(row, self.question), texts.question)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         answer = texts.answer.strip()
@@ -541,19 +562,8 @@ class QuestionFile(ReadTask):
                 )
         question = self.bare_question(texts.question)
         gold = "" if unlabelled else self.read_answer(answer)
-        if gold is None and json_object_of(answer) is not None:
-            raise TaskError(
-                f"{place}: the answer {answer!r:.80} is a JSON object without one field that is "
-                f"the answer ({', '.join(ROLES['answer field'].names[:3])}, …): write its text, or "
-                "skip_invalid: true to drop such rows"
-            )
         if gold is None:
-            form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
-            others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
-            raise TaskError(
-                f"{place}: the answer {answer!r:.80} is not a {form}: write one, or marker: "
-                f"{others}, or skip_invalid: true to drop such rows"
-            )
+            raise TaskError(f"{place}: {self._why_no_gold(answer)}")
         dropped.update(texts.dropped)
         dropped[INSTRUCTIONS] += question != texts.question
         dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
@@ -570,12 +580,40 @@ class QuestionFile(ReadTask):
         )
         return replace(prompt, answer=gold)
 
+    def _why_no_gold(self, answer: str) -> str:
+        """Why an answer is not of the marker's form, and what to write instead."""
+        drop = "or skip_invalid: true to drop such rows"
+        if json_object_of(answer) is not None:
+            names = ", ".join(ROLES["answer field"].names[:3])
+            return (
+                f"the answer {answer!r:.80} is a JSON object without one field that is the answer "
+                f"({names}, …): write its text, {drop}"
+            )
+        if reason := why_no_answer(plain_answer(final_answer(answer)), self.marker):
+            return f"the answer {answer!r:.80} {reason}: write its text, {drop}"
+        form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
+        others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
+        return f"the answer {answer!r:.80} is not a {form}: write one, or marker: {others}, {drop}"
+
+    def _of_kinds(self, split: str, read: Rows) -> Rows:
+        """The rows whose answers, as corrected by the user's list, are of `kinds`."""
+        edits = self.corrections.edits if self.corrections is not None else {}
+        kinds = self.kinds or ()
+        own = [
+            (row, place)
+            for row, place in zip(read.rows, read.places, strict=True)
+            if row_kind(row, self.answer, edits) in kinds
+        ]
+        total = counted(len(read.rows), "row")
+        self.note(f"{split}: {len(own):,} of {total} have an answer of kinds: {', '.join(kinds)}")
+        return read._replace(rows=[row for row, _ in own], places=[place for _, place in own])
+
     def question_of(self, row: Row) -> str:
         """The question of a row, as prompts have it; "" where there is none."""
         if cell(row, self.question) is None:
             return ""
         choices = Numbering() if self.marker == "letter" else None
-        texts = read_texts(row, self.question, self.question, choices=choices)
+        texts = read_texts(row, self.question, self.question, choices=choices, unwrap=self.unwrap)
         return self.bare_question(texts.question)
 
     def info_of(self, row: Row, place: str, gold: str, unread: Collection[str] = ()) -> str:
@@ -608,6 +646,22 @@ class QuestionFile(ReadTask):
         if self.function is not None:
             passed = self.columns if self.columns is not None else known
             self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)
+
+
+def check_row_options(
+    skip_invalid: bool, unwrap: bool, kinds: Sequence[Kind] | None, *, gold: bool
+) -> None:
+    """Raise TaskError for a wrong value, and for `kinds` without a `gold` answer in every row."""
+    for name, value in (("skip_invalid", skip_invalid), ("unwrap", unwrap)):
+        if not isinstance(value, bool):
+            raise TaskError(f"invalid {name} {value!r:.80}: write true or false")
+    if kinds is None:
+        return
+    listed = isinstance(kinds, list | tuple) and bool(kinds)
+    if not listed or any(kind not in KINDS for kind in kinds):
+        raise TaskError(f"invalid kinds {kinds!r:.80}: write a list of {', '.join(KINDS)}")
+    if not gold:
+        raise TaskError("kinds needs a gold answer in every row: leave it out")
 
 
 def check_share(path: Files | None, share: float | None, others: Sequence[Files | None]) -> float:

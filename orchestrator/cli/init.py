@@ -49,6 +49,7 @@ from tasks.sources.survey import FileSurvey, check_column, choose_columns, colum
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
 CLEANING = ("max_prompt_tokens", "duplicates", "conflicts", "drop_overlap", "corrections")
+PATHS = ("path", "train", "test")  # options of task file
 _MARKED = "gold answers marked correct"
 
 
@@ -71,6 +72,9 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.choices:
         lines.append(_line("", "the choices in columns of their own are asked with each question"))
     lines += [_line("", note) for note in survey.choice_notes]
+    if survey.rendered:
+        taken = f"{survey.rendered:,} are taken out of the chat template that they are rendered in"
+        lines.append(_line("", taken))
     if survey.inputs:
         lines.append(_line("", f"'input' is asked after {survey.question!r:.40}"))
     for name in survey.contexts:
@@ -82,10 +86,14 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
     if survey.unlabelled:
         lines.append(_line("", f"{counted(survey.unlabelled, 'row')} without an answer yet"))
-    what = "rows with a question and an answer" if ":" in survey.marker else _MARKED
-    labelled = survey.valid - (survey.unlabelled or 0)
-    counts = f"{labelled:,} of {survey.rows - (survey.unlabelled or 0):,} {what}"
-    lines.append(_line("marker", f"{survey.marker}: {counts}"))
+    if survey.parts:
+        lines.append(_line("mix", f"{counted(len(survey.parts), 'data set')}, one per marker"))
+    for part in survey.parts or [survey]:
+        what = "rows with a question and an answer" if ":" in part.marker else _MARKED
+        labelled = part.valid - (part.unlabelled or 0)
+        counts = f"{labelled:,} of {part.rows - (part.unlabelled or 0):,} {what}"
+        lines.append(_line("marker", f"{part.marker}: {counts}"))
+    lines += _likely_lines(survey)
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, reason in survey.invalid[:_ROWS]:
@@ -98,6 +106,24 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         lines.append(_line("sources", f"{survey.source!r:.40}"))
     if survey.id:
         lines.append(_line("ids", f"{survey.id!r:.40} is kept with each prompt"))
+    if survey.id_names:
+        columns = ", ".join(f"{name!r:.40} ({place})" for name, place in survey.id_names.items())
+        lines.append(_line("ids", f"not kept, under several names: {columns}; rename one of them"))
+    return lines
+
+
+def _likely_lines(survey: FileSurvey) -> list[str]:
+    """The share of gold answers that a model could give, and the others of usable rows."""
+    if not survey.likely:
+        return []
+    likely = sum(count for count, _ in survey.likely.values())
+    total = sum(count for _, count in survey.likely.values())
+    by_form = ", ".join(f"{n:,} of {all_:,} {form}" for form, (n, all_) in survey.likely.items())
+    lines = [_line("possible", f"{likely:,} of {total:,} answers that a model can give: {by_form}")]
+    for place, reason in survey.unlikely[:_ROWS]:
+        lines.append(_line("", f"not possible: {_name(place)}, {reason}"))
+    if (rest := len(survey.unlikely) - _ROWS) > 0:
+        lines.append(_line("", f"not possible: {rest:,} more"))
     return lines
 
 
@@ -109,7 +135,8 @@ def plan_lines(
     split = (
         f"{counted(len(pool.train), 'training prompt')}, {counted(len(pool.test), 'test question')}"
     )
-    split += " (held out)" if "test_share" in starter.options else ""
+    options = [starter.options, *(part["options"] for part in starter.parts.values())]
+    split += " (held out)" if any("test_share" in each for each in options) else ""
     size = plan.cells[0].size
     millions = model.shape.parameters / 1e6 if model.shape else 0.0
     large = f"{millions / 1e3:.3g} billion" if millions >= 1e3 else f"{millions:.3g} million"
@@ -349,7 +376,11 @@ def write_planned(output: Path, starter: Starter, machine: Mapping[str, float]) 
     paths = starter.source.model_dump(include={"path", "gguf"}, exclude_none=True)
     starter = replace(
         starter,
-        options=_relative_to(output, starter.options, "path", "train", "test"),
+        options=_relative_to(output, starter.options, *PATHS),
+        parts={
+            name: {**part, "options": _relative_to(output, part["options"], *PATHS)}
+            for name, part in starter.parts.items()
+        },
         cleaning=_relative_to(output, starter.cleaning, "corrections"),
         source=starter.source.model_copy(update=_relative_to(output, paths, *paths)),
     )

@@ -33,6 +33,8 @@ _REMARKS = {
     "load_in_4bit": "to fit the GPU; needs pip install 'decile[4bit]'",
     "test_share": "held out as test questions, chosen by content",
     "answers": "gold answers may come later: labels: FILE beside options",
+    "kinds": "only rows whose answers need one of these markers",
+    "unwrap": "questions are rendered in a chat template, and taken out of it",
     "prompt": "the questions say how to answer",
     "grid.policy": "more: decile ls policies",
     "seed": "one seed cannot decide between policies",
@@ -70,6 +72,7 @@ class Starter:
     cpus: int
     gpus: int
     cleaning: Mapping[str, Any] = field(default_factory=dict)  # settings of the data set
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # entries of a mix's parts
     remarks: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -79,7 +82,8 @@ class Starter:
 
     def content(self) -> dict[str, Any]:
         """The file's content."""
-        data = {"task": "file", "options": dict(self.options), "prompt": dict(self.prompt)}
+        task = "mix" if self.parts else "file"
+        data = {"task": task, "options": dict(self.options), "prompt": dict(self.prompt)}
         data |= self.cleaning
         grid = ([self.model], [self.dataset], [*self.policies], [*SEEDS])
         experiment = {
@@ -104,10 +108,11 @@ class Starter:
             "evaluate": {"every": self.updates // 2, "samples": 4},
             "resources": {"cpus": self.cpus, "gpus": self.gpus},
         }
+        parts = {name: dict(part) for name, part in self.parts.items()}
         return {
             "storage": "./runs",
             "models": {self.model: self.source.model_dump(exclude_defaults=True)},
-            "datasets": {self.dataset: data},
+            "datasets": {**parts, self.dataset: data},
             "experiments": {self.dataset: experiment},
         }
 

@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
@@ -41,9 +41,10 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store
 from tasks import TaskError, find_task, task_names
 from tasks.base import PromptSettings
+from tasks.sources.answer_kinds import Kind, marker_of
 from tasks.sources.files import SUFFIXES, Rows, read_file
 from tasks.sources.hub import Repository, current_commit
-from tasks.sources.survey import FileSurvey, survey_rows
+from tasks.sources.survey import MIX, FileSurvey, survey_rows
 from tasks.sources.user_files import Files, free_memory, named_files
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", re.ASCII)
@@ -161,11 +162,58 @@ class Data(NamedTuple):
                 "part of the questions is held out, or write another file"
             )
         optional = survey.unlabelled is not None
-        held_out = test.survey(survey.question, survey.answer, survey.marker, optional=optional)
+        marker = None if survey.mix else survey.marker
+        held_out = test.survey(
+            survey.question, survey.answer, marker, optional=optional, mix=survey.mix
+        )
         return data._replace(test=test.files, test_survey=held_out)
 
+    @property
+    def mix(self) -> Sequence[tuple[Kind, ...]]:
+        """The kinds of answers of each data set of a mix; empty where one marker reads all."""
+        return self.test_survey.mix if self.test_survey else self.survey.mix
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """The entries of the data sets of a mix, by name; each has the rows of its kinds."""
+        entries = {}
+        # All parts: a row that is corrected may be of another kind then.
+        invalid = any(each.invalid for each in self._part_surveys())
+        for kinds in self.mix:
+            marker = marker_of(kinds)
+            surveys = [each for each in self._part_surveys() if each.marker == marker]
+            prompt = {"preset": "bare"} if all(map(_is_instructed, surveys)) else {}
+            options = {**self._columns(), "kinds": [*kinds], "marker": marker}
+            options |= {"skip_invalid": True} if invalid else {}
+            entries[f"{self.name}-{marker}"] = {
+                "task": "file",
+                "options": {**options, **self.given},
+                "prompt": {**prompt, **self.given_prompt},
+            }
+        return entries
+
+    def _part_surveys(self) -> list[FileSurvey]:
+        """Those of the parts of both files."""
+        return [*self.survey.parts, *(self.test_survey.parts if self.test_survey else ())]
+
+    def dataset(self) -> Dataset:
+        """The data set, as the file that is written has it."""
+        if not self.mix:
+            return Dataset(self.name, "file", self.options(), "lenient", self.prompt())
+        specs = {name: {**part, "amount": None} for name, part in self.parts().items()}
+        return Dataset(self.name, "mix", {"parts": specs}, "lenient")
+
     def options(self) -> dict[str, Any]:
-        """Options of `task: file`."""
+        """Options of `task: file`, or of the mix."""
+        if self.mix:
+            return {"parts": [*self.parts()]}
+        survey = self.survey
+        options = {**self._columns(), "marker": survey.marker}
+        options |= {"answers": "optional"} if survey.unlabelled is not None else {}
+        invalid = survey.invalid or (self.test_survey and self.test_survey.invalid)
+        return {**options, **({"skip_invalid": True} if invalid else {}), **self.given}
+
+    def _columns(self) -> dict[str, Any]:
+        """The options of `task: file` that do not depend on the answers."""
         survey = self.survey
         options: dict[str, Any] = {"path": self.train, "test_share": self.test_share}
         if self.test or not self.test_share:
@@ -176,15 +224,20 @@ class Data(NamedTuple):
         everywhere = self.test_survey.columns if self.test_survey else survey.columns
         options |= {"source": survey.source} if survey.source in everywhere else {}
         options |= {"keep": [survey.id]} if survey.id in everywhere else {}
-        options["marker"] = survey.marker
-        options |= {"answers": "optional"} if survey.unlabelled is not None else {}
-        invalid = survey.invalid or (self.test_survey and self.test_survey.invalid)
-        return {**options, **({"skip_invalid": True} if invalid else {}), **self.given}
+        rendered = survey.rendered or (self.test_survey and self.test_survey.rendered)
+        return options | ({"unwrap": True} if rendered else {})
 
     def prompt(self) -> dict[str, Any]:
-        """The chat around a question."""
-        instructed = self.survey.instructed >= INSTRUCTED * self.survey.rows
+        """The chat around a question; in a mix each data set has its own."""
+        if self.mix:
+            return {}
+        instructed = _is_instructed(self.survey)
         return {**({"preset": "bare"} if instructed else {}), **self.given_prompt}
+
+
+def _is_instructed(survey: FileSurvey) -> bool:
+    """Whether the questions say themselves how to answer."""
+    return survey.instructed >= INSTRUCTED * survey.rows
 
 
 class Machine(NamedTuple):
@@ -254,7 +307,7 @@ def _starter(
     enough = (each for each in sizes if each[1] >= 2 * PROMPTS_PER_UPDATE)
     budget, size = next(enough, sizes[-1] if sizes[-1][1] else (1.0, prompts))
     # Room to finish: by the marker, or by the length of worked solutions.
-    usual = 1024 if data.survey.marker == "expression" else 512
+    usual = 1024 if data.survey.marker in ("expression", MIX) else 512
     solution = 1.5 * data.survey.solution_length / CHARACTERS_PER_TOKEN
     tokens = min(4096, max(usual, -(-int(solution) // 256) * 256))
     if model.context:  # which the prompt shares
@@ -263,6 +316,7 @@ def _starter(
         dataset=data.name,
         options=data.options(),
         prompt=data.prompt(),
+        parts=data.parts(),
         model=model.name,
         source=model.entry,
         budget=budget,
@@ -317,7 +371,7 @@ def _split(data: Data, *, trains: bool) -> tuple[Data, int]:
         # A large file needs no more than MAX_HELD_OUT test questions.
         most = max(0.001, round(MAX_HELD_OUT / max(1, data.survey.valid), 3))
         data = data._replace(test_share=min(share, most))
-        pool = load_pool(Dataset(data.name, "file", data.options(), "lenient", data.prompt()))
+        pool = load_pool(data.dataset())
         train, dropped = len(pool.train), pool.dropped_prompts
         test = len(pool.test) + len(pool.unlabelled_test)
         enough = train >= MIN_TRAIN and test >= MIN_TEST
@@ -340,6 +394,8 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
         "marker": "a function" if ":" in survey.marker else "number, letter, expression or text",
         "budget": f"share of the pool: {counted(size, 'prompt')} per policy",
     }
+    if data.mix:
+        return remarks | {"skip_invalid": "rows that cannot be used as they stand"}
     invalid = len(survey.invalid) + len(data.test_survey.invalid if data.test_survey else ())
     if invalid:
         remarks["skip_invalid"] = f"{counted(invalid, 'row')} cannot be used as they stand"
@@ -364,10 +420,11 @@ class QuestionRows(NamedTuple):
         marker: str | None = None,
         *,
         optional: bool = False,
+        mix: Sequence[tuple[Kind, ...]] = (),
     ) -> FileSurvey:
         """The survey of the rows. Raises TaskError with the file's name."""
         try:
-            return survey_rows(self.read, question, answer, marker, optional=optional)
+            return survey_rows(self.read, question, answer, marker, optional=optional, mix=mix)
         except TaskError as error:
             raise TaskError(f"{self.title}: {error}") from error
 

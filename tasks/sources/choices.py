@@ -58,13 +58,31 @@ class Choices(NamedTuple):
         """Whether a question has the texts of all of them."""
         return all(str(value).strip() in question for value in self.values)
 
-    def check_asked(self, question: str) -> None:
-        """Raise TaskError for a question that does not have them."""
-        if not self.stand_in(question):
+    def check_asked(self, question: str, answer: str) -> None:
+        """Raise TaskError for a question that does not have what its answer names.
+
+        The texts of choices may stand anywhere in it; to name them by letter or number, it has to
+        have those before the texts.
+        """
+        if self._is_name(answer):
+            in_question = self.asked(question) == question
+        else:
+            in_question = self.stand_in(question)
+        if not in_question:
             raise TaskError(
                 f"the choices in column {self.column!r} are not part of the question: write "
                 "marker: letter, with which they are asked, or remove the column"
             )
+
+    def _is_name(self, answer: str) -> bool:
+        """Whether an answer is the label or the number of a choice, not its text."""
+        text = answer.strip()
+        if text in {str(value).strip() for value in self.values}:
+            return False
+        label = match[1] if (match := _LETTER.fullmatch(text)) else text
+        if label.lower() in map(str.lower, self.labels):
+            return True
+        return self.number(text) is not None and not self.named(text)
 
     def number(self, answer: Any) -> int | None:
         """The answer as the number of a choice; None for others, and where numbers are labels."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from orchestrator.plugins.csv_text import original
 from tasks.base import TaskError
+from tasks.sources.chat_templates import is_rendered, unwrapped
 from tasks.sources.choices import Numbering, choices_of, numbering_of
 from tasks.sources.roles import GOLDS, ROLES
 from tasks.sources.user_files import (
@@ -40,6 +41,11 @@ INSTRUCTIONS = (
     "questions had instructions on the form of the answer, removed: the task adds its own"
 )
 SOLUTIONS = "answers were read from the end of a worked solution"
+TEMPLATES = "questions were taken out of the chat template that they are rendered in"
+RENDERED = (
+    "questions are rendered in a chat template, and are asked inside the model's own: the option "
+    "unwrap: true of task file takes them out of it"
+)
 
 MESSAGE_KEYS = (("role", "content"), ("from", "value"))  # the second is ShareGPT's
 _ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's names
@@ -147,8 +153,16 @@ _FORMS = (
 )
 # The same for Arrow: whether a text may be of one of these forms.
 FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
-# What data sets write where there is no answer, in lower case.
-PLACEHOLDERS = ("proof", "notfound", "not found", "n/a", "nan", "null", "none")
+# What data sets write where there is no answer, in lower case: never an answer, and those that
+# may be one in words.
+NO_ANSWERS = (
+    *("n/a", "n.a.", "notfound", "tbd", "tba", "todo", "fixme", "to be determined"),
+    *("not available", "?", "??", "???", "-", "--", "...", "…"),
+)
+PLACEHOLDERS = (
+    *("proof", "not found", "nan", "null", "none", "unknown", "missing", "pending", "no answer"),
+    *NO_ANSWERS,
+)
 
 
 def plain_answer(text: str) -> str:
@@ -186,13 +200,19 @@ class Texts(NamedTuple):
 
 
 def read_texts(
-    row: Mapping[str, Any], question: str, answer: str, *, choices: Numbering | None = None
+    row: Mapping[str, Any],
+    question: str,
+    answer: str,
+    *,
+    choices: Numbering | None = None,
+    unwrap: bool = False,
 ) -> Texts:
     """The texts of two columns: each a text, a number, or chat messages, also as JSON text.
 
     In messages the question is the last user message and the answer the assistant's reply to it,
     so one column may hold both. The question of an `instruction` goes on with the column `input`.
     choices: those in columns of their own become part of the question, and their letter the answer.
+    unwrap: a text that is rendered in a chat template is read as the messages that it was.
     Raises KeyError for an absent column, and TaskError for a value of another form.
     """
     dropped: list[str] = []
@@ -210,6 +230,13 @@ def read_texts(
     answer_value, several = one_answer(answer_value)
     dropped += [ANSWERS] * several
     text = _plain(question_value, question)
+    if unwrap and (rendered := unwrapped(text)) is not None:
+        dropped.append(TEMPLATES)
+        dropped += [SYSTEM] * rendered.system
+        dropped += [TURNS] * rendered.turns
+        text = rendered.question
+    elif is_rendered(text):
+        dropped.append(RENDERED)
     if text and (more := input_text(row, question, answer)):
         text = f"{text.rstrip()}\n\n{more}"
     if own_choices and choices is not None and text:

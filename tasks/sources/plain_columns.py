@@ -7,6 +7,7 @@ names the place of the mistake.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,10 @@ import pyarrow.parquet as pq
 
 from tasks.base import Prompt, TaskError
 from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
+from tasks.sources.answer_kinds import STRUCTURES
+from tasks.sources.chat_templates import MARKS
 from tasks.sources.files import CHAT_TEXT, FORMS, PLACEHOLDERS
+from tasks.sources.media import TAGS
 from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
@@ -32,7 +36,8 @@ _GOLDS = {
     "text": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
 }
 # A gold answer is somewhere in such a text, or it may be none.
-_SOLUTION = rf"####|\\boxed|{FORMS}|^(?i:{'|'.join(PLACEHOLDERS)})$"
+_PLACEHOLDER = "|".join(map(re.escape, PLACEHOLDERS))
+_SOLUTION = rf"####|\\boxed|{FORMS}|{STRUCTURES}|^(?i:{_PLACEHOLDER})$"
 _INSTRUCTION = r"(?i)boxed|####|remember to put your answer"  # a question may end with one
 _READABLE = "[A-Za-z0-9]"
 
@@ -161,6 +166,8 @@ def plain_prompts(
     golds = pc.if_else(is_gold, answers, pa.scalar(None, pa.string()))
     plain = pc.and_(pc.match_substring_regex(questions, _READABLE), golds.is_valid())
     plain = pc.and_not(plain, pc.match_substring_regex(questions, f"^{CHAT_TEXT.pattern}"))
+    for marks in (MARKS, TAGS):  # a chat template or an image, which is noted or refused
+        plain = pc.and_not(plain, pc.match_substring_regex(questions, marks))
     if not bare:
         plain = pc.and_not(plain, pc.match_substring_regex(questions, _INSTRUCTION))
     tier = tiers[0] if tiers else pa.repeat("all", batch.num_rows)

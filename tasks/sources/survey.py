@@ -1,19 +1,31 @@
 """What a file of questions holds: its columns, the forms of its answers, the marker that fits."""
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import NamedTuple
 
 from tasks.base import Answer, TaskError
-from tasks.marking.golds import Marker, final_answer
+from tasks.marking.golds import final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
+from tasks.sources.answer_kinds import (
+    KINDS,
+    Kind,
+    answer_form,
+    choose_marker,
+    kind_counts,
+    marker_of,
+    mixed_kinds,
+    row_kind,
+    why_no_answer,
+    why_unlikely,
+    with_other_kinds,
+)
 from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import (
-    PLACEHOLDERS,
+    RENDERED,
     Row,
     Rows,
     cell,
@@ -23,22 +35,15 @@ from tasks.sources.files import (
     plain_answer,
     read_texts,
 )
+from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
-from tasks.sources.values import json_object_of
 
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
 MAX_SOURCES = 100  # of a column of sources, which have four rows each at least
 _SHOWN = 12  # columns that a message lists
-_MOST = 0.9  # share of the answers that decides
-
-_LETTER = re.compile(r"\(?([A-Z])\)?")
-_UNIT = re.compile(r"[-+]?\\?[$€£¥]?\s?\d[\d,]*(?:\.\d+)?\s?(?:\\?%|°|[A-Za-zµ]+[²³]?)?")
-_DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
-_LATEX = re.compile(r"\\[A-Za-z]|\$|[\^_]\{?\w")
-_FORMULA = re.compile(r"(?=.*\d)(?!.*[A-Za-z]{3})[\w\s.,:;+*/^=()\[\]{}<>|!√π·×≤≥∞-]+")
-_NONE = ("placeholders", "JSON objects")  # no answers
-_MATHS = ("integers", "decimals", "fractions", "numbers with a unit", "LaTeX or formulas")
+_SENTENCE = 5  # words, which no name of a column has
+MIX = "mix"  # in place of a marker, where each part has its own
 
 
 class Column(NamedTuple):
@@ -65,7 +70,9 @@ class FileSurvey:
     not called): their place and the reason. `unlabelled` are rows without an answer where answers
     are optional, None where they are not. `contexts` are columns of texts that questions may be
     about, and that are not asked; `inputs` are rows whose instruction goes on in `input`.
-    Questions count without a known tool's instructions.
+    Questions count without a known tool's instructions. `likely` are, of each form, the answers
+    that a model could give, and all; `unlikely` are place and reason of usable rows with another
+    one. `id_names` are columns of ids of which each has some rows only, and their first places.
     """
 
     rows: int
@@ -89,12 +96,19 @@ class FileSurvey:
     unlabelled: int | None
     longest_question: int  # characters
     solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
+    rendered: int = 0  # questions in a chat template, which they are taken out of
+    likely: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unlikely: Sequence[tuple[str, str]] = ()
+    id_names: Mapping[str, str] = field(default_factory=dict)
+    mix: tuple[tuple[Kind, ...], ...] = ()  # the kinds of answers of each part; its marker is MIX
+    parts: tuple["FileSurvey", ...] = ()  # those that have rows
 
     @property
     def mixed(self) -> str:
         """How a mixture of forms is marked; empty where all answers are of the marker's form."""
-        maths = sum(self.forms.get(form, 0) for form in _MATHS)
-        others = sum(self.forms.values()) - sum(self.forms.get(form, 0) for form in _NONE) - maths
+        counts = kind_counts(self.forms)
+        maths = counts["number"] + counts["expression"]
+        others = counts["letter"] + counts["text"]
         if self.marker == "text" and maths:
             return f"{maths:,} are numbers or formulas, of which text accepts one spelling only"
         if self.marker == "expression" and others:
@@ -114,35 +128,72 @@ def survey_rows(
     marker: str | None = None,
     *,
     optional: bool = False,
+    mix: Sequence[tuple[Kind, ...]] = (),
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
-    optional: rows may lack an answer, and the file a column of them. Raises TaskError if the
-    columns are not in the file or cannot be recognized.
+    optional: rows may lack an answer, and the file a column of them. mix: the kinds of answers of
+    each data set of a mix, to which those of other kinds in this file are added; by default, they
+    follow from the answers where no marker is named.
+    Raises TaskError if the columns are not in the file or cannot be recognized.
     """
     columns = columns_of(read.rows)
-    used = question, answer = choose_columns(columns, question, answer, optional=optional)
+    if question is None and answer is None:
+        _check_header(read)
+    if question is None:
+        _check_questions(read, columns)
+    used = choose_columns(columns, question, answer, optional=optional)
+    rendered = sum(_is_rendered(row, used[0]) for row in read.rows)
+    if marker is not None or optional:
+        return _survey(read, columns, used, marker, optional=optional, rendered=rendered)
+    kinds = [row_kind(row, used[1]) for row in read.rows]
+    counts = {kind: kinds.count(kind) for kind in KINDS}
+    mix = with_other_kinds(mix, counts) if mix else mixed_kinds(counts)
+    if not mix:
+        return _survey(read, columns, used, None, rendered=rendered)
+    surveys = []
+    for part in mix:
+        own = [i for i, kind in enumerate(kinds) if kind in part]
+        if own:
+            rows = Rows([read.rows[i] for i in own], "", places=[read.places[i] for i in own])
+            survey = _survey(rows, columns, used, marker_of(part), rendered=rendered)
+            surveys.append(survey)
+    return replace(_of_parts(read, surveys), mix=tuple(mix))
+
+
+def _survey(
+    read: Rows,
+    columns: Mapping[str, Column],
+    used: tuple[str, str],
+    marker: str | None,
+    *,
+    rendered: int,
+    optional: bool = False,
+) -> FileSurvey:
+    """Survey rows under these columns of questions and answers."""
+    question, answer = used
     choices = marker in (None, "letter") and _has_choices(read)
     marker = "letter" if choices else marker
     numbered = ((row, answer) for row in read.rows)
     numbering = choice_numbering(numbered) if marker == "letter" else None
     unasked = ":" not in (marker or "")  # a function may read the choices itself
     texts = [
-        _read(row, question, answer, numbering, unasked=unasked, optional=optional)
+        _read(row, *used, numbering, unasked=unasked, optional=optional, unwrap=rendered > 0)
         for row in read.rows
     ]
     bare = QuestionFile().bare_question
     pairs = [(bare(text), gold) for text, gold, _ in texts]
-    finals = (plain_answer(final_answer(gold)) for _, gold in pairs)
-    forms = Counter(map(answer_form, filter(None, finals)))
+    forms = Counter(form for _, gold in pairs if (form := _form(gold)))
     recognized = marker or choose_marker(forms, optional=optional)
     if marker is None and recognized == "letter":  # of which some have choices
-        return survey_rows(read, question, answer, recognized, optional=optional)
+        return _survey(read, columns, used, recognized, optional=optional, rendered=rendered)
     marked = QuestionFile(marker=recognized, answers="optional" if optional else "required")
     golds = [marked.read_answer(gold) if asked and gold else None for asked, gold in pairs]
     most = min(MAX_SOURCES, len(read.rows) // 4)
     repeated, contradicted = _repeats([question_text for question_text, _ in pairs], golds)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
+    invalid = _unusable(read.places, texts, golds, marked)
+    likely, unlikely = _likely(read.places, pairs, golds, {place for place, _ in invalid})
     return FileSurvey(
         rows=len(pairs),
         columns=columns,
@@ -161,11 +212,146 @@ def survey_rows(
         inputs=sum(bool(input_text(row, question, answer)) for row in read.rows),
         repeated=repeated,
         contradicted=contradicted,
-        invalid=_unusable(read.places, texts, golds, marked),
+        invalid=invalid,
         unlabelled=sum(bool(row[0] and not row[1]) for row in texts) if optional else None,
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
+        rendered=rendered,
+        likely={} if marked.function else likely,
+        unlikely=() if marked.function else unlikely,
+        id_names=_id_names(columns, read, used),
     )
+
+
+def _of_parts(read: Rows, parts: Sequence[FileSurvey]) -> FileSurvey:
+    """The survey of a file whose rows are in several data sets of a mix."""
+    first = parts[0]
+    used = (first.question, first.answer)
+    order = {place: index for index, place in enumerate(read.places)}
+    forms, notes = Counter[str](), dict[str, None]()
+    for part in parts:
+        forms.update(part.forms)
+        notes |= dict.fromkeys(part.choice_notes)
+    invalid = [each for part in parts for each in part.invalid]
+    unlikely = [each for part in parts for each in part.unlikely]
+    return FileSurvey(
+        rows=len(read.rows),
+        columns=first.columns,
+        question=first.question,
+        answer=first.answer,
+        tier=_few_values(first.columns, read.rows, "tier", MAX_TIERS, used),
+        source=None,  # the name of its data set
+        id=_id(first.columns, read.rows, used),
+        marker=MIX,
+        forms=dict(forms.most_common()),
+        worked=sum(part.worked for part in parts),
+        instructed=sum(part.instructed for part in parts),
+        choices=any(part.choices for part in parts),
+        choice_notes=[*notes],
+        contexts=_contexts(first.columns, read.rows, used),
+        inputs=sum(part.inputs for part in parts),
+        repeated=sum(part.repeated for part in parts),
+        contradicted=sum(part.contradicted for part in parts),
+        invalid=sorted(invalid, key=lambda each: order[each[0]]),
+        unlabelled=None,
+        longest_question=max(part.longest_question for part in parts),
+        solution_length=max(part.solution_length for part in parts),
+        rendered=first.rendered,
+        likely={form: n for part in parts for form, n in part.likely.items()},
+        unlikely=sorted(unlikely, key=lambda each: order[each[0]]),
+        id_names=_id_names(first.columns, read, used),
+        parts=tuple(parts),
+    )
+
+
+def _form(gold: str) -> str:
+    """The form of a row's answer; "" where it has none."""
+    final = plain_answer(final_answer(gold))
+    return answer_form(final) if final else ""
+
+
+def _likely(
+    places: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    golds: Sequence[str | None],
+    invalid: Collection[str],
+) -> tuple[dict[str, tuple[int, int]], list[tuple[str, str]]]:
+    """Of each form, the answers that a model could give and all; place and reason of the others.
+
+    Rows that cannot be used are answers that no model gives.
+    """
+    likely: dict[str, tuple[int, int]] = {}
+    unlikely = []
+    for place, (question, answer), gold in zip(places, pairs, golds, strict=True):
+        form = _form(answer)
+        if not form:
+            continue
+        reason = "invalid" if place in invalid or not gold else why_unlikely(gold, question, form)
+        count, total = likely.get(form, (0, 0))
+        likely[form] = (count + (not reason), total + 1)
+        if reason and reason != "invalid":
+            unlikely.append((place, reason))
+    return likely, unlikely
+
+
+def _is_rendered(row: Row, question: str) -> bool:
+    """Whether the question of a row is rendered in a chat template."""
+    try:
+        return RENDERED in read_texts(row, question, question).dropped
+    except (KeyError, TaskError):
+        return False
+
+
+def _check_header(read: Rows) -> None:
+    """Raise TaskError for a file of CSV whose first line is a row, not the names of columns."""
+    known = {name for role in ROLES.values() for name in role.names}
+    files: dict[str, list[Row]] = {}
+    for row, place in zip(read.rows, read.places, strict=True):
+        file = place.rpartition(":")[0]
+        if file.removesuffix(".gz").endswith((".csv", ".tsv")):
+            files.setdefault(file, []).append(row)
+    for file, rows in files.items():
+        names = [*rows[0]]
+        if known.isdisjoint(map(spelling, names)) and _is_data(names, rows):
+            shown = ", ".join(f"{name!r:.40}" for name in names[:_SHOWN])
+            raise TaskError(
+                f"{file}:1 looks like a row, not like the names of columns ({shown}): write a line "
+                "with the names above it, such as question,answer, or name the columns with "
+                "--question and --answer"
+            )
+
+
+def _is_data(names: Sequence[str], rows: Sequence[Row]) -> bool:
+    """Whether names of columns are what the rows below them hold: sentences, or numbers alike."""
+    if any(len(name.split()) >= _SENTENCE or name.rstrip().endswith("?") for name in names):
+        return True
+    if names == [*map(str, range(len(names)))]:  # as data frames without names are written
+        return False
+    numeric = [name for name in names if normalize_number(name) is not None]
+    return any(
+        all(normalize_number(str(row.get(name))) is not None for row in rows) for name in numeric
+    )
+
+
+def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
+    """Raise TaskError where the only columns that are named like questions are mostly empty."""
+    most = max((column.answers for column in columns.values()), default=0)
+    named = [name for name in columns_in_role("question", columns) if spelling(name) != "input"]
+    if any(2 * max(columns[n].questions, columns[n].answers) >= most for n in named):
+        return
+    for name in named:
+        empty = [
+            place
+            for row, place in zip(read.rows, read.places, strict=True)
+            if cell(row, name) in (None, "", [])
+        ]
+        if empty:
+            shown = ", ".join(empty[:3])
+            raise TaskError(
+                f"column {name!r:.60} is empty in {len(empty):,} of {len(read.rows):,} rows "
+                f"({shown}{', …' if len(empty) > 3 else ''}): write its texts, or name the column "
+                "of the questions with --question"
+            )
 
 
 def _unusable(
@@ -184,7 +370,7 @@ def _unusable(
         question, answer, _ = row
         unlabelled = task.optional_answers and question and not answer
         if not (gold and next(correct)) and not unlabelled:
-            unusable.append((place, _reason(*row)))
+            unusable.append((place, _reason(*row, task.marker)))
     return unusable
 
 
@@ -233,7 +419,11 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
 
 def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
     """A row's question and answer without choices; "" where they cannot be read."""
-    return _read(row, question, answer)[:2]
+    try:
+        texts = read_texts(row, question, answer)
+    except (KeyError, TaskError):
+        return "", ""
+    return texts.question.strip(), texts.answer.strip()
 
 
 def _read(
@@ -244,18 +434,21 @@ def _read(
     *,
     unasked: bool = False,
     optional: bool = False,
+    unwrap: bool = False,
 ) -> tuple[str, str, str]:
     """A row's question and answer as `task: file` reads them.
 
     "" and the reason where it refuses them; unasked: also for choices that are not asked.
-    optional: a row without an answer is not refused.
+    optional: a row without an answer is not refused. unwrap: questions are taken out of templates.
     """
     unlabelled = optional and not _answer(row, answer)
+    named = question if unlabelled else answer
     try:
-        texts = read_texts(row, question, question if unlabelled else answer, choices=choices)
+        texts = read_texts(row, question, named, choices=choices, unwrap=unwrap)
         texts = texts._replace(answer="") if unlabelled else texts
         if unasked and choices is None and (own := choices_of(row)):
-            own.check_asked(texts.question)
+            own.check_asked(texts.question, texts.answer)
+        check_no_media(row, cell(row, question), texts.question)
     except KeyError as error:
         return "", "", f"no {'answer' if error.args[0] == answer else 'question'}"
     except TaskError as error:
@@ -263,13 +456,16 @@ def _read(
     return texts.question.strip(), texts.answer.strip(), ""
 
 
-def _reason(question: str, answer: str, refused: str) -> str:
+def _reason(question: str, answer: str, refused: str, marker: str) -> str:
     """Why a row cannot be used."""
     if refused:
         return refused
     if not question:
         return "no question"
-    return f"answer {answer!r:.50}" if answer else "no answer"
+    if not answer:
+        return "no answer"
+    why = why_no_answer(plain_answer(final_answer(answer)), marker)
+    return f"answer {answer!r:.50} {why}".rstrip()
 
 
 def _contexts(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> list[str]:
@@ -326,7 +522,9 @@ def choose_columns(
     """
     check_column(columns, question)
     if optional:
-        question = question or _known("question", columns, answer) or next(iter(columns))
+        texts = [name for name, column in columns.items() if column.words and not _is_id(name)]
+        first = next(iter(texts), next(iter(columns)))
+        question = question or _known("question", columns, answer) or first
         return question, answer or next(
             iter(columns_in_role("answer", columns, question)), "answer"
         )
@@ -339,9 +537,10 @@ def choose_columns(
     answer = answer or _known("answer", answer_columns, question)
     if question is None and answer is None and len(answer_columns) == 2 and question_columns:
         question = max(question_columns, key=lambda name: question_columns[name].length)
-    if question is None and answer is not None and len(question_columns.keys() - {answer}) == 1:
-        [question] = question_columns.keys() - {answer}
-    others = [n for n in answer_columns if n != question and spelling(n) not in ROLES["id"].names]
+    texts = [name for name in question_columns if name != answer and not _is_id(name)]
+    if question is None and answer is not None and len(texts) == 1:
+        [question] = texts
+    others = [name for name in answer_columns if name != question and not _is_id(name)]
     if answer is None and question is not None and len(others) == 1:
         [answer] = others
     if answer is None and question in answer_columns and columns[question].chats:
@@ -356,6 +555,10 @@ def choose_columns(
     if question == answer and not columns[question].chats:
         raise TaskError(f"questions and answers are both {question!r:.60}: name two columns")
     return question, answer
+
+
+def _is_id(name: str) -> bool:
+    return spelling(name) in ROLES["id"].names
 
 
 def check_column(columns: Mapping[str, Column], name: str | None) -> None:
@@ -409,45 +612,15 @@ def _id(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str])
     return None
 
 
-def answer_form(answer: str) -> str:
-    """The form of one answer, as a plural."""
-    answer = answer.replace("\N{MINUS SIGN}", "-")
-    if answer.lower() in PLACEHOLDERS:
-        return "placeholders"
-    if json_object_of(answer) is not None:
-        return "JSON objects"
-    if number := normalize_number(answer):
-        return "fractions" if "/" in number else "decimals" if "." in number else "integers"
-    if _LETTER.fullmatch(answer):
-        return "letters"
-    if _DATE.fullmatch(answer):
-        return "dates"
-    if _UNIT.fullmatch(answer):
-        return "numbers with a unit"
-    if _LATEX.search(answer) or _FORMULA.fullmatch(answer):
-        return "LaTeX or formulas"
-    return "free text" if len(answer.split()) > 1 else "single words"
-
-
-def choose_marker(forms: Mapping[str, int], *, optional: bool = False) -> Marker:
-    """The marker that fits answers of these forms. TaskError where answers are optional and absent.
-
-    A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
-    used. Expressions and text accept any answer; where half of them are mathematical, text would
-    compare those letter by letter. What is no answer decides nothing.
-    """
-    total = sum(forms.values()) - sum(forms.get(form, 0) for form in _NONE)
-    if not total and optional:
-        raise TaskError(
-            "without any answer, the marker cannot be recognized: write --marker number, letter, "
-            "expression or text"
-        )
-    if not total:
-        return "text"
-    numbers = sum(forms.get(form, 0) for form in ("integers", "decimals", "fractions"))
-    maths = sum(forms.get(form, 0) for form in _MATHS)
-    if forms.get("letters", 0) >= _MOST * total:
-        return "letter"
-    if numbers >= _MOST * total and maths == numbers:
-        return "number"
-    return "expression" if 2 * maths >= total else "text"
+def _id_names(columns: Mapping[str, Column], read: Rows, used: Sequence[str]) -> dict[str, str]:
+    """Columns of ids where each row has one, under several names, with their first places."""
+    if _id(columns, read.rows, used) is not None:
+        return {}
+    names = columns_in_role("id", columns, *used)
+    first: dict[str, str] = {}
+    for row, place in zip(read.rows, read.places, strict=True):
+        own = [name for name in names if _texts(row, name, name)[1]]
+        if len(own) != 1:
+            return {}
+        first.setdefault(own[0], place)
+    return first if len(first) > 1 else {}

@@ -13,7 +13,7 @@ from tasks.base import TaskError
 
 # The grades of inspect_ai's value_to_float, and words for true and false in lower case.
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-_WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": 0.0, "false": 0.0, "incorrect": 0.0}
+TRUTH_WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": 0.0, "false": 0.0, "incorrect": 0.0}
 # Where the comma is the decimal sign: 0,125 and 2,5. 1,250 may be a thousand and is no such number.
 _DECIMAL_COMMA = re.compile(r"([-+]?)(0,\d+|\d+,\d{1,2})")
 _MISSING = frozenset(("", "nan", "null", "none", "n/a"))
@@ -36,7 +36,7 @@ def number_of(value: Any) -> float | None:
         return None
     if isinstance(value, str):
         text = value.strip()
-        grade = GRADES.get(text, _WORDS.get(text.lower()))
+        grade = GRADES.get(text, TRUTH_WORDS.get(text.lower()))
         if grade is not None:
             return grade
         if _DECIMAL_COMMA.fullmatch(text):

@@ -32,6 +32,7 @@ from orchestrator.pipeline.own_data import choose_model, planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.pools import Pool
 from orchestrator.probing.checks import check_dataset
 from orchestrator.probing.probe_folder import write_part
 from orchestrator.selection.stored import store_subset
@@ -118,8 +119,6 @@ SHAPES: dict[str, tuple[Callable[[int], Any], str]] = {
     "brackets": (lambda i: f"({'ABCDE'[i % 5]})", "letter"),
     "words": (lambda i: WORDS[i % 4], "text"),
     "free text": (lambda i: f"the {WORDS[i % 4]} one, number {i}", "text"),
-    "mixed": (lambda i: i if i % 2 else "no idea", "expression"),
-    "few maths": (lambda i: i if i % 3 == 0 else "no idea", "text"),
     "JSON lists": (lambda i: json.dumps([str(i)]), "number"),
     "Python lists": (lambda i: f"['{i}']", "number"),
     "lists": (lambda i: [str(i)], "number"),
@@ -387,11 +386,101 @@ def test_choices_of_a_minority_of_rows_are_asked_too(capsys: pytest.CaptureFixtu
     assert sum("(B) y" in prompt.question for prompt in prompts) == 10
 
 
-@pytest.mark.parametrize(("with_choices", "marker"), [(20, "number"), (21, "letter")])
+@pytest.mark.parametrize(
+    ("with_choices", "marker"), [(4, "number"), (5, "mix"), (35, "mix"), (36, "letter")]
+)
 def test_choices_of_most_rows_decide_the_marker(with_choices: int, marker: str) -> None:
     choices = [{"question": f"Which {i}?", "options": ["x", "y"], "answer": "A"} for i in range(40)]
     rows = [*choices[:with_choices], *rows_of(range(40 - with_choices))]
     assert survey_rows(read_file(jsonl(rows), [])).marker == marker
+
+
+def mixed_rows(count: int = 30) -> list[Row]:
+    """Numbers, letters of choices in a column, LaTeX, words, and a row without an answer."""
+    asked = "What is the value of number"
+    answers: list[Callable[[int], Row]] = [
+        lambda i: {"answer": str(i)},
+        lambda i: {"options": ["red", "green"], "answer": "AB"[i % 2]},
+        lambda i: {"answer": rf"\frac{{{i + 1}}}{{7}}"},
+        lambda i: {"answer": ["Yes", "No", "Ann Lee"][i % 3]},
+    ]
+    rows = [
+        {"question": f"{asked} {i}, {kind}?"} | answer(i)
+        for kind, answer in enumerate(answers)
+        for i in range(count)
+    ]
+    return [*rows, {"question": f"{asked} 0?", "answer": "TODO"}]
+
+
+def the_pool(name: str = "mine") -> Pool:
+    """The pool of the written file."""
+    return make_plan(load_config(Path("experiments.yaml")), name).pools[name]
+
+
+def test_answers_of_several_kinds_are_a_mix_of_data_sets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written("--train", jsonl(mixed_rows()), "--problems", "problems.jsonl")
+    text = " ".join(capsys.readouterr().out.split())
+    for marker in ("number: 30 of 31", "letter: 30 of 30", "expression: 30 of 30", "text: 30 of"):
+        assert f"marker {marker}" in text
+    assert "mine.jsonl:121, answer 'TODO'" in text
+    datasets = load_config(Path("experiments.yaml")).config.datasets
+    parts = ["mine-number", "mine-letter", "mine-expression", "mine-text"]
+    assert datasets["mine"].task == "mix" and datasets["mine"].options == {"parts": parts}
+    options = [datasets[name].options for name in parts]
+    kinds = [each["kinds"] for each in options]
+    assert kinds == [["number", "none"], ["letter"], ["expression"], ["text"]]
+    assert [each.get("skip_invalid") for each in options] == [True] * 4
+    pool = the_pool()
+    prompts = [*pool.train, *pool.test]
+    places = sorted(prompt.place for prompt in prompts)
+    assert places == sorted(f"mine.jsonl:{line}" for line in range(1, 121))
+    right = [Answer.to(p, pool.task.own(p)[0].format_answer(p.answer)) for p in prompts]
+    assert {mark.outcome for mark in pool.task.mark_all(right)} == {"correct"}
+    [problem] = map(json.loads, Path("problems.jsonl").read_text().splitlines())
+    assert problem["place"] == "mine.jsonl:121"
+
+
+def test_a_corrected_answer_is_in_the_part_of_its_kind() -> None:
+    file = jsonl(mixed_rows())
+    written("--train", file, "--problems", "problems.jsonl")
+    problem = json.loads(Path("problems.jsonl").read_text()) | {"answer": r"\frac{3}{11}"}
+    Path("problems.jsonl").write_text(json.dumps(problem))
+    written("--train", file, "--corrections", "problems.jsonl", "--force")
+    pool = the_pool()
+    [corrected] = [p for p in [*pool.train, *pool.test] if p.place == "mine.jsonl:121"]
+    assert (corrected.source, corrected.answer) == ("mine-expression", r"\frac{3}{11}")
+
+
+def test_a_test_file_may_have_kinds_of_its_own() -> None:
+    train = jsonl([row for row in mixed_rows() if "options" not in row], "train.jsonl")
+    rows = [{**row, "question": f"test {row['question']}"} for row in mixed_rows(6)]
+    written("--train", train, "--test", jsonl(rows, "test.jsonl"))
+    pool = the_pool(next(iter(load_config(Path("experiments.yaml")).config.experiments)))
+    assert len(pool.train) == 90 and len(pool.test) == 24
+    kinds = [{p.source.rpartition("-")[2] for p in split} for split in (pool.train, pool.test)]
+    assert kinds[1] - kinds[0] == {"letter"} and len(kinds[1]) == 4
+
+
+def test_a_rendered_question_is_unwrapped_in_the_written_file() -> None:
+    rows = [
+        {"prompt": f"### Instruction:\nWhat is {i}?\n\n### Response:\n", "answer": i}
+        for i in range(40)
+    ]
+    written("--train", jsonl(rows))
+    assert dataset_options()["unwrap"] is True
+    pool = the_pool()
+    asked = {prompt.question for prompt in [*pool.train, *pool.test]}
+    assert asked == {f"What is {i}?" for i in range(40)}
+
+
+def test_the_share_of_possible_answers_is_told_by_form(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"question": f"Which is it, {i}?", "answer": "AB"[i % 2]} for i in range(40)]
+    rows[3]["question"] += " (A) red (B) green"
+    written("--train", jsonl(rows))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "1 of 40 letters" in text and "mine.jsonl:1, the question has no option (A)" in text
 
 
 def test_a_dropped_row_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -941,10 +1030,11 @@ def test_a_written_file_always_loads_and_plans(
     assert code == 0 if Path("experiments.yaml").exists() else code == 2
     if code == 0:
         assert main(["plan", "experiments.yaml", "-e", "mine"]) == 0
-        task = QuestionFile(**dataset_options())
-        golds = [Answer(task.format_answer(p.answer), p.answer) for p in task.train()]
-        assert {mark.outcome for mark in task.mark_all(golds)} == {"correct"}
-        assert {dataset_options()["question"], dataset_options()["answer"]} == set(names)
+        pool = the_pool()
+        golds = [Answer.to(p, pool.task.format_answer(p.answer)) for p in pool.train]
+        assert {mark.outcome for mark in pool.task.mark_all(golds)} == {"correct"}
+        entry = next(iter(load_config(Path("experiments.yaml")).config.datasets.values()))
+        assert {entry.options["question"], entry.options["answer"]} == set(names)
 
 
 def test_the_printed_export_command_takes_prompts_of_its_own_file(

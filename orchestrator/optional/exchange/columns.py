@@ -263,7 +263,9 @@ def _questions(
         answer = _first(row, answers)
         cells = {"": None, **row}
         try:
-            texts = read_texts(cells, question or "", answer or "", choices=numbering)
+            texts = read_texts(
+                cells, question or "", answer or "", choices=numbering, unwrap=hints.unwrap
+            )
             choices = None if hints.letters else choices_of(row)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error

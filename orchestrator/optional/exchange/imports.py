@@ -423,7 +423,9 @@ def import_probe(
     opened = read_source(Path(source))
     name = detect_layout(opened, layout, hints)
     letters = isinstance(task, QuestionFile) and task.marker == "letter"
-    records = read_layout(opened, name, replace(hints, letters=letters), notes)
+    unwrap = isinstance(task, QuestionFile) and task.unwrap
+    own_hints = replace(hints, letters=letters, unwrap=unwrap)
+    records = read_layout(opened, name, own_hints, notes)
     matcher = PromptMatcher(task, pool, notes)
     completions, rated = _usable(records, matcher, notes)
     if not completions and not rated:

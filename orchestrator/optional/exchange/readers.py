@@ -9,7 +9,6 @@ columns) and its dumps of rollouts.
 
 import json
 import os
-import re
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ from orchestrator.optional.exchange.records import (
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
+from tasks.sources.chat_templates import THINKING, unwrapped
 from tasks.sources.files import is_chat, message_text, parse_json, read_chat, read_file
 from tasks.sources.roles import columns_in_role
 from tasks.sources.user_files import open_file, read_bytes
@@ -516,9 +516,6 @@ def _profiled(row: Row, source: SourceQuestion, notes: Notes) -> SolveRateRecord
 
 SKYWORK_SAMPLES = 16
 PLACEHOLDER = "placeholder"  # the prompt of rLLM's files for verl
-# Prompts as a tokenizer decodes them without special tokens: of ChatML (Qwen), Llama 3 and Gemma.
-_TURN = re.compile(r"(?:^|\n)(system|user|assistant|model)\n+|(?<=\S)(assistant)\n\n$")
-_THINKING = re.compile(r"<think>\s*(?:</think>\s*)?$")
 
 
 def read_skywork(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
@@ -617,14 +614,14 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
 
 
 def decoded_question(text: str, place: str, notes: Notes) -> str:
-    """The last user turn of a decoded chat prompt; a text in no known template as it is."""
-    text = _THINKING.sub("", text)
-    turns = list(_TURN.finditer(text))
-    roles = [turn[1] or turn[2] for turn in turns]
-    if len(turns) < 2 or roles[-1] not in ("assistant", "model") or "user" not in roles:
+    """The last user turn of a rendered chat prompt; a text in no known template as it is."""
+    text = THINKING.sub("", text)
+    try:
+        rendered = unwrapped(text)
+    except TaskError:
+        rendered = None
+    if rendered is None:
         notes.count("prompts are in no known chat template: the whole text is the question", place)
         return text
-    last = max(index for index, role in enumerate(roles) if role == "user")
-    system = roles.count("system")
-    count_dropped(system, len(roles) - system - 2, place, notes)
-    return text[turns[last].end() : turns[last + 1].start()].strip("\n")
+    count_dropped(rendered.system, rendered.turns, place, notes)
+    return rendered.question

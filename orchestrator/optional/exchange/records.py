@@ -77,6 +77,7 @@ class Hints:
     completions: str | None = None
     prompt_id: str | None = None
     letters: bool = False  # the marker's: choices in columns of their own are asked
+    unwrap: bool = False  # the task's: questions are taken out of chat templates
 
     @property
     def columns(self) -> dict[str, str]:

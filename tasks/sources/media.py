@@ -1,0 +1,48 @@
+"""Images, videos and sounds in a row of questions: a question that needs one cannot be asked."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tasks.base import TaskError
+from tasks.sources.files import is_chat
+
+# In a question's text: where a processor of images puts them. For Arrow, too.
+TAGS = (
+    r"(?i)<(?:image|video|audio)[_ ]?\d*>|<\|(?:image|video|audio|vision_start)[a-z0-9_]*\|>|"
+    r"<img\s"
+)
+_TAGS = re.compile(TAGS)
+_COLUMN = re.compile(
+    r"(?:image|img|picture|video|audio)s?(?:[_-]?(?:\d+|paths?|urls?|files?|bytes|b64|base64))?"
+)
+_PART = re.compile(
+    r"(?:input_)?(?:image|video|audio|file)(?:_url)?"
+)  # the type of a message's part
+
+
+def has_media_columns(names: Iterable[str]) -> bool:
+    """Whether some of a file's columns may hold images, videos or sounds."""
+    return any(_COLUMN.fullmatch(str(name).lower()) for name in names)
+
+
+def check_no_media(row: Mapping[str, Any], value: Any, question: str) -> None:
+    """Raise TaskError for a row that has an image, a video or a sound: models get texts alone.
+
+    value: that of the column of questions; question: its text.
+    """
+    remedy = "which is not shown to the model: leave the row out"
+    for name, content in row.items():
+        if _COLUMN.fullmatch(str(name).lower()) and content not in (None, "", [], {}):
+            raise TaskError(
+                f"column {str(name)!r:.60} holds an image, video or sound, {remedy}, or the column "
+                "where no question needs it"
+            )
+    if tag := _TAGS.search(question):
+        raise TaskError(f"the question has the tag {tag[0]!r:.30} of an image, {remedy}")
+    for message in value if is_chat(value) else ():
+        parts = message.get("content", message.get("value"))
+        for part in parts if isinstance(parts, list) else ():
+            kind = part.get("type") if isinstance(part, Mapping) else None
+            if isinstance(kind, str) and _PART.fullmatch(kind):
+                raise TaskError(f"a message has a part of type {kind!r:.30}, {remedy}")
