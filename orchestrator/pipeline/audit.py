@@ -136,9 +136,12 @@ def repair_plan(
     check = partial(check_unit, store, unread="adapter/", on_part=keep)
     checked = [each for _, files in _at_once(check, units) for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
-    for cell in plan.cells if CELLS in kinds else ():
+    if CELLS not in kinds:
+        return lines
+    for cell in plan.cells:
         folder = CellFolder(store, cell.cell_id)
-        lines += [] if folder.is_training() else folder.forget_unusable(cell)
+        if not folder.is_training():
+            lines += folder.forget_unusable(cell)
     return lines
 
 

@@ -80,8 +80,9 @@ def changed_settings(
     changes: dict[str, dict[str, tuple[Any, Any]]] = {}
     for cell in cells:
         cell_id = last.get(_axes(cell.axes_json), cell.cell_id)
-        stored = CellFolder(store, cell_id).settings() if cell_id != cell.cell_id else None
-        if stored:
+        if cell_id == cell.cell_id:
+            continue
+        if stored := CellFolder(store, cell_id).settings():
             then, now = id_settings(stored), id_settings(cell)
             names = [n for n in dict.fromkeys([*now, *then]) if then.get(n) != now.get(n)]
             # A key hashes other settings of its block, and says nothing beside them.
@@ -96,10 +97,11 @@ def _axes(entry: Mapping[str, Any]) -> str:
 
 def id_settings(cell: Cell) -> dict[str, Any]:
     """What a cell's id hashes, by dotted names of settings; texts and data as hashes."""
-    settings = {
-        f"{block}.{name}" if name else block: value
-        for block, values in cell.settings_shown.items()
-        for name, value in (values if isinstance(values, dict) else {"": values}).items()
-    }
+    settings: dict[str, Any] = {}
+    for block, values in cell.settings_shown.items():
+        if isinstance(values, dict):
+            settings |= {f"{block}.{name}": value for name, value in values.items()}
+        else:
+            settings[block] = values
     as_json: dict[str, Any] = json.loads(json.dumps(settings))  # as stored
     return as_json

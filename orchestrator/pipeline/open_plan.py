@@ -42,7 +42,9 @@ def with_stored_cells(plan: Plan, store: Store) -> Plan:
     stored = {*store.folders(CELLS)}
 
     def kept(cell: Cell) -> Cell:
-        for earlier in () if cell.cell_id in stored else cell.earlier:
+        if cell.cell_id in stored:
+            return cell
+        for earlier in cell.earlier:
             if earlier.cell_id in stored:
                 state = cell_state(store, earlier)
                 same_code = earlier.online_version == cell.online_version

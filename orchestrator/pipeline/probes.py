@@ -249,9 +249,8 @@ class OtherSubsets:
         """`pass_rate_change` of a policy that chooses as many prompts as the experiment says."""
         key = cell.subset_key, policy
         if key not in self._changes:
-            variants = self._plan.experiment.variants
-            variant = next(variant for axes, variant in variants if axes == cell.setting_axes)
-            size = variant.subset_size(len(self._plan.pool(cell.probe).train))
+            total = len(self._plan.pool(cell.probe).train)
+            size = self._plan.settings_of(cell).subset_size(total)
             tables = self._tables[cell.cell_id]
             self._changes[key] = pass_rate_change(
                 self._store, cell, policy, size, tables.of(cell), tables.own_table(cell)

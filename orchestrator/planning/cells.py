@@ -194,7 +194,8 @@ class DifficultySource(Spec):
         """As a word of a command line: see `difficulty_option`."""
         if self.file or self.probe is None:
             return self.file or self.by
-        return f"{'model' if self.by == 'gold' else self.by}:{self.probe.model.name}"
+        by = "model" if self.by == "gold" else self.by
+        return f"{by}:{self.probe.model.name}"
 
 
 def own_source(by: Literal["gold", "agreement"]) -> DifficultySource | None:
@@ -377,16 +378,21 @@ class Cell(Spec):
     @property
     def ranked_by(self) -> str:
         """What its prompts are ranked by, with the model: `pass rate of tiny`, or a file's name."""
-        ranking = self.difficulty
-        probe = ranking and ranking.probe or self.probe
-        return ranking.title if ranking and ranking.file else self._ranked_by(probe.model.name)
+        ranking, probe = self.difficulty, self.probe
+        if ranking and ranking.file:
+            return ranking.title
+        if ranking and ranking.probe:
+            probe = ranking.probe
+        return self._ranked_by(probe.model.name)
 
     @property
     def difficulty_title(self) -> str:
         """The same without its own model; empty where its pass rates are what counts."""
         ranking = self.difficulty
-        if ranking is None or ranking.file:
-            return ranking.title if ranking else ""
+        if ranking is None:
+            return ""
+        if ranking.file:
+            return ranking.title
         return self._ranked_by(ranking.probe.model.name if ranking.probe else "")
 
     def _ranked_by(self, model: str) -> str:
@@ -448,8 +454,11 @@ class Cell(Spec):
     @property
     def probes(self) -> list[ProbeSpec]:
         """Every probe that it reads: of its pool, of what it is ranked by, and evaluations."""
-        ranks = [self.difficulty.probe] if self.difficulty and self.difficulty.probe else []
-        return [self.probe, *ranks, self.baseline, *(each.probe for each in self.extra_evals)]
+        probes = [self.probe]
+        if self.difficulty and self.difficulty.probe:
+            probes.append(self.difficulty.probe)
+        probes.append(self.baseline)
+        return probes + [each.probe for each in self.extra_evals]
 
     @property
     def why_trl_draws(self) -> str:
@@ -459,9 +468,10 @@ class Cell(Spec):
     @property
     def name(self) -> str:
         """Display name: model/dataset/policy/seed, the probe's seed if it is not 0, other axes."""
-        probe = self.probe.settings.seed
-        name = f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
-        return "/".join([name, *([f"p{probe}"] if probe else []), *axis_names(self.setting_axes)])
+        parts = [self.probe.model.name, self.probe.dataset.name, self.policy, f"s{self.seed}"]
+        if self.probe.settings.seed:
+            parts.append(f"p{self.probe.settings.seed}")
+        return "/".join(parts + axis_names(self.setting_axes))
 
     @property
     def axes(self) -> Axes:
@@ -478,7 +488,9 @@ class Cell(Spec):
     @property
     def axes_json(self) -> Axes:
         """The axes, those that are settings under "axes", so that no name is used twice."""
-        return self.fixed_axes | ({"axes": self.setting_axes} if self.setting_axes else {})
+        if not self.setting_axes:
+            return self.fixed_axes
+        return self.fixed_axes | {"axes": self.setting_axes}
 
     @property
     def batch(self) -> GrpoBatch:
@@ -570,10 +582,10 @@ class Cell(Spec):
         """
         if self.mask_dead_groups or self.allocation or self.online or not self.reward:
             return True
-        return any(
-            name != "random" if name in REWARDS else reward_function(name).may_read_golds
-            for name in self.reward
-        )
+        if any(name in REWARDS and name != "random" for name in self.reward):
+            return True
+        own = [name for name in self.reward if name not in REWARDS]
+        return any(reward_function(name).may_read_golds for name in own)
 
     @property
     def refresh_rollouts(self) -> int:

@@ -142,8 +142,13 @@ class Plan:
             named = {name: getattr(entry, name) for name in ("without", "corrections", "labels")}
             for name, value in (entry.options | named).items():
                 texts = value if isinstance(value, list) else [value]
-                for text in (each for each in texts if isinstance(each, str) and each):
-                    files += matching(text) if name in (*PATH_OPTIONS, "labels") else [text]
+                for text in texts:
+                    if not isinstance(text, str) or not text:
+                        continue
+                    if name in PATH_OPTIONS or name == "labels":
+                        files += matching(text)
+                    else:
+                        files.append(text)
         return files
 
     def check_models(self, models: Iterable[ModelSource]) -> None:
@@ -204,8 +209,10 @@ class Plan:
             pool, key = self.pool(cell.probe), cell.probe.dataset.variant_key
             if not pool.task.optional_answers or key in lacking:
                 continue
-            labelled, needed = int(pool.labelled.sum()), cell.size
-            needed = 1 if cell.static_policy.build().takes_all else needed
+            labelled = int(pool.labelled.sum())
+            needed = cell.size
+            if cell.static_policy.build().takes_all:
+                needed = 1
             if labelled < needed or not pool.test:
                 lacking[key] = (
                     f"{labelled:,} of {counted(len(pool.train), 'training prompt')} and "
@@ -215,6 +222,11 @@ class Plan:
                     "in the files of labels (decile select --to-label FILE lists prompts)"
                 )
         return lacking
+
+    def settings_of(self, cell: Cell) -> Experiment:
+        """The experiment with the values that the axes of a cell have."""
+        variants = self.experiment.variants
+        return next(settings for axes, settings in variants if axes == cell.setting_axes)
 
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""

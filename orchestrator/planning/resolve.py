@@ -159,10 +159,14 @@ def _locate(entry: ModelEntry) -> tuple[str, str]:
         check_hub_id(entry.hub)
         return entry.hub, f"{entry.hub}@{entry.revision}"
     if entry.gguf or entry.embedded in IN_WHEELS:
-        gguf = Path(entry.gguf).expanduser().resolve() if entry.gguf else None
-        model = converted_model(gguf) if gguf else wheel_model(str(entry.embedded))
+        if entry.gguf:
+            model = converted_model(Path(entry.gguf).expanduser().resolve())
+        else:
+            model = wheel_model(str(entry.embedded))
         return str(model.folder), model.identity
-    folder = embedded_path(entry.embedded) if entry.embedded else Path(str(entry.path)).expanduser()
+    folder = Path(str(entry.path)).expanduser()
+    if entry.embedded:
+        folder = embedded_path(entry.embedded)
     if not (folder / "config.json").is_file():
         raise ValueError(f"path {folder} has no config.json: write a folder in the Hub's layout")
     return str(folder.resolve()), folder_identity(folder)

@@ -161,12 +161,11 @@ class PlanProbe:
                 f"subset, such as hard{of}; in your own trainer, use decile.trl.PromptSelector"
             )
         total = len(self.plan.pool(self.spec).train)
-        variants = self.plan.experiment.variants
-        variant = next(v for axes, v in variants if axes == first.setting_axes)
+        settings = self.plan.settings_of(first)
         if rule.build().takes_all:
             size = total
         elif budget is None:
-            size = variant.subset_size(total)
+            size = settings.subset_size(total)
         else:
             size = size_of(str(budget), total, "budget")
         if not 0 < size <= total:
@@ -175,7 +174,7 @@ class PlanProbe:
                 f"write a share up to 1.0 or a count up to {total}"
             )
         seed = self.plan.experiment.grid.seed[0] if seed is None else seed
-        ranking = self._ranking(difficulty, variant.difficulty_of(entry), rule, first.probe)
+        ranking = self._ranking(difficulty, settings.difficulty_of(entry), rule, first.probe)
         choice = choice_of(rule, None)
         cell = first.changed(policy=policy, size=size, seed=seed, difficulty=ranking, **choice)
         in_grid = {each.subset_key for each in cells_of(self.plan.cells, self.spec)}
