@@ -13,6 +13,7 @@ from decile.evaluation import Evaluation
 from decile.probes import Probe
 from decile.results import Results
 from orchestrator.pipeline.evaluate import evaluate_model, plan_evaluation
+from orchestrator.pipeline.manifest import check_pool_kept
 from orchestrator.pipeline.open_plan import check_trainable, open_plan
 from orchestrator.pipeline.own_data import planned_probe
 from orchestrator.pipeline.run import Run
@@ -99,7 +100,8 @@ class Experiment:
         model, dataset: which one, where the experiment has several. sample: False reads what the
         storage holds. wait: for the end of another process that runs the experiment in this
         storage. Raises UserError where the choice is not clear, and, without `sample`, where
-        samples are missing. A subset of the grid that cannot be filled gives a warning.
+        samples are missing or the pool has changed since it was probed. A subset of the grid that
+        cannot be filled gives a warning.
         """
         spec = choose_probe(self.plan, model, dataset)
         if sample:
@@ -109,7 +111,9 @@ class Experiment:
                 probe_experiment(Run.of(own, self.store), wait=wait)
             except PolicyError as error:  # every sample is drawn
                 warnings.warn(printable(str(error)), stacklevel=3)
-        return Probe(PlanProbe(self.plan, self.store, spec))
+        probe = Probe(PlanProbe(self.plan, self.store, spec))
+        check_pool_kept(probe.stored)
+        return probe
 
     @as_user_error()
     def evaluate(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.registry import suggest
 from orchestrator.plugins.user_code import is_own, user_errors
 from policies.allocation import Groups, checked_kept, checked_more
 from policies.base import (
@@ -86,7 +87,7 @@ class Built:
                 raise PolicyError(
                     f"{self.kind} {self.name!r} reads the column {column!r:.80}, which the pool "
                     f"does not have: write one of {', '.join(prompts.column_names)}, or "
-                    f"{kept_advice(column)}"
+                    f"{kept_advice(column)}{suggest(column, prompts.column_names)}"
                 )
 
     def errors(self) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.plugins.registry import suggest
 from orchestrator.plugins.shares import SLACK, largest_remainder
 from policies.base import Floats, PolicyError, Rows, kept_advice
 
@@ -201,6 +202,7 @@ def check_known(named: Iterable[str], known: Sequence[str], column: str, what: s
             shown += f" and {len(distinct) - SHOWN:,} more"
         raise PolicyError(
             f"{what}: no row has the {column} {unknown[0]!r:.80}: write some of {shown}"
+            f"{suggest(unknown[0], distinct)}"
         )
 
 
@@ -219,6 +221,7 @@ def column_texts(table: pa.Table, column: str, what: str) -> pa.Array:
         raise PolicyError(
             f"{what}: the table has no column {column!r:.80}, only "
             f"{', '.join(table.column_names)}: write one of these, or {kept_advice(column)}"
+            f"{suggest(column, table.column_names)}"
         )
     values = table[column].combine_chunks()
     if column == "pass_rate":

@@ -22,6 +22,7 @@ from tasks.sources.files import (
     read_chat,
     row_text,
 )
+from tasks.sources.kept_columns import Column
 from tasks.sources.user_files import Files
 from tasks.sources.values import value_text, whole
 
@@ -72,8 +73,8 @@ class EnvironmentTask(QuestionFile):
         answer: str | None = None,
         tier: str | None = None,
         group: str | None = None,
-        source: str | None = None,
-        keep: Sequence[str] | Literal["all"] = (),
+        source: Column | None = None,
+        keep: Sequence[Column] | Literal["all"] = (),
         marker: str | None = None,
         threshold: float | None = None,
         episodes: int | None = None,
@@ -189,16 +190,16 @@ class EnvironmentTask(QuestionFile):
         dropped = Counter[str]()
         for index, row in enumerate(rows):
             check_columns(f"{place}[{index}]", row, self._columns)
-        self.kept.check(place, rows)
+        columns = self.kept.of_rows(place, rows)
         prompts = [
-            self._travelling(self._prompt(row, each, dropped), row, each)
+            self._travelling(self._prompt(row, each, dropped), row, each, columns)
             for row, each in ((row, f"{place}[{index}]") for index, row in enumerate(rows))
         ]
         if not prompts:
             raise TaskError(f"{place} returned no rows: return one dict per episode")
         for label in dropped:
             self.note(f"all: {counted_label(dropped[label], label)}")
-        self.keep("all", Rows([], f"{self.described.reference}@{self.described.version}"))
+        self.keep("all", Rows(rows, f"{self.described.reference}@{self.described.version}"))
         return PromptTable.of(prompts)
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:

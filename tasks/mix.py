@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.plugins.shares import SLACK, largest_remainder
 from tasks.base import (
     Answer,
@@ -22,7 +23,8 @@ from tasks.base import (
     Template,
 )
 from tasks.marking.marks import Mark
-from tasks.sources.hub import Repository
+from tasks.question_file import QuestionFile
+from tasks.sources.hub import HubFails, NotCached, Repository
 from tasks.sources.source import ReadTask
 from tasks.sources.values import json_text
 
@@ -41,14 +43,26 @@ class Part(NamedTuple):
     prompts: int | None
 
 
+class PartError(TaskError):
+    """What is wrong with a data set of a mix; `part` is its name."""
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(part, message)
+        self.part = part
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+
 class Mix(ReadTask):
     """Several data sets of the file as one pool, with shares or numbers of prompts.
 
     `parts` names data sets of the same file: a list, or a mapping to shares that sum to 1 (the
     largest pool with these shares is taken), or to numbers of training prompts; null takes all.
     Prompts are taken in the order of their ids, so that a larger share contains a smaller one.
-    Each prompt keeps its data set's wording and marker, and `source` is the data set's name. The
-    test set has all of their test questions.
+    Each prompt keeps its data set's wording and marker, and `source` is the data set's name. A
+    source that it has there is a kept column, with the name that the file has for it. The test set
+    has all of their test questions.
     """
 
     name: ClassVar[str] = "mix"
@@ -88,22 +102,28 @@ class Mix(ReadTask):
         """The prompts of all data sets, one after another."""
         from tasks.prompt_table import PromptTable
 
-        pools = {name: _tables(part.task) for name, part in self.parts_by_name.items()}
+        pools = {name: _tables(name, part.task) for name, part in self.parts_by_name.items()}
         sizes = self._sizes({name: len(train) for name, (train, _) in pools.items()})
         taken: tuple[list[Any], list[Any]] = ([], [])
         for name, (train, test) in pools.items():
             task = self.parts_by_name[name].task
+            column = task.kept.source_name if isinstance(task, QuestionFile) else "source"
             for note in task.notes:
                 self.note(f"{name}: {note}")
             if isinstance(task, ReadTask):
                 batches = task.left_out.batches
-                self._left_out[name] = PromptTable(_named(batch, name) for batch in batches)
+                self._left_out[name] = PromptTable(_named(b, name, column) for b in batches)
             self._origins |= {f"{name} {split}": o for split, o in task.provenance.items()}
+            counts = RowCounts(len(train) + len(test))
+            if isinstance(task, ReadTask):
+                counts = task.row_counts(counts.read)
+            not_taken = RowCounts(0, {"not taken into the mix": len(train) - sizes[name]})
+            self._rows[name] = RowCounts.sum([counts, not_taken])
             if sizes[name] < len(train):
                 self.note(f"{name}: {sizes[name]:,} of {counted(len(train), 'prompt')} taken")
                 train = train.take(np.sort(train.order[: sizes[name]]))
             for batches, table in zip(taken, (train, test), strict=True):
-                batches += [_named(batch, name) for batch in table.batches]
+                batches += [_named(batch, name, column) for batch in table.batches]
         return PromptTable(taken[0]), PromptTable(taken[1])
 
     def _sizes(self, available: Mapping[str, int]) -> dict[str, int]:
@@ -211,7 +231,7 @@ def _part(name: str, spec: Any, marking: Marking) -> Part:
     try:
         task = get_task(spec["task"], marking=marking, **prompt, **spec.get("options", {}))
     except TaskError as error:
-        raise TaskError(f"{name}: {error}") from error
+        raise PartError(name, str(error)) from error
     if isinstance(task, Mix) or task.environment is not None:
         kind = "a mix" if isinstance(task, Mix) else "a task of several turns"
         raise TaskError(f"parts: {name} is {kind}, which cannot be part of a mix: leave it out")
@@ -225,26 +245,46 @@ def _part(name: str, spec: Any, marking: Marking) -> Part:
     raise TaskError(f"parts: {name} is {amount!r:.80}: write a share such as 0.5, or a number")
 
 
-def _tables(task: Task) -> "tuple[PromptTable, PromptTable]":
-    """The training pool and the test questions of a data set."""
+def _tables(name: str, task: Task) -> "tuple[PromptTable, PromptTable]":
+    """The training pool and the test questions of a data set. Raises PartError."""
     from tasks.prompt_table import PromptTable
 
-    if isinstance(task, ReadTask):
-        return task.prompt_table("train"), task.prompt_table("test")
-    return PromptTable.of(task.train()), PromptTable.of(task.test())
+    try:
+        if isinstance(task, ReadTask):
+            return task.prompt_table("train"), task.prompt_table("test")
+        return PromptTable.of(task.train()), PromptTable.of(task.test())
+    except (NotCached, HubFails):  # no mistake in the data set
+        raise
+    except TaskError as error:
+        raise PartError(name, str(error)) from error
 
 
-def _named(batch: Any, name: str) -> Any:
-    """Prompts with the name of their data set, as the source and in their info."""
+def _named(batch: Any, name: str, column: str) -> Any:
+    """Prompts with the name of their data set, as the source and in their info.
+
+    The source that they have in their data set is kept in a column of that name.
+    """
     import pyarrow as pa
 
-    names = batch.schema.names
-    infos = batch.column("info").to_pylist()
+    infos, kept, sources = (batch.column(c).to_pylist() for c in ("info", "kept", "source"))
     empty = _with_name("", name)
-    texts = [_with_name(info, name) if info else empty for info in infos]
-    batch = batch.set_column(names.index("info"), "info", pa.array(texts, pa.string()))
-    source = pa.array([name] * len(texts), pa.string())
-    return batch.set_column(names.index("source"), "source", source)
+    columns = {
+        "info": [_with_name(info, name) if info else empty for info in infos],
+        "kept": [_with_source(*each, column) for each in zip(kept, sources, strict=True)],
+        "source": [name] * len(infos),
+    }
+    for each, texts in columns.items():
+        at = batch.schema.names.index(each)
+        batch = batch.set_column(at, each, pa.array(texts, pa.string()))
+    return batch
+
+
+def _with_source(kept: str, source: str, column: str) -> str:
+    """The kept columns of a prompt, as JSON text, with its own source among them."""
+    if not source:
+        return kept
+    columns = json.loads(kept) if kept else {}
+    return json_text({column: source, **columns})
 
 
 def _with_name(info: str, name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from orchestrator.plugins.counts import counted, counted_label
+from orchestrator.plugins.row_counts import RowCounts
 from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
 from tasks.marking.equivalence import expression_comparison, is_readable, mark_expression
 from tasks.marking.golds import EXAMPLES, Marker, final_answer, read_gold
@@ -40,12 +41,12 @@ from tasks.sources.files import (
     read_texts,
     row_text,
 )
-from tasks.sources.kept_columns import KeptColumns
+from tasks.sources.kept_columns import Column, FileColumns, KeptColumns
 from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
 from tasks.sources.media import check_no_media, has_media_columns
 from tasks.sources.roles import ROLES
 from tasks.sources.row_corrections import RowCorrections, row_id
-from tasks.sources.source import ReadTask
+from tasks.sources.source import REPEATED, ReadTask
 from tasks.sources.user_files import Files, named_files
 from tasks.sources.values import json_object_of, json_text, value_text, whole
 
@@ -63,10 +64,12 @@ _OPTIONAL = ", or answers: optional where gold answers come later"
 class _RowCounts:
     """How many rows were read, of which files, and what was left out or is wrong with the first.
 
-    unread: optional answers that are not of the marker's form, with their places.
+    kept: the columns of the file that travel with its prompts. unread: optional answers that are
+    not of the marker's form, with their places.
     """
 
     count: int = 0
+    kept: FileColumns = FileColumns(None, {})
     dropped: Counter[str] = field(default_factory=Counter)
     error: str = ""
     unread: list[str] = field(default_factory=list)
@@ -94,7 +97,8 @@ class QuestionFile(ReadTask):
     value are related, and comparisons average them; an empty value is a group of its own. Without
     it, questions of nearly the same text are a group. `source` names the column with the data set
     or domain of a question, and `keep` columns (or `all`) that travel with it into tables, subsets
-    and exports; neither changes a prompt. `marker` is how answers are marked: as a number, an
+    and exports; neither changes a prompt. A list in place of a column names alternatives, of which
+    the first that a file has is read. `marker` is how answers are marked: as a number, an
     option letter, a mathematical expression, or text (the content of the last box;
     strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`). With
     `letter`, the choices may be columns of their own (`choices`, `options`, `A`, `B`, …): they are
@@ -140,8 +144,8 @@ class QuestionFile(ReadTask):
         answer: str | None = "answer",
         tier: str | None = None,
         group: str | None = None,
-        source: str | None = None,
-        keep: Sequence[str] | Literal["all"] = (),
+        source: Column | None = None,
+        keep: Sequence[Column] | Literal["all"] = (),
         marker: str = "number",
         skip_invalid: bool = False,
         answers: Literal["required", "optional"] = "required",
@@ -302,7 +306,10 @@ class QuestionFile(ReadTask):
         files = named_files(named, self.files["train"] if split == "test" else None)
         prompts = self._read(split, files)
         if self.optional_answers:  # of which a question in several rows may have several
+            every = len(prompts)
             prompts, notes = with_labels(prompts, [], self)
+            merged = RowCounts(0, {REPEATED: every - len(prompts)})
+            self._rows[split] = RowCounts.sum([self._rows[split], merged])
             for note in notes:
                 self.note(f"{split}: {note}")
         return prompts
@@ -362,7 +369,9 @@ class QuestionFile(ReadTask):
             self.note(f"{split}: {note}")
         if self.group and split != "train" and len(prompts) > 1:
             self._check_groups(", ".join(files), {*prompts.column("group").to_pylist()})
-        if invalid_rows := rows.count - len(prompts):
+        invalid_rows = rows.count - len(prompts)
+        self._rows[split] = RowCounts(rows.count, {"invalid": invalid_rows})
+        if invalid_rows:
             self.note(
                 f"{split}: {invalid_rows:,} of {counted(rows.count, 'row')} dropped as invalid"
             )
@@ -414,9 +423,12 @@ class QuestionFile(ReadTask):
                 return None
             if self.kept.keep == "all" and not file.endswith(".parquet"):  # rows may have others
                 return None
-            kept = [*filter(None, [self.kept.source]), *self.kept.names(names)]
+            columns = self.kept.of_file(names.__contains__)
+            if columns != self.kept.of_file(lambda _: True) and not file.endswith(".parquet"):
+                return None  # other rows may have the first of several alternatives
+            kept = [*filter(None, [columns.source]), *columns.names(names).values()]
             plain = PlainFile(file, self._columns, kept)
-            rows = _RowCounts(origins=[plain.origin])
+            rows = _RowCounts(origins=[plain.origin], kept=columns)
             parts = (self._batch_prompts(plain, batch, rows) for batch in plain.batches())
             prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
         except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
@@ -442,8 +454,8 @@ class QuestionFile(ReadTask):
         if file.kept:
             kept = batch.select(dict.fromkeys(file.kept)).to_pylist()
             places = travelling["place"].to_pylist()
-            texts = [self.kept.text_of(row, place) for row, place in zip(kept, places, strict=True)]
-            sources = [self.kept.source_of(row) for row in kept]
+            texts = [rows.kept.text_of(row, place) for row, place in zip(kept, places, strict=True)]
+            sources = [rows.kept.source_of(row) for row in kept]
             travelling |= {"kept": pa.array(texts, pa.string())}
             travelling |= {"source": pa.array(sources, pa.string())}
         rows.count += batch.num_rows
@@ -456,10 +468,10 @@ class QuestionFile(ReadTask):
         if not read.rows:
             raise TaskError(f"{file} holds no rows: write one question per row")
         self.check_named_columns(split, file, read.rows)
-        self.kept.check(file, read.rows)
+        columns = self.kept.of_rows(file, read.rows)
         if self.kinds:
             read = self._of_kinds(split, read)
-        rows = _RowCounts(len(read.rows), origins=[read.origin])
+        rows = _RowCounts(len(read.rows), columns, origins=[read.origin])
         if self.corrections is not None:
             prompts = self.corrections.prompts(
                 read,
@@ -505,11 +517,11 @@ class QuestionFile(ReadTask):
                 raise
             prompt = self._read_prompt(row, place, rows.dropped, unlabelled=True)
             rows.unread.append(f"{place} {cell(row, self.answer or '')!r:.40}")
-        return self._travelling(prompt, row, place)
+        return self._travelling(prompt, row, place, rows.kept)
 
-    def _travelling(self, prompt: Prompt, row: Row, place: str) -> Prompt:
+    def _travelling(self, prompt: Prompt, row: Row, place: str, columns: FileColumns) -> Prompt:
         """The prompt of a row with what leads back to it."""
-        source, kept = self.kept.source_of(row), self.kept.text_of(row, place)
+        source, kept = columns.source_of(row), columns.text_of(row, place)
         return replace(prompt, source=source, place=place, kept=kept)
 
     def _markable(self, prompts: "PromptTable") -> "PromptTable":

@@ -16,9 +16,26 @@ from orchestrator.report.layout import described, output_width, wrapped
 if TYPE_CHECKING:
     from orchestrator.planning.cells import Cell
     from orchestrator.planning.plan import Plan
+    from orchestrator.selection.labelling import ToLabel
     from orchestrator.selection.plan_probe import PlanProbe
     from orchestrator.storage.store import Store
     from tasks import Prompt, Task
+
+OUTPUTS = ("out", "problems", "to_label")  # options that name a file to write
+
+
+def check_outputs_are_new(arguments: argparse.Namespace) -> None:
+    """Raise UserError for an output that exists, unless --force says to replace it.
+
+    Commands without --force write pages of an experiment, which they write anew each time.
+    """
+    from orchestrator.storage.store import check_new
+
+    if getattr(arguments, "force", True):
+        return
+    for name in OUTPUTS:
+        if (file := getattr(arguments, name, None)) is not None:
+            check_new(file, f"--{name.replace('_', '-')}")
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -70,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
     grows_to = _cluster_size(arguments)
+    _echo_rows(plan)
     run = Run.of(plan, store)
     with run.progress:
         outcome = run_experiment(run, tracking_uri, max_resources=grows_to, wait=arguments.wait)
@@ -101,6 +119,7 @@ def probe(arguments: argparse.Namespace) -> int:
     from orchestrator.pipeline.sweep import probe_experiment
 
     problem = None
+    _echo_rows(plan)
     try:
         grows_to = _cluster_size(arguments)
         probe_experiment(Run.of(plan, store), grows_to, wait=arguments.wait)
@@ -141,6 +160,7 @@ def report(arguments: argparse.Namespace) -> int:
     plan, store = _open(arguments)
     page = own_page(plan, arguments.out or Path(f"report-{plan.name}.html"))
     analysis = analyse(plan, store)
+    _echo_rows(plan)
     echo(terminal_report(analysis, output_width()))
     write_page(sweep_page(analysis), page)
     echo(f"\npage: {page}")
@@ -178,7 +198,7 @@ def _select_subset(arguments: argparse.Namespace) -> int:
             probe.store.write_table(subset, "subsets", f"{cell.subset_key}.parquet")
         else:
             Store(str(file.absolute().parent)).write_table(subset, file.name)
-        why = reason(subset)
+        why = reason(subset) | {"row_counts": probe.row_counts(cell, subset).to_dict()}
     else:
         policy = policy_entry(arguments.policy, named_values(arguments.option))
         why = select_file(
@@ -197,11 +217,10 @@ def _chosen_to_label(arguments: argparse.Namespace) -> int:
     """Write the chosen prompts without a gold answer for annotators."""
     from orchestrator.selection.labelling import check_label_file, prompts_to_label
 
-    check_label_file(arguments.to_label)
+    check_label_file(arguments.to_label, replace=arguments.force)
     _reads_experiment(arguments, ("policy",), ("file", "policy"))
     probe, cell = _chosen_cell(arguments)
-    rows, notes = prompts_to_label(probe, cell)
-    return _write_to_label(arguments, rows, notes)
+    return _write_to_label(arguments, prompts_to_label(probe, cell))
 
 
 def _test_to_label(arguments: argparse.Namespace) -> int:
@@ -209,7 +228,7 @@ def _test_to_label(arguments: argparse.Namespace) -> int:
     from orchestrator.selection.labelling import check_label_file, test_questions_to_label
     from orchestrator.storage.errors import UserError
 
-    check_label_file(arguments.to_label)
+    check_label_file(arguments.to_label, replace=arguments.force)
     _reads_experiment(arguments, (), ("file",))
     for name in ("policy", "budget", "seed", "difficulty", "model", "option"):
         if getattr(arguments, name) not in (None, []):
@@ -220,21 +239,23 @@ def _test_to_label(arguments: argparse.Namespace) -> int:
     plan, _ = _open(arguments)
     names = [arguments.dataset] if arguments.dataset else plan.experiment.grid.dataset
     pools = [plan.pools[name] for name in names if name in plan.pools]
-    rows = [row for pool in pools for row in test_questions_to_label(pool)]
-    return _write_to_label(arguments, rows, [])
+    return _write_to_label(arguments, test_questions_to_label(pools))
 
 
-def _write_to_label(
-    arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]
-) -> int:
+def _write_to_label(arguments: argparse.Namespace, listed: "ToLabel") -> int:
     from orchestrator.plugins.counts import counted
     from orchestrator.selection.labelling import write_to_label
 
     file = arguments.to_label
-    write_to_label(file, rows)
-    text = f"{counted(len(rows), 'question')}: write the answers into {file}, and labels: [{file}]"
-    ids = [row["prompt_id"] for row in rows]
-    summary = {"file": str(file), "prompt_ids": ids, "notes": [*notes]}
+    write_to_label(file, listed.rows)
+    questions = counted(len(listed.rows), "question")
+    text = f"{questions}: write the answers into {file}, and labels: [{file}]"
+    summary = {
+        "file": str(file),
+        "prompt_ids": [row["prompt_id"] for row in listed.rows],
+        "notes": listed.notes,
+        "row_counts": listed.counts.to_dict(),
+    }
     _print_result(summary, f"{text} beside the data set's options", arguments.json)
     return ExitCode.DONE
 
@@ -262,7 +283,7 @@ def _mark_file(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
     if arguments.out is None:
         raise UserError(f"missing --out: write {arguments.example}")
     notes: list[str] = []
-    counts = mark_file(
+    outcomes, rows = mark_file(
         arguments.task,
         options,
         arguments.input,
@@ -271,9 +292,10 @@ def _mark_file(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
         completions=arguments.completions,
         notes=notes,
     )
-    total = max(1, sum(counts.values()))
-    lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
-    _print_lines(counts, [*notes, *lines, str(arguments.out)], arguments.json)
+    total = max(1, sum(outcomes.values()))
+    lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in outcomes.items()]
+    summary = {**outcomes, "row_counts": rows.to_dict()}
+    _print_lines(summary, [*notes, *lines, str(arguments.out)], arguments.json)
     return ExitCode.DONE
 
 
@@ -288,8 +310,12 @@ def _attack_marker(arguments: argparse.Namespace, options: Mapping[str, Any]) ->
     marker = open_marker(arguments.task, options)
     source = Source(arguments.input, arguments.answer, arguments.completions)
     notes: list[str] = []
-    attacks = attack_file(source, marker, notes)
-    summary = {"marker": marker.marker_id, "attacks": [each._asdict() for each in attacks]}
+    attacks, rows = attack_file(source, marker, notes)
+    summary = {
+        "marker": marker.marker_id,
+        "attacks": [each._asdict() for each in attacks],
+        "row_counts": rows.to_dict(),
+    }
     text = "\n".join(printable_line(each.text()) for each in attacks)
     lines = wrapped(f"marker: {marker.marker_id}\n{text}", output_width())
     _print_lines(summary, [*notes, lines], arguments.json)
@@ -346,18 +372,26 @@ def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
     from orchestrator.optional.exchange import export_layout
     from orchestrator.optional.exchange.card import export_selected
+    from orchestrator.plugins.row_counts import RowCounts
+    from orchestrator.storage.store import check_new
 
     layout, out = arguments.layout, arguments.out
     from_experiment = _reads_experiment(
         arguments, ("policy", "layout", "out"), ("subset", "task", "layout", "out")
     )
     export_layout(layout, out)  # before the probe or the texts are read
+    if not arguments.force:
+        check_new(f"{out}.provenance.json", "--out")
+        check_new(f"{out}.card.md", "--out")
     if from_experiment:
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
         summary = export_selected(probe, cell, subset, layout, out, card=arguments.card)
+        rows = probe.row_counts(cell, subset)
     else:
         summary = _export_file(arguments)
+        rows = RowCounts(summary["rows"], written=summary["rows"])
+    summary = summary | {"row_counts": rows.to_dict()}
     text = f"subset: {out}\nprovenance: {out}.provenance.json"
     if arguments.card:
         text += f"\ncard: {out}.card.md"
@@ -418,6 +452,7 @@ def compare(arguments: argparse.Namespace) -> int:
         echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
     else:
         echo(terminal_items(analysis, output_width()))
+        echo("\n" + "\n".join(arm.rows.line(arm.name) for arm in analysis.arms))
         if arguments.out:
             echo(f"\npage: {arguments.out}")
     return ExitCode.DONE
@@ -427,6 +462,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
     """Say what is wrong with runs of GRPO, from their logs; `PROBLEM` if something is bad."""
     from orchestrator.evaluation import diagnosis
     from orchestrator.optional.exchange.run_logs import read_logs
+    from orchestrator.plugins.row_counts import RowCounts
     from orchestrator.report.render import PAGES, terminal_diagnosis, write_page
     from orchestrator.report.sections.diagnosis import diagnosis_page
     from orchestrator.storage.store import check_output
@@ -442,6 +478,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
         echo(json.dumps(values, indent=2, allow_nan=False))
     else:
         echo(terminal_diagnosis(diagnoses, output_width()))
+        echo(f"\n{RowCounts.sum(log.rows for log in logs).line()}")
         if arguments.out:
             echo(f"\npage: {arguments.out}")
     return ExitCode.PROBLEM if any(each.bad for each in diagnoses) else ExitCode.DONE
@@ -488,6 +525,7 @@ def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     """The probe and the cell that the options of an experiment name."""
     from orchestrator.config.entries import difficulty_option
     from orchestrator.config.yaml_lines import named_values
+    from orchestrator.pipeline.manifest import check_pool_kept
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe
     from orchestrator.storage.store import check_output
 
@@ -498,6 +536,8 @@ def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     options, word = named_values(arguments.option), arguments.difficulty
     difficulty = None if word is None else difficulty_option(word)
     cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options, difficulty)
+    _ = probe.outcomes  # raises where samples are missing, which may be those of new prompts
+    check_pool_kept(probe)
     return probe, cell
 
 
@@ -558,11 +598,24 @@ def _print_result(summary: Mapping[str, Any], text: str, as_json: bool) -> None:
     if as_json:
         echo(json.dumps(summary, indent=2))
     else:
-        echo(wrapped("\n".join([text, *notes]), output_width()))
+        echo(wrapped("\n".join([text, _row_line(summary), *notes]), output_width()))
 
 
 def _print_lines(summary: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:
-    echo(json.dumps(summary) if as_json else "\n".join(lines))
+    echo(json.dumps(summary) if as_json else "\n".join([*lines, _row_line(summary)]))
+
+
+def _row_line(summary: Mapping[str, Any]) -> str:
+    """The `row_counts` of a command's JSON as a line."""
+    from orchestrator.plugins.row_counts import RowCounts
+
+    return RowCounts(**summary["row_counts"]).line()
+
+
+def _echo_rows(plan: "Plan") -> None:
+    """Print how many rows of each data set are used."""
+    for name, pool in plan.pools.items():
+        echo(wrapped("\n".join([name, *(f"  {line}" for line in pool.row_lines)]), output_width()))
 
 
 def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":

@@ -48,7 +48,10 @@ from tasks.sources.survey import FileSurvey, check_column, choose_columns, colum
 
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
-CLEANING = ("max_prompt_tokens", "duplicates", "conflicts", "drop_overlap", "corrections")
+CLEANING = (
+    *("max_prompt_tokens", "duplicates", "conflicts", "clean_test", "drop_overlap"),
+    "corrections",
+)
 PATHS = ("path", "train", "test")  # options of task file
 _MARKED = "gold answers marked correct"
 
@@ -143,7 +146,10 @@ def plan_lines(
     gpus = counted(site.gpus, "GPU") if site.gpus else "no GPU"
     return [
         _line("pool", split),
-        *(_line("", note) for note in (*pool.notes, *pool.flaw_lines, *pool.overlap_lines)),
+        *(
+            _line("", note)
+            for note in (*pool.row_lines, *pool.notes, *pool.flaw_lines, *pool.overlap_lines)
+        ),
         _line("budget", f"{starter.budget:.0%} of the pool: {counted(size, 'prompt')} per policy"),
         *(_line("", note) for note in unused_budgets(plan)),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
@@ -241,16 +247,8 @@ class Answers:
 def init(arguments: argparse.Namespace) -> int:
     """Survey the data, print it, and write a file that `decile plan` accepts."""
     check_output(arguments.out, (".yaml", ".yml"))
-    outputs = {"--out": arguments.out}
     if arguments.problems:
         check_output(arguments.problems, (".jsonl",))
-        outputs["--problems"] = arguments.problems
-    for option, output in outputs.items():
-        if os.path.lexists(output) and not arguments.force:
-            raise UserError(
-                f"output {output} exists: write {option} with another name, or --force to "
-                "replace it"
-            )
     machine = this_machine()
     answers, site = Answers(arguments.yes), Machine.of(machine)
     missing = ["--train FILE"] if arguments.train is None else []

@@ -21,7 +21,7 @@ from orchestrator.cli import commands
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.parser import build_parser
 from orchestrator.plugins.deadlines import abandoned
-from orchestrator.plugins.project_modules import add_project
+from orchestrator.plugins.project_modules import add_project, name_clash
 from orchestrator.storage.errors import UserError, one_line
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
     own_process = argv is None and arguments.command is not commands.ui
     with signals_end_process() if own_process else nullcontext():
         try:
+            commands.check_outputs_are_new(arguments)
             exit_code = int(arguments.command(arguments))
             sys.stdout.flush()
             return exit_code
@@ -96,7 +97,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
             echo(f"decile: {INTERRUPTED}", sys.stderr)
             return 128 + signal.SIGINT
         except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
-            exit_code, text = _failure(error, getattr(arguments, "store", None))
+            exit_code, text = _explained(error, getattr(arguments, "store", None))
             if isinstance(error, OSError) and error.filename is None:
                 _discard_output()
             echo(f"decile: {redact(one_line(text))}", sys.stderr)
@@ -107,6 +108,19 @@ def _discard_output() -> None:
     """Keep Python from writing buffered output again, and failing again, when it exits."""
     if sys.__stdout__ is not None and unfiltered(sys.stdout) is sys.__stdout__:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+
+
+def _explained(error: Exception, store: "Store | None") -> tuple[int, str]:
+    """As `_failure`; code 2 where the name of a user's module is why an import failed."""
+    unimported = error if isinstance(error, ImportError | AttributeError) else None
+    if unimported is None:
+        try:
+            return _failure(error, store)
+        except (ImportError, AttributeError) as failed:  # it imports further modules
+            unimported = failed
+    if clash := name_clash(unimported):
+        return 2, f"{type(unimported).__name__}: {unimported}: {clash}"
+    return _failure(error, store)
 
 
 def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:

@@ -189,6 +189,7 @@ GPUS = Option("--gpus", f"GPUs {_GROWS_TO}", integer(1, _MAX_RESOURCES))
 WAIT = flag("--wait", "if another driver runs the experiment in this storage, wait for its end")
 JSON = flag("--json", "print as JSON")
 OUT = Option("--out --output", None, Path, "FILE")
+FORCE = flag("--force", "replace an existing file")
 MODEL = Option("--model", "which of the experiment's models")
 DATASET = Option("--dataset", "which of the experiment's datasets")
 TASK = Option("--task", "see decile ls tasks, or package.module:Class", required=True)
@@ -267,10 +268,11 @@ COMMANDS = (
             "--duplicates", "of prompts that repeat another one", choices=["keep", "first", "drop"]
         ),
         Option("--conflicts", "of questions with several gold answers", choices=["keep", "drop"]),
+        flag("--clean-test", "leave out such test questions, too"),
         flag("--drop-overlap", "leave out prompts that are test questions"),
         OUT.but("file to write (default: experiments.yaml)", default=Path("experiments.yaml")),
+        FORCE,
         flag("--yes", "take defaults instead of asking"),
-        flag("--force", "replace an existing file"),
     ),
     Command(
         "plan",
@@ -327,6 +329,7 @@ COMMANDS = (
             metavar="FOLDER",
         ),
         OUT.but("Parquet file to write, for decile compare", required=True),
+        FORCE,
     ),
     Command(
         "report",
@@ -359,6 +362,7 @@ COMMANDS = (
             "FILE",
         ),
         flag("--test", "with --to-label: the test questions without one"),
+        FORCE,
         JSON.but("print the selection's record as JSON"),
     ),
     Command(
@@ -391,6 +395,7 @@ COMMANDS = (
             metavar="COLUMN",
         ),
         OUT.but("JSONL or Parquet to write (not needed by an audit)"),
+        FORCE,
         JSON.but("print the counts as JSON"),
         Option(
             "--against",
@@ -445,6 +450,7 @@ COMMANDS = (
         TASK,
         OPTION.but(TASK_OPTION.format("marker=number")),
         OUT.but("file to write", required=True),
+        FORCE,
         JSON.but("print a summary as JSON"),
     ),
     Command(
@@ -462,6 +468,7 @@ COMMANDS = (
         TASK.but(required=False),
         OPTION.but(TASK_OPTION.format("marker=number")),
         OUT.but("file to write"),
+        FORCE,
         JSON.but("print a summary as JSON"),
     ),
     Command(
@@ -487,6 +494,7 @@ COMMANDS = (
         Option("--metric", "scorer of Inspect or metric of lm-eval, if logs have several"),
         flag("--models-are-seeds", "an arm may have several models: training seeds of one recipe"),
         OUT.but("HTML page to write"),
+        FORCE,
         JSON.but("print all values as JSON"),
     ),
     Command(
@@ -507,6 +515,7 @@ COMMANDS = (
             metavar="NAME",
         ),
         OUT.but("HTML page to write"),
+        FORCE,
         JSON.but("print all values as JSON"),
     ),
     Command(

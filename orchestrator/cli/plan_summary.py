@@ -19,7 +19,7 @@ from orchestrator.cost.work import Speed
 from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.difficulty.sources import rated_rows, with_ranks_of
 from orchestrator.pipeline.long_prompts import crowded_prompts
-from orchestrator.pipeline.manifest import changed_settings
+from orchestrator.pipeline.manifest import changed_settings, pool_changes
 from orchestrator.pipeline.probe_texts import probe_labels, samples_text
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, Timetable, timetable
@@ -30,6 +30,7 @@ from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan, unused_budgets
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
 from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
@@ -131,6 +132,9 @@ class DatasetSummary:
     overlap_text: Sequence[str]
     missing_gold_answers: str = ""
     """Why no cell can be trained on it yet; empty where cells can be."""
+    row_counts: RowCounts
+    row_counts_of: Mapping[str, RowCounts]
+    """Those of the files of labels and corrections."""
 
     @property
     def lines(self) -> list[str]:
@@ -138,7 +142,9 @@ class DatasetSummary:
         sizes = f"{counted(self.train, 'training prompt')}, {counted(self.test, 'test question')}"
         origin = "; ".join(f"{split}: {text}" for split, text in self.provenance.items())
         lacking = self.missing_gold_answers and f"can only be probed: {self.missing_gold_answers}"
-        details = [origin, *self.notes, lacking, *self.overlap_text, self.resolution]
+        rows = [self.row_counts.line()]
+        rows += [counts.line(file) for file, counts in self.row_counts_of.items()]
+        details = [origin, *rows, *self.notes, lacking, *self.overlap_text, self.resolution]
         return [f"{self.dataset}: {sizes}", *(f"  {line}" for line in details if line)]
 
 
@@ -268,6 +274,7 @@ def _notes(run: Run, site: Site) -> list[str]:
     return [
         *plan.source.warnings(plan.name),
         *_engine_notes(plan),
+        *(f"warning: {change}" for change in pool_changes(plan, run.store)),
         *crowded_prompts(run),
         *(f"warning: {note}" for note in unused_budgets(plan)),
         *_budget_notes(plan),
@@ -451,6 +458,8 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
         resolution=resolution(name, *_test_size(plan, name), comparisons) if pool.test else "",
         missing_gold_answers=plan.lacking_golds.get(name, ""),
+        row_counts=pool.rows,
+        row_counts_of=pool.rows_of,
         overlap_text=[
             overlap_line(
                 pool.train,

@@ -158,6 +158,8 @@ class DatasetEntry(Settings):
     the same answer: keep all, the first in the file, or none."""
     conflicts: Literal["keep", "drop"] = "keep"
     """Keep or remove training prompts whose question has several gold answers."""
+    clean_test: bool = False
+    """Apply max_prompt_tokens, duplicates and conflicts to the test questions, too."""
     corrections: str = Field(default="", examples=["problems.jsonl"])
     """A corrected list of rows, as decile init --problems FILE writes it: rows are replaced, or
     left out with keep: false."""

@@ -22,6 +22,7 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import HARDLY_ANY
 from orchestrator.evaluation.visits import Visits, pairs_needed
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from tasks.marking.numbers import read_last_number
 from tasks.marking.reading import last_box
 
@@ -157,6 +158,7 @@ class RunLog:
     planned: updates that the run was to have; most_tokens: the limit of a completion; lora:
     whether an adapter is trained; running: whether files were written a moment ago. None: unknown.
     `by_correct`: the column or rule that says which completions are correct; "" if none does.
+    rows: the completions of the files, or the rows of metrics where they hold no completions.
     """
 
     name: str
@@ -169,6 +171,7 @@ class RunLog:
     running: bool = False
     by_correct: str = ""
     notes: tuple[str, ...] = ()
+    rows: RowCounts = RowCounts(0)
 
 
 class Change(NamedTuple):
@@ -1009,6 +1012,7 @@ class Diagnosis:
                 if np.isfinite(values).any()
             },
             "absent": facts.absent,
+            "row_counts": log.rows.to_dict(),
             "notes": list(log.notes),
         }
 

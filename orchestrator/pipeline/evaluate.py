@@ -26,6 +26,7 @@ from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated
 from orchestrator.sampling.engine_args import unsupported_lora
 from orchestrator.sampling.trained_weights import (
@@ -158,17 +159,25 @@ def evaluate_model(
         "identity": spec.model.identity,
         "samples": spec.key,
     }
-    table = item_table(spec, plan.pool(spec), samples, about)
-    return EvaluatedModel(evaluation, table, plan.pool(spec).groups)
+    pool = plan.pool(spec)
+    table = item_table(spec, pool, samples, about)
+    unlabelled = len(pool.unlabelled_test)
+    left_out = {"without a gold answer": unlabelled}
+    rows = RowCounts(len(pool.test) + unlabelled, left_out, table.num_rows)
+    return EvaluatedModel(evaluation, table, pool.groups, rows)
 
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """The answers to a test set, a row per question and sample (docs/comparing.md)."""
+    """The answers to a test set, a row per question and sample (docs/comparing.md).
+
+    rows: the test questions, and the answers that are written.
+    """
 
     evaluation: ModelEvaluation
     table: pa.Table
     groups: Mapping[str, str]
+    rows: RowCounts
 
     @cached_property
     def accuracy(self) -> Effect:
@@ -202,6 +211,7 @@ class EvaluatedModel:
             "low": accuracy.low,
             "high": accuracy.high,
             "outcomes": dict(Counter(self.table["outcome"].to_pylist())),
+            "row_counts": self.rows.to_dict(),
             "notes": [*self.evaluation.notes],
         }
 

@@ -52,11 +52,13 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
             first, long = table[min(tokens)], np.isin(np.arange(len(table)), [*tokens])
             room = (context_length(spec.model) or inf) - spec.settings.max_completion_length
             most = int(max(1, min(limit.tokens - 1, room)))
+            remedy = f"max_prompt_tokens: {most}"
+            if spec.split == "test":
+                remedy += " and clean_test: true"
             message = (
                 f"{kind} {place_of(first)} ({first.question[:40]!r}…) has "
                 f"{counted(tokens[min(tokens)], 'token')}, and {limit.reason}: shorten or remove "
-                f"{noun_for(len(tokens), kind)} {places(table, long)}"
-                + (f", or write max_prompt_tokens: {most}" if spec.split == "train" else "")
+                f"{noun_for(len(tokens), kind)} {places(table, long)}, or write {remedy}"
             )
             problem = Problem("long-prompts", message, "datasets", spec.dataset.name)
             raise plan.source.error(problem)

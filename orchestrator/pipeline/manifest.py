@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from orchestrator.cost.caps import Dropped, Spent, UsageMeter
-from orchestrator.planning.cells import Cell
-from orchestrator.planning.plan import Plan
-from orchestrator.storage.proof import canonical_hash
+from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.plugins.counts import counted
+from orchestrator.probing.probe_folder import PAIR, parts
+from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.proof import canonical_hash, sequence_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
@@ -20,11 +24,22 @@ class Declared(TypedDict, total=False):
     results: int
 
 
+class PoolRecord(TypedDict):
+    """A training pool: its number of prompts, and the hash of their ids."""
+
+    prompts: int
+    ids: str
+
+
 class Manifest(TypedDict, total=False):
-    """The manifest's JSON. `cells` have a cell_id and their axes; `claims` by their text."""
+    """The manifest's JSON. `cells` have a cell_id and their axes; `claims` by their text.
+
+    `pools`: the training pools that were last probed, by the title of the data set.
+    """
 
     experiment: str
     cells: list[Mapping[str, Any]]
+    pools: dict[str, PoolRecord]
     claims: dict[str, Declared]
     spent: Spent
     dropped: Dropped
@@ -61,11 +76,72 @@ def write_manifest(plan: Plan, store: Store) -> Manifest:
         cells=[{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
         # One that the file no longer states may come back, and was declared then.
         claims=dict.fromkeys(plan.experiment.claims, now) | claims,
+        pools=previous.get("pools", {}) | pool_records(plan),
     )
     if "spent" in previous:
         manifest["spent"] = previous["spent"]
     save_manifest(manifest, store)
     return manifest
+
+
+def pool_records(plan: Plan) -> dict[str, PoolRecord]:
+    """The training pools of a plan, as its manifest records them."""
+    pools = {spec.dataset.variant_key: plan.pool(spec) for spec in training_probes(plan)}
+    return {
+        title: PoolRecord(prompts=len(pool.train), ids=pool.ids_hash)
+        for title, pool in pools.items()
+    }
+
+
+def record_pools(plan: Plan, store: Store) -> None:
+    """Record that a plan's pools are the probed ones."""
+    manifest = read_manifest(plan.name, store) or write_manifest(plan, store)
+    recorded = manifest.get("pools", {})
+    manifest["pools"] = recorded | pool_records(plan)
+    if manifest["pools"] != recorded:
+        save_manifest(manifest, store)
+
+
+def pool_change(plan: Plan, store: Store, spec: ProbeSpec) -> str:
+    """Which prompts of a training pool are gone or new since it was probed; empty for none.
+
+    Empty, too, where the experiment has no record of it.
+    """
+    record = read_manifest(plan.name, store).get("pools", {}).get(spec.dataset.variant_key)
+    pool = plan.pool(spec)
+    if record is None or record["ids"] == pool.ids_hash:
+        return ""
+    sampled = {
+        prompt_id
+        for part in parts(store, spec.key, PAIR)
+        if part.split == spec.split
+        for prompt_id in part.samples["prompt_id"].unique().to_pylist()
+    }
+    own = {*pool.train.column("prompt_id").to_pylist()}
+    change = f"it had {counted(record['prompts'], 'prompt')}, and has {len(own):,} now"
+    if sequence_hash([sorted(sampled)]) == record["ids"]:  # no other pool shares the folder
+        changes = []
+        if gone := len(sampled - own):
+            changes.append(counted(gone, "prompt is gone", "prompts are gone"))
+        if new := len(own - sampled):
+            changes.append(counted(new, "prompt is new", "prompts are new"))
+        change = " and ".join(changes)
+    return f"the pool of {spec.dataset.variant_key} has changed since the probe: {change}"
+
+
+def pool_changes(plan: Plan, store: Store) -> list[str]:
+    """`pool_change` of each training pool that has changed."""
+    changes = (pool_change(plan, store, spec) for spec in training_probes(plan))
+    return list(dict.fromkeys(filter(None, changes)))
+
+
+def check_pool_kept(probe: PlanProbe) -> None:
+    """Raise UserError where a pool has changed since its probe: subsets would lose prompts."""
+    if change := pool_change(probe.plan, probe.store, probe.spec):
+        raise UserError(
+            f"{change}: restore the data, or run {probe.command} to select from the pool as it is",
+            "pool-changed",
+        )
 
 
 def changed_settings(

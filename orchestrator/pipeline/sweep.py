@@ -20,7 +20,9 @@ from orchestrator.cost.work import Speed, Work
 from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate
 from orchestrator.pipeline.manifest import (
+    pool_changes,
     read_manifest,
+    record_pools,
     save_manifest,
     usage_meter,
     write_manifest,
@@ -112,6 +114,8 @@ def settle(run: Run) -> list[Cell]:
         plan.source.check_packages(plan.name)
         for line in plan.source.warnings(plan.name):
             progress.say(line)
+    for change in pool_changes(plan, store):
+        progress.say(f"warning: {change}")
     write_manifest(plan, store)
     return unfinished
 
@@ -191,7 +195,10 @@ def probe_experiment(
         folders = [run.folder(spec) for spec in plan.probes]
         for line in repair_plan(plan, store, ("probes", "subsets", "sweeps"), folders):
             progress.say(line)
+        for change in pool_changes(plan, store):
+            progress.say(f"warning: {change}")
         if is_probed(run):
+            record_pools(plan, store)
             progress.say("nothing to do: every sample and subset is stored")
             return
         engines = {variant.probe.engine for _, variant in plan.experiment.variants}
@@ -204,7 +211,8 @@ def probe_experiment(
             try:
                 run_probes(run)
             finally:  # later runs' caps count what the probes have used
-                manifest = read_manifest(plan.name, store) or write_manifest(plan, store)
+                record_pools(plan, store)
+                manifest = read_manifest(plan.name, store)
                 manifest["spent"] = meter.as_json()
                 save_manifest(manifest, store)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from orchestrator.planning.flaws import Flaws, Pair, place_of
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from tasks import Prompt, Task, TaskError, make_prompt
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile
@@ -133,8 +134,8 @@ def corrected(
     task: Task,
     corrections: Corrections,
     invalid: Mapping[str, InvalidRow],
-) -> tuple[PromptTable, PromptTable, str]:
-    """Both splits with the corrections of a file, and a note that counts them.
+) -> tuple[PromptTable, PromptTable, RowCounts, str]:
+    """Both splits with the corrections of a file, its rows, and a note that counts them.
 
     invalid: the rows that gave no prompt before they were corrected, by row_id. Raises TaskError
     with the file's line.
@@ -158,7 +159,9 @@ def corrected(
     count = sum(prompt is not None for prompt in changed.values())
     count += sum(invalid[row_id].is_changed_by(edit) for row_id, edit in corrections.rows.items())
     note = f"{counted(count, 'row')} corrected and {left_out:,} left out by {corrections.file}"
-    return _with(train, changed), _with(test, changed), note
+    every = len(edits) + len(corrections.rows)
+    rows = RowCounts(every, {"that change nothing": every - count - left_out})
+    return _with(train, changed), _with(test, changed), rows, note
 
 
 def _edited(prompt: Prompt, question: str, text: str, task: Task, place: str) -> Prompt:

@@ -193,40 +193,57 @@ def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bo
 
 
 class Cleaning(NamedTuple):
-    """The settings of a data set that leave prompts out, and the models of its experiment."""
+    """The settings of a data set that leave prompts out, and the models of its experiment.
+
+    test: whether they leave test questions out, too.
+    """
 
     max_prompt_tokens: int | None = None
     duplicates: str = "keep"
     conflicts: str = "keep"
     models: tuple[ModelSource, ...] = ()
+    test: bool = False
 
 
-def cleaned(prompts: PromptTable, task: Task, cleaning: Cleaning) -> tuple[PromptTable, list[str]]:
-    """The prompts that are left, and a note on those that are not, for each setting.
+class Cleaned(NamedTuple):
+    """The prompts that are left; for each setting a note on the others, and how many they are."""
 
-    Each is left out once: for its length, else for a conflict, else as a duplicate.
+    prompts: PromptTable
+    notes: list[str]
+    left_out: dict[str, int]
+
+
+def cleaned(
+    prompts: PromptTable, task: Task, cleaning: Cleaning, noun: str = "training prompt"
+) -> Cleaned:
+    """The prompts that the settings leave.
+
+    Each is left out once: for its length, else for a conflict, else as a duplicate. noun: what the
+    notes call a prompt.
     """
-    notes = []
+    notes, left_out = [], dict[str, int]()
 
-    def left(out: Bools, why: str) -> PromptTable:
+    def left(out: Bools, setting: str, why: str) -> PromptTable:
         if not out.any():
             return prompts
-        total = counted(len(prompts), "training prompt")
+        left_out[f"by {setting}"] = int(out.sum())
+        total = counted(len(prompts), noun)
         notes.append(f"dropped: {int(out.sum()):,} of {total}, {why}: {places(prompts, out)}")
         return prompts.filter(~out)
 
     if cleaning.max_prompt_tokens is not None:
         limit = cleaning.max_prompt_tokens
         long = _long(prompts, task, limit, cleaning.models)
-        prompts = left(long, f"with more than {counted(limit, 'token')}")
+        prompts = left(long, "max_prompt_tokens", f"with more than {counted(limit, 'token')}")
     if cleaning.conflicts == "drop":
         flaws = find_flaws(prompts, task, duplicates=False)
-        prompts = left(flaws.conflicting, "whose question has several gold answers")
+        prompts = left(flaws.conflicting, "conflicts", "whose question has several gold answers")
     if cleaning.duplicates != "keep":
         flaws = find_flaws(prompts, task)
         out = flaws.repeats if cleaning.duplicates == "first" else flaws.duplicated
-        prompts = left(out, f"duplicates ({flaws.kinds()} of an earlier one)")
-    return prompts, notes
+        why = f"duplicates ({flaws.kinds()} of an earlier one)"
+        prompts = left(out, "duplicates", why)
+    return Cleaned(prompts, notes, left_out)
 
 
 def _long(prompts: PromptTable, task: Task, limit: int, models: Sequence[ModelSource]) -> Bools:

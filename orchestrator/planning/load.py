@@ -14,6 +14,7 @@ from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noi
 from orchestrator.planning.resolve import trained_on
 from orchestrator.sampling.model import ModelSource
 from tasks import Task, TaskError
+from tasks.mix import PartError
 from tasks.sources.hub import NotCached, Repository, cached_folder, not_cached, unreachable
 from tasks.sources.source import ReadTask
 
@@ -74,6 +75,8 @@ def load_pools(datasets: Mapping[str, Dataset], fetch: str) -> dict[str, Pool]:
         except NotCached as error:
             message = f"{error}; {fetch_advice(fetch)}"
             raise Problem("not-downloaded", message, "datasets", name) from error
+        except PartError as error:  # a data set of the file, or a task with default options
+            raise Problem("invalid-dataset", str(error), "datasets", error.part) from error
         except TaskError as error:
             raise Problem("invalid-dataset", str(error), "datasets", name) from error
     return pools

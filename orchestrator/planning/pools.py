@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,13 +29,15 @@ from orchestrator.planning.near_duplicates import near_duplicates
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
 from tasks.environments import environment_of
 from tasks.prompt_table import ROWS, PromptTable, labelled
 from tasks.sources.labels import not_used, read_labels, with_labels
-from tasks.sources.source import ReadTask
+from tasks.sources.row_corrections import RowCorrections
+from tasks.sources.source import IN_TEST, ReadTask
 
 Split = Literal["train", "test"]
 
@@ -98,6 +100,8 @@ class Pool:
     unlabelled_test: PromptTable = field(default_factory=PromptTable)  # not evaluated
     # The training prompts before any were left out, also for being test questions.
     whole: PromptTable = field(default_factory=PromptTable)
+    rows: RowCounts = RowCounts(0)  # of the data, for the prompts of both splits
+    rows_of: Mapping[str, RowCounts] = field(default_factory=dict)  # of labels and corrections
 
     @cached_property
     def labelled(self) -> npt.NDArray[np.bool_]:
@@ -127,6 +131,15 @@ class Pool:
         """Each training prompt with the test questions that have another gold answer for it."""
         answered = self.whole.filter(labelled(self.whole, self.task))
         return conflicts_with_test(answered, self.test, self.task)
+
+    @property
+    def row_lines(self) -> list[str]:
+        """How many rows of the data, of labels and of corrections are used, a line for each."""
+        return [self.rows.line(), *(rows.line(file) for file, rows in self.rows_of.items())]
+
+    def rows_without(self, left_out: Mapping[str, int]) -> RowCounts:
+        """Its `rows` where so many more are left out, by why; fewer where a number is negative."""
+        return RowCounts.sum([self.rows, RowCounts(0, left_out)])
 
     @property
     def flaw_lines(self) -> list[str]:
@@ -197,7 +210,12 @@ class Pool:
     @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""
-        return _content_hash(self.train, self.task)
+        return _content_hash(self.train, answers=self.task.optional_answers)
+
+    @cached_property
+    def ids_hash(self) -> str:
+        """Hash of the ids of the training pool, independent of order and of later gold answers."""
+        return _content_hash(self.train, answers=False)
 
     def columns_hash(self, names: Sequence[str]) -> str:
         """Content hash of columns of the user's data in the training pool; empty for none."""
@@ -220,17 +238,17 @@ class Pool:
     @cached_property
     def test_hash(self) -> str:
         """Content hash of the test set, independent of order."""
-        return _content_hash(self.test, self.task)
+        return _content_hash(self.test, answers=self.task.optional_answers)
 
 
-def _content_hash(prompts: PromptTable, task: Task) -> str:
+def _content_hash(prompts: PromptTable, *, answers: bool) -> str:
     """Content hash of prompts: of their ids, and of gold answers on which no id depends."""
 
     def contents() -> Iterator[list[str]]:  # in the order of the ids, many at a time
         for start in range(0, len(prompts), ROWS):
             rows = prompts.order[start : start + ROWS]
             yield prompts.ids(rows).to_pylist()
-            if task.optional_answers:
+            if answers:
                 yield prompts.take(rows).column("answer").to_pylist()
 
     return sequence_hash(contents())
@@ -252,13 +270,48 @@ def _read(dataset: Dataset) -> Pool:
     whole = train
     if isinstance(task, ReadTask) and is_shipped(task):
         whole = PromptTable([*train.batches, *task.left_out.batches])
-    notes = [*task.notes]
-    if dataset.corrections:
-        invalid = {row_id: row for each in of_rows for row_id, row in each.invalid.items()}
-        whole, test, note = corrected(whole, test, task, corrections, invalid)
-        train = whole.without_questions(test)
-        notes.append(note)
-    return Pool(dataset, task, train, test, tuple(notes), task.dropped_prompts, whole=whole)
+    pool = Pool(
+        dataset,
+        task,
+        train,
+        test,
+        tuple(task.notes),
+        task.dropped_prompts,
+        whole=whole,
+        rows=_row_counts(task, len(train) + len(test)),
+    )
+    if not dataset.corrections:
+        return pool
+    return _correct(pool, corrections, of_rows)
+
+
+def _correct(pool: Pool, corrections: Corrections, of_rows: Sequence[RowCorrections]) -> Pool:
+    """The pool with a user's corrections; `of_rows` are those of rows that gave no prompt."""
+    invalid = {row_id: row for each in of_rows for row_id, row in each.invalid.items()}
+    whole, test, rows, note = corrected(pool.whole, pool.test, pool.task, corrections, invalid)
+    train = whole.without_questions(test)
+    before, after = len(pool.whole) + len(pool.test), len(whole) + len(test)
+    in_test_before, in_test = len(pool.whole) - len(pool.train), len(whole) - len(train)
+    left_out = {
+        f"left out by {corrections.file}": before - after,
+        IN_TEST: in_test - in_test_before,
+    }
+    return replace(
+        pool,
+        train=train,
+        test=test,
+        whole=whole,
+        notes=(*pool.notes, note),
+        rows=pool.rows_without(left_out),
+        rows_of={corrections.file: rows},
+    )
+
+
+def _row_counts(task: Task, prompts: int) -> RowCounts:
+    """The rows that a task has read for so many prompts, which count as rows if it reads none."""
+    if isinstance(task, ReadTask) and is_shipped(task):
+        return task.row_counts(prompts)
+    return RowCounts(prompts + task.dropped_prompts, {IN_TEST: task.dropped_prompts})
 
 
 def _label(pool: Pool) -> Pool:
@@ -269,21 +322,33 @@ def _label(pool: Pool) -> Pool:
     if not task.optional_answers:
         raise TaskError("labels: its prompts have gold answers: write answers: optional, or none")
     try:
-        labels, notes = read_labels([*pool.dataset.labels])
+        labels, notes, rows = read_labels([*pool.dataset.labels])
     except TaskError as error:
         raise TaskError(f"labels: {error}") from error
-    ids = {label.prompt_id for label in labels}
+    given = [label.prompt_id for label in labels]
+    names, ids = ", ".join(pool.dataset.labels), {*given}
     known = {*train.with_ids(ids), *test.with_ids(ids)}
     if ids and not known:
-        names = ", ".join(pool.dataset.labels)
         raise TaskError(f"labels: {names} has no prompt_id of this data set: write its own file")
-    others = (each for each in labels if each.prompt_id not in known)
+    others = [each for each in labels if each.prompt_id not in known]
     unknown = [f"{each.place} {each.prompt_id!r:.40}" for each in others]
     notes += not_used(unknown, "no prompt_id of this data set")
     train, notes_of_train = with_labels(train, labels, task)
     test, notes_of_test = with_labels(test, labels, task)
     notes = [*pool.notes, *notes, *notes_of_train, *notes_of_test]
-    return replace(pool, train=train, test=test, notes=tuple(notes))
+    answered = {
+        prompt_id
+        for table in (train, test)
+        for prompt_id, prompt in table.with_ids(known).items()
+        if prompt.answer and task.own(prompt)[0].optional_answers
+    }
+    left_out = {
+        "without an answer": rows - len(labels),
+        "of no prompt of this data set": len(others),
+        "with an answer that is not used": sum(i in known - answered for i in given),
+    }
+    rows_of = {**pool.rows_of, names: RowCounts(rows, left_out)}
+    return replace(pool, train=train, test=test, notes=tuple(notes), rows_of=rows_of)
 
 
 def _leave_out_unlabelled_tests(pool: Pool) -> Pool:
@@ -297,7 +362,16 @@ def _leave_out_unlabelled_tests(pool: Pool) -> Pool:
     if unlabelled:
         total = counted(len(evaluated), "test question")
         notes.append(f"test: {len(unlabelled):,} of {total} left out: no gold answer")
-    return replace(pool, test=test, unlabelled_test=unlabelled, notes=tuple(notes))
+    rows = pool.rows_without({"test questions without a gold answer": len(unlabelled)})
+    return replace(pool, test=test, unlabelled_test=unlabelled, notes=tuple(notes), rows=rows)
+
+
+def _clean_tests(pool: Pool) -> Pool:
+    if not pool.dataset.cleaning.test:
+        return pool
+    test, notes, left_out = cleaned(pool.test, pool.task, pool.dataset.cleaning, "test question")
+    rows = pool.rows_without(left_out)
+    return replace(pool, test=test, notes=(*pool.notes, *notes), rows=rows)
 
 
 def _drop_overlap(pool: Pool) -> Pool:
@@ -311,13 +385,20 @@ def _drop_overlap(pool: Pool) -> Pool:
             text = f"dropped: {describe(overlaps, len(train), name)}"
             notes.append(overlap_line(train, overlaps, text, droppable=False))
             train = without_overlap(train, overlaps)
-    dropped = pool.dropped_prompts + len(pool.train) - len(train)
-    return replace(pool, train=train, notes=tuple(notes), dropped_prompts=dropped)
+    dropped = len(pool.train) - len(train)
+    return replace(
+        pool,
+        train=train,
+        notes=tuple(notes),
+        dropped_prompts=pool.dropped_prompts + dropped,
+        rows=pool.rows_without({"nearly test questions": dropped}),
+    )
 
 
 def _clean(pool: Pool) -> Pool:
-    train, notes = cleaned(pool.train, pool.task, pool.dataset.cleaning)
-    return replace(pool, train=train, notes=(*pool.notes, *notes))
+    train, notes, left_out = cleaned(pool.train, pool.task, pool.dataset.cleaning)
+    rows = pool.rows_without(left_out)
+    return replace(pool, train=train, notes=(*pool.notes, *notes), rows=rows)
 
 
 def _replace_golds(pool: Pool) -> Pool:
@@ -349,7 +430,8 @@ def _leave_out_listed(pool: Pool) -> Pool:
     if not kept.any():
         raise TaskError(f"without: {file}: lists every training prompt: leave some")
     note = f"{count:,} of {total:,} training prompts left out: listed in {file}"
-    return replace(pool, train=pool.train.filter(kept), notes=(*pool.notes, note))
+    train, rows = pool.train.filter(kept), pool.rows_without({f"listed in {file}": count})
+    return replace(pool, train=train, notes=(*pool.notes, note), rows=rows)
 
 
 # What a pool passes through once it is read, in this order. Each stage notes the prompts that it
@@ -357,6 +439,7 @@ def _leave_out_listed(pool: Pool) -> Pool:
 STAGES: tuple[Callable[[Pool], Pool], ...] = (
     _label,
     _leave_out_unlabelled_tests,
+    _clean_tests,
     _drop_overlap,
     _clean,
     _replace_golds,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.problems import Problem
@@ -15,8 +16,9 @@ from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.gguf_models import converted_model, wheel_model
 from orchestrator.sampling.model import ModelSource, check_hub_id
+from orchestrator.storage.errors import shortened
 from orchestrator.storage.identity import file_identity, folder_identity
-from tasks import TaskError
+from tasks import TaskError, task_names
 from tasks.sources.user_files import regular
 
 
@@ -76,12 +78,12 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
     drop_overlap = training and entry.drop_overlap
     others = [other for other in experiment.ood_sets if drop_overlap and other != name]
     cleaning = Cleaning()
-    if training:
+    if training or entry.clean_test:
         limit = entry.max_prompt_tokens
         # A limit in tokens holds for each model of the grid.
         models = experiment.grid.model if limit else []
         sources = tuple(model_source(config, model) for model in models)
-        cleaning = Cleaning(limit, entry.duplicates, entry.conflicts, sources)
+        cleaning = Cleaning(limit, entry.duplicates, entry.conflicts, sources, entry.clean_test)
     return Dataset(
         name,
         entry.task,
@@ -109,15 +111,21 @@ def _options(config: Config, name: str, entry: DatasetEntry) -> dict[str, Any]:
         message = f"a data set is named twice in {parts!r:.80}: write it once"
         raise Problem("repeated-part", message, *place)
     specs: dict[str, Any] = {}
-    for part, amount in amounts.items():
+    for index, (part, amount) in enumerate(amounts.items()):
         try:
             own = config.dataset(part)
         except TaskError as error:
-            raise Problem("unknown-part", f"{part!r:.80}: {error}", *place) from error
+            message = f"{part!r:.80}: {error}"
+            if ":" not in part:  # no class of the user's own that cannot be imported
+                known = [*config.datasets, *task_names()]
+                known.remove(name)
+                message = f"unknown data set {shortened(part)}: write {one_of(known, part)}"
+            at = part if isinstance(parts, Mapping) else index
+            raise Problem("unknown-part", message, *place, at) from error
         for setting, value in own.model_dump(exclude_defaults=True).items():
             if setting not in ("task", "options", "prompt"):
-                message = f"{setting}: {value} of {part} is not read in a mix: write it here"
-                raise Problem("setting-of-a-part", message, "datasets", name)
+                message = f"{value} is not read in the mix {name}: write {setting} there"
+                raise Problem("setting-of-a-part", message, "datasets", part, setting)
         specs[part] = {"task": own.task, "options": own.options, "prompt": own.prompt}
         specs[part]["amount"] = amount
     return {**entry.options, "parts": specs}

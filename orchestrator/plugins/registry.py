@@ -1,14 +1,12 @@
 """Tasks, policies and engines by name: built in, installed, or a reference to a user's own."""
 
 import difflib
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
-from orchestrator.plugins.project_modules import PACKAGES
+from orchestrator.plugins.project_modules import name_clash
 from orchestrator.plugins.user_code import describe
 
 
@@ -58,24 +56,13 @@ class Registry:
         try:
             return EntryPoint(name, target, self.group).load()
         except (Exception, SystemExit) as error:  # a custom module may raise anything
-            advice = f"; correct the module, or write another {self.kind}"
+            advice = f"correct the module, or write another {self.kind}"
             if isinstance(error, ModuleNotFoundError) and str(error.name) in target:
                 advice = (
-                    "; run the command in the module's folder, install it, or write another "
+                    "run the command in the module's folder, install it, or write another "
                     f"{self.kind}"
                 )
             raise self.refused(
-                f"{self.kind} {name!r} cannot be imported: {describe(error)}"
-                f"{_hidden_module(target) or advice}"
+                f"{self.kind} {name!r} cannot be imported: {describe(error)}; "
+                f"{name_clash(error, target) or advice}"
             ) from error
-
-
-def _hidden_module(target: str) -> str:
-    """What to rename if another module hides the user's module of this name; else ""."""
-    name = target.partition(":")[0].partition(".")[0]
-    origin = getattr(sys.modules.get(name), "__file__", None)
-    for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
-        if origin and file.exists() and not file.samefile(origin):
-            owner = "Decile's own package" if name in PACKAGES else f"imported from {origin}"
-            return f"; module {name!r} is {owner}: rename {file}"
-    return ""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.rows import rising
 from orchestrator.stats.churn import Churn, Flips, Marks, churn, flips
 from orchestrator.stats.comparison import Comparison, Run, adjust, compare_policies
@@ -77,13 +78,14 @@ class Arm:
     """The runs of one model or policy; `metric` names what their scores are.
 
     gain_per: of an arm of cells, points of accuracy gained per unit of `Ledger.units`, of those
-    that all cells have used.
+    that all cells have used. rows: of its files.
     """
 
     name: str
     metric: str
     runs: tuple[ArmRun, ...]
     gain_per: Mapping[str, Effect] = field(default_factory=dict)
+    rows: RowCounts = RowCounts(0)
 
     @cached_property
     def _available(self) -> Available:
@@ -255,6 +257,7 @@ class ItemAnalysis:
                     "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
+                    "row_counts": arm.rows.to_dict(),
                     "gain_per": {
                         unit: dict(zip(("effect", "low", "high"), map(_finite, rate), strict=False))
                         for unit, rate in arm.gain_per.items()

@@ -23,6 +23,7 @@ from orchestrator.difficulty.sources import (
 from orchestrator.difficulty.table import difficulty
 from orchestrator.planning.score_file import rated_table, read_scores
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
 from orchestrator.selection.stored import subset_reasons
@@ -53,7 +54,8 @@ def select_file(
 
     Of a probe that holds both splits, only the training prompts are read. Its samples must be those
     of exactly one pool, under one marker. `ranked_by`: gold, agreement, or a file of difficulty by
-    prompt. Writes the subset to `out` and returns its reason. Raises UserError or PolicyError.
+    prompt. Writes the subset to `out` and returns its reason, and `row_counts` of the prompts.
+    Raises UserError or PolicyError.
     """
     out, paths = Path(out), [*map(Path, probes)]
     ranking = DifficultyEntry.of(difficulty_option(ranked_by))
@@ -75,6 +77,7 @@ def select_file(
         samples = int(pc.max(rows["sample"]).as_py()) + 1
         rated = difficulty(rows, samples_per_prompt=samples)
     request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
+    prompts = rated.num_rows
     rated = rated.filter(pa.array(labelled_rows(rated)))
     if not rated.num_rows:
         raise UserError(
@@ -93,7 +96,12 @@ def select_file(
         why["notes"] = [*why.get("notes", []), warning]
     why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
-    return why
+    left_out = {
+        "without a gold answer": prompts - rated.num_rows,
+        f"not chosen by {rule.policy}": rated.num_rows - chosen.num_rows,
+    }
+    counts = RowCounts(prompts, left_out, chosen.num_rows)
+    return why | {"row_counts": counts.to_dict()}
 
 
 def _training_rows(files: Sequence[tuple[Path, pa.Table]]) -> pa.Table:

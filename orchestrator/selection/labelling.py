@@ -17,6 +17,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.pool_columns import pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.plugins.csv_text import csv_text
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import request_of
@@ -31,10 +32,11 @@ SUFFIXES = (".jsonl", ".csv")
 
 
 class ToLabel(NamedTuple):
-    """Rows for annotators, and notes on what they are short of."""
+    """Rows for annotators, notes on what they are short of, and the prompts that were read."""
 
     rows: list[dict[str, Any]]
     notes: list[str]
+    counts: RowCounts
 
 
 def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = None) -> ToLabel:
@@ -80,14 +82,24 @@ def prompts_to_label(probe: PlanProbe, cell: Cell, other: PlanProbe | None = Non
     spellings = votes.texts.take(pa.array(votes.text)).to_pylist()
     for row, text, count in zip(votes.row, spellings, votes.samples.tolist(), strict=True):
         answers.setdefault(by_id[row], []).append({"answer": text, "count": count})
-    return ToLabel(_rows([prompts[i] for i in ids], answers), notes)
+    rows = _rows([prompts[i] for i in ids], answers)
+    left_out = {
+        "with a gold answer": len(pool.train) - table.num_rows,
+        f"not chosen by {cell.policy}": table.num_rows - len(rows),
+    }
+    return ToLabel(rows, notes, RowCounts(len(pool.train), left_out, len(rows)))
 
 
-def test_questions_to_label(pool: Pool) -> list[dict[str, Any]]:
-    """The test questions without a gold answer. Raises UserError where none lacks one."""
-    if not pool.unlabelled_test:
-        raise UserError(f"every test question of {pool.dataset.variant_key} has a gold answer")
-    return _rows([*pool.unlabelled_test], {})
+def test_questions_to_label(pools: Sequence[Pool]) -> ToLabel:
+    """The test questions without a gold answer. Raises UserError where a pool has none."""
+    rows, labelled = list[dict[str, Any]](), 0
+    for pool in pools:
+        if not pool.unlabelled_test:
+            raise UserError(f"every test question of {pool.dataset.variant_key} has a gold answer")
+        rows += _rows([*pool.unlabelled_test], {})
+        labelled += len(pool.test)
+    counts = RowCounts(len(rows) + labelled, {"with a gold answer": labelled}, len(rows))
+    return ToLabel(rows, [], counts)
 
 
 def _rows(
@@ -105,10 +117,10 @@ def _rows(
     return rows
 
 
-def check_label_file(file: Path) -> None:
+def check_label_file(file: Path, *, replace: bool = False) -> None:
     """Raise UserError unless the file can be written; one that exists may hold labels."""
     check_output(file, SUFFIXES)
-    if file.exists():
+    if file.exists() and not replace:
         raise UserError(f"{file} exists, and may hold labels: write another name")
 
 

@@ -19,6 +19,7 @@ from orchestrator.planning.plan import Plan, pool_title, training_probes
 from orchestrator.planning.resolve import model_source
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import pending_samples, targets_of
 from orchestrator.probing.probe_folder import ProbeFolder
@@ -78,6 +79,14 @@ class PlanProbe:
         """Its model and dataset, and what else distinguishes it in the plan."""
         return pool_title(self.plan, self.spec)
 
+    @property
+    def command(self) -> str:
+        """The command that draws its missing samples."""
+        command = ["decile", "probe", str(self.plan.source.file), "-e", self.plan.name]
+        if self.store.uri != Store(self.plan.source.config.storage).uri:
+            command += ["--storage", self.store.uri]
+        return shlex.join(command)
+
     @cached_property
     def outcomes(self) -> Outcomes:
         """The outcomes of all samples. Raises UserError while some are missing."""
@@ -87,10 +96,7 @@ class PlanProbe:
             # An adaptive probe stops early, once no missing sample could change a subset.
             unfinished = pending_samples(self.plan, self.spec, self.folder).samples > 0
         if unfinished:
-            command = ["decile", "probe", str(self.plan.source.file), "-e", self.plan.name]
-            if self.store.uri != Store(self.plan.source.config.storage).uri:
-                command += ["--storage", self.store.uri]
-            remedy = f"run: {shlex.join(command)}"
+            remedy = f"run: {self.command}"
             if not readers_of(self.plan.cells, self.spec):
                 option = f"{{model: {self.spec.model.name}}}"
                 remedy = f"write difficulty: {option} for a policy of its grid, then {remedy}"
@@ -217,6 +223,15 @@ class PlanProbe:
             with self.plan.source.located():
                 models[entry.model] = model_source(config, entry.model)
         return difficulty_source(entry, probe, pool, models, ProbeSpecs())
+
+    def row_counts(self, cell: Cell, subset: pa.Table) -> RowCounts:
+        """The prompts of the pool, and why they are not in a cell's subset."""
+        pool = self.plan.pool(self.spec)
+        left_out = {
+            "without a gold answer": len(pool.train) - pool.gold_count,
+            f"not chosen by {cell.policy}": pool.gold_count - subset.num_rows,
+        }
+        return RowCounts(len(pool.train), left_out, subset.num_rows)
 
     def select(self, cell: Cell, other: "PlanProbe | None" = None) -> pa.Table:
         """The cell's subset (schema SUBSET), with its identity and the reason for it.

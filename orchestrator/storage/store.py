@@ -141,6 +141,15 @@ def check_output(
         raise UserError(f"output {shown} is read by this command: write the name of another file")
 
 
+def check_new(file: str | Path, option: str) -> None:
+    """Raise UserError for a file that exists; `option` is what names it."""
+    if os.path.islink(file) or os.path.isfile(file):
+        raise UserError(
+            f"output {file} exists: write {option} with another name, or --force to replace it",
+            "output-exists",
+        )
+
+
 def _problem(file: Path) -> str | None:
     """Why the file cannot be written; None if it can."""
     if any("\0" in part or len(os.fsencode(part)) > MAX_NAME_BYTES for part in file.parts):

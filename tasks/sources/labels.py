@@ -25,13 +25,20 @@ class Label(NamedTuple):
     place: str
 
 
-def read_labels(files: Files) -> tuple[list[Label], list[str]]:
-    """The answers in files with the columns `prompt_id` and `answer`, and notes on open rows.
+class Labels(NamedTuple):
+    """The answers of files, notes on rows with an empty one, and the number of all rows."""
 
-    Open are rows with an empty answer. Raises TaskError with the file's line for a value of another
-    form.
+    answers: list[Label]
+    notes: list[str]
+    rows: int
+
+
+def read_labels(files: Files) -> Labels:
+    """The answers in files with the columns `prompt_id` and `answer`.
+
+    Raises TaskError with the file's line for a value of another form.
     """
-    labels, notes = list[Label](), list[str]()
+    labels, notes, rows = list[Label](), list[str](), 0
     for file in named_files(files):
         read = read_file(file, ())
         if not read.rows and not Path(file).stat().st_size:
@@ -46,6 +53,7 @@ def read_labels(files: Files) -> tuple[list[Label], list[str]]:
                 f"{file} has no column 'answer': write the answers into one of that name"
             )
         before = len(labels)
+        rows += len(read.rows)
         for row, place in zip(read.rows, read.places, strict=True):
             prompt_id, value = row["prompt_id"], one_answer(cell(row, "answer"))[0]
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
@@ -54,7 +62,7 @@ def read_labels(files: Files) -> tuple[list[Label], list[str]]:
                 labels.append(Label(str(prompt_id), text, place))
         if (filled := len(labels) - before) < len(read.rows):
             notes.append(f"{file}: {filled:,} of {counted(len(read.rows), 'row')} have an answer")
-    return labels, notes
+    return Labels(labels, notes, rows)
 
 
 def not_used(texts: Sequence[str], why: str) -> list[str]:

@@ -3,13 +3,14 @@
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from tasks.base import Marking, Prompt, Task, TaskError
 from tasks.sources.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
 from tasks.sources.hub import NotCached, Repository, cached_folder, downloaded_folder
@@ -17,6 +18,8 @@ from tasks.sources.hub import NotCached, Repository, cached_folder, downloaded_f
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
+REPEATED = "repeated"  # why rows are left out
+IN_TEST = "also test questions"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -156,6 +159,7 @@ class ReadTask(Task):
         super().__init__(marking=marking, prompt=prompt)
         self.path, self.revision, self.partial = path, revision, partial
         self._origins: dict[str, str] = {}
+        self._rows: dict[str, RowCounts] = {}
         self._left_out: dict[str, PromptTable] = {}
 
     @abstractmethod
@@ -180,6 +184,19 @@ class ReadTask(Task):
         _ = self._pools
         return PromptTable(batch for table in self._left_out.values() for batch in table.batches)
 
+    def row_counts(self, prompts: int) -> RowCounts:
+        """The rows that were read, and why all but those of so many prompts were left out.
+
+        Prompts that are generated count as rows.
+        """
+        _ = self._pools
+        counts = RowCounts.sum(self._rows.values())
+        rest = counts.used - prompts
+        if rest < 0:
+            return replace(counts, read=counts.read - rest)
+        left_out = {**counts.left_out, "not selected by the task's options": rest}
+        return replace(counts, left_out=left_out)
+
     @property
     def provenance(self) -> dict[str, str]:
         """The source of each split: `hub@revision` or `file sha256:…`."""
@@ -199,8 +216,9 @@ class ReadTask(Task):
 
         train, test = map(PromptTable.of, self.read())
         distinct, tested = train.distinct(), test.distinct()
-        self._note_repeats(len(test) - len(tested), "test")
-        self._note_repeats(len(train) - len(distinct), "train")
+        repeated = len(test) - len(tested), len(train) - len(distinct)
+        for split, count in zip(("test", "train"), repeated, strict=True):
+            self._note_repeats(count, split)
         for split, table in (("train", distinct), ("test", tested)):
             if note := self.unread_golds(table.column("answer").to_pylist()):
                 self.note(f"{split}: {note}")
@@ -209,6 +227,8 @@ class ReadTask(Task):
             shared = distinct.shares_question(tested)
         else:
             shared = tested.rows_of(distinct.column("prompt_id")) >= 0
+        left_out = {REPEATED: sum(repeated), IN_TEST: int(shared.sum())}
+        self._rows[""] = RowCounts(0, left_out)
         if not shared.any():
             return distinct, tested
         self._left_out[""] = distinct.filter(shared)
@@ -225,6 +245,7 @@ class ReadTask(Task):
     def keep(self, split: str, read: Rows) -> list[Row]:
         """Record the origin and the notes of rows, and return the rows."""
         self._origins[split] = read.origin
+        self._rows[split] = RowCounts(len(read.rows))
         for note in read.notes:
             self.note(note)
         return read.rows

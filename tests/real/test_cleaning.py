@@ -176,6 +176,34 @@ def test_a_limit_in_tokens_holds_for_every_model(tmp_path: Path, options: dict[s
     assert f"{len(pool.train) - len(small.train)} of 25" in small.notes[-1]
 
 
+def test_test_questions_are_cleaned_where_the_setting_says_so(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(40)]
+    tests = [{"question": f"And {i} + 2?", "answer": str(i + 2)} for i in range(20)]
+    tests += [
+        {"question": "and 3 + 2?", "answer": "5"},
+        {"question": f"{'9' * 900}?", "answer": "1"},
+    ]
+    for name, each in (("train", rows), ("test", tests)):
+        text = "".join(json.dumps(row) + "\n" for row in each)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    options = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
+    entry = {"task": "file", "options": options, "duplicates": "first", "max_prompt_tokens": 200}
+    models = {"stub": {"embedded": "tiny"}}
+    pools = [
+        small_plan(
+            tmp_path, models=models, datasets={"small": {**entry, "clean_test": clean}}
+        ).pools["small"]
+        for clean in (False, True)
+    ]
+    assert pools[0].train_hash == pools[1].train_hash
+    assert [len(pool.test) for pool in pools] == [22, 20]
+    assert pools[0].rows.left_out.get("by duplicates", 0) == 0
+    left_out = {"by max_prompt_tokens": 1, "by duplicates": 1}
+    assert pools[1].rows.left_out.items() >= left_out.items()
+    assert pools[1].rows.used == len(pools[1].train) + len(pools[1].test)
+    assert [note for note in pools[1].notes if "of 22 test questions" in note]
+
+
 def test_a_limit_needs_a_tokenizer(tmp_path: Path, options: dict[str, str]) -> None:
     entry = {"task": "file", "options": options, "max_prompt_tokens": 10}
     with refused("max_prompt_tokens", "stub", code="not-downloaded"):
@@ -436,8 +464,8 @@ def test_each_prompt_is_left_out_once_and_in_any_order(prompts: list[Prompt], ra
     for cleaning in [
         Cleaning(None, d, c) for d in ("keep", "first", "drop") for c in ("keep", "drop")
     ]:
-        some, notes = cleaned(table, task, cleaning)
-        again, _ = cleaned(PromptTable.of(shuffled), task, cleaning)
+        some, notes, _ = cleaned(table, task, cleaning)
+        again, *_ = cleaned(PromptTable.of(shuffled), task, cleaning)
         assert len(some) == len(again)
         if cleaning.duplicates != "first":
             assert {p.prompt_id for p in some} == {p.prompt_id for p in again}
@@ -446,5 +474,5 @@ def test_each_prompt_is_left_out_once_and_in_any_order(prompts: list[Prompt], ra
     for conflicts in ("keep", "drop"):
         assert left["drop", conflicts] <= left["first", conflicts] <= left["keep", conflicts]
     assert left["keep", "keep"] == {p.prompt_id for p in prompts}
-    first, _ = cleaned(table, task, Cleaning(None, "first", "keep"))
+    first, *_ = cleaned(table, task, Cleaning(None, "first", "keep"))
     assert not find_flaws(first, task).repeats.any()

@@ -155,7 +155,10 @@ def test_a_form_of_answers_is_read_alike_by_every_command(tmp_path: Path, name: 
         row | {"completion": rf"\boxed{{{g}}}"} for row, g in zip(rows, golds, strict=True)
     ]
     source = jsonl(completed, "completed.jsonl")
-    assert mark_file("file", {"marker": "number"}, Path(source), Path("out.jsonl"))["correct"] == 40
+    assert (
+        mark_file("file", {"marker": "number"}, Path(source), Path("out.jsonl")).outcomes["correct"]
+        == 40
+    )
     imported = import_probe(source, None, get_task("file", marker="number"))
     assert {p.prompt_id for p in imported.prompts} == {
         p.prompt_id for p in [*plan_pool.train, *plan_pool.test]
@@ -248,7 +251,9 @@ def test_choices_in_columns_of_their_own_are_asked_with_letters_by_every_command
     letter = get_task("file", marker="letter")
     drawn, notes = [row | {"completion": r"\boxed{B}"} for row in rows], list[str]()
     source = jsonl(drawn, "d.jsonl")
-    counts = mark_file("file", {"marker": "letter"}, source, "m.jsonl", answer=answer, notes=notes)
+    counts = mark_file(
+        "file", {"marker": "letter"}, source, "m.jsonl", answer=answer, notes=notes
+    ).outcomes
     assert counts["correct"] == 20 and counts["wrong"] == 40
     assert (FROM_ONE in notes) == from_one
     imported = import_probe("d.jsonl", None, letter, hints=Hints(answer=answer), pool=pool.train)
@@ -504,7 +509,7 @@ def test_of_several_answers_every_command_takes_the_first(answer: Any, marker: s
     assert any(SEVERAL in note for note in task.notes)
     imported = import_probe(file, None, get_task("file", marker=marker))
     assert {prompt.answer for prompt in imported.prompts} == {"1"}
-    assert mark_file("file", {"marker": marker}, file, "m.jsonl")["correct"] == 40
+    assert mark_file("file", {"marker": marker}, file, "m.jsonl").outcomes["correct"] == 40
     assert QuestionFile(path=jsonl(rows_of(["[1, 3]"] * 40)), marker="text").train()[0].answer == (
         "[1, 3]"
     )
@@ -576,7 +581,7 @@ def test_a_json_object_is_a_gold_only_where_one_field_is_the_answer(
         prompts = QuestionFile(path=file).train()
         assert {p.answer for p in prompts} <= {str(i) for i in range(40)}
         drawn = jsonl([row | {"completion": r"\boxed{3}"} for row in rows_of(answers)], "d.jsonl")
-        assert mark_file("file", {}, drawn, "m.jsonl")["correct"] == 1
+        assert mark_file("file", {}, drawn, "m.jsonl").outcomes["correct"] == 1
     answers = [json.dumps({"x": 1, "y": i}) if i < 5 else "owl" for i in range(40)]
     file = jsonl(rows_of(answers))
     written("--train", file, "--force")

@@ -20,5 +20,5 @@ def test_tests_of_programs_may_be_lists_and_objects(tmp_path: Path) -> None:
     tests = [["assert f(1) == 1"], {"inputs": [[2]], "outputs": [2], "fn_name": "f"}]
     source = written(tmp_path, [{"tests": t, "completion": program} for t in tests])
     options = {"sandbox": "none"}
-    counts = mark_file("code", options, source, tmp_path / "out.jsonl", answer="tests")
+    counts = mark_file("code", options, source, tmp_path / "out.jsonl", answer="tests").outcomes
     assert counts["correct"] == 2

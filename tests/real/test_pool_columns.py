@@ -254,12 +254,52 @@ def test_no_column_takes_the_place_of_a_layout_s_own(tmp_path: Path, layout: str
         ({"source": "topics"}, "topics"),
         ({"source": 3}, "3"),
         ({"keep": [3]}, "3"),
+        ({"keep": [["id", 3]]}, "3"),
+        ({"source": []}, "[]"),
     ],
 )
 def test_a_column_that_is_none_is_refused(tmp_path: Path, options: Any, named: str) -> None:
     file = write_rows(tmp_path / "a.jsonl", numbered(3, topic=lambda i: "s"))
     with refused(named, by=TaskError):
         read(file, **options)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
+@pytest.mark.parametrize("task", [QuestionFile, ByRows])
+def test_each_file_may_have_another_name_for_a_column(
+    tmp_path: Path, suffix: str, task: type[QuestionFile]
+) -> None:
+    columns = {"a": ("topic", "id"), "b": ("data_source", "uid")}
+    for name, (source, own_id) in columns.items():
+        texts = {source: lambda i, name=name: f"{name}{i}", own_id: lambda i: f"q{i}"}
+        rows = [{**row, "question": f"{name}: {row['question']}"} for row in numbered(2, **texts)]
+        if suffix == ".csv":
+            lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+            (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+        else:
+            write_rows(tmp_path / f"{name}{suffix}", rows)
+    own = task(
+        train=str(tmp_path / f"*{suffix}"),
+        source=["topic", "data_source"],
+        keep=[["id", "uid", "number"]],
+    )
+    table = pool_columns(own.prompt_table("train"))
+    assert table["source"].to_pylist() == ["a0", "a1", "b0", "b1"]
+    assert table["id"].to_pylist() == ["q0", "q1", "q0", "q1"]
+    assert "uid" not in table.column_names
+    neither = task(train=str(tmp_path / f"*{suffix}"), source=["topic", "subject"])
+    with refused(f"b{suffix}", "'topic' or 'subject'", by=TaskError):
+        neither.prompt_table("train")
+
+
+def test_the_first_name_that_a_file_has_counts_for_all_of_its_rows(tmp_path: Path) -> None:
+    rows = numbered(3, topic=lambda i: [None, "s", "s"][i], domain=lambda i: "d")
+    del rows[0]["topic"]
+    table = pool_columns(
+        read(write_rows(tmp_path / "a.jsonl", rows), source=["topic", "domain"], keep="all")
+    )
+    assert table["source"].to_pylist() == [None, "s", "s"]
+    assert table["domain"].to_pylist() == ["d", "d", "d"] and "topic" not in table.column_names
 
 
 def test_a_row_may_lack_a_kept_column(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def select(probe: Path, policy: str, budget: str) -> Path:
     """Run `decile select` on an import; returns the subset's file, in the same folder."""
     out = probe.with_name("subset.parquet")
     arguments = ["--probe", str(probe), "--policy", policy, "--budget", budget, "--seed", "1"]
-    assert main(["select", *arguments, "--out", str(out)]) == 0
+    assert main(["select", *arguments, "--out", str(out), "--force"]) == 0
     return out
 
 

@@ -26,6 +26,7 @@ from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.marking.reading import without_thinking
 from tasks.question_file import QuestionFile
 from tasks.sources.files import INSTRUCTIONS, Row, cell, column_value, read_texts
+from tasks.sources.kept_columns import Column
 from tasks.sources.user_files import Files
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class Code(QuestionFile):
         entry_point: str = "entry_point",
         tier: str | None = None,
         group: str | None = None,
-        source: str | None = None,
-        keep: Sequence[str] | Literal["all"] = (),
+        source: Column | None = None,
+        keep: Sequence[Column] | Literal["all"] = (),
         skip_invalid: bool = False,
         seconds: float = 5.0,
         memory: float = 1.0,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 
 from cluster.terminal import printable_line
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.layout import table_text, wrapped
 from tasks import OUTCOMES
 
@@ -29,12 +30,13 @@ class Disagreement(NamedTuple):
     """How two markers mark the same completions.
 
     `counts` are completions by the outcomes of both. `examples` are those of different outcomes,
-    one for each prompt and pair of outcomes, in the order of the file.
+    one for each prompt and pair of outcomes, in the order of the file. `rows`: of the file.
     """
 
     markers: tuple[str, str]
     counts: Mapping[tuple[str, str], int]
     examples: Sequence[Example]
+    rows: RowCounts
 
     @classmethod
     def of(
@@ -42,8 +44,12 @@ class Disagreement(NamedTuple):
         rows: Sequence[Mapping[str, Any]],
         questions: Sequence[str],
         markers: tuple[str, str],
+        read: RowCounts,
     ) -> Self:
-        """Of rows with the columns of `mark.COMPARED`, and the question of each."""
+        """Of rows with the columns of `mark.COMPARED`, and the question of each.
+
+        read: the rows of the file.
+        """
         examples: dict[tuple[str, tuple[str, str]], Example] = {}
         counts: Counter[tuple[str, str]] = Counter()
         for row, question in zip(rows, questions, strict=True):
@@ -61,7 +67,7 @@ class Disagreement(NamedTuple):
                     (row["rule"], row["against_rule"]),
                     row["completion"][-END:],
                 )
-        return cls(markers, counts, [*examples.values()])
+        return cls(markers, counts, [*examples.values()], read)
 
     @property
     def total(self) -> int:
@@ -93,6 +99,7 @@ class Disagreement(NamedTuple):
             "completions": self.total,
             "same": self.same,
             "kappa": self.kappa,
+            "row_counts": self.rows.to_dict(),
             "outcomes": table,
             "examples": examples,
         }

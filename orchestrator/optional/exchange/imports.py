@@ -29,6 +29,7 @@ from orchestrator.optional.exchange.records import (
     SourceQuestion,
 )
 from orchestrator.plugins.counts import counted_label
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.probing.samples import mark_completions, sample_row
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
@@ -339,7 +340,8 @@ class Imported:
     `samples` has the schema SAMPLES, marked by the task's own marker. `difficulty` has those
     columns of DIFFICULTY that are known; where prompts have different numbers of samples, it is
     set besides `samples` and is what is written. `prompts` are all prompts of either. `source` is
-    the file's name and sha256; `notes` list what was detected, dropped, and is unusual.
+    the file's name and sha256; `notes` list what was detected, dropped, and is unusual; `read` are
+    its rows.
     """
 
     source: str
@@ -348,6 +350,7 @@ class Imported:
     marker: str
     prompts: tuple[Prompt, ...]
     notes: tuple[str, ...]
+    read: RowCounts
     samples: pa.Table | None = None
     difficulty: pa.Table | None = None
 
@@ -377,6 +380,7 @@ class Imported:
             "marker": self.marker,
             "prompts": len(self.prompts),
             "rows": self.table.num_rows,
+            "row_counts": replace(self.read, written=self.table.num_rows).to_dict(),
             "notes": list(self.notes),
             "decile": __version__,
         }
@@ -451,6 +455,7 @@ def import_probe(
         marker=task.marker_id,
         prompts=tuple(matcher.prompts.values()),
         notes=(f"layout {name}", *notes.lines()),
+        read=RowCounts(opened.count, notes.rows_left_out()),
         samples=samples,
         difficulty=difficulty,
     )

@@ -78,7 +78,8 @@ class ResultFile:
     """The rows of a file. about: "model", "task" and the like; `seed`: of all rows, if it is known.
 
     cell: of a storage, for a cell; changes: its questions' final minus base accuracy. settings:
-    how the answers were sampled and marked, by name; empty where that is not known.
+    how the answers were sampled and marked, by name; empty where that is not known. unread: rows
+    of another metric's filter.
     """
 
     path: str
@@ -91,6 +92,7 @@ class ResultFile:
     cell: CellFolder | None = None
     changes: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,8 @@ def _lm_eval(
         read.append(ItemRow(place, item, score, question=question, data=data, group=group))
     task = _LM_EVAL.fullmatch(file.name)
     about = {"task": task[1]} if task else {}
-    return ResultFile(str(file), "lm-eval", digest, chosen, read, about)
+    unread = len(rows) - len(read)
+    return ResultFile(str(file), "lm-eval", digest, chosen, read, about, unread=unread)
 
 
 def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColumns) -> ResultFile:

@@ -20,6 +20,7 @@ from orchestrator.optional.exchange.item_files import (
     seed_in,
 )
 from orchestrator.planning.near_duplicates import near_duplicates
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.compare import Spreads, policy_key, read_spreads
 from orchestrator.report.content import one_line
 from orchestrator.report.item_comparison import (
@@ -81,7 +82,7 @@ def compare_items(
         notes += left_out
         kept = {item_file.path for run in runs for item_file in run.files}
         gains = _gain_per([file for file in own if file.path in kept], groups)
-        read.append(Arm(name, own[0].metric, runs, gains))
+        read.append(Arm(name, own[0].metric, runs, gains, _row_counts(own, runs)))
         if ordered:
             notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
     _check_shared(read, texts, columns)
@@ -310,6 +311,19 @@ def _runs(
             )
         runs.append(ArmRun(seed, scores, tuple(origin[seed])))
     return tuple(runs), ordered and len(files) > 1 and stated == {False}
+
+
+def _row_counts(files: Sequence[ResultFile], runs: Sequence[ArmRun]) -> RowCounts:
+    """The rows of an arm's files, of which some may be in none of its runs."""
+    unread, rows = sum(file.unread for file in files), sum(len(file.rows) for file in files)
+    rated = [each for run in runs for each in run.items.values()]
+    scored, missing = sum(each.samples for each in rated), sum(each.missing for each in rated)
+    left_out = {
+        "of another filter": unread,
+        "of a run that does not count": rows - scored - missing,
+        "without a score": missing,
+    }
+    return RowCounts(rows + unread, left_out)
 
 
 def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemColumns) -> None:

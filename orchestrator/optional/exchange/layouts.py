@@ -28,7 +28,15 @@ from orchestrator.optional.exchange.readers import (
     read_verifiers,
     read_verl,
 )
-from orchestrator.optional.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
+from orchestrator.optional.exchange.records import (
+    Hints,
+    Notes,
+    PlacedRow,
+    Records,
+    Row,
+    nested,
+    objects,
+)
 from tasks import TaskError
 from tasks.sources.files import parse_json, read_file
 from tasks.sources.roles import columns_in_role, spelling
@@ -83,6 +91,13 @@ class SourceFile:
     def columns(self) -> list[str]:
         """Every column that any row has, in the order of the first occurrence."""
         return [*dict.fromkeys(name for _, row in self.rows for name in row)]
+
+    @property
+    def count(self) -> int:
+        """The number of its rows, of rLLM's object of its items."""
+        if self.rllm_run is None:
+            return len(self.rows)
+        return len(objects(self.rllm_run.get("items")))
 
 
 def read_source(source: Path) -> SourceFile:

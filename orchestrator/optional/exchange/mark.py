@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from cluster.resources import usable_cpus
 from orchestrator.optional.exchange.disagreement import Disagreement
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.attacks import Attacked, attacked
 from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
@@ -73,6 +75,13 @@ class Source(NamedTuple):
     completions: str | None = None
 
 
+class MarkedFile(NamedTuple):
+    """The completions of a file by outcome, and its rows: a row is a prompt with completions."""
+
+    outcomes: Mapping[str, int]
+    rows: RowCounts
+
+
 def mark_file(
     task: str,
     options: Mapping[str, Any],
@@ -83,7 +92,7 @@ def mark_file(
     answer: str | None = None,
     completions: str | None = None,
     notes: list[str] | None = None,
-) -> dict[str, int]:
+) -> MarkedFile:
     """Mark every completion of `source` into `target`; returns completions by outcome.
 
     The source is any file of rows, the target JSON lines or Parquet. Columns: the answer, and a
@@ -97,13 +106,14 @@ def mark_file(
     marker, source, target = open_marker(task, options), Path(source), Path(target)
     check_output(target, SUFFIXES, [source])
     notes = [] if notes is None else notes
-    rows = _read_completions(Source(source, answer, completions), marker, notes)
+    rows, read = _read_completions(Source(source, answer, completions), marker, notes)
     marked = _marked(marker, rows, processes)
     _write(marked, OUTPUT, target)
     counts = Counter(row["outcome"] for row in marked)
     # Rows without a gold answer are refused, but for a task that lets them come later.
     shown = [outcome for outcome in OUTCOMES if outcome != "unlabelled" or counts[outcome]]
-    return {outcome: counts[outcome] for outcome in shown}
+    outcomes: dict[str, int] = {outcome: counts[outcome] for outcome in shown}
+    return MarkedFile(outcomes, replace(read, written=len(marked)))
 
 
 def compare_markers(
@@ -121,18 +131,27 @@ def compare_markers(
         )
     if target is not None:
         check_output(target, SUFFIXES, [source.file])
-    rows = _read_completions(source, first, notes)
+    rows, read = _read_completions(source, first, notes)
     marked = _marked(first, rows)
-    others = _marked(second, _read_completions(source, second, []))
+    of_second, _ = _read_completions(source, second, [])
+    others = _marked(second, of_second)
     for row, other in zip(marked, others, strict=True):
         row |= {name: other[name.removeprefix(AGAINST)] for name in _OF_SECOND}
     if target is not None:
         _write(marked, COMPARED, target)
+        read = replace(read, written=len(marked))
     questions = [row["question_text"] for row in rows]
-    return Disagreement.of(marked, questions, (first.marker_id, second.marker_id))
+    return Disagreement.of(marked, questions, (first.marker_id, second.marker_id), read)
 
 
-def attack_file(source: Source, marker: Task, notes: list[str]) -> list[Attacked]:
+class AttackedFile(NamedTuple):
+    """The attacks with the gold answers of a file, and its rows."""
+
+    attacks: list[Attacked]
+    rows: RowCounts
+
+
+def attack_file(source: Source, marker: Task, notes: list[str]) -> AttackedFile:
     """Attack a marker with the gold answers and questions of a file, which needs no completions.
 
     Raises TaskError where the input is wrong.
@@ -141,9 +160,11 @@ def attack_file(source: Source, marker: Task, notes: list[str]) -> list[Attacked
     prompts = [
         make_prompt(marker.name, r["question_text"], r["answer"], "", r["info"]) for r in rows
     ]
-    if not any(prompt.answer for prompt in prompts):
+    without = sum(not prompt.answer for prompt in prompts)
+    if without == len(prompts):
         raise TaskError(f"{source.file} holds no gold answers: write one row per prompt")
-    return attacked(marker, prompts)
+    counts = RowCounts(len(prompts), {"without a gold answer": without})
+    return AttackedFile(attacked(marker, prompts), counts)
 
 
 def open_marker(task: str, options: Mapping[str, Any]) -> Task:
@@ -183,19 +204,24 @@ def _write(rows: Sequence[Row], columns: pa.Schema, target: Path) -> None:
         store.write_bytes(lines.encode(), target.name)
 
 
-def _read_completions(source: Source, task: Task, notes: list[str]) -> list[Row]:
-    """One row per completion, in the file's order. Raises TaskError where there are none."""
+def _read_completions(source: Source, task: Task, notes: list[str]) -> tuple[list[Row], RowCounts]:
+    """One row per completion, in the file's order, and the rows of the file.
+
+    Raises TaskError where there are no completions.
+    """
     rows = []
+    empty = 0
     golds: list[str] = []
     for prompt, texts in _read_prompts(source, task, notes):
         golds.append(prompt["answer"])
+        empty += not texts
         for sample, (text, truncated) in enumerate(texts):
             rows.append({**prompt, "sample": sample, "completion": text, "truncated": truncated})
     if not rows:
         raise TaskError(f"{source.file} holds no completions: write one row per prompt")
     if note := task.unread_golds(golds):
         notes.append(note)
-    return rows
+    return rows, RowCounts(len(golds), {"without a completion": empty})
 
 
 def _read_prompts(

@@ -100,6 +100,18 @@ class Notes:
         """One more occurrence of `text`, such as "rows dropped: no solve rate"."""
         self._places.setdefault(text, []).append(place)
 
+    def rows_left_out(self) -> dict[str, int]:
+        """Why rows were dropped -> how many, each row counted for the first reason."""
+        left_out: dict[str, int] = {}
+        counted_places = set[str]()
+        for text, places in self._places.items():
+            kind, _, why = text.partition(" dropped: ")
+            if kind in ("rows", "items"):
+                new = {*places} - counted_places
+                left_out[why] = len(new)
+                counted_places |= new
+        return left_out
+
     def lines(self) -> tuple[str, ...]:
         """One line per remark, with the number of occurrences and the first places."""
         lines = []

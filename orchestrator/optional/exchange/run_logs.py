@@ -23,6 +23,7 @@ import pyarrow as pa
 from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, RunLog
 from orchestrator.optional.exchange.records import json_object, nested, objects
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CELLS, CellFolder
@@ -141,11 +142,15 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     history = state["log_history"] if state else _metric_rows(metric_files)
     rows = [row for row in objects(history) if valid_count(row.get("step")) is not None]
     batches = _batches(layout, files, notes) if layout else {}
+    read = sum(map(len, batches.values()))
     if layout is TRL:
         batches = _trained_batches(batches, rows, notes)
     rollouts = [rollout for batch in batches.values() for rollout in batch]
+    left_out = {"written again, or replaced by an evaluation": read - len(rollouts)}
     if layout is TABLE:
+        every = len(rollouts)
         rollouts = _in_one_count(rollouts, notes)
+        left_out["replaced by a resumed run"] = every - len(rollouts)
     if path.is_file() and layout and not rollouts:
         raise UserError(f"{path} holds no completions: write a row per completion")
     column, marked = _with_correctness(rollouts, correct)
@@ -155,6 +160,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         choices = f"write one of {', '.join(graded)}" if graded else "the log has none"
         raise UserError(f"{path} has no reward or column {correct!r} with 0 or 1: {choices}")
     _note_missing(path, layout, marked, notes)
+    left_out["without a reward"] = _unrated(marked)
     metrics = _metrics(rows)
     if validation and layout:
         metrics["evaluation"] = _validation(_batches(layout, validation, notes))
@@ -169,7 +175,13 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         running=time.time() - newest < LIVE and not any("train_runtime" in row for row in rows),
         by_correct=column,
         notes=tuple(notes),
+        rows=RowCounts(read, left_out) if layout else RowCounts(len(rows)),
     )
+
+
+def _unrated(rollouts: Iterable[Rollout]) -> int:
+    """The completions of which neither reward nor correctness is known."""
+    return sum(rollout.reward is None and rollout.correct is None for rollout in rollouts)
 
 
 def _note_missing(
@@ -807,4 +819,5 @@ def _cell_log(folder: CellFolder) -> RunLog | None:
         lora=True,
         running=folder.is_training(),
         by_correct="outcomes",
+        rows=RowCounts(len(rollouts), {"without a reward": _unrated(rollouts)}),
     )

@@ -204,6 +204,6 @@ def test_the_command_takes_columns(tmp_path: Path, capsys: pytest.CaptureFixture
     columns = ["--question", "a.b", "--answer", "gold", "--completions", "outs"]
     assert main([*command, *columns, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "samples"
-    assert main(command) == 2
+    assert main([*command, "--force"]) == 2
     error = capsys.readouterr().err
     assert "--question and --answer" in error and error.count("\n") == 1

@@ -189,7 +189,8 @@ def test_counts_may_be_in_any_columns(tmp_path: Path) -> None:
         str(out),
     ]
     for samples in ("eval.tries", "4"):
-        assert main([*command, "--successes", "eval.solved", "--samples", samples]) == 0
+        counts = ["--successes", "eval.solved", "--samples", samples]
+        assert main([*command, *counts, "--force"]) == 0
         [read] = pq.read_table(out).to_pylist()
         assert (read["n"], read["successes"], read["pass_rate"]) == (4, 3, 0.75)
 

@@ -22,7 +22,7 @@ OUTCOMES = ["correct", "correct", "wrong", "unparsed", "truncated", "correct"]
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_one_row_per_completion_with_both_readings(tmp_path: Path, kind: str) -> None:
     target = tmp_path / f"out.{kind}"
-    counts = mark_file("gsm8k", {}, written(tmp_path, ROWS), target)
+    counts = mark_file("gsm8k", {}, written(tmp_path, ROWS), target).outcomes
     assert counts == {"correct": 3, "wrong": 1, "unparsed": 1, "truncated": 1, "error": 0}
     if kind == "parquet":
         table = pq.read_table(target)
@@ -42,7 +42,7 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     rows = [{"answer": "(B)", "completions": [r"\boxed{B}", "(A)"], "completion": None}] * 2
     rows.append({"answer": "(B)", "completions": None, "completion": r"\boxed{B}"})
     source = written(tmp_path, rows, "parquet")
-    counts = mark_file("shuffled_objects", {}, source, tmp_path / "out.jsonl")
+    counts = mark_file("shuffled_objects", {}, source, tmp_path / "out.jsonl").outcomes
     assert (counts["correct"], counts["wrong"]) == (3, 2)
 
 
@@ -91,9 +91,13 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
     source, target = str(written(tmp_path, ROWS)), str(tmp_path / "out.parquet")
     arguments = ["mark", "--task", "file", "--option", "marker=number", "--input", source]
     assert main([*arguments, "--output", target]) == 0
-    assert ["correct", "3", "50.0%"] in map(str.split, capsys.readouterr().out.splitlines())
-    assert main([*arguments, "--output", target, "--json", "--marking", "strict"]) == 0
-    assert json.loads(capsys.readouterr().out)["correct"] == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert ["correct", "3", "50.0%"] in map(str.split, lines)
+    assert f"rows: {len(ROWS)} read, 0 left out, 6 written" in lines
+    assert main([*arguments, "--output", target, "--json", "--marking", "strict", "--force"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["correct"] == 2
+    assert (values["row_counts"]["read"], values["row_counts"]["written"]) == (len(ROWS), 6)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_prompts_that_fill_the_context_are_named_with_their_rows(
     many = refusal(plan_of(tmp_path, [200 + i for i in range(30)]))
     assert f"{file}:1, {file}:2, {file}:3 and 27 more, or" in many
     plan = plan_of(tmp_path, [*range(10, 20)], tests=[90])
-    assert refusal(plan).endswith(f"test question {tmp_path / 'test.jsonl'}:1")
+    message = refusal(plan)
+    assert f"test question {tmp_path / 'test.jsonl'}:1, " in message
+    assert message.endswith("write max_prompt_tokens: 68 and clean_test: true")
 
 
 def test_init_writes_no_file_that_plan_refuses(

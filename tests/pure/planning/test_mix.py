@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remedies import refused
+from remedies import place, refused
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.pool_columns import pool_columns
 from orchestrator.planning.pools import (
     Dataset,
     Pool,
@@ -89,6 +90,68 @@ def test_a_prompt_has_the_id_and_the_columns_that_it_has_in_its_data_set(tmp_pat
     assert own == {p.prompt_id for p in alone.train}
     assert {json.loads(p.kept)["id"] for p in pool.train if p.kept} < {*range(40)}
     assert Counter(p.source for p in pool.test) == {"numbers": len(alone.test), "words": 4}
+
+
+def test_sources_and_ids_of_rows_survive(tmp_path: Path) -> None:
+    plan(tmp_path)
+    rows = [
+        {"question": f"Say word {i}.", "answer": f"word {i}", "uid": f"w{i}", "topic": "ab"[i % 2]}
+        for i in range(12)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "words.jsonl").write_text(text)
+    file = tmp_path / "experiments.yaml"
+    of_part = "test: words_test.jsonl, source: [topic, subject], keep: [uid]"
+    file.write_text(file.read_text().replace("test: words_test.jsonl", of_part))
+    with (tmp_path / "words_test.jsonl").open("a") as stream:
+        stream.write('{"question": "Say x.", "answer": "x", "uid": "t", "topic": "c"}\n')
+    pool = make_plan(load_config(file), "e").pools["both"]
+    table = pool_columns(pool.train)
+    by_question = dict(
+        zip(pool.train.column("question").to_pylist(), table.to_pylist(), strict=True)
+    )
+    for row in rows:
+        own = by_question[row["question"]]
+        assert (own["source"], own["topic"], own["uid"]) == ("words", row["topic"], row["uid"])
+    assert {row["topic"] for row in table.to_pylist() if row["source"] == "numbers"} == {None}
+    ids = [row["id"] for row in table.to_pylist() if row["source"] == "numbers"]
+    assert None not in ids and len({*ids}) == len(ids) > 20
+
+
+def test_the_rows_of_all_parts_are_counted(tmp_path: Path) -> None:
+    pool = mixed(tmp_path, "{numbers: 10, words: 12}")
+    assert pool.rows.read == 40 + 12 + 4
+    taken = len(pool.train) + len(pool.test)
+    assert pool.rows.used == taken
+    assert pool.rows.left_out["not taken into the mix"] == 56 - taken
+
+
+def test_an_error_in_a_part_is_at_the_part(tmp_path: Path) -> None:
+    plan(tmp_path)
+    file = tmp_path / "experiments.yaml"
+    written = file.read_text()
+    for old, new, code in (
+        ("path: numbers.jsonl", "path: none.jsonl", "invalid-dataset"),
+        ("keep: [id]", "keep: [it]", "invalid-dataset"),
+        ("keep: [id]", "nothing: 1", "invalid-dataset"),
+    ):
+        file.write_text(written.replace(old, new))
+        with refused(place(file, "  numbers: {task"), code=code):
+            make_plan(load_config(file), "e")
+    of_mix = "both: {task: mix, options: {parts: [numbers, words]}}"
+    block = "both:\n    task: mix\n    options:\n      parts:\n      - words\n      - numbrs"
+    file.write_text(written.replace(of_mix, block))
+    with refused(place(file, "- numbrs"), "'numbrs'", "mean 'numbers'", code="unknown-part"):
+        make_plan(load_config(file), "e")
+
+
+def test_a_part_is_a_data_set_of_the_file_before_it_is_a_task(tmp_path: Path) -> None:
+    plan(tmp_path)
+    file = tmp_path / "experiments.yaml"
+    text = file.read_text().replace("numbers: {task", "gsm8k: {task")
+    file.write_text(text.replace("[numbers, words]", "[gsm8k, words]"))
+    pool = make_plan(load_config(file), "e").pools["both"]
+    assert {prompt.place for prompt in pool.train if prompt.source == "gsm8k"} != {""}
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,7 @@ def test_counts_are_filled_up_in_proportion_to_the_shares_of_the_others() -> Non
         ({"where": "source"}, "source"),
         ({"exclude": {"source": [{}]}}, "source"),
         ({"exclude": {"sorce": "a"}}, "keep: [sorce, …]"),
+        ({"within": "sorce"}, "did you mean 'source'?"),
         ({"where": {"source": "a"}, "within": {"source": {"b": 1.0}}}, "2 prompts"),
     ],
 )

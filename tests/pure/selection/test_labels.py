@@ -358,7 +358,7 @@ def test_prompts_without_a_score_are_counted(
     [cell] = [each for each in plan.cells if each.policy == "hard"]
     subset = reason(probe.select(cell))
     assert [note[:16] for note in subset["notes"] if "scores.csv" in note] == ["2 of the 8 chose"]
-    rows, [note] = prompts_to_label(probe, cell)
+    rows, [note], _ = prompts_to_label(probe, cell)
     assert len(rows) == 8 and note.startswith("5 of the 8 ") and "scores.csv" in note
     assert not prompts_to_label(probe, cell.changed(size=3)).notes
     assert "notes" not in reason(probe.select(cell.changed(size=6)))
@@ -374,9 +374,9 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
     probe, cells = probed(plan, store), {cell.policy: cell for cell in plan.cells}
     with pytest.raises(PolicyError, match="hard"):
         prompts_to_label(probe, cells["hard"])
-    rows, notes = prompts_to_label(probe, cells["random"])
+    rows, notes, _ = prompts_to_label(probe, cells["random"])
     assert not notes
-    agreed, [note] = prompts_to_label(probe, probe.cell("least_agreed"))
+    agreed, [note], _ = prompts_to_label(probe, probe.cell("least_agreed"))
     assert len(agreed) == 8 and str(len(plan.pools["d"].train)) in note, "all of them tie"
     assert len(rows) == 8
     for row in rows:
@@ -386,7 +386,7 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
         assert row["answer"] == "" and row["id"] == row["line"] - 1
     for name in ("one.csv", "one.jsonl"):
         write_to_label(tmp_path / name, rows)
-        labels, [note] = read_labels(str(tmp_path / name))
+        labels, [note], _ = read_labels(str(tmp_path / name))
         assert labels == [] and note.startswith(f"{tmp_path / name}: 0 of 8 ")
     with (tmp_path / "one.csv").open() as stream:
         listed = [row["prompt_id"] for row in csv.DictReader(stream)]
@@ -394,7 +394,7 @@ def test_rows_for_annotators(pool_file: Path, tmp_path: Path) -> None:
     one = write_labels(tmp_path / "l.jsonl", {r["prompt_id"]: gold(r["question"]) for r in rows})
     plan = plan_of(tmp_path, pool_file, one, budget=1.0)
     probe = PlanProbe(plan, store, plan.cells[0].probe)
-    rest, notes = prompts_to_label(probe, plan.cells[1])
+    rest, notes, _ = prompts_to_label(probe, plan.cells[1])
     assert len(notes) == 1 and f"the {len(plan.pools['d'].train)} of the budget" in notes[0]
     left = {row["prompt_id"] for row in rest}
     assert len(left) == len(plan.pools["d"].train) - 8

@@ -230,6 +230,8 @@ def test_the_reason_is_returned_and_stored_with_the_subset(tmp_path: Path) -> No
     folder = probe_folder(tmp_path, samples())
     out = tmp_path / "new" / "folder" / "subset.parquet"
     why = select_file([folder], PolicyEntry(policy="hard"), "0.5", 3, out)
+    left_out = {"without a gold answer": 0, "not chosen by hard": 2}
+    assert why.pop("row_counts") == {"read": 4, "left_out": left_out, "written": 2}
     assert why == {
         **{"policy": "hard", "options": {}, "size": 2, "asked": 2, "seed": 3},
         **{"source": [str(folder)], "probe_key": "key"},
@@ -340,9 +342,11 @@ def test_the_command_prints_the_reason_as_json_or_in_one_line(tmp_path: Path, ca
     arguments = ["select", "--probe", str(folder), "--policy", "random", "--budget", "2"]
     arguments += ["--seed", "2", "--out", str(out)]
     assert main(arguments) == 0
-    assert capsys.readouterr().out == f"2 prompts: {out}\n"
+    line, rows = capsys.readouterr().out.splitlines()
+    assert line == f"2 prompts: {out}"
+    assert rows == "rows: 4 read, 2 left out (2 not chosen by random), 2 written"
     first = pq.read_table(out)
-    assert main([*arguments, "--json"]) == 0
+    assert main([*arguments, "--json", "--force"]) == 0
     why = json.loads(capsys.readouterr().out)
     assert (why["policy"], why["size"], why["seed"], why["ties"]) == ("random", 2, 2, None)
     assert pq.read_table(out) == first

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from project_modules_cases import (
     own,
     project,  # noqa: F401 (fixtures)  # noqa: F401 (fixtures)
@@ -20,6 +21,25 @@ def test_own_modules_break_no_command_and_references_find_them(project: Path) ->
         process = decile(*arguments, folder=project)
         assert process.returncode == 0, process.stderr
     assert {probe["dataset"] for probe in json.loads(process.stdout)["probes"]} == {"few", "far"}
+
+
+@pytest.mark.parametrize("name", ["json", "numpy"])
+def test_a_module_that_replaces_a_library_is_named(tmp_path: Path, name: str) -> None:
+    file = tmp_path / f"{name}.py"
+    file.write_text("x = 1\n")
+    words = ["mark", "--task", "gsm8k", "--input", "a.jsonl", "--out", "b.jsonl"]
+    process = decile(*words, folder=tmp_path, PYTHONPATH=".")
+    assert process.returncode == 2
+    assert str(file) in process.stderr and "rename" in process.stderr
+    assert "Traceback" not in process.stderr.splitlines()[-1]
+
+
+def test_a_library_that_is_imported_in_place_of_a_module_is_named(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("rows = 1\n")
+    (tmp_path / "own.py").write_text("from json import rows\nclass Mine: pass\n")
+    process = decile("mark", "--task", "own:Mine", "--input", "a.jsonl", folder=tmp_path)
+    assert process.returncode == 2
+    assert f"rename {tmp_path / 'json.py'}" in process.stderr
 
 
 def test_libraries_do_not_see_the_projects_folders(project: Path) -> None:
