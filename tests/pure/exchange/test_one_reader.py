@@ -94,7 +94,9 @@ def imported(file: Path) -> list[Any]:
 
 
 def marked(file: Path) -> list[Any]:
-    return [mark_file("file", {"marker": "number"}, file, file.with_suffix(".out.jsonl"), 1)]
+    return [
+        mark_file("file", {"marker": "number"}, file, file.with_suffix(".out.jsonl"), 1).outcomes
+    ]
 
 
 def compared(file: Path) -> list[Any]:
@@ -272,5 +274,5 @@ def test_a_list_of_completions_is_found_under_any_name(tmp_path: Path) -> None:
     for name in names:
         rows = pool(**{name: [[r"\boxed{1}", r"\boxed{2}"]] * 6})
         (file := tmp_path / f"{name}.jsonl").write_text(json_lines(rows))
-        counts = mark_file("file", {"marker": "number"}, file, tmp_path / "o.jsonl", 1)
+        counts = mark_file("file", {"marker": "number"}, file, tmp_path / "o.jsonl", 1).outcomes
         assert counts["correct"] == 2 and sum(counts.values()) == 12, name
