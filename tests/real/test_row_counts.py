@@ -13,6 +13,7 @@ from probe_report_cases import draw, file_plan, mixed
 from sweeps import NAME, decile_here
 
 from orchestrator.cli.commands import OUTPUTS
+from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.main import main
 from orchestrator.cli.parser import build_parser
 from orchestrator.pipeline.manifest import record_pools
@@ -127,7 +128,7 @@ def test_every_command_says_how_many_rows_it_read_left_out_and_wrote(
     assert called | WITHOUT_ROWS | {"run", "probe", "evaluate"} == {*subparsers()}
     for name, call in CALLS.items():
         words = call.split()
-        assert main(words) in (0, 3), name
+        assert main(words) in (ExitCode.DONE, ExitCode.PROBLEM), name
         printed = capsys.readouterr().out
         lines = [match.groups(default="") for match in LINE.finditer(printed)]
         own, read, reasons, rest = COUNTS[name]
@@ -137,7 +138,7 @@ def test_every_command_says_how_many_rows_it_read_left_out_and_wrote(
         assert (int(counts[1]), counts[3], int(counts[4])) == (read, reasons, rest), name
         if "--json" in subparsers()[words[0]]._option_string_actions:
             force = ["--force"] if "--out" in words and words[0] not in PAGES else []
-            assert main([*words, *force, "--json"]) in (0, 3), name
+            assert main([*words, *force, "--json"]) in (ExitCode.DONE, ExitCode.PROBLEM), name
             values = found(json.loads(capsys.readouterr().out))
             assert read in [each["read"] for each in values], name
             assert {frozenset(each) for each in values} == {
@@ -177,8 +178,8 @@ def test_no_command_replaces_a_file_without_force(
                 file.write_bytes(before)
         if words[0] == "evaluate" or "--to-label" in words:  # of a model without weights; no label
             continue
-        assert main(words) in (0, 3), name
-        assert main([*words, "--force"]) in (0, 3), name
+        assert main(words) in (ExitCode.DONE, ExitCode.PROBLEM), name
+        assert main([*words, "--force"]) in (ExitCode.DONE, ExitCode.PROBLEM), name
     capsys.readouterr()
     provenance = Path("own.jsonl.provenance.json")
     Path("own.jsonl").unlink()

@@ -214,29 +214,29 @@ def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, caps
 OPTIONS = {
     "init": "--train --test --model --question --answer --answers --marker:marker "
     "--problems:Path --corrections --max-prompt-tokens:integer --duplicates "
-    "--conflicts --drop-overlap --out:Path --yes --force",
+    "--conflicts --clean-test --drop-overlap --out:Path --force --yes",
     "plan": "file!:Path --experiment --storage --cpus:integer --gpus:integer --json --gpu "
     "--gpu-price:number --pilot",
     "fetch": "file!:Path --experiment --json",
     "run": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait --tracking-uri",
     "probe": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait --out:Path",
     "evaluate": "file!:Path --experiment --storage --cpus:integer --gpus:integer --json "
-    "--wait --model --dataset --adapter --checkpoint --out!:Path",
+    "--wait --model --dataset --adapter --checkpoint --out!:Path --force",
     "report": "file!:Path --experiment --storage --out:Path",
     "select": "file:Path --experiment --policy --budget --seed:integer --difficulty --model "
     "--dataset --storage --probe:Path --option --out:Path --to-label:Path --test "
-    "--json",
+    "--force --json",
     "mark": "--task! --option --marking --input!:Path --answer --completions --out:Path "
-    "--json --against --against-option --examples:integer --attack",
+    "--force --json --against --against-option --examples:integer --attack",
     "import": "source!:Path --layout --question --answer --completions --prompt-id --rate "
     "--successes --samples:_samples --model --pool --task! --option --out!:Path "
-    "--json",
+    "--force --json",
     "export": "file:Path --experiment --policy --budget --seed:integer --difficulty --model "
     "--dataset --storage --subset:Path --layout --card --texts:Path --task "
-    "--option --out:Path --json",
+    "--option --out:Path --force --json",
     "compare": "arms! --id --score --seed --sample --group --metric --models-are-seeds "
-    "--out:Path --json",
-    "diagnose": "logs! --correct --out:Path --json",
+    "--out:Path --force --json",
+    "diagnose": "logs! --correct --out:Path --force --json",
     "ls": "what! file:Path",
     "doctor": "file:Path --experiment --tracking-uri --gpu --storage --repair",
     "ui": "--storage --port:integer",
@@ -257,7 +257,7 @@ def test_no_command_has_lost_an_option() -> None:
     assert isinstance(commands.choices, dict)
     options = {name: [*taken(command)] for name, command in commands.choices.items()}
     assert options == {name: words.split() for name, words in OPTIONS.items()}
-    assert sum(map(len, options.values())) == 141
+    assert sum(map(len, options.values())) == 149
 
 
 def test_the_page_lists_every_exit_code() -> None:
