@@ -11,8 +11,8 @@ import pyarrow as pa
 from orchestrator.planning.plan import Plan, parts_of, training_probes
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import (
+    Arms,
     Control,
-    DifficultyArms,
     Family,
     control_arms,
     difficulty_arms,
@@ -57,7 +57,7 @@ class SweepAnalysis:
     pools: tuple[PoolAnalysis, ...]
     outcomes: tuple[PoolOutcomes, ...]
     sources: tuple[SourceMatrix, ...]
-    difficulty: tuple[DifficultyArms, ...]
+    difficulty: tuple[Arms, ...]
     looks: tuple[Look, ...]
     digest: str
 

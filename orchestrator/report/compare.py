@@ -258,6 +258,11 @@ class Family:
         """Model and dataset, and what `variant` adds."""
         return ", ".join(filter(None, [f"{self.model} on {self.dataset}", self.variant]))
 
+    def title_without(self, axis: str) -> str:
+        """The title of families that differ in this axis."""
+        others = {name: value for name, value in self.setting_axes.items() if name != axis}
+        return replace(self, setting_axes=others).title
+
     @property
     def variant(self) -> str:
         """The probe's seed where it is not 0, and the settings that are axes."""
@@ -346,14 +351,13 @@ def _family(
     cell, sets = rows[0].cell, comparable(rows, compare_at)
     points = points_of(sets, compare_at)
     set_of = {row.cell.policy: number for number, own in enumerate(sets) for row in own}
-    uncompared = {*unread_policies(rows, points), *_copies(sets)}
-    scores: dict[str, dict[int, Run]] = {}
+    copies = _copies(sets)
+    compared = [row for row in rows if row.cell.policy not in copies]
+    scores = _runs(rows_by_policy(compared), points)
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
     for row in rows:
         policy, seed = row.cell.policy, row.cell.seed
-        if policy not in uncompared:
-            scores.setdefault(policy, {})[seed] = row.run_at(points[row.cell.cell_id])
         learnable.setdefault(policy, {})[seed] = row.result.learnable_pct
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
@@ -384,6 +388,17 @@ def _family(
         mismatches=budget_mismatches(rows, compare_at),
         matches=steps_to_match_whole_pool(rows_by_policy(rows)),
     )
+
+
+def _runs(
+    rows: Mapping[str, Sequence[Row]], points: Mapping[str, Point]
+) -> dict[str, dict[int, Run]]:
+    """Arm -> seed -> its run where it is read; no arm of which a cell is the base model there."""
+    return {
+        arm: {row.cell.seed: row.run_at(points[row.cell.cell_id]) for row in own}
+        for arm, own in rows.items()
+        if all(points[row.cell.cell_id].update for row in own)
+    }
 
 
 def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[str, Point]:
@@ -475,57 +490,12 @@ def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMisma
 
 
 @dataclass(frozen=True)
-class Control:
-    """A policy trained on the score and on a reward that says nothing about the answer.
+class Arms:
+    """The cells of a policy that differ in one thing alone: what it ranks by, or the reward.
 
-    `data`: model, dataset and other axes. `gain`: of the control over the base model, in points;
-    `comparison`: the score minus the control, both read within the common budget, but after
-    training where that is labels, of which a control may use none; None where a first evaluation
-    exceeds it. `policies`: the largest difference between policies with the score,
-    in points; None for a single policy.
-    """
-
-    data: str
-    policy: str
-    reward: str
-    gain: float
-    comparison: Comparison | None
-    policies: float | None
-
-
-def control_arms(families: Sequence[Family]) -> list[Control]:
-    """Every policy of a family with the score that also has a control, in a grid over `reward`."""
-    arms = []
-    for family in families:
-        if "reward" not in family.setting_axes or family.rows[0].cell.reward:
-            continue
-        rest = {axis: value for axis, value in family.setting_axes.items() if axis != "reward"}
-        differences = [abs(c.effect) for c in family.accuracy if isfinite(c.effect)]
-        others = [
-            other
-            for other in families
-            if other.rows[0].cell.reward
-            and CONTROLS.issuperset(other.rows[0].cell.reward)
-            and (other.model, other.dataset, other.probe_seed)
-            == (family.model, family.dataset, family.probe_seed)
-            and {a: v for a, v in other.setting_axes.items() if a != "reward"} == rest
-        ]
-        arms += [
-            _control(family, other, policy, max(differences, default=None))
-            for other in others
-            for policy in other.by_policy()
-            if policy in family.by_policy()
-        ]
-    return arms
-
-
-@dataclass(frozen=True)
-class DifficultyArms:
-    """The cells of a policy that differ only in what it ranks by.
-
-    `data`: model, dataset and other axes. rows: what it ranks by -> its cells by seed; points:
-    cell_id -> where its accuracy is read. comparisons: what else it ranks by -> that and the first,
-    both read within the common budget; without those that are the base model there.
+    `data`: model, dataset and other axes. rows: arm -> its cells by seed; points: cell_id -> where
+    its accuracy is read. comparisons: each other arm -> the first one minus it, both read within
+    the common budget; without arms of which a cell is still the base model there.
     """
 
     data: str
@@ -534,8 +504,75 @@ class DifficultyArms:
     points: Mapping[str, Point]
     comparisons: Mapping[str, Comparison]
 
+    @classmethod
+    def of(
+        cls, data: str, rows: Mapping[str, Sequence[Row]], points: Mapping[str, Point]
+    ) -> "Arms":
+        """Every other arm compared with the first one."""
+        first, *others = rows
+        row = rows[first][0]
+        groups = row.groups.get(OWN, {})
+        runs = _runs(rows, points)
+        comparisons = {
+            arm: compare_policies({first: runs[first], arm: runs[arm]}, groups=groups)[0]
+            for arm in others
+            if first in runs and arm in runs
+        }
+        return cls(data, row.cell.policy, rows, points, comparisons)
 
-def difficulty_arms(families: Sequence[Family]) -> list[DifficultyArms]:
+
+class Control(NamedTuple):
+    """A policy trained on the score, the first arm, and on a reward that says nothing of answers.
+
+    They are read within the common budget, but after training where that is labels, of which a
+    control may use none. `policies`: the largest difference between policies with the score, in
+    points; None for a single policy.
+    """
+
+    arms: Arms
+    policies: float | None
+
+    @property
+    def reward(self) -> str:
+        """The reward of the control."""
+        return [*self.arms.rows][1]
+
+    @property
+    def gain(self) -> float:
+        """Of the control over the base model, in points."""
+        points = self.arms.points
+        rows = self.arms.rows[self.reward]
+        return 100 * float(np.mean([points[r.cell.cell_id].value - r.curve[0] for r in rows]))
+
+
+def control_arms(families: Sequence[Family]) -> list[Control]:
+    """Every policy of a family with the score that also has a control, in a grid over `reward`."""
+    of_score: dict[tuple[str, ...], Family] = {}
+    for family in families:
+        cell = family.rows[0].cell
+        if "reward" in family.setting_axes and not cell.reward:
+            of_score[axes_without(cell, "policy", "seed", "reward")] = family
+    controls = []
+    for key, family in of_score.items():
+        differences = [abs(c.effect) for c in family.accuracy if isfinite(c.effect)]
+        compare_at = "updates" if family.compare_at == "labels" else family.compare_at
+        for other in families:
+            cell = other.rows[0].cell
+            same = axes_without(cell, "policy", "seed", "reward") == key
+            if not same or not cell.reward or not CONTROLS.issuperset(cell.reward):
+                continue
+            name = value_text(other.setting_axes["reward"])
+            points = reading_points([*family.rows, *other.rows], compare_at)
+            by_policy = family.by_policy()
+            for policy, rows in other.by_policy().items():
+                if policy in by_policy:
+                    own = {"score": by_policy[policy], name: rows}
+                    arms = Arms.of(family.title_without("reward"), own, points)
+                    controls.append(Control(arms, max(differences, default=None)))
+    return controls
+
+
+def difficulty_arms(families: Sequence[Family]) -> list[Arms]:
     """Every policy of which cells differ in their difficulty alone, as an axis or as its own."""
     groups: dict[tuple[str, ...], tuple[Family, list[Row]]] = {}
     for family in families:
@@ -547,59 +584,13 @@ def difficulty_arms(families: Sequence[Family]) -> list[DifficultyArms]:
                 )
                 key = (*axes_without(cell, "policy", "seed", "difficulty"), *rules)
                 groups.setdefault(key, (family, []))[1].append(row)
-    return [
-        _difficulty_arms(family, rows)
-        for family, rows in groups.values()
-        if len({row.cell.ranked_by for row in rows}) > 1
-    ]
-
-
-def _difficulty_arms(family: Family, rows: Sequence[Row]) -> DifficultyArms:
-    points = reading_points(rows, family.compare_at)
-    arms: dict[str, dict[int, Row]] = {}
-    for row in rows:
-        arms.setdefault(row.cell.ranked_by, {})[row.cell.seed] = row
-    first, *others = arms
-    runs = {
-        arm: {seed: row.run_at(points[row.cell.cell_id]) for seed, row in of_arm.items()}
-        for arm, of_arm in arms.items()
-        if all(points[row.cell.cell_id].update for row in of_arm.values())
-    }
-    groups = rows[0].groups.get(OWN, {})
-    swept = {axis: value for axis, value in family.setting_axes.items() if axis != "difficulty"}
-    return DifficultyArms(
-        replace(family, setting_axes=swept).title,
-        rows[0].cell.policy,
-        {arm: [of_arm[seed] for seed in sorted(of_arm)] for arm, of_arm in arms.items()},
-        points,
-        {
-            arm: compare_policies({first: runs[first], arm: runs[arm]}, groups=groups)[0]
-            for arm in others
-            if first in runs and arm in runs
-        },
-    )
-
-
-def _control(family: Family, other: Family, policy: str, policies: float | None) -> Control:
-    """A policy of the family with the score, and of the other one with a control."""
-    rows = [*family.rows, *other.rows]
-    points = reading_points(rows, "updates" if family.compare_at == "labels" else family.compare_at)
-    own = [row for row in rows if row.cell.policy == policy]
-    name = value_text(other.setting_axes["reward"])
-    scores: dict[str, dict[int, Run]] = {"score": {}, name: {}}
-    for row in own:
-        arm = name if row.cell.reward else "score"
-        scores[arm][row.cell.seed] = row.run_at(points[row.cell.cell_id])
-    controls = [row for row in own if row.cell.reward]
-    gains = [points[row.cell.cell_id].value - row.curve[0] for row in controls]
-    read = all(points[row.cell.cell_id].update for row in own)
-    return Control(
-        replace(
-            family, setting_axes={a: v for a, v in family.setting_axes.items() if a != "reward"}
-        ).title,
-        policy,
-        name,
-        100 * float(np.mean(gains)),
-        compare_policies(scores, groups=rows[0].groups.get(OWN, {}))[0] if read else None,
-        policies,
-    )
+    arms = []
+    for family, rows in groups.values():
+        by_source: dict[str, dict[int, Row]] = {}
+        for row in rows:
+            by_source.setdefault(row.cell.ranked_by, {})[row.cell.seed] = row
+        if len(by_source) > 1:
+            points = reading_points(rows, family.compare_at)
+            in_order = {name: [own[s] for s in sorted(own)] for name, own in by_source.items()}
+            arms.append(Arms.of(family.title_without("difficulty"), in_order, points))
+    return arms

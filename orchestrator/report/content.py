@@ -231,6 +231,12 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
 
+    @classmethod
+    def of(cls, anchor: str, title: str, *blocks: Block) -> "Section":
+        """Of these blocks without the tables that have no row; a page leaves out an empty one."""
+        shown = (b for b in blocks if not isinstance(b, Table | ShareTable) or b.body)
+        return cls(anchor, title, tuple(shown))
+
     @property
     def tables(self) -> list[Table]:
         """Its tables, in order."""

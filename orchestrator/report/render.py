@@ -147,19 +147,19 @@ def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
         return "no cell has a result yet"
     results = as_text(tables.results(analysis.rows), width)
     parts = [results, verdict_text(analysis, width)]
+    sources = difficulty_section(analysis.sources, analysis.difficulty)
     drift = drift_section(analysis.families)
-    parts += _source_texts(difficulty_section(analysis.sources, analysis.difficulty), width)
-    for table in (*(drift.tables if drift else ()), tables.turns(analysis.families)):
-        if table.body:
-            parts.append(f"{table.title}\n{as_text(table, width)}")
+    turns = Section.of("turns", "", tables.turns(analysis.families))
+    for section in (sources, drift, turns):
+        parts += _section_texts(section, width)
     return "\n\n".join(parts)
 
 
-def _source_texts(section: Section | None, width: int | None) -> list[str]:
-    """The tables of the sources of difficulty, and why some are left out."""
-    notes = [b for b in section.blocks if isinstance(b, Paragraph)] if section else []
-    tables = [f"{t.title}\n{as_text(t, width)}" for t in section.tables] if section else []
-    return [*tables, *(wrapped(note.text, width) for note in notes)]
+def _section_texts(section: Section, width: int | None) -> list[str]:
+    """The tables of a section, and its notes behind them."""
+    tables = [f"{table.title}\n{as_text(table, width)}" for table in section.tables]
+    notes = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+    return [*tables, *(wrapped(note, width) for note in notes)]
 
 
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
@@ -253,7 +253,7 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
     if not report.pools:
         return "no sample is stored yet"
     pools = [terminal_pool(pool, width) for pool in report.pools]
-    return "\n\n".join([*pools, *_source_texts(difficulty_section(report.sources), width)])
+    return "\n\n".join([*pools, *_section_texts(difficulty_section(report.sources), width)])
 
 
 def terminal_pool(pool: PoolAnalysis, width: int | None = None) -> str:

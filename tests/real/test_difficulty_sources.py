@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 
 from decile.probes import Probe
 from orchestrator.cli.main import main
+from orchestrator.config.claims import side_text
 from orchestrator.config.experiment import value_text
 from orchestrator.difficulty.sources import by_agreement
 from orchestrator.difficulty.table import difficulty
@@ -774,5 +775,5 @@ def test_claims_name_the_values_of_the_axis(tmp_path: Path) -> None:
     ]
     plan, store = finished(tmp_path, claims=claims, grid=AXIS | {"seed": [0, 1]})
     assert [dict(claim.a)["difficulty"] for claim in plan.claims] == ["agreement", OTHER]
-    assert plan.claims[1].text.startswith("difficulty={model: other} = ")
+    assert side_text(plan.claims[1].a) == 'difficulty={"model": "other"}'
     assert len(analyse(plan, store).claims) == 2

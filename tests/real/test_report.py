@@ -441,7 +441,7 @@ def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) ->
     (pair,) = family_verdict(analysis.families[0]).pairs
     assert pair.text.startswith("hard vs. random on small: inconclusive (")
     assert tables.results(analysis.rows).body[0][4:6] == ("– → –", "–")
-    write_page(sweep_page(analysis, "A"), tmp_path / "page.html")
+    write_page(sweep_page(analysis), tmp_path / "page.html")
     assert "nan" not in re.sub(
         r"<svg.*?</svg>", "", (tmp_path / "page.html").read_text(), flags=re.S
     )

@@ -54,16 +54,20 @@ def test_the_report_compares_the_score_with_each_control(tmp_path: Path) -> None
     plan, store = finished_sweep(tmp_path, grid=GRID | {"reward": rewards})
     rows = read_rows(store, plan.cells)
     arms = control_arms(families(rows))
-    assert [(arm.policy, arm.reward) for arm in arms] == [("hard", "random"), ("random", "random")]
+    assert [(arm.arms.policy, arm.reward) for arm in arms] == [
+        ("hard", "random"),
+        ("random", "random"),
+    ]
     final = {
         (row.cell.policy, row.cell.seed, bool(row.cell.reward)): row.result.accuracy_final
         for row in rows
         if len(row.cell.reward) < 2
     }
     for arm in arms:
-        by_seed = [final[arm.policy, s, False] - final[arm.policy, s, True] for s in (0, 1)]
-        assert arm.comparison.effect == pytest.approx(100 * sum(by_seed) / 2)
-        assert (arm.comparison.a, arm.comparison.b, arm.comparison.seeds) == ("score", "random", 2)
+        policy, pair = arm.arms.policy, arm.arms.comparisons["random"]
+        by_seed = [final[policy, s, False] - final[policy, s, True] for s in (0, 1)]
+        assert pair.effect == pytest.approx(100 * sum(by_seed) / 2)
+        assert (pair.a, pair.b, pair.seeds) == ("score", "random", 2)
         gains = [row.result.gain for row in rows if row.cell.reward == {"random": 1.0}]
         assert min(gains) <= arm.gain / 100 <= max(gains)
     analysis = analyse(plan, store)
@@ -90,9 +94,8 @@ def test_score_and_control_are_compared_within_their_common_budget(
     gain = sum(row.curve[update] - row.curve[0] for row in control) / 2
     assert hard.gain == pytest.approx(100 * gain)
     if not update:
-        assert hard.comparison is None
+        assert not hard.arms.comparisons
         assert all("first evaluation exceeds" in line for line in control_lines(arms))
         return
-    assert hard.comparison is not None
     ends = sum(row.curve[4] for row in score), sum(row.curve[update] for row in control)
-    assert hard.comparison.effect == pytest.approx(100 * (ends[0] - ends[1]) / 2)
+    assert hard.arms.comparisons["random"].effect == pytest.approx(100 * (ends[0] - ends[1]) / 2)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from orchestrator.plugins.counts import counted
-from orchestrator.report.compare import DifficultyArms
+from orchestrator.report.compare import Arms
 from orchestrator.report.content import Block, Paragraph, Section, Table
 from orchestrator.report.difficulty_sources import SourceMatrix
 from orchestrator.report.sections.tables import effect_text
@@ -28,15 +28,14 @@ ARMS = (
 )
 
 
-def difficulty_section(
-    matrices: Sequence[SourceMatrix], arms: Sequence[DifficultyArms] = ()
-) -> Section | None:
-    """The sources of difficulty, and how cells fared by each; None without several sources."""
+def difficulty_section(matrices: Sequence[SourceMatrix], arms: Sequence[Arms] = ()) -> Section:
+    """The sources of difficulty, and how cells fared by each; empty without several sources."""
     blocks: list[Block] = []
     for matrix in matrices:
-        blocks += [matrix_table(matrix), *(Paragraph(f"{note}.", "note") for note in matrix.notes)]
-    blocks += [arms_table(arms)] if arms else []
-    return Section("difficulty-sources", "Sources of difficulty", tuple(blocks)) if blocks else None
+        blocks.append(matrix_table(matrix))
+        blocks += [Paragraph(f"{note}.", "note") for note in matrix.notes]
+    name = "Sources of difficulty"
+    return Section.of("difficulty-sources", name, *blocks, arms_table(arms))
 
 
 def matrix_table(matrix: SourceMatrix) -> Table:
@@ -62,7 +61,7 @@ def matrix_table(matrix: SourceMatrix) -> Table:
     return Table(f"Sources of difficulty: {matrix.title}", head, body, MATRIX)
 
 
-def arms_table(arms: Sequence[DifficultyArms]) -> Table:
+def arms_table(arms: Sequence[Arms]) -> Table:
     """Accuracy by what a policy ranks by."""
     body = []
     for each in arms:

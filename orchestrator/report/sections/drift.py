@@ -10,10 +10,9 @@ from orchestrator.report.content import Section, Table
 from orchestrator.stats.sentences import NONE
 
 
-def drift_section(families: Sequence[Family]) -> Section | None:
-    """Both tables; None where no cell chooses prompts during training, and none is refreshed."""
-    shown = tuple(table for table in (refreshes(families), ages(families)) if table.body)
-    return Section("drift", "Drift of difficulty", shown) if shown else None
+def drift_section(families: Sequence[Family]) -> Section:
+    """Both tables; empty where no cell chooses prompts during training, and none is refreshed."""
+    return Section.of("drift", "Drift of difficulty", refreshes(families), ages(families))
 
 
 def refreshes(families: Sequence[Family]) -> Table:

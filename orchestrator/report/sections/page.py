@@ -77,34 +77,33 @@ def sweep_page(analysis: SweepAnalysis) -> Page:
     """The page of an analysis."""
     plan, rows, compared = analysis.plan, analysis.rows, analysis.families
     styles = policy_styles(cell.policy for cell in plan.cells)
-    cells = (tables.results(rows), tables.ledgers(rows))
-    content: list[Section | None] = [
+    content = [
         verdicts(compared, analysis.controls, analysis.claims),
         gains(compared, styles),
         learnable(compared, styles),
         drift_section(compared),
         training(compared, styles),
-        Section("tests", "Test sets", (tables.pass_at(compared),)),
-        turns(compared),
+        Section.of("tests", "Test sets", tables.pass_at(compared)),
+        Section.of("turns", "Turns and tool calls", tables.turns(compared)),
         breakdown(compared),
         *(completions(f, plan.pool(f.rows[0].cell.baseline).test) for f in compared),
-        Section("cells", "Cells and ledger", cells),
+        Section.of("cells", "Cells and ledger", tables.results(rows), tables.ledgers(rows)),
     ]
     if not rows:
         empty = Paragraph("No cell has a result yet: run the experiment first.")
-        content = [Section("verdicts", "Verdicts", (empty,))]
+        content = [Section.of("verdicts", "Verdicts", empty)]
+    content += [
+        *pool_sections(analysis.pools),
+        *map(pool_section, analysis.outcomes),
+        difficulty_section(analysis.sources, analysis.difficulty),
+        reproduce(plan, rows),
+    ]
     finished = f"{len(rows)} of {counted(len(plan.cells), 'cell')} finished"
     return Page(
         plan.name,
         plan.experiment.about,
         ". ".join(filter(None, [finished, analysis.dropped, looks_text(analysis.looks)])) + ".",
-        (
-            *filter(None, content),
-            *pool_sections(analysis.pools),
-            *map(pool_section, analysis.outcomes),
-            *filter(None, [difficulty_section(analysis.sources, analysis.difficulty)]),
-            reproduce(plan, rows),
-        ),
+        tuple(section for section in content if section.blocks),
         analysis.last_result,
         plan.source.file,
     )
@@ -137,16 +136,14 @@ def gains(families: Sequence[Family], styles: Styles) -> Section:
         )
         for family in families
     )
-    return Section(
+    return Section.of(
         "gains",
         "Gains",
-        (
-            *(table for table in (tables.at_equal_cost(families),) if table.body),
-            tables.gains(families),
-            tables.gain_per_cost(families),
-            FigureRow((*curves, *over_labels(families, styles))),
-            *(table for table in (tables.steps(families),) if table.body),
-        ),
+        tables.at_equal_cost(families),
+        tables.gains(families),
+        tables.gain_per_cost(families),
+        FigureRow((*curves, *over_labels(families, styles))),
+        tables.steps(families),
     )
 
 
@@ -186,16 +183,13 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
         )
         for family in families
     )
-    by_tier = tables.groups_by_tier(families)
-    return Section(
+    return Section.of(
         "learnable",
         "Learnable groups",
-        (
-            tables.learnable(families),
-            FigureRow((scatter, *areas)),
-            tables.groups(families),
-            *([by_tier] if by_tier.body else []),
-        ),
+        tables.learnable(families),
+        FigureRow((scatter, *areas)),
+        tables.groups(families),
+        tables.groups_by_tier(families),
     )
 
 
@@ -212,14 +206,8 @@ def training(families: Sequence[Family], styles: Styles) -> Section:
     return Section("training", "Training curves", (FigureRow(figures),))
 
 
-def turns(families: Sequence[Family]) -> Section | None:
-    """Turns and tool calls before and after training; None where completions are no episodes."""
-    table = tables.turns(families)
-    return Section("turns", "Turns and tool calls", (table,)) if table.body else None
-
-
-def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
-    """Some test questions, answered before and after training; None without a question."""
+def completions(family: Family, test: Iterable[Prompt]) -> Section:
+    """Some test questions, answered before and after training; empty without a question."""
     questions = {prompt.prompt_id: prompt for prompt in test}
     rows = {policy: rows[0] for policy, rows in family.by_policy().items()}
     shared = set.intersection(*(set(row.answers) for row in rows.values()))
@@ -234,19 +222,20 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
         )
         about = f"Tier {one_line(tiers[i], 40)}." if tiers[i] else ""
         blocks.append(card(questions[i], [("before: base model", base), *after], about))
-    note = Paragraph(EPISODES if episodes else COMPLETIONS, "note")
-    what = "Episodes" if episodes else "Completions"
+    what, note = "Completions", COMPLETIONS
+    if episodes:
+        what, note = "Episodes", EPISODES
     title = f"{what} before and after: {family.title}"
     axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.setting_axes)]
     anchor = re.sub(r"[^\w.+-]+", "-", f"completions-{'-'.join(axes)}")
-    return Section(anchor, title, (note, *blocks)) if blocks else None
+    notes = [Paragraph(note, "note")] if blocks else []
+    return Section.of(anchor, title, *notes, *blocks)
 
 
-def breakdown(families: Sequence[Family]) -> Section | None:
-    """Churn, and accuracy by source, tier (paper B) and base difficulty; None of nothing scored."""
+def breakdown(families: Sequence[Family]) -> Section:
+    """Churn, and accuracy by source, tier (paper B) and base difficulty; empty if unscored."""
     parts = (tables.sources(families), tables.tiers(families), tables.bands(families))
-    shown = [table for table in (*tables.churns(families), *parts) if table.body]
-    return Section("tiers", "Where the gain comes from", tuple(shown)) if shown else None
+    return Section.of("tiers", "Where the gain comes from", *tables.churns(families), *parts)
 
 
 def reproduce(plan: Plan, rows: Sequence[Row]) -> Section:

@@ -122,8 +122,8 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     status = f"{drawn} in {len(pools)} of {counted(len(specs), 'probe')}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
     sources = tuple(source_matrices(plan, store)) if pools else ()
-    compared = filter(None, [difficulty_section(sources)])
-    sections = (*pool_sections(pools), *compared) or (empty,)
+    every = [*pool_sections(pools), difficulty_section(sources)]
+    sections = tuple(section for section in every if section.blocks) or (empty,)
     about, file = plan.experiment.about, plan.source.file
     return ProbeReport(plan.name, about, status, sections, file=file, pools=pools, sources=sources)
 
@@ -134,22 +134,19 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         suffix = f": {pool.title}" if len(pools) > 1 else ""
         what = "episodes" if pool.turns else "completions"
         subsets = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
-        by_part = [part_table(pool.table, kind) for kind in PARTS]
-        turns = turn_table(pool)
         difficulty = [
             *(Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)),
             pool_figures(pool.title, pool.table, pool.samples, subsets),
-            *(table for table in by_part if table.body),
-            *([turns] if turns.body else []),
+            *(part_table(pool.table, kind) for kind in PARTS),
+            turn_table(pool),
         ]
-        commands = [Command(p.command) for p in pool.policies if p.command]
-        about = purpose(pool)
-        policies: list[Block] = [policy_table(pool)] if subsets else []
-        if (by_source := source_table(pool)).body:
-            policies.append(by_source)
+        policies: list[Block] = [policy_table(pool), source_table(pool)]
         policies += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
-        policies += [Paragraph(f"{text[0].upper()}{text[1:]}.") for text in [advice(pool)] if text]
-        policies += [Paragraph(f"{about[0].upper()}{about[1:]}:"), *commands] if commands else []
+        if text := advice(pool):
+            policies.append(Paragraph(f"{text[0].upper()}{text[1:]}."))
+        if commands := [Command(p.command) for p in pool.policies if p.command]:
+            about = purpose(pool)
+            policies += [Paragraph(f"{about[0].upper()}{about[1:]}:"), *commands]
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", difficulty),
             ("policies", "Subsets", policies),
@@ -157,8 +154,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
             ("gold", pool.disputed.title, _disputed(pool)),
             ("completions", f"Example {what}", _completions(pool)),
         ):
-            if blocks:
-                yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
+            yield Section.of(f"{name}-{number}", f"{title}{suffix}", *blocks)
 
 
 def purpose(pool: PoolAnalysis) -> str:
@@ -176,7 +172,7 @@ def pool_section(pool: PoolOutcomes) -> Section:
         samples = pool.spec.settings.samples
         blocks = [Paragraph(ADAPTIVE)] if pool.stops_early else []
         blocks.append(pool_figures(pool.title, pool.table, samples, pool.subsets))
-    return Section(anchor, f"Difficulty: {pool.title}", tuple(blocks))
+    return Section.of(anchor, f"Difficulty: {pool.title}", *blocks)
 
 
 def pool_figures(

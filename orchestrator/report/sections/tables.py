@@ -4,7 +4,7 @@ Those of both papers and where the gain comes from; every cell, what it consumed
 dead groups.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isfinite, isnan, nan
 from typing import Literal, NamedTuple
 
@@ -134,22 +134,23 @@ def gains(families: Sequence[Family]) -> Table:
         "95 % interval, and the worst seed. With two seeds or more the interval covers new seeds "
         "and new questions. Where no answer changed, it covers the questions that might."
     )
-    return _by_policy(families, "Gain in accuracy", gain_text, caption)
+    rows = (((f.title,), _texts(f, gain_text)) for f in families)
+    return _by_policy("Gain in accuracy", ("model and data",), families, rows, caption)
 
 
 def gain_per_cost(families: Sequence[Family]) -> Table:
     """What each policy gained for what its training used: its efficiency."""
-    policies = policies_of(families)
-    body = []
+    lines = []
     for family in families:
         rates = {policy: _rates(rows) for policy, rows in family.by_policy().items()}
         for unit in dict.fromkeys(u for row in family.rows for u in row.result.ledger.units):
-            entries = (rate_text(rates.get(policy, {}).get(unit)) for policy in policies)
-            body.append((family.title, unit, *entries))
-    return Table(
+            entries = {policy: rate_text(each.get(unit)) for policy, each in rates.items()}
+            lines.append(((family.title, unit), entries))
+    return _by_policy(
         "Gain per cost",
-        ("model and data", "per", *policies),
-        body,
+        ("model and data", "per"),
+        families,
+        lines,
         "Points of accuracy gained on the test set, divided by what training used: mean gain over "
         "seeds by mean cost, with its 95 % interval for new questions and, with several seeds, new "
         "seeds. A dash: the interval is wider than the value. Probes and evaluations are not "
@@ -205,8 +206,7 @@ def churns(families: Sequence[Family]) -> list[Table]:
 def at_equal_cost(families: Sequence[Family]) -> Table:
     """Each policy where the comparison reads it, if that is not after its last update."""
     read = [family for family in families if family.compare_at != "updates"]
-    policies = policies_of(read)
-    body = []
+    lines = []
     for family, own in [(each, rows) for each in read for rows in each.sets]:
         entries = {}
         for policy, rows in rows_by_policy(own).items():
@@ -224,13 +224,14 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
         title = family.title
         if family.compare_at == "labels":
             title += f", {max(family.points[row.cell.cell_id].cost for row in own):,.0f} labels"
-        body.append((title, *(entries.get(policy, NONE) for policy in policies)))
+        lines.append(((title,), entries))
     axis = read[0].compare_at if read else ""
     every = "each of these cells" if axis == "labels" else "every cell"
-    return Table(
+    return _by_policy(
         f"Accuracy at equal {axis}",
-        ("model and data", *policies),
-        body,
+        ("model and data",),
+        read,
+        lines,
         "In %, mean over seeds; in parentheses the difference to the base model in points with its "
         f"95 % interval. Each cell is read at the number of {axis} that {every} reached, between "
         "its evaluations before and after that; a policy is not compared if a first evaluation "
@@ -244,20 +245,25 @@ def learnable(families: Sequence[Family]) -> Table:
         "Share of groups whose completions differ in correctness, mean over updates, then over "
         "seeds. The 95 % interval covers new seeds and needs at least two."
     )
-    return _by_policy(families, "Learnable %", learnable_text, caption)
+    rows = (((f.title,), _texts(f, learnable_text)) for f in families)
+    return _by_policy("Learnable %", ("model and data",), families, rows, caption)
+
+
+def _texts(family: Family, text: Callable[[Sequence[Row]], str]) -> dict[str, str]:
+    return {policy: text(rows) for policy, rows in family.by_policy().items()}
 
 
 def _by_policy(
-    families: Sequence[Family], title: str, entry: Callable[[Sequence[Row]], str], caption: str
+    title: str,
+    head: tuple[str, ...],
+    families: Sequence[Family],
+    lines: Iterable[tuple[tuple[str, ...], Mapping[str, str]]],
+    caption: str,
 ) -> Table:
-    """One line per family, one column per policy."""
+    """Lines of first entries, as `head` has them, and of an entry for each policy."""
     policies = policies_of(families)
-    body = []
-    for family in families:
-        groups = family.by_policy()
-        entries = (entry(groups[policy]) if policy in groups else NONE for policy in policies)
-        body.append((family.title, *entries))
-    return Table(title, ("model and data", *policies), body, caption)
+    body = [(*first, *(of.get(policy, NONE) for policy in policies)) for first, of in lines]
+    return Table(title, (*head, *policies), body, caption)
 
 
 def steps(families: Sequence[Family]) -> Table:
@@ -312,33 +318,27 @@ def measures(rows: Sequence[Row], test_set: str) -> list[tuple[str, Value]]:
 
 def pass_at(families: Sequence[Family]) -> Table:
     """Paper A, table 4: pass@k and accuracy on every test set, base and each policy."""
-    policies = policies_of(families)
-    body = [
-        (
-            family.title,
-            test_set or f"{family.dataset} (its own)",
-            measure,
-            *levels(family, test_set, value, policies),
-        )
-        for family in families
-        for test_set in dict.fromkeys(name for row in family.rows for name in row.counts)
-        for measure, value in measures(family.rows, test_set)
-    ]
-    return Table(
+    lines = []
+    for family in families:
+        for test_set in dict.fromkeys(name for row in family.rows for name in row.counts):
+            name = test_set or f"{family.dataset} (its own)"
+            for measure, value in measures(family.rows, test_set):
+                of = {p: change(rows, test_set, value) for p, rows in family.by_policy().items()}
+                base = next((f"{100 * c.base:.1f}" for c in of.values() if c), NONE)
+                lines.append(((family.title, name, measure, base), _level_texts(of)))
+    return _by_policy(
         "Test sets: accuracy and pass@k",
-        ("trained on", "test set", "measure", "base", *policies),
-        body,
+        ("trained on", "test set", "measure", "base"),
+        families,
+        lines,
         "In %, after training; in parentheses the difference to the base model in points with its "
         "95 % interval over questions and seeds. pass@k is the unbiased estimate from all samples "
         "of a question; left out: questions that errors leave with fewer than k samples.",
     )
 
 
-def levels(family: Family, test_set: str, value: Value, policies: Sequence[str]) -> list[str]:
-    """The base model's value in %, then each policy's."""
-    changes = {p: change(rows, test_set, value) for p, rows in family.by_policy().items()}
-    base = next((f"{100 * c.base:.1f}" for c in changes.values() if c), NONE)
-    return [base, *(level_text(changes.get(policy)) for policy in policies)]
+def _level_texts(changes: Mapping[str, Change | None]) -> dict[str, str]:
+    return {policy: level_text(each) for policy, each in changes.items()}
 
 
 def level_text(change: Change | None) -> str:
@@ -439,21 +439,20 @@ def bands(families: Sequence[Family]) -> Table:
 
 
 def _table(families: Sequence[Family], title: str, kind: Kind, caption: str) -> Table:
-    policies = policies_of(families)
-    body = []
+    lines = []
     for family in families:
         names = names_of(family.rows, kind)
         for name in names if len(names) > 1 else ():  # one name is that of all questions
             changes = {p: change_in(rows, kind, name) for p, rows in family.by_policy().items()}
             if first := next((c for c in changes.values() if c), None):
                 base = (str(first.questions), f"{100 * first.base:.1f}")
-                entries = [level_text(changes.get(policy)) for policy in policies]
-                body.append((family.title, name, *base, *entries))
+                lines.append(((family.title, name, *base), _level_texts(changes)))
     caption += (
         " In %, mean over seeds; in parentheses the difference to the base model in points with "
         "its 95 % interval, paired by question and nested in seeds."
     )
-    return Table(title, ("model and data", kind, "questions", "base", *policies), body, caption)
+    head = ("model and data", kind, "questions", "base")
+    return _by_policy(title, head, families, lines, caption)
 
 
 def names_of(rows: Sequence[Row], kind: Kind) -> list[str]:

@@ -131,16 +131,17 @@ def control_lines(controls: Sequence[Control]) -> list[str]:
     """What the score is worth beyond each control, and whether policies differ by more."""
     lines = []
     for control in controls:
-        if (c := control.comparison) is None:
+        name = f"{control.arms.policy} on {control.arms.data}"
+        if (c := control.arms.comparisons.get(control.reward)) is None:
             lines.append(
-                f"{control.policy} on {control.data}: score and the reward {control.reward} are "
+                f"{name}: score and the reward {control.reward} are "
                 "not compared, because a first evaluation exceeds the common budget; set a smaller "
                 "evaluate.every"
             )
             continue
         sample = f"{counted_runs(c.runs)} × {counted(c.items, c.item)}"
         text = (
-            f"{control.policy} on {control.data}: the score gains {in_points(c.effect)} points "
+            f"{name}: the score gains {in_points(c.effect)} points "
             f"more than the reward {control.reward} [{in_points(c.low)}, {in_points(c.high)}] "
             f"({sample}), which gains {in_points(control.gain)}"
         )
