@@ -186,7 +186,7 @@ def counted_successes(rate: float, n: int | None) -> int | None:
     return least if least == most else None
 
 
-TEXTS = ("completion", "completions", "responses")
+TEXTS = tuple(name for name in ROLES["completion"].names if name != "text")  # of any kind
 SOLUTIONS = ("answer", "solution", "ground_truth", "final_answer")
 KNOWN_ANSWERS = ROLES["answer beside completions"].names
 
@@ -231,6 +231,8 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
             raise TaskError(f"{option} {name}: no row has a value there: write one of: {known}")
         if kind in Columns._fields:
             columns = columns._replace(**{kind: (name,)})
+    names = [*dict.fromkeys(name for _, row in rows for name in row)]
+    columns = Columns(*(tuple(_spelled(names, known)) for known in columns))
     if hints.completions is None:
         # What is named as the question or the answer is not also the model's completion.
         used = {hints.question, hints.answer}
@@ -251,8 +253,7 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
 def _questions(
     rows: Sequence[PlacedRow], columns: Columns, hints: Hints, notes: Notes
 ) -> Iterator[tuple[Row, SourceQuestion]]:
-    names = [*dict.fromkeys(name for _, row in rows for name in row)]
-    questions, answers = _spelled(names, columns.question), _spelled(names, columns.answer)
+    questions, answers = columns.question, columns.answer
     numbering: Numbering | None = None
     if hints.letters:
         numbering = choice_numbering((row, _first(row, answers)) for _, row in rows)

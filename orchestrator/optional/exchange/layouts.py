@@ -11,7 +11,6 @@ from orchestrator.optional.exchange.columns import (
     BIG_MATH_RATE,
     KNOWN_ANSWERS,
     LAYOUTS,
-    TEXTS,
     counts_in,
     rate_names,
     read_big_math,
@@ -182,7 +181,9 @@ def _fitting(source: SourceFile, hints: Hints) -> list[str]:
     big_math = {"problem", "answer", BIG_MATH_RATE} <= columns
     big_math &= hints.rate in (None, BIG_MATH_RATE)
     evaluated = {"prompt", "completion", "reward"} <= columns and "question" not in columns
-    completions = {"question", "answer"} <= columns and bool(columns & set(TEXTS))
+    completions = {"question", "answer"} <= columns and bool(
+        columns & {"completion", "completions", "responses"}
+    )
     chat = bool(columns & {"prompt", "messages", "conversations"}) and not answered
     fits = {
         "completions": completions,

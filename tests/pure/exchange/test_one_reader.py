@@ -269,10 +269,12 @@ def test_names_of_roles_are_spelled_as_they_are_compared_and_none_is_given_twice
     assert all(suffix in SUFFIXES for suffix, _ in FORMATS.values())
 
 
-def test_a_list_of_completions_is_found_under_any_name(tmp_path: Path) -> None:
-    names = [name for name in ROLES["completion"].names if name != "text"]
-    for name in names:
+def test_completions_are_found_under_any_name(tmp_path: Path) -> None:
+    names = [name for known in ROLES["completion"].names for name in spellings(known)]
+    for number, name in enumerate(name for name in names if name.lower() != "text"):
         rows = pool(**{name: [[r"\boxed{1}", r"\boxed{2}"]] * 6})
-        (file := tmp_path / f"{name}.jsonl").write_text(json_lines(rows))
-        counts = mark_file("file", {"marker": "number"}, file, tmp_path / "o.jsonl", 1).outcomes
+        (file := tmp_path / f"{number}.jsonl").write_text(json_lines(rows))
+        counts = mark_file("file", {"marker": "number"}, file, tmp_path / "o.jsonl", 1, force=True).outcomes
         assert counts["correct"] == 2 and sum(counts.values()) == 12, name
+        samples = import_probe(file, None, TASK).samples
+        assert samples is not None and samples["outcome"].to_pylist().count("correct") == 2, name
