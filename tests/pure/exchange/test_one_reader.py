@@ -274,7 +274,7 @@ def test_completions_are_found_under_any_name(tmp_path: Path) -> None:
     for number, name in enumerate(name for name in names if name.lower() != "text"):
         rows = pool(**{name: [[r"\boxed{1}", r"\boxed{2}"]] * 6})
         (file := tmp_path / f"{number}.jsonl").write_text(json_lines(rows))
-        counts = mark_file("file", {"marker": "number"}, file, tmp_path / "o.jsonl", 1, force=True).outcomes
+        counts = mark_file("file", {"marker": "number"}, file, tmp_path / "o.jsonl", 1).outcomes
         assert counts["correct"] == 2 and sum(counts.values()) == 12, name
         samples = import_probe(file, None, TASK).samples
         assert samples is not None and samples["outcome"].to_pylist().count("correct") == 2, name
