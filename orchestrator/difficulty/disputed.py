@@ -85,20 +85,20 @@ class DisputedGolds(NamedTuple):
         if self.credible or not self.on_other:
             return ""
         prompts = counted(self.on_other, "prompt")
-        disputed = f"completions agree on another answer than the gold one on {prompts}"
+        disputed = f"on {prompts}, completions agree on another answer than the gold one"
         if self.on_gold <= self.on_other:
             return (
-                f"{disputed}, and on the gold one on {self.on_gold:,}: either the model is often "
-                "wrong, or many gold answers are"
+                f"{disputed}. They agree on the gold one on {self.on_gold:,}. Either the model is "
+                "often wrong, or many gold answers are"
             )
         if self.on_other <= self.most_by_mistake:
             return (
-                f"{disputed}, where {self.expected_by_mistake}: how many of these gold answers are "
-                "wrong, if any, cannot be told"
+                f"{disputed}. {self.expected_by_mistake}. So it is unknown whether any of these "
+                "gold answers is wrong"
             )
         return (
-            f"{disputed}, where {self.expected_by_mistake}: {self.expected_precision}, less than "
-            f"{100 * PRECISION:.0f} %"
+            f"{disputed}. {self.expected_by_mistake}. {self.expected_precision}, fewer than the "
+            f"{100 * PRECISION:.0f} % from which they are suspected"
         )
 
     @property
@@ -112,23 +112,23 @@ class DisputedGolds(NamedTuple):
         if self.doubt:
             return f"No gold answer is suspected: {self.doubt}."
         return (
-            f"Completions agree on an answer to {counted(self.on_gold + self.on_other, 'prompt')}, "
-            f"for {self.on_other:,} of them on another answer than the gold one, where "
-            f"{self.expected_by_mistake}: {self.expected_precision}."
+            f"Completions agree on an answer to {counted(self.on_gold + self.on_other, 'prompt')}. "
+            f"For {self.on_other:,} of them, it is not the gold one. {self.expected_by_mistake}. "
+            f"{self.expected_precision}."
         )
 
     @property
     def expected_by_mistake(self) -> str:
-        """The number by mistake as text."""
+        """The number by mistake as a sentence without a full stop."""
         return (
-            f"{self.by_mistake:.1f} are expected if every gold answer is right, and up to "
-            f"{self.most_by_mistake:,} are within chance"
+            f"If every gold answer were right, {self.by_mistake:.1f} such prompts would be "
+            f"expected, and up to {self.most_by_mistake:,} could occur by chance"
         )
 
     @property
     def expected_precision(self) -> str:
-        """The precision as text."""
-        return f"an estimated {100 * self.precision:.0f} % of these gold answers are wrong"
+        """The precision as a sentence without a full stop."""
+        return f"An estimated {100 * self.precision:.0f} % of these gold answers are wrong"
 
     @property
     def disputed(self) -> npt.NDArray[np.bool_]:

@@ -900,7 +900,7 @@ def _wrong_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
             "wrong-golds",
             False,
             f"completions of {counted(golds.on_other, 'prompt')} agree on another answer than the "
-            f"gold one, where {golds.expected_by_mistake}: {golds.expected_precision}",
+            f"gold one. {golds.expected_by_mistake}. {golds.expected_precision}",
             "check these gold answers; the JSON lists them with the agreed answer",
         )
 

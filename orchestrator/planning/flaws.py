@@ -186,8 +186,8 @@ def conflicts_with_test_line(pairs: Sequence[Pair], total: int, *, droppable: bo
     more = f" and {len(pairs) - NAMED:,} more" if len(pairs) > NAMED else ""
     remedy = "write drop_overlap: true to leave these prompts out of training"
     return (
-        f"conflicts with test questions: {prompts} of {total:,} have another gold answer there: "
-        f"{'; '.join(shown)}{more}; correct the wrong answers"
+        f"conflicts with test questions: the test set has another gold answer for {prompts} of "
+        f"{total:,}: {'; '.join(shown)}{more}; correct the wrong answers"
         + (f", or {remedy}" if droppable else ": these prompts are left out of training")
     )
 

@@ -170,9 +170,9 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         "With several samples or seeds, a question counts by how often one sample of the first is "
         "correct and one of the second wrong, or the reverse. With several samples, those of equal "
         "number are not compared, because Decile draws them with the same random numbers. By "
-        "chance: as many of each, if the arms were alike: as two samples of a run differ or, of an "
-        "arm with several seeds, two of its seeds. The test of the pair is that of their "
-        "difference.",
+        "chance: how many of each there would be if the arms were alike. It compares two samples "
+        "of one run or, for an arm with several seeds, two of its seeds. The test of the pair is "
+        "that of the difference of both numbers.",
     )
     per_cost = Table(
         "Gain per cost",

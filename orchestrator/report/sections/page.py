@@ -66,10 +66,10 @@ EPISODES = (
     "choice that does not depend on success and does not change between reports."
 )
 CLAIMS = (
-    "As stated in the experiment file. A claim is supported where the whole interval lies on its "
-    "side of the stated size. Claims are declared in advance and not corrected for multiple "
-    "testing. A single seed decides none, unless the spread between seeds is known from other "
-    "cells. The store records when a run first saw each claim."
+    "As stated in the experiment file. A claim is supported if the whole interval lies on its side "
+    "of the stated size. One level holds for all claims together: the intervals are corrected for "
+    "the number of verdicts (Bonferroni). A single seed decides no claim, unless other cells show "
+    "how much seeds vary. The store records when a run first saw each claim."
 )
 
 

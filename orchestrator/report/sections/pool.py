@@ -297,9 +297,9 @@ def agreement_lines(table: pa.Table) -> list[str]:
     if len(rates) > 1 and not isnan(rank := rank_correlation(agreement, rates)):
         shared, again = hardest_overlap(rates, agreement), hardest_overlap(rates, rates)
         lines.append(
-            f"rank correlation of agreement and pass rate: {rank:.2f}; {100 * shared:.0f} % of the "
-            f"hardest tenth are in the least agreed tenth, and {100 * again:.0f} % in the hardest "
-            "tenth with other random ties"
+            f"rank correlation of agreement and pass rate: {rank:.2f}. The least agreed tenth "
+            f"contains {100 * shared:.0f} % of the hardest tenth. If ties are broken again, the "
+            f"hardest tenth contains {100 * again:.0f} % of itself"
         )
     return lines
 
