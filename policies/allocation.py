@@ -126,13 +126,16 @@ def proportional(weights: Floats, total: int, floor: int) -> Rows:
 
     Whole numbers come from the largest remainders.
     """
-    exact, above = np.full(len(weights), float(floor)), np.ones(len(weights), dtype=bool)
+    exact = np.full(len(weights), float(floor))  # [P]: what each gets, before rounding
+    above = np.ones(len(weights), dtype=bool)  # [P]: which get their share, and not the floor
     while above.any():  # those that would fall below the floor get it, and the others the rest
         rest = total - floor * int((~above).sum())
         exact[above] = rest * weights[above] / weights[above].sum()
-        if not (low := above & (exact < floor - 1e-9)).any():
+        low = above & (exact < floor - 1e-9)  # 1e-9: a share that is the floor but for rounding
+        if not low.any():
             break
-        exact[low], above[low] = floor, False
+        exact[low] = floor
+        above[low] = False
     return np.array(largest_remainder(exact, total))
 
 
@@ -216,30 +219,39 @@ class Knapsack(SizeRule):
     def __call__(self, groups: Groups) -> Rows:
         """All completions at once."""
         p, size = groups.last, groups.size
-        negative, positive = self.negative or self.least, self.positive or self.least
+        negative = self.negative or self.least
+        positive = self.positive or self.least
         for option, value in (("least", self.least), ("negative", negative)):
             _check_least(self.name, option, value, groups)
         _check_least(self.name, "positive", positive, groups)
-        live = (p > 0) & (p < 1)
-        sizes = np.select([live, p == 0, p == 1], [self.least, negative, positive], size)
+        live = (p > 0) & (p < 1)  # [P]; L of them are
+        count = int(live.sum())
+        sizes = np.select([live, p == 0, p == 1], [self.least, negative, positive], size)  # [P]
         left = groups.left - int(sizes.sum())
         most = groups.left if self.most is None else self.most
-        high = np.maximum(p[live], 1 - p[live])
-        further = np.minimum(most - self.least, np.log(1 - self.alpha) / np.log(high))
+        high = np.maximum(p[live], 1 - p[live])  # [L]
+        further = np.minimum(most - self.least, np.log(1 - self.alpha) / np.log(high))  # [L]
         cost = int(further.astype(int).sum())
-        dead = np.flatnonzero(p == 0 if (p == 0).any() else ~live)
+        dead = np.flatnonzero(p == 0)
+        if not len(dead):
+            dead = np.flatnonzero(~live)
         if left > cost and len(dead):
             sizes[dead] += _evenly(len(dead), left - cost)
             left = cost
-        # The value of each further completion falls: the largest ones together are the optimum.
+        # [L, N]: the value of each further completion, from the size n [N] on. It falls with n, so
+        # that the largest ones together are the optimum; of equal ones, the smaller sizes first.
         n = np.arange(self.least, most)
         rate = p[live][:, None]
         gains = rate * (1 - rate) ** 2 * (rate**n * (1 - rate) + (1 - rate) ** n * rate)
-        order = np.lexsort((np.indices(gains.shape)[1].ravel(), -gains.ravel()))[:left]
-        given = np.bincount(order // max(1, len(n)), minlength=int(live.sum()))
-        sizes[live] += given[: int(live.sum())]
-        if rest := left - len(order):  # every size is at its limit
-            sizes[live if live.any() else dead] += _evenly(int(live.sum()) or len(dead), rest)
+        column = np.indices(gains.shape)[1]
+        order = np.lexsort((column.ravel(), -gains.ravel()))[:left]
+        given = np.bincount(order // max(1, len(n)), minlength=count)  # [L]: an entry's row
+        sizes[live] += given[:count]
+        rest = left - len(order)
+        if rest and count:  # every size is at its limit
+            sizes[live] += _evenly(count, rest)
+        elif rest:
+            sizes[dead] += _evenly(len(dead), rest)
         return np.asarray(sizes)
 
 
@@ -268,13 +280,15 @@ class UntilCorrect(SizeRule):
 
     def __call__(self, groups: Groups) -> Rows:
         """One round."""
-        drawn, most = groups.drawn, self.most or 4 * groups.size
+        drawn = groups.drawn
+        most = self.most or 4 * groups.size
         first = self.first or min(most, max(LEAST, groups.size // 2))
         _check_least(self.name, "first", first, groups)
         wanted = np.where(groups.correct == 0, np.clip(most - drawn, 0, first), 0)
         if not wanted.any():
             return smallest_first(drawn, groups.left)
-        more, left = np.zeros(len(drawn), np.int64), groups.left
+        more = np.zeros(len(drawn), np.int64)
+        left = groups.left
         for place in np.argsort(drawn, kind="stable"):
             more[place] = min(wanted[place], left)
             left -= more[place]
@@ -314,11 +328,14 @@ class Pods(SizeRule):
 
     def keep(self, rewards: Floats, size: int) -> Bools:
         """Which of a prompt's completions to train on."""
-        order = np.argsort(rewards, kind="stable")  # lowest first
-        parts = [
+        order = np.argsort(rewards, kind="stable")  # [drawn], lowest first
+        # One choice of `size` rows for each number of the highest rewards, from none to all.
+        choices = [
             np.concatenate([order[: size - high], order[len(order) - high :]])
             for high in range(size + 1)
         ]
+        # Rounded, so that equal variances tie, and the fewest of the highest rewards win.
+        variances = [np.var(rewards[rows]).round(12) for rows in choices]
         kept = np.zeros(len(rewards), dtype=bool)
-        kept[parts[int(np.argmax([np.var(rewards[rows]).round(12) for rows in parts]))]] = True
+        kept[choices[int(np.argmax(variances))]] = True
         return kept

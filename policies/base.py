@@ -283,6 +283,7 @@ OF_GOLDS = frozenset(
     )
 )
 
+FAILURES = ("wrong", "unparsed", "truncated")  # outcomes of a marked completion, but `correct`
 MEANING = {
     "tier": "the task's own difficulty label",
     "pass_rate": "the share of correct samples, 0 to 1",
@@ -293,7 +294,7 @@ MEANING = {
     "agreement": "the share of samples with the most frequent answer, 0 to 1",
     "entropy": "the entropy of the samples' answers",
     "tokens": "the mean number of generated tokens",
-    **dict.fromkeys(("wrong", "unparsed", "truncated"), "the number of samples with that outcome"),
+    **dict.fromkeys(FAILURES, "the number of samples with that outcome"),
 }
 
 
@@ -416,11 +417,9 @@ class Requiring:
         """One boolean per row: whether it meets the requirement and is not excluded."""
         rows = np.ones(difficulty.num_rows, dtype=bool)
         if self.require:
-            wrong, unparsed, truncated = (
-                np.nan_to_num(numbers(difficulty, name, policy))  # null counts as 0
-                for name in ("wrong", "unparsed", "truncated")
-            )
-            rows &= wrong >= unparsed + truncated
+            # Null counts as 0.
+            failures = {n: np.nan_to_num(numbers(difficulty, n, policy)) for n in FAILURES}
+            rows &= failures["wrong"] >= failures["unparsed"] + failures["truncated"]
         if "unsolved" in (self.exclude or []):
             rows &= numbers(difficulty, "pass_rate", policy) > 0
         if self.excludes_suspected:

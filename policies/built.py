@@ -187,7 +187,8 @@ class Policy(Built):
 
     def unranked(self, difficulty: pa.Table) -> Bools:
         """One boolean per row: whether it has no score, or, without scores, no pass rate."""
-        table, score = self.shown(difficulty), np.zeros(difficulty.num_rows)
+        table = self.shown(difficulty)
+        score = np.zeros(difficulty.num_rows)
         if self.scored is not None:
             with self.errors():
                 score = np.asarray(self.scored.score(table), dtype=float)

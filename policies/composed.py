@@ -36,7 +36,9 @@ class Composed(OnlinePolicy, ByColumns):
         options: dict[str, Any],
     ) -> None:
         self.options = options
-        self._build, self._partition, self._gates = build, partition, gates
+        self._build = build
+        self._partition = partition
+        self._gates = gates
         self._inner = build()
         self._parts: list[Built] = [self._inner, *gates]
         self._strata: list[Stratum] = []
@@ -106,7 +108,8 @@ class Composed(OnlinePolicy, ByColumns):
         chosen, self._last = [np.empty(0, np.int64)], []
         for number, count in enumerate(counts):
             if count:
-                rows, policy = self._strata[number].rows, self._policies[number]
+                rows = self._strata[number].rows
+                policy = self._policies[number]
                 closed = rows[:0]
                 if self._gates:
                     closed = rows[~free[rows]]

@@ -93,7 +93,9 @@ class Greso(Dynamic):
         for option in ("target_easy", "target_hard"):
             check_share(self.name, option, getattr(self, option), "a share")
         # After the updates until `_done`, easy and hard: probabilities, and streaks by prompt.
-        self._done, self._epoch, self._place = 0, 0, 0
+        self._done = 0
+        self._epoch = 0
+        self._place = 0
         self._chances = [self.p_easy, self.p_hard]
         self._streaks: list[Rows] = []
         self._orders: dict[int, tuple[Rows, Floats]] = {}
@@ -121,7 +123,8 @@ class Greso(Dynamic):
     def _submit(self, count: int, history: History) -> tuple[Rows, int, int]:
         """The next `count` distinct rows from the current place on, and the place after them."""
         epoch, place = self._epoch, self._place
-        pool, rows = len(history.prompt_ids), np.empty(0, np.int64)
+        pool = len(history.prompt_ids)
+        rows = np.empty(0, np.int64)
         while missing := count - len(rows):
             if place == pool:
                 epoch, place = epoch + 1, 0

@@ -126,7 +126,9 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
 
     def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
         """Those of the parts, each for its own rows and what the parts before it have left."""
-        left, notes, start = self._left(difficulty, free), list[str](), 0
+        left = self._left(difficulty, free)
+        notes = list[str]()
+        start = 0
         for part, count in zip(self.parts, self.counts(len(chosen)), strict=True):
             own = chosen[start : start + count]
             notes += [f"{part.name}: {note}" for note in part.policy.notes(difficulty, own, left)]

@@ -49,7 +49,9 @@ class History:
         self.successes: Counts = np.array(successes, np.int32)
         """Correct ones among them [N]."""
         self.samples.flags.writeable = self.successes.flags.writeable = False
-        self.seed, self.updates, self.group_size = seed, updates, group_size
+        self.seed = seed
+        self.updates = updates
+        self.group_size = group_size
         self.size = 0
         """The number of prompts to choose now."""
         self.missing = 0

@@ -181,15 +181,16 @@ class Partition:
         code = pc.index_in(texts, value_set=pa.array(values, pa.string())).to_numpy()[rows]
         ends = np.cumsum(np.bincount(code, minlength=len(values)))
         parts = np.split(rows[np.argsort(code, kind="stable")], ends[:-1])
-        return [
-            Stratum(value, own, self._share_of(value, len(own)))
-            for value, own in zip(values, parts, strict=True)
-        ]
-
-    def _share_of(self, value: str, rows: int) -> Schedule:
-        if not isinstance(self.shares, str):
-            return self.shares.get(value, Schedule((0.0,)))
-        return Schedule((float(rows if self.shares == "proportional" else rows > 0),))
+        strata = []
+        for value, own in zip(values, parts, strict=True):
+            if not isinstance(self.shares, str):
+                share = self.shares.get(value, Schedule((0.0,)))
+            elif self.shares == "proportional":
+                share = Schedule((float(len(own)),))
+            else:  # equal
+                share = Schedule((1.0 if len(own) else 0.0,))
+            strata.append(Stratum(value, own, share))
+        return strata
 
 
 def check_known(named: Iterable[str], known: Sequence[str], column: str, what: str) -> None:

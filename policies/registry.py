@@ -102,7 +102,7 @@ def policy_cost(name: str) -> str:
     """What choosing prompts costs besides training on them."""
     policy = find_policy(name)
     needs = getattr(policy, "needs", "all")
-    parts = ["" if needs == "nothing" else "one sample" if needs == "first" else "a probe"]
+    parts = [{"nothing": "", "first": "one sample"}.get(needs, "a probe")]
     if is_online(policy):
         parts.append(getattr(policy, "cost", OnlinePolicy.cost))
     return ", ".join(filter(None, parts)) or "nothing"

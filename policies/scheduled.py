@@ -86,7 +86,8 @@ class Pools(OnlinePolicy):
     def next(self, update: int, history: History) -> pa.Array:
         rates, rng = history.pass_rate, history.rng
         retired = history.solved >= self.retire
-        hard, easy = rates < np.float32(self.low), rates > np.float32(self.high)
+        hard = rates < np.float32(self.low)
+        easy = rates > np.float32(self.high)
         pools = {"normal": ~(hard | easy), "hard": hard, "easy": easy}
         rows = {name: np.flatnonzero(pool & ~retired) for name, pool in pools.items()}
         shares = np.array([getattr(self, name) for name in pools])
@@ -156,7 +157,8 @@ class Predicted(OnlinePolicy):
         place_of = np.full(count, -1, np.int32)
         place_of[rows] = np.arange(most)
         shifts = self.shifts(update, history) if self.drift else np.zeros(update + 1)
-        samples, successes = history.samples[rows], history.successes[rows]
+        samples = history.samples[rows]
+        successes = history.successes[rows]
         of_probe = self.discount ** (update - 1.0)
         right = moved(successes, samples, np.full(most, shifts[-1]))
         a = 1 + of_probe * right
@@ -165,7 +167,9 @@ class Predicted(OnlinePolicy):
         for later, (at, row, correct, marked) in enumerate((history.refreshed, history.drawn)):
             place = place_of[row]
             known = np.flatnonzero(place >= 0)
-            place, at, marked = place[known], at[known], marked[known]
+            place = place[known]
+            at = at[known]
+            marked = marked[known]
             weight = self.discount ** np.maximum(update - 1.0 - at, 0)
             since = shifts[-1] - shifts[np.minimum(at + later, update)]
             right = moved(correct[known], marked, since)

@@ -74,13 +74,16 @@ class Stratified(Restricted):
         self._read = {*self.partition.within, *self.where, *self.without}  # columns
         self.name = policy.name
         self.takes_all = policy.takes_all
-        self.reads_answers, self.reads_questions = policy.reads_answers, policy.reads_questions
+        self.reads_answers = policy.reads_answers
+        self.reads_questions = policy.reads_questions
         # Each simulated choice would draw other labels, which the seed decides for all probes.
         self.simulated = policy.simulated and self.labels is None
         self.stream = policy.stream
-        self.excludes_suspected, self.ranks_by = policy.excludes_suspected, policy.ranks_by
+        self.excludes_suspected = policy.excludes_suspected
+        self.ranks_by = policy.ranks_by
         self.reads_golds = policy.reads_golds or bool(self._read & OF_GOLDS)
-        self.easier, self.harder = policy.change_towards("easy"), policy.change_towards("hard")
+        self.easier = policy.change_towards("easy")
+        self.harder = policy.change_towards("hard")
 
     @property
     def reads_columns(self) -> list[str]:

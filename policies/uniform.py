@@ -9,7 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from policies.base import Bools, BuiltIn, Floats, Needs, PolicyError, Ties, column, is_one_of
+from policies.base import (
+    FAILURES,
+    Bools,
+    BuiltIn,
+    Floats,
+    Needs,
+    PolicyError,
+    Ties,
+    column,
+    is_one_of,
+)
 
 
 class Uniform(BuiltIn):
@@ -67,7 +77,7 @@ class BaseWrong(_FirstSample):
     """Prompts whose first sample is not correct (wrong, unparsed or truncated), uniformly."""
 
     name = "base_wrong"
-    outcomes: ClassVar[list[str]] = ["wrong", "unparsed", "truncated"]
+    outcomes: ClassVar[list[str]] = [*FAILURES]
     description: ClassVar[str] = "not correct"
 
 

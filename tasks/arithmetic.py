@@ -330,7 +330,8 @@ def draw(rng: random.Random, steps: Sequence[int], largest: int) -> Scenario:
     rng.shuffle(people)
     # Half of the bound leaves room for additions.
     start = value = rng.randint(2, largest // 2)
-    person, friend = rng.choice(people[0]), rng.choice(people[1])
+    person = rng.choice(people[0])
+    friend = rng.choice(people[1])
     first_sentence = rng.choice(scene.starts)
     actions: list[Action] = []
     last: Kind | None = None

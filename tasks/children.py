@@ -48,7 +48,8 @@ class Reply(NamedTuple):
 
 def serve() -> None:
     """The main loop of a child: read calls, reply to each, exit with the owner."""
-    calls, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    calls = os.fdopen(os.dup(0))
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what calls read is not the owner's next message
     os.dup2(2, 1)  # what they print is not a reply
     lifeline, path, project, target, memory, setup = json.loads(calls.readline())
@@ -329,7 +330,10 @@ class Children:
         setup: Sequence[Any] | None = None,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.target, self.count, self.limit, self.memory = target, count, limit, memory
+        self.target = target
+        self.count = count
+        self.limit = limit
+        self.memory = memory
         self.setup, self.environment = setup, environment
         self._children: list[_Child] = []
         self._lock = threading.Lock()

@@ -129,7 +129,9 @@ class CompetitionMath(ReadTask):
             known = ", ".join(SUBJECTS)
             raise TaskError(f"invalid subjects {subjects!r}: write a list from {known}")
         self.subjects = None if subjects is None else frozenset(subjects)
-        self.numeric, self.test_set, self.math500_path = numeric, test_set, math500_path
+        self.numeric = numeric
+        self.test_set = test_set
+        self.math500_path = math500_path
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
         """The pool and the test set, filtered by the options."""

@@ -108,7 +108,9 @@ class EnvironmentTask(QuestionFile):
             raise TaskError("episodes takes the place of rows: leave it out, or the files")
         if not (path or train or test):
             self.test_share = check_share("the rows of the class", test_share, ())
-        self.question_column, self.tier, self.needs_answer = question, tier, answer is not None
+        self.question_column = question
+        self.tier = tier
+        self.needs_answer = answer is not None
         if threshold is not None:
             self.threshold = check_threshold(threshold)
         self.turns = check_integer("turns", turns, 1, MAX_TURNS)

@@ -339,7 +339,9 @@ class _Player:
     """The instances in one child: those in play by the key of their session, and the others."""
 
     def __init__(self, cls: type[Any], reward: RewardFunction | None, limit: float) -> None:
-        self.cls, self.environment, self.reward = cls, environment_of(cls), reward
+        self.cls = cls
+        self.environment = environment_of(cls)
+        self.reward = reward
         self.limit = limit  # of seconds for all calls of a session
         self.playing: dict[str, Any] = {}
         self.turns: dict[str, int] = {}  # with tool calls, by the key of a session in play
@@ -406,7 +408,8 @@ class _Player:
         results = []
         for call in calls:
             function = call.get("function") or {}
-            name, failed = function.get("name") or call.get("name", "unknown"), False
+            name = function.get("name") or call.get("name", "unknown")
+            failed = False
             try:
                 if call.get("type") != "function":
                     raise ValueError(f"Unsupported tool call type: {call.get('type')}")

@@ -44,7 +44,10 @@ class NumberGuess:
 
     def reset(self, *, low: int, high: int, number: int, guesses: int, **row: Any) -> None:
         """Start the game of a row; the row's prompt is the question already."""
-        self._low, self._high, self._number, self._left = low, high, number, guesses
+        self._low = low
+        self._high = high
+        self._number = number
+        self._left = guesses
         self._found = False
 
     def guess(self, number: int) -> str:

@@ -106,7 +106,8 @@ class PromptTable(Sequence[Prompt]):
             )
         row = range(len(self))[index]
         chunk = int(np.searchsorted(self._starts, row, "right")) - 1
-        batch, row = self.batches[chunk], row - int(self._starts[chunk])
+        batch = self.batches[chunk]
+        row = row - int(self._starts[chunk])
         return Prompt(*(column[row].as_py() for column in batch.columns))
 
     def __iter__(self) -> Iterator[Prompt]:

@@ -521,7 +521,8 @@ class QuestionFile(ReadTask):
 
     def _travelling(self, prompt: Prompt, row: Row, place: str, columns: FileColumns) -> Prompt:
         """The prompt of a row with what leads back to it."""
-        source, kept = columns.source_of(row), columns.text_of(row, place)
+        source = columns.source_of(row)
+        kept = columns.text_of(row, place)
         return replace(prompt, source=source, place=place, kept=kept)
 
     def _markable(self, prompts: "PromptTable") -> "PromptTable":

@@ -223,7 +223,9 @@ def numbering(order: str, index: int, last: int) -> str:
         return f"{index + 1})"
     if order == "ordinal":
         return f"{ORDINALS[index]},"
-    return "First," if index == 0 else "Finally," if index == last else "Then,"
+    if index == 0:
+        return "First,"
+    return "Finally," if index == last else "Then,"
 
 
 def draw(rng: random.Random, objects: Sequence[int], swaps: tuple[int, int]) -> Scenario:
@@ -306,7 +308,9 @@ class ShuffledObjects(ReadTask):
             raise TaskError("path is only read with source: bbh: write that, or leave path out")
         if split == "authors" and (source, self.objects) != ("bbh", (7,)):
             raise TaskError("split: authors needs source: bbh and objects: [7]: write both")
-        self.source, self.split, self.hub = source, split, hub
+        self.source = source
+        self.split = split
+        self.hub = hub
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
         """Generated questions, or the benchmark's, divided according to `split`."""

@@ -36,7 +36,8 @@ class Votes:
 
     def __init__(self, entries: Ints, texts: pa.Array) -> None:
         """entries: [4, V], these arrays."""
-        self.entries, self.texts = entries.astype(np.int32, copy=False), texts
+        self.entries = entries.astype(np.int32, copy=False)
+        self.texts = texts
         self.row, self.samples, self.wrong, self.text = self.entries
 
     def of_rows(self, start: int, stop: int) -> "Votes":
@@ -91,7 +92,8 @@ class Spellings:
         rows = np.unique(np.concatenate([repeated, row[key == self._open]]))
         ends = np.searchsorted(row, [rows, rows + 1])
         for start, stop in ends[:, np.diff(ends, axis=0)[0] > 1].T.tolist():
-            keys, texts = key[start:stop].tolist(), self.texts.take(pa.array(text[start:stop]))
+            keys = key[start:stop].tolist()
+            texts = self.texts.take(pa.array(text[start:stop]))
             for place, first in self._joined(keys, texts.to_pylist(), samples[start:stop]):
                 group[start + place] = start + first
         return group
@@ -162,7 +164,8 @@ class PoolSpellings:
             rows = slice(start, start + step)
             texts = self._answers.codes[rows, : codes.shape[1]]
             row, sample = np.nonzero(texts >= 0)
-            text, wrong = texts[row, sample], codes[rows][row, sample] == WRONG
+            text = texts[row, sample]
+            wrong = codes[rows][row, sample] == WRONG
             part, own = self._part[rows][row], []
             for number, spellings in enumerate(self._spellings):
                 here = part == number
@@ -179,7 +182,8 @@ def with_answers(table: pa.Table, votes: Votes) -> pa.Table:
     if not len(votes.row):
         return table
     first = _starts(votes.row)
-    rows, answered = votes.row[first], _sums(votes.samples, first)
+    rows = votes.row[first]
+    answered = _sums(votes.samples, first)
     most, distinct = np.zeros((2, table.num_rows), np.int32)
     most[rows] = np.maximum.reduceat(votes.samples, first)
     distinct[rows] = np.diff(first, append=len(votes.row))

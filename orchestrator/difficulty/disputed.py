@@ -146,7 +146,9 @@ def disputed_golds(votes: Votes, table: pa.Table, *, share: float = SHARE) -> Di
 
     `votes` are those of the samples from which the difficulty table was made.
     """
-    on_gold, answered, evidence = 0, 0, np.zeros(table.num_rows)
+    on_gold = 0
+    answered = 0
+    evidence = np.zeros(table.num_rows)
     candidates: list[DisputedGold] = []
     # The wrong answers of solved prompts: row, how many give it, whether it could be agreed on.
     varied = [np.empty((3, 0), int)]
@@ -155,7 +157,8 @@ def disputed_golds(votes: Votes, table: pa.Table, *, share: float = SHARE) -> Di
     ]  # correct and wrong answers of a prompt, and how many must agree
     for start in range(0, table.num_rows, ROWS):
         prompts = table.slice(start, ROWS)
-        solved, wrong = counts(prompts, "successes"), counts(prompts, "wrong")
+        solved = counts(prompts, "successes")
+        wrong = counts(prompts, "wrong")
         needed = np.maximum(np.ceil(share * (solved + wrong) - 1e-9), LEAST).astype(int)
         on_gold += int(np.count_nonzero(solved >= needed))
         answered += int(np.count_nonzero(solved + wrong >= LEAST))

@@ -92,7 +92,8 @@ def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
         s, total, weight = _counted(successes[::step], n[::step])
     if not len(s):
         return Prior(START, "no scorable sample: flat prior")
-    weights, right = fit_weights(_likelihood(s, total), weight, START), s @ weight
+    weights = fit_weights(_likelihood(s, total), weight, START)
+    right = s @ weight
     if total.max() > 1 and 0 < right < total @ weight:
         return Prior(weights)
     uniform = f"all {'correct' if right else 'wrong'}"
@@ -109,7 +110,8 @@ def _counted(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def _likelihood(successes: np.ndarray, n: np.ndarray) -> np.ndarray:
     """[prompts, GRID]: the likelihood of each pass rate, relative to that of the most likely."""
-    s, failures = successes[:, None], (n - successes)[:, None]
+    s = successes[:, None]
+    failures = (n - successes)[:, None]
     log = xlogy(s, GRID) + xlog1py(failures, -GRID)
     return np.asarray(np.exp(log - log.max(axis=1, keepdims=True)))
 
@@ -153,7 +155,8 @@ def fit_p(successes: np.ndarray, n: np.ndarray) -> float:
     samples = int(of_n[2:].argmax()) + 2
     if not of_n[samples]:
         return nan
-    of_prompt, s = successes[n == samples][:TESTED], np.arange(samples + 1)
+    of_prompt = successes[n == samples][:TESTED]
+    s = np.arange(samples + 1)
     # Binomial chances of s successes at each pass rate of the grid: [samples + 1, grid].
     log = gammaln(samples + 1) - gammaln(s + 1) - gammaln(samples - s + 1)
     log = log[:, None] + xlogy(s[:, None], GRID) + xlog1py((samples - s)[:, None], -GRID)
@@ -200,7 +203,8 @@ def _distinct(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndar
     if base <= MOST_COUNTED:  # without sorting the pool
         occurs = np.zeros(base * base, dtype=bool)
         occurs[pair_of] = True
-        pairs, back = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[pair_of]
+        pairs = np.flatnonzero(occurs)
+        back = (np.cumsum(occurs) - 1)[pair_of]
     else:
         pairs, back = np.unique(pair_of, return_inverse=True)
     return pairs % base, pairs // base, back
@@ -215,7 +219,9 @@ class _Reprobes:
     """
 
     def __init__(self, table: pa.Table, samples: int, group_size: int) -> None:
-        self.table, self.samples, self.group_size = table, samples, group_size
+        self.table = table
+        self.samples = samples
+        self.group_size = group_size
         n = counts(table, "n")
         scorable = counts(table, "scorable")
         right = counts(table, "successes")
@@ -235,7 +241,8 @@ class _Reprobes:
         labelled = labelled_rows(table)
         # Errors, and all others of a prompt without a gold answer.
         self.unmarked = [self.error, np.where(labelled, 0, samples - self.error)]
-        unparsed, truncated = unparsed * labelled, truncated * labelled
+        unparsed = unparsed * labelled
+        truncated = truncated * labelled
         failures = scorable - right
         out = (n - scorable - error) * labelled  # truncated and not scored
         self.unparsed = _smoothed(unparsed, failures)

@@ -61,7 +61,9 @@ class CellTables:
         answers: Answers | None = None,
         others: "Callable[[ProbeSpec], CellTables] | None" = None,
     ) -> None:
-        self._outcomes, self._folder, self._answers = outcomes, folder, answers
+        self._outcomes = outcomes
+        self._folder = folder
+        self._answers = answers
         self._others = others
         self._ranks: dict[str, pa.Table] = {}
         self._tables: dict[tuple[int, str, int, bool], tuple[pa.Table, DisputedGolds | None]] = {}
@@ -107,7 +109,8 @@ class CellTables:
 
     def _ranks_of(self, cell: Cell, ranking: DifficultySource, *, answers: bool) -> pa.Table:
         """The table of what a cell ranks by."""
-        group, settings = cell.batch.group_size, cell.probe.settings
+        group = cell.batch.group_size
+        settings = cell.probe.settings
         key = [ranking.identity, settings.samples, settings.count_truncated, group, answers]
         if (name := canonical_hash(key)) not in self._ranks:
             if ranking.file:
@@ -150,9 +153,13 @@ class CellTables:
         settings = spec.settings
         key = settings.samples, settings.count_truncated, group_size, answers
         if key not in self._tables:
-            outcomes, prompts = self._outcomes, self._outcomes.prompts
-            codes, first = outcomes.by_id[:, : settings.samples], np.s_[: settings.samples]
-            tokens, scores, labelled = outcomes.tokens, outcomes.scores, outcomes.labelled
+            outcomes = self._outcomes
+            prompts = self._outcomes.prompts
+            codes = outcomes.by_id[:, : settings.samples]
+            first = np.s_[: settings.samples]
+            tokens = outcomes.tokens
+            scores = outcomes.scores
+            labelled = outcomes.labelled
             table = difficulty_of_codes(
                 prompts.ids(prompts.order),
                 prompts.column("tier").combine_chunks().take(pa.array(prompts.order)),
@@ -163,7 +170,8 @@ class CellTables:
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )
-            table, disputed = with_pool_columns(table, prompts.take(prompts.order)), None
+            table = with_pool_columns(table, prompts.take(prompts.order))
+            disputed = None
             if answers:
                 votes = self._spellings.votes(codes)
                 disputed = disputed_golds(votes, table)

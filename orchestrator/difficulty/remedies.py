@@ -92,7 +92,8 @@ def few_signals(successes: np.ndarray, scorable: np.ndarray, size: int, unread: 
     mixed = int(np.count_nonzero((successes > 0) & (successes < scorable)))
     if mixed >= size:
         return ""
-    never, always = np.count_nonzero(successes == 0), np.count_nonzero(successes == scorable)
+    never = np.count_nonzero(successes == 0)
+    always = np.count_nonzero(successes == scorable)
     others = "use a stronger model, easier data or more samples"
     others = others if never >= always else "use harder data or more samples"
     needed = f", fewer than a subset's {size:,}" if size > 1 else ""

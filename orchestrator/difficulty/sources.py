@@ -66,7 +66,8 @@ def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
     rates are too high the fewer samples there are. Which sample gave it is not known: `first` is
     null.
     """
-    n, share = counts(table, "n"), table["agreement"].to_numpy(zero_copy_only=False).astype(float)
+    n = counts(table, "n")
+    share = table["agreement"].to_numpy(zero_copy_only=False).astype(float)
     read = n - counts(table, "error")
     known = ~np.isnan(share) & (read > 0)
     votes = np.where(known, np.rint(np.nan_to_num(share) * read), 0).astype(np.int64)

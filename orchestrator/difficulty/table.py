@@ -23,13 +23,13 @@ from orchestrator.difficulty.estimates import (
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import Policy, PolicyError, SelectFunction, Ties, choice_rng, labelled_rows
+from policies.base import FAILURES
 from policies.partition import rate_bands
 from tasks import OUTCOMES, Task
 from tasks.marking.marks import UNSCORED_BY
 
 MISFIT = 0.01  # p below which the correct samples of a pool are no independent ones
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
-FAILURES = ("wrong", "unparsed", "truncated")
 # Names of RATE_BANDS in a report, and of prompts without a pass rate.
 BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")
 
@@ -83,7 +83,8 @@ def difficulty(
     lengths = None
     if "tokens" in samples.column_names:
         known = samples["tokens"].is_valid().to_numpy()
-        own, tokens = row[known], samples["tokens"].drop_null().to_numpy().astype(float)
+        own = row[known]
+        tokens = samples["tokens"].drop_null().to_numpy().astype(float)
         lengths = np.array([np.bincount(own, tokens**p, len(ids)) for p in (0, 1, 2)])
     k = samples_per_prompt or 0
     rated = _table(
@@ -329,17 +330,16 @@ def summary_lines(table: pa.Table, samples: int, summary: Summary) -> list[str]:
     """A probe of K = `samples`, and the summary of a subset, as text, one line per fact."""
     s, k = summary, samples
     histogram = outcome_histogram(table, k)
-    prompts, by_outcome = histogram.sum(axis=1), histogram.sum(axis=0)
+    prompts = histogram.sum(axis=1)
+    by_outcome = histogram.sum(axis=0)
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     below, above = prior.ends
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
     note = f" ({prior.note})" if prior.note else ""
-    ties = (
-        f"; {'all' if s.ties.chosen == s.size else f'{s.ties.chosen} of them'} chosen at random "
-        f"among {s.ties.pool} tied at the cutoff"
-        if (s.ties and s.ties.chosen < s.ties.pool)
-        else ""
-    )
+    ties = ""
+    if s.ties and s.ties.chosen < s.ties.pool:
+        tied = "all" if s.ties.chosen == s.size else f"{s.ties.chosen} of them"
+        ties = f"; {tied} chosen at random among {s.ties.pool} tied at the cutoff"
     agreed = pc.mean(table["agreement"]).as_py()
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
     overlap = "unknown" if s.overlap is None else f"{100 * s.overlap:.0f} %"

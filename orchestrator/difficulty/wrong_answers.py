@@ -69,7 +69,8 @@ class WrongAnswers(NamedTuple):
         kinds, times = np.unique(exposed, axis=1, return_counts=True)
         chances = np.array([_agreeing(wrong, needed) for _, wrong, needed in kinds.T])
         chances = chances.reshape(-1, len(START))
-        expected, gradient = chances @ self.weights, times @ chances
+        expected = chances @ self.weights
+        gradient = times @ chances
         variance = times @ (expected * (1 - expected)) + gradient @ self.covariance @ gradient
         unsolved = times * (kinds[0] == 0)
         share = float(unsolved @ expected) / max(1, int(unsolved.sum()))
@@ -105,7 +106,8 @@ def fit_wrong_answers(row: Ints, votes: Ints, near: Ints) -> WrongAnswers:
 def _scattered(row: Ints, votes: Ints) -> Floats:
     """[prompts, components]: the log-likelihood of each prompt's counts, but for a constant."""
     each = CONCENTRATION / OPTIONS
-    distinct, wrong = np.bincount(row), np.bincount(row, votes)
+    distinct = np.bincount(row)
+    wrong = np.bincount(row, votes)
     log = gammaln(OPTIONS + 1) - gammaln(OPTIONS - distinct[:, None] + 1)  # -inf: too few options
     log = log + gammaln(CONCENTRATION) - gammaln(CONCENTRATION + wrong[:, None])
     for kind, own in enumerate(each):
@@ -115,7 +117,8 @@ def _scattered(row: Ints, votes: Ints) -> Floats:
 
 def _attracted(row: Ints, votes: Ints) -> Floats:
     """The same, where one answer is attractive: any of those given, or none of them."""
-    distinct, wrong = np.bincount(row)[:, None], np.bincount(row, votes)[:, None]
+    distinct = np.bincount(row)[:, None]
+    wrong = np.bincount(row, votes)[:, None]
     # How many ways the other answers are among the options: with each attractive, or with none.
     one = gammaln(OTHERS + 1) - gammaln(OTHERS - distinct + 2)
     none = gammaln(OTHERS + 1) - gammaln(OTHERS - distinct + 1)

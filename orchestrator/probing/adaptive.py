@@ -124,10 +124,12 @@ def pool_bounds(policy: ScorePolicy, counts: Counts, samples: int) -> Bounds:
 
 def _ranks(bounds: Bounds, chance: Ints) -> tuple[Ints, Ints]:
     """Each row's best and worst (score, tie-breaker) as integer ranks in one common order."""
-    scores, twice = np.concatenate(bounds), np.concatenate([chance, chance])
+    scores = np.concatenate(bounds)
+    twice = np.concatenate([chance, chance])
     # Equal (score, tie-breaker) pairs share a rank; best ones first, then worst ones.
     order = np.lexsort((twice, scores))
-    sorted_scores, sorted_chance = scores[order], twice[order]
+    sorted_scores = scores[order]
+    sorted_chance = twice[order]
     changes = sorted_scores[1:] != sorted_scores[:-1]
     changes |= sorted_chance[1:] != sorted_chance[:-1]
     ranks = np.empty(len(order), dtype=np.int64)

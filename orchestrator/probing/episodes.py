@@ -236,7 +236,8 @@ def _take_turn(each: _Played, completion: Completion, chat: ToolChat, turns: int
     if completion.finish == "error":  # the chat so far is longer than the model's window
         each.playing = False
         if each.turns:
-            each.finish, (ids_end, texts_end, messages_end) = "length", each.before
+            each.finish = "length"
+            ids_end, texts_end, messages_end = each.before
             del each.ids[ids_end:], each.mask[ids_end:]
             del each.texts[texts_end:], each.messages[messages_end:]
         return

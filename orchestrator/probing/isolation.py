@@ -68,7 +68,8 @@ def _children_of(task: Task) -> Children:
     """The children of this process that mark as the task does, started when first used."""
     arguments, options = task.built_with
     with task_errors(task, "marker_id or mark_limits"):
-        marker_id, limits = task.marker_id, MarkLimits(*task.mark_limits)
+        marker_id = task.marker_id
+        limits = MarkLimits(*task.mark_limits)
     reading = getattr(task, "marking", None)
     try:
         built_with = json.dumps([arguments, options, reading, marker_id])
@@ -81,7 +82,8 @@ def _children_of(task: Task) -> Children:
     key = (type(task), content, limits)
     if key not in _children:
         setup = [reference_of(task), *json.loads(built_with)]
-        target, memory = "orchestrator.probing.marking_process:marker", int(limits.memory * 2**30)
+        target = "orchestrator.probing.marking_process:marker"
+        memory = int(limits.memory * 2**30)
         children = Children(target, limits.processes, limits.seconds, memory, setup)
         _children.setdefault(key, children)  # another thread may have been first
     return _children[key]

@@ -195,7 +195,8 @@ class PartTables:
         if len(lengths) and lengths.max() < 2**16:
             lengths = lengths.astype(np.uint16)  # which NumPy sorts in linear time
         order = by_id[np.argsort(lengths, kind="stable")]
-        self.rows, self.absent = missing.rows[order], missing.absent[order]
+        self.rows = missing.rows[order]
+        self.absent = missing.absent[order]
         self.ends = even_ends(np.count_nonzero(self.absent, axis=1), parts)
         self.per_table = -(-len(self.ends) // MOST_TASKS)
 

@@ -112,8 +112,10 @@ class AdaptiveState:
         idle = not len(self._waiting) and not self.in_flight.any()
         if self._news is None or self._news >= enough or (self._news and idle):
             rows = self.undecided()
-            self._waiting, self._news = rows[~self.in_flight[rows]], 0
-        free, self._waiting = self._waiting[:size], self._waiting[size:]
+            self._waiting = rows[~self.in_flight[rows]]
+            self._news = 0
+        free = self._waiting[:size]
+        self._waiting = self._waiting[size:]
         self.in_flight[free] = True
         indices = np.argmax(self.codes[free] == NONE, axis=1)
         return [
@@ -133,14 +135,16 @@ def run_adaptive(
     `progress` is called with samples done and total samples. Needs a connected Ray if anything is
     undecided. Raises ProbeError like any probe.
     """
-    store, spec, undecided = folder.store, folder.spec, len(state.undecided())
+    store, spec = folder.store, folder.spec
+    undecided = len(state.undecided())
     if not undecided:
         return folder.outcomes()
     import ray
 
     write_key(store, spec)
     total = len(state.prompts) * state.samples
-    gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
+    gpus = spec.settings.gpus_per_sampler
+    most = most_on_cpus(spec.settings.engine)
     share = probe_share(cluster, undecided, gpus, most)
     size = min(ROWS_PER_CALL, -(-undecided // share.actors))
     actor = ray.remote(
@@ -242,11 +246,13 @@ def run_probes(
     """
     work = {number: missing for number, (_, missing) in enumerate(probes) if missing}
     if work:
-        specs, store = [folder.spec for folder, _ in probes], probes[0][0].store
+        specs = [folder.spec for folder, _ in probes]
+        store = probes[0][0].store
         for number in work:
             write_key(store, specs[number])
         settings = specs[0].settings
-        gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
+        gpus = settings.gpus_per_sampler
+        most = most_on_cpus(settings.engine)
         share = probe_share(cluster, sum(map(len, work.values())), gpus, most)
         counts = PartCounts([missing.samples for _, missing in probes], progress)
         counts.ended(f"{min(work)}/", 0)
@@ -297,7 +303,9 @@ class ProbeActor:
         from orchestrator.sampling import load_sampler
 
         torch.set_num_threads(max(1, int(cpus)))
-        self.specs, self.store, self.failure = specs, Store(storage), ""
+        self.specs = specs
+        self.store = Store(storage)
+        self.failure = ""
         self.size = PartSize()
         self.reporter = PartReporter(channel)
         self.piece = [0] * len(specs)  # samples of about half a minute, once that is measured
@@ -319,9 +327,11 @@ class ProbeActor:
         for row in part:
             indices = row.pop("samples")
             requests.append((Prompt(**row), indices))
-        number, samples = int(name.partition("/")[0]), sum(len(indices) for _, indices in requests)
+        number = int(name.partition("/")[0])
+        samples = sum(len(indices) for _, indices in requests)
         if self.reporter.start(name):
-            spec, prompts = self.specs[number], [prompt for prompt, _ in requests]
+            spec = self.specs[number]
+            prompts = [prompt for prompt, _ in requests]
             folder = ProbeFolder(self.store, spec, prompts, self.tasks[spec.dataset.name]).read()
             requests = [
                 (prompt, [i for i in indices if tokens[i] < 0])
@@ -413,7 +423,10 @@ class PieceWriter(Listener):
         reporter: PartReporter,
     ) -> None:
         super().__init__(self._count, self._complete)
-        self.store, self.spec, self.task, self.requests = store, spec, task, requests
+        self.store = store
+        self.spec = spec
+        self.task = task
+        self.requests = requests
         self.reporter, self.reported = reporter, 0
         self.rows: list[StoredSample] = []
         self._stored: set[tuple[int, int]] = set()
@@ -477,7 +490,8 @@ class PendingSamples:
 
 def _needs(cell: Cell, spec: ProbeSpec) -> Needs:
     """What of a probe decides the subset of a cell that reads it."""
-    rule, ranking = cell.static_policy.build(), cell.difficulty
+    rule = cell.static_policy.build()
+    ranking = cell.difficulty
     ranks: ProbeSpec | None = cell.probe
     if ranking is not None:
         ranks = None if ranking.file else ranking.probe or cell.probe

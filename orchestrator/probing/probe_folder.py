@@ -181,7 +181,9 @@ class ProbeFolder:
     def __init__(
         self, store: Store, spec: ProbeSpec, prompts: Sequence[Prompt], task: Task
     ) -> None:
-        self.store, self.spec, self.task = store, spec, task
+        self.store = store
+        self.spec = spec
+        self.task = task
         self.prompts = PromptTable.of(prompts)
         self._forget()
 
@@ -249,7 +251,9 @@ class ProbeFolder:
             current = ProbeFolder(self.store, self.spec, self.prompts, self.task)
             for rows in self.rows(KNOWN):
                 current.add(rows)
-            self.codes, self.scores, self._stale = current.codes, current.scores, False
+            self.codes = current.codes
+            self.scores = current.scores
+            self._stale = False
         outcomes = Outcomes(self.prompts, self.codes, self.scores, self._labelled, self.tokens)
         if not partial:
             self._check_complete(outcomes.drawn)
@@ -261,7 +265,8 @@ class ProbeFolder:
         # [prompts]: the row of each prompt in the order of their ids.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
-        codes, known = np.full(folder.codes.shape, -1, dtype=np.int32), 0
+        codes = np.full(folder.codes.shape, -1, dtype=np.int32)
+        known = 0
         texts = [pa.array([], pa.string())]  # the distinct ones of each part
         for part in folder.rows((*KNOWN, "extracted")):
             kept = folder.add(part) & has_answer(part.samples)  # a sample stored twice counts once
@@ -364,7 +369,8 @@ class ProbeFolder:
         drawn again. Two drivers that compact at once each write a whole file first, so nothing can
         be lost.
         """
-        place, groups = ("probes", self.spec.key), dict[Split, list[Part]]()
+        place = ("probes", self.spec.key)
+        groups = dict[Split, list[Part]]()
         for name in _names(self.store, self.spec.key):
             try:
                 part = read_part(self.store, self.spec.key, name)

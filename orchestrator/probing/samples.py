@@ -148,7 +148,8 @@ def mark_completions(
     if len(failed) > tolerated or any(mark.rule == NOT_TRIED for mark in every):
         rules = Counter(mark.rule for mark in failed).most_common(3)
         why = ", ".join(f"{count} × {rule}" for rule, count in rules)
-        problem, advice = "answers could not be marked", "run decile doctor to check the marker"
+        problem = "answers could not be marked"
+        advice = "run decile doctor to check the marker"
         if task.environment is not None and not marked:
             problem = f"episodes failed in {environment_of(task.environment).reference}"
             advice = "mend what is named after @, or allow it more time with mark_limits"
@@ -172,7 +173,8 @@ def _without_marker(task: Task, completion: Completion) -> Mark | None:
     That is one never generated, one whose environment failed, or one whose environment gives the
     score, which is an error without an episode.
     """
-    episode, error = completion.episode, Mark("error", None, NOT_GENERATED)
+    episode = completion.episode
+    error = Mark("error", None, NOT_GENERATED)
     if completion.finish == "error":
         return error
     if episode is not None and episode.failure:

@@ -64,7 +64,8 @@ def load_sampler(
         lora_rank = adapter_rank(Path(source.adapter))
     if lora_rank and not sampler.adapts:
         raise ValueError(f"engine {engine!r} cannot swap adapters")
-    rank, options = [lora_rank] if lora_rank else [], {} if source.recorded else engine_args or {}
+    rank = [lora_rank] if lora_rank else []
+    options = {} if source.recorded else engine_args or {}
     with engine_errors(sampler, "load"):
         loaded = cast(Sampler, sampler.load(source, device, *rank, **options))
     if source.adapter:

@@ -147,7 +147,8 @@ class Listener:
         on_ended: Callable[[int], None],
         on_completion: Callable[[int, int, Completion], None] = lambda *_: None,
     ) -> None:
-        self.on_ended, self.on_completion = on_ended, on_completion
+        self.on_ended = on_ended
+        self.on_completion = on_completion
 
 
 Listeners = Callable[[int], Listener | None]  # who is told of so many completions
@@ -257,7 +258,8 @@ def drawn(
 ) -> list[list[Completion]]:
     """The completions of each request. SamplingError where an engine of the user's own fails."""
     engine, interrupted = type(sampler), None
-    users, listener = not is_own(engine), getattr(sampler, "listener", None)
+    users = not is_own(engine)
+    listener = getattr(sampler, "listener", None)
     results: Any
     try:
         with (

@@ -36,7 +36,8 @@ class BatchLimits:
 
     def halve(self) -> None:
         """Halve the limits; a batch of one row is always within them."""
-        self.rows, self.tokens = max(1, self.rows // 2), max(1, self.tokens // 2)
+        self.rows = max(1, self.rows // 2)
+        self.tokens = max(1, self.tokens // 2)
 
     def prompts(self, longest: int) -> int:
         """How many prompts of up to `longest` tokens are in a batch: at least one.

@@ -70,7 +70,9 @@ class SharedPrefixCache:
 
     def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
         self.layers = [SharedLayer(each.keys, each.values) for each in cache.layers]  # type: ignore
-        self.mask, self.owner, self.columns = mask, owner, 0
+        self.mask = mask
+        self.owner = owner
+        self.columns = 0
         self.begin = torch.zeros_like(owner)
         self.attended = 0
         self._arrange()
@@ -103,13 +105,16 @@ class SharedPrefixCache:
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these, and the prompts and columns that none of them needs."""
         prompts, self.owner = self.owner[rows].unique(return_inverse=True)
-        self.mask, self.begin = self.mask[prompts], self.begin[rows]
-        longest, first = int(self.mask.sum(-1).max()), int(self.begin[0])
+        self.mask = self.mask[prompts]
+        self.begin = self.begin[rows]
+        longest = int(self.mask.sum(-1).max())
+        first = int(self.begin[0])
         for layer in self.layers:
             layer.keep(rows, first, self.columns)
             layer.prompt = [t[prompts, :, -longest:] for t in layer.prompt]
         self.mask = self.mask[:, -longest:]
-        self.begin, self.columns = self.begin - first, self.columns - first
+        self.begin = self.begin - first
+        self.columns = self.columns - first
         self._arrange()
 
     def _arrange(self) -> None:
@@ -234,7 +239,9 @@ class RepeatedPrefixCache:
     """
 
     def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
-        self.cache, self.mask, self.lengths = cache, mask, mask.sum(-1)
+        self.cache = cache
+        self.mask = mask
+        self.lengths = mask.sum(-1)
         self.keep(owner)
 
     def step_inputs(self, new: Tensor, steps: Tensor) -> dict[str, Any]:
@@ -250,7 +257,8 @@ class RepeatedPrefixCache:
     def keep(self, rows: Tensor) -> None:
         """Select or repeat rows; for layers of linear attention `reorder_cache` is the only way."""
         self.cache.reorder_cache(rows)  # type: ignore[arg-type]
-        self.mask, self.lengths = self.mask[rows], self.lengths[rows]
+        self.mask = self.mask[rows]
+        self.lengths = self.lengths[rows]
 
 
 @dataclass

@@ -14,6 +14,7 @@ import shutil
 import struct
 import tempfile
 from contextlib import redirect_stderr
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from orchestrator.storage.store import is_regular, local_entries, open_regular, 
 from tasks.sources.user_files import free_memory, open_file
 
 log = logging.getLogger(__name__)
+WAITING = "waiting for process %s, which converts a model"
 
 MAGIC = b"GGUF"
 HEADER = 24  # bytes: magic, version, numbers of tensors and of metadata
@@ -83,7 +85,7 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
         raise ValueError(f"reading {file} needs the package gguf: run {install}")
     try:
         models.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with exclusive(models, _waits):
+        with exclusive(models, partial(log.warning, WAITING)):
             for left in models.glob(".*.tmp"):  # of processes that were killed
                 _remove(left)
             if not _is_whole(model.folder):  # another process may have converted it meanwhile
@@ -94,10 +96,6 @@ def converted_model(file: Path, install: str = "pip install 'decile[gguf]'") -> 
             "XDG_CACHE_HOME to a folder that you can write to, with space for the weights"
         ) from error
     return model
-
-
-def _waits(process: str) -> None:
-    log.warning("waiting for process %s, which converts a model", process)
 
 
 def _is_whole(folder: Path) -> bool:

@@ -105,12 +105,14 @@ def _sample_likely(
     tokens = torch.empty_like(draws, dtype=torch.long)
     rows = torch.arange(len(draws), device=draws.device)
     maxima, order = weights.amax(-1).sort(descending=True)
-    masses, total = sums.gather(-1, order), sums.sum(-1, keepdim=True, dtype=torch.float64)
+    masses = sums.gather(-1, order)
+    total = sums.sum(-1, keepdim=True, dtype=torch.float64)
     needed = torch.full_like(rows, settings.top_k)
     if settings.top_k <= 0:
         covered = masses.cumsum(-1, dtype=torch.float64)
         needed = (covered < settings.top_p * total).sum(-1) + 1
-    count, most = max(FIRST_BLOCKS, settings.top_k), maxima.shape[-1]
+    count = max(FIRST_BLOCKS, settings.top_k)
+    most = maxima.shape[-1]
     while len(rows):
         now = rows[needed[rows] <= count] if count < most else rows
         others = maxima[now, count] if count < most else torch.zeros_like(maxima[now, 0])

@@ -21,8 +21,10 @@ from orchestrator.storage.user_cache import cache_path
 from tasks.sources.files import parse_json
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes, regular
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MAX_SCALE = 1_000_000  # of LoRA's ranks and alphas
 MAX_TOKENIZER = 256 * 2**20  # bytes of a tokenizer.json
 _LORA_A, _LORA_B = ".lora_A.weight", ".lora_B.weight"
@@ -63,7 +65,8 @@ def with_adapter(model: ModelSource, folder: Path) -> ModelSource:
 def _check_config(folder: Path, adapted: Mapping[str, Shape], settings: Mapping[str, Any]) -> None:
     """Raise UserError unless the tensors have the layers and the ranks of the configuration."""
     _check_settings(folder, settings)
-    patterns, targets = settings.get("rank_pattern") or {}, settings.get("target_modules")
+    patterns = settings.get("rank_pattern") or {}
+    targets = settings.get("target_modules")
     advice = f"copy the {ADAPTER_CONFIG} that was saved with {ADAPTER_WEIGHTS}"
     matches = [match for name in adapted if (match := _LORA.fullmatch(name))]
     parts = {(match["layer"], match["part"]) for match in matches}
@@ -152,7 +155,8 @@ def _check_layers(
     if not layers:
         raise UserError(f"adapter {folder}: {ADAPTER_WEIGHTS} has no LoRA layers: save it again")
     for layer in layers:
-        inputs, outputs = adapted[layer + _LORA_A][1:], adapted.get(layer + _LORA_B, ())[:1]
+        inputs = adapted[layer + _LORA_A][1:]
+        outputs = adapted.get(layer + _LORA_B, ())[:1]
         shapes = base.get(_without_prefix(f"{layer}.weight"), set())
         if not any(sorted(shape) == sorted(outputs + inputs) for shape in shapes):
             raise UserError(
@@ -248,7 +252,8 @@ def unused_settings(model: ModelSource, folder: Path) -> list[str]:
 
 def _template(folder: Path) -> str:
     """The chat template of a folder; empty if it has none."""
-    file, settings = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    file = folder / "chat_template.jinja"
+    settings = folder / "tokenizer_config.json"
     if file.is_file():
         return read_bytes(file, MAX_SETTINGS).decode(errors="replace").strip()
     return str(_json(settings).get("chat_template", "")).strip() if settings.is_file() else ""

@@ -229,7 +229,9 @@ class TransformersSampler(TokenSampler):
         their log-probabilities [E, T + 1], and how many of these each has sampled [E].
         """
         eos = torch.tensor(self.eos).to(self._device())
-        started, batch, counted_ends = 0, cast(DecodeBatch | None, None), 0
+        started = 0
+        batch = cast(DecodeBatch | None, None)
+        counted_ends = 0
         while True:
             running = len(batch.ended) if batch else 0
             read = tuple(batch.prompts.mask.shape) if batch else (0, 0)
@@ -239,7 +241,8 @@ class TransformersSampler(TokenSampler):
                 new, *others = map(prefill, parts)
                 new = new.concat(others)
                 new.slots = torch.arange(started, started + count, device=eos.device)
-                started, batch = started + count, batch.concat([new]) if batch else new
+                started = started + count
+                batch = batch.concat([new]) if batch else new
             if batch is None:
                 return
             batch.step(settings, eos)
@@ -251,7 +254,8 @@ class TransformersSampler(TokenSampler):
             if alive < SHRINK_BELOW * len(batch.ended):
                 drawn = (batch.slots, batch.tokens, batch.log_probs, batch.steps)
                 yield [part[batch.ended] for part in drawn]
-                batch, counted_ends = batch.running() if alive else None, 0
+                batch = batch.running() if alive else None
+                counted_ends = 0
             if batch:
                 batch.logits = self._forward(**batch.step_inputs())
 
@@ -268,7 +272,9 @@ class TransformersSampler(TokenSampler):
     ) -> DecodeBatch:
         """A batch of rows that have read their prompts, each of which is read once."""
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}
-        seed, limit, device = settings.seed, settings.max_completion_length, self._device()
+        seed = settings.seed
+        limit = settings.max_completion_length
+        device = self._device()
         draws = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
         limits = [requests[row.request].limit_of(settings) for row in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)

@@ -99,7 +99,9 @@ class VllmSampler(TokenSampler):
     def __init__(
         self, llm: Any, output: CapturedOutput, chat_template_kwargs: dict[str, Any]
     ) -> None:
-        self.llm, self.output, self.tokenizer = llm, output, llm.get_tokenizer()
+        self.llm = llm
+        self.output = output
+        self.tokenizer = llm.get_tokenizer()
         self.chat_template_kwargs = chat_template_kwargs
         self.window = int(llm.model_config.max_model_len)
         self.adapter: Any = None

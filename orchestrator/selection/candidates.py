@@ -34,7 +34,8 @@ def probed_history(
     the subset lacks.
     """
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
-    unknown, drawn = np.isnan(rates), pc.fill_null(subset["n"], 0).to_numpy()
+    unknown = np.isnan(rates)
+    drawn = pc.fill_null(subset["n"], 0).to_numpy()
     nearest = np.rint(np.where(unknown, 0, rates) * drawn)  # of a rate that is no share of n
     successes = pc.coalesce(subset["successes"], pa.array(nearest.astype(np.int64))).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):

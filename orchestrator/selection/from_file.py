@@ -128,7 +128,8 @@ def _ranked(
 ) -> tuple[pa.Table, SubsetRequest]:
     """The table by another difficulty, and the request for a subset of it. Raises UserError."""
     if ranking.file:
-        table, name = with_ranks_of(rated, read_scores(ranking.file)), Path(ranking.file).name
+        table = with_ranks_of(rated, read_scores(ranking.file))
+        name = Path(ranking.file).name
         if table["pass_rate"].null_count == table.num_rows:
             raise UserError(f"{ranking.file}: has a pass rate for no prompt of {probe}: write some")
         return table, request._replace(samples=None, difficulty=name)
@@ -310,7 +311,8 @@ def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
 
 def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: SubsetRequest) -> None:
     """Refuse a subset that missing samples could still change: the probe stopped early."""
-    policy, samples = request.rule.build(), request.samples or 0
+    policy = request.rule.build()
+    samples = request.samples or 0
     ids = rated["prompt_id"].to_pylist()
     undecided = len(ids)
     if policy.needs != "all" and policy.scored and not request.difficulty:

@@ -129,12 +129,11 @@ def write_to_label(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     if file.suffix == ".jsonl":
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     else:
-        flat = [{**row, "answers": _as_text(row["answers"])} for row in rows]
+        flat = []
+        for row in rows:
+            counts = [f"{each['answer']} ({each['count']}×)" for each in row["answers"]]
+            flat.append({**row, "answers": "; ".join(counts)})
         names = [*dict.fromkeys(name for row in flat for name in row)]
         cells = ([row.get(name, "") for name in names] for row in flat)
         text = csv_text(names, cells, as_typed=("prompt_id", "answer"))
     Store(str(file.absolute().parent)).write_bytes(text.encode(), file.name)
-
-
-def _as_text(answers: Iterable[Mapping[str, Any]]) -> str:
-    return "; ".join(f"{each['answer']} ({each['count']}×)" for each in answers)

@@ -112,8 +112,15 @@ class PlanProbe:
 
     @cached_property
     def tables(self) -> CellTables:
-        """The difficulty tables of the probe's cells."""
-        return CellTables(self.outcomes, self.folder, others=self._tables_of)
+        """The difficulty tables of the probe's cells.
+
+        Those of another model's probe raise UserError while samples are missing.
+        """
+
+        def of_other(spec: ProbeSpec) -> CellTables:
+            return PlanProbe(self.plan, self.store, spec).tables
+
+        return CellTables(self.outcomes, self.folder, others=of_other)
 
     def tables_by(self, other: "PlanProbe | None") -> CellTables:
         """The tables of cells that rank by another probe, if it is none of the plan's.
@@ -128,10 +135,6 @@ class PlanProbe:
                 "the same prompts"
             )
         return CellTables(self.outcomes, self.folder, others=lambda _: other.tables)
-
-    def _tables_of(self, spec: ProbeSpec) -> CellTables:
-        """Those of another model's probe. Raises UserError while samples are missing."""
-        return PlanProbe(self.plan, self.store, spec).tables
 
     def cell(
         self,
@@ -206,7 +209,9 @@ class PlanProbe:
             )
         if isinstance(given, PlanProbe):
             return DifficultySource(probe=given.spec)
-        config, pool, models = self.plan.source.config, self.plan.pool(self.spec), {}
+        config = self.plan.source.config
+        pool = self.plan.pool(self.spec)
+        models = {}
         try:
             entry = own if given is None else DifficultyEntry.of(given)
         except Problem as problem:
@@ -218,7 +223,8 @@ class PlanProbe:
                 raise UserError(f"{entry.file} cannot be read: {error.strerror}") from error
         if entry and entry.model:
             if entry.model not in config.models:
-                unknown, known = shortened(entry.model), one_of([*config.models], entry.model)
+                unknown = shortened(entry.model)
+                known = one_of([*config.models], entry.model)
                 raise UserError(f"difficulty: unknown model {unknown}: write {known}")
             with self.plan.source.located():
                 models[entry.model] = model_source(config, entry.model)

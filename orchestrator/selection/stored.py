@@ -24,7 +24,8 @@ def store_subset(
     A file that fails verification is set aside. Raises PolicyError where the subset cannot be
     filled, or is too small for the cell's updates.
     """
-    stored, file = read_subset(store, cell), ("subsets", f"{cell.subset_key}.parquet")
+    stored = read_subset(store, cell)
+    file = ("subsets", f"{cell.subset_key}.parquet")
     if stored is not None:
         _check_size(cell, stored.num_rows, difficulty)
         return stored

@@ -93,7 +93,8 @@ def select(
         notes.append(f"of the chosen prompts, {unread}")
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
-    by, column = request.difficulty, policy.ranks_by or "pass_rate"
+    by = request.difficulty
+    column = policy.ranks_by or "pass_rate"
     texts = _rate_texts(rows, by, column) if by else _count_texts(rows)
     return _subset_table(own, tied, texts), why
 
@@ -154,26 +155,26 @@ def _subset_table(rows: pa.Table, tied: np.ndarray, texts: list[str]) -> pa.Tabl
 
 def _count_texts(rows: pa.Table) -> list[str]:
     """What the samples of each row say, as the end of a sentence; empty where it is not known."""
-    counts = (
-        rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows
-        for name in ("n", "successes", "short")
-    )
-    return [
-        ""
-        if n is None or successes is None
-        else f"; {successes} of {counted(n, 'sample')} correct"
-        f"{', decided before all samples were drawn' if short else ''}"
-        for n, successes, short in zip(*counts, strict=True)
-    ]
+    read = ("prompt_id", "n", "successes", "short")
+    names = [name for name in read if name in rows.column_names]
+    texts = []
+    for row in rows.select(names).to_pylist():
+        text = ""
+        if row.get("n") is not None and row.get("successes") is not None:
+            text = f"; {row['successes']} of {counted(row['n'], 'sample')} correct"
+            if row.get("short"):
+                text += ", decided before all samples were drawn"
+        texts.append(text)
+    return texts
 
 
 def _rate_texts(rows: pa.Table, difficulty: str, column: str) -> list[str]:
     """The value of each row by another difficulty, of that name, as the end of a sentence."""
-    known = column in rows.column_names
-    return [
-        f"; {difficulty} {'unknown' if rate is None else f'{rate:.3g}'}"
-        for rate in (rows[column].to_pylist() if known else [None] * rows.num_rows)
-    ]
+    values = [None] * rows.num_rows
+    if column in rows.column_names:
+        values = rows[column].to_pylist()
+    shown = ("unknown" if value is None else f"{value:.3g}" for value in values)
+    return [f"; {difficulty} {text}" for text in shown]
 
 
 def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:

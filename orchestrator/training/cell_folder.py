@@ -97,7 +97,9 @@ class CellFolder:
     """
 
     def __init__(self, store: Store, cell_id: str) -> None:
-        self.store, self.cell_id, self.place = store, cell_id, f"{CELLS}/{cell_id}"
+        self.store = store
+        self.cell_id = cell_id
+        self.place = f"{CELLS}/{cell_id}"
 
     @classmethod
     def all(cls, store: Store) -> list[Self]:
@@ -285,7 +287,8 @@ class CellFolder:
 
     def copy_adapter(self, other: "CellFolder") -> dict[str, FileProof] | None:
         """Copy the adapter of another cell, which is finished; None if it fails verification."""
-        opened, files = self.store.open_json(other.place, RESULT), {}
+        opened = self.store.open_json(other.place, RESULT)
+        files = {}
         for name in ADAPTER:
             listed = opened.files.get(f"{FINAL_ADAPTER}/{name}") if opened else None
             if listed is not None:

@@ -66,7 +66,8 @@ def _evaluated(
     """Evaluate what is missing; cell_id -> why that failed. `label`: of adapters on servers."""
     folders = [CellFolder(store, cell.cell_id) for cell in cells]
     pending = {f.cell_id: f.pending_updates(c) for f, c in zip(folders, cells, strict=True)}
-    total, ended = sum(map(len, pending.values())), set[str]()
+    total = sum(map(len, pending.values()))
+    ended = set[str]()
     failed: dict[str, str] = {}
 
     def follow(counts: Mapping[str, int]) -> None:
@@ -84,7 +85,8 @@ def _evaluated(
         if not parts:
             continue
         settings = group[0].baseline.settings
-        gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
+        gpus = settings.gpus_per_sampler
+        most = most_on_cpus(settings.engine)
         share = probe_share(cluster, len(parts), gpus, most)
         arguments: dict[str, Any] = {"engine": AdapterEngine.of(group), "storage": store.uri}
         arguments |= {"cpus": share.cpus, "label": label}
@@ -173,7 +175,8 @@ class CheckpointActor:
         import torch
 
         torch.set_num_threads(max(1, int(cpus)))
-        self.store, self.reporter = Store(storage), PartReporter(channel)
+        self.store = Store(storage)
+        self.reporter = PartReporter(channel)
         self.label, self.failure = label, ""
         try:
             self.sampler = engine.load()
@@ -185,7 +188,8 @@ class CheckpointActor:
         """Evaluate one checkpoint; returns which, and why that failed, if it did."""
         [row] = batch.to_pylist()
         cell = Cell.model_validate_json(row["cell"])
-        checkpoint, failure = f"{cell.cell_id}/{row['update']}", self.failure
+        checkpoint = f"{cell.cell_id}/{row['update']}"
+        failure = self.failure
         self.reporter.start(checkpoint)
         try:
             if not failure:

@@ -48,7 +48,8 @@ class Guards:
         record: CellRecord,
         resumed: int,
     ) -> None:
-        self.trainer, self.limit = trainer, cell.max_logp_difference
+        self.trainer = trainer
+        self.limit = cell.max_logp_difference
         self.rounding = ROUNDING
         on_cpu = not torch.cuda.is_available()
         if trainer.decoder and trainer.model.dtype == torch.float32 and on_cpu:
@@ -69,7 +70,8 @@ class Guards:
 
         `log` are the rows of the cell's log (schema LOG), up to this update.
         """
-        by_adapter, self.trainer.by_adapter = self.trainer.by_adapter, {}
+        by_adapter = self.trainer.by_adapter
+        self.trainer.by_adapter = {}
         check_adapter(by_adapter, self.rounding, log[-1]["update"] if log else 0)
         check_differences(log, self.limit)
 

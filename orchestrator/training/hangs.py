@@ -38,13 +38,16 @@ class GroupWatch:
     """Why a Ray Train group has failed: `folder` is that of the run, on the driver's node."""
 
     def __init__(self, folder: Path, function: str, timeout: int, *, nccl: bool) -> None:
-        self.folder, self.timeout, self.nccl = folder, timeout, nccl
+        self.folder = folder
+        self.timeout = timeout
+        self.nccl = nccl
         self.file = folder / "places.json"
         self.callback: Any = places_callback(self.file, function)
 
     def hang(self, error: BaseException) -> Hang | None:
         """The hang that an error of the group is; None for any other error."""
-        failures, places = worker_failures(error), places_of_nccl(self.folder)
+        failures = worker_failures(error)
+        places = places_of_nccl(self.folder)
         if not places:
             quiet, places = read_places(self.file)
             # A wait in NCCL ends the process, after this time.

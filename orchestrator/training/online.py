@@ -110,7 +110,8 @@ class Chooser:
             return Generation(self._own(self._rows(self.choose(update, size))))
         kept: list[Drawn] = []
         rest: list[Drawn] = []
-        left, g = size * self.policy.max_draws, self.history.group_size
+        left = size * self.policy.max_draws
+        g = self.history.group_size
         at_once = self.policy.at_once
         while missing := size - len(kept) // g:
             self._learn()
@@ -226,7 +227,8 @@ class Chooser:
         self, update: int, prompts: PromptTable, generate: Generate
     ) -> list[tuple[list[Drawn], bool]]:
         """A group of rollouts for each prompt, recorded, and whether it is kept."""
-        g, own = self.history.group_size, self._own(self._rows(prompts))
+        g = self.history.group_size
+        own = self._own(self._rows(prompts))
         rollouts = generate(own)
         marks = self.mark([r.completion for r in rollouts], [r.ids for r in rollouts], own)
         drawn = gather_object([*map(Drawn, own, rollouts, marks)])

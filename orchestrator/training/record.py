@@ -140,7 +140,8 @@ def ledger(
 
     `size` is the number of prompts in its subset, which may be smaller than the budget.
     """
-    counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
+    counts = total(groups.tallies.values())
+    lost = total(groups.discarded_tallies.values())
     again = groups.refreshed_tally
     drawn = total([counts, lost, again])
     logged = log[-1]["update"] if log else 0
@@ -479,7 +480,8 @@ def copy_result_from(store: Store, cell: Cell, other: Cell) -> bool:
     The result names that cell (`same_as`). False, and nothing is written, where the other is not
     finished, its adapter is not sound, or a trial trains this cell.
     """
-    own, source = CellFolder(store, cell.cell_id), CellFolder(store, other.cell_id)
+    own = CellFolder(store, cell.cell_id)
+    source = CellFolder(store, other.cell_id)
     finished = source.finished()
     if finished is None or own.is_training() or (adapter := own.copy_adapter(source)) is None:
         return False

@@ -56,13 +56,16 @@ class Refresher:
         A prompt counts once per completion, as in TRL. Raises MarkingError where marking fails for
         more of the completions than the experiment allows.
         """
-        cell, refresh, done = self.cell, self.cell.refresh, self.groups.refreshed or []
+        cell = self.cell
+        refresh = self.cell.refresh
+        done = self.groups.refreshed or []
         assert refresh is not None, "this cell refreshes nothing"
         rows = refreshed_rows(refresh, len(self.prompts), cell.seed, update)
         if not len(rows) or {row["update"] for row in done[-1:]} == {update}:
             return 0
         own = [self.prompts[row] for row in rows[self.workers.rank :: self.workers.count].tolist()]
-        samples, stream = range(refresh.samples), f"refresh\x1f{update}\x1f"
+        samples = range(refresh.samples)
+        stream = f"refresh\x1f{update}\x1f"
         # An evaluation of another data set may have left other settings.
         self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
         settings = replace(cell.probe.settings.sampling(), seed=cell.seed)

@@ -48,7 +48,8 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
 
     A completion whose last token is not one of `ends` was cut by the limit.
     """
-    stop, max_errors = cell.probe.settings.stop, cell.probe.dataset.max_marking_errors
+    stop = cell.probe.settings.stop
+    max_errors = cell.probe.dataset.max_marking_errors
     functions = [name for name in cell.reward if name not in REWARDS]
 
     def mark(
@@ -206,7 +207,8 @@ class Decoder:
     """Draws the rollouts of a trainer's model while it trains."""
 
     def __init__(self, model: Any, tokenizer: Any, ends: Sequence[int | None], cell: Cell) -> None:
-        options, grpo = cell.probe.model.chat_template_kwargs, cell.grpo_settings
+        options = cell.probe.model.chat_template_kwargs
+        grpo = cell.grpo_settings
         self.sampler = TransformersSampler(model, tokenizer, options)
         self.sampler.eos = [end for end in ends if end is not None]
         self.settings = SamplingSettings(
@@ -228,7 +230,9 @@ class Decoder:
         number in the group, and `prompts` its prompt's token ids; rollouts of a prompt are
         contiguous.
         """
-        requests, rendered, begin = [], [], 0
+        requests = []
+        rendered = []
+        begin = 0
         for prompt_id, group in groupby(drawn, key=lambda each: each[0]):
             numbers = [number for _, number in group]
             requests.append(Request(f"{update}\x1f{prompt_id}", [], numbers))
@@ -250,7 +254,9 @@ class Player:
     def __init__(
         self, decoder: Decoder, task: Task, prompts: Sequence[Prompt], max_errors: float
     ) -> None:
-        self.decoder, self.task, self.prompts = decoder, task, PromptTable.of(prompts)
+        self.decoder = decoder
+        self.task = task
+        self.prompts = PromptTable.of(prompts)
         self.max_errors = max_errors
 
     def __call__(self, _prompts: Any, trainer: Any) -> dict[str, Any]:
@@ -260,7 +266,8 @@ class Player:
             [prompt] = self.prompts.with_ids([prompt_id]).values()
             requests.append((prompt, [number for _, number in group]))
         stream = f"{trainer.state.global_step + 1}\x1f"
-        sampler, settings = self.decoder.sampler, self.decoder.settings
+        sampler = self.decoder.sampler
+        settings = self.decoder.settings
         listener = self.decoder.listeners(len(trainer.drawn))
         played = play(sampler, self.task, requests, settings, stream, self.max_errors, listener)
         trainer.played = [completion for of_prompt in played for completion in of_prompt]

@@ -46,7 +46,8 @@ def settings_of(experiment: Experiment, models: Sequence[ModelSource]) -> list[T
     distinct: dict[str, TrainingSettings] = {}
     for identity, model in trained.items():
         for _, variant in experiment.variants:
-            grpo, lora = variant.full_grpo(), variant.full_lora(model.target_modules)
+            grpo = variant.full_grpo()
+            lora = variant.full_lora(model.target_modules)
             settings = TrainingSettings(model, grpo, lora, variant.resources)
             distinct.setdefault(canonical_hash([identity, grpo, lora]), settings)
     return [*distinct.values()]

@@ -73,7 +73,8 @@ def arranged(batches: Sequence[Inputs], window: int, beta: float) -> list[Inputs
             name: torch.cat([batch[name] for batch in part]) if value.ndim else value
             for name, value in part[0].items()
         }
-        idle, lengths = idle_rows(whole, beta), whole["completion_mask"].sum(1)
+        idle = idle_rows(whole, beta)
+        lengths = whole["completion_mask"].sum(1)
         parts = (idle, lengths, whole["group"], whole["row"])
         rows = [*zip(*(part.tolist() for part in parts), strict=True)]
         longest: dict[int, int] = {}
@@ -191,7 +192,8 @@ def pack(input_ids: Tensor, attention_mask: Tensor, columns: int) -> PackedRows:
     labels: list[int] = []
     groups, device = [], input_ids.device
     for prompt, members in groupby(rows, key=lambda row: row[0]):
-        begin, own = len(ids), [completion for _, completion in members]
+        begin = len(ids)
+        own = [completion for _, completion in members]
         ids += prompt
         positions += range(width - len(prompt), width)
         starts = []
@@ -219,7 +221,8 @@ def _group(
 ) -> Group:
     longest = max(lengths)
     columns = torch.arange(longest)
-    start, length = torch.tensor(starts)[:, None], torch.tensor(lengths)[:, None]
+    start = torch.tensor(starts)[:, None]
+    length = torch.tensor(lengths)[:, None]
     # [rows, longest]: the packed place of each token; padding reads the first row's first one.
     grid = torch.where(columns < length, start + columns, starts[0])
     places = (columns < length).flatten().nonzero()[:, 0]

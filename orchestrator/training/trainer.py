@@ -48,7 +48,10 @@ class CellCallback(TrainerCallback):
         before: Before | None = None,
         active: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self._record, self._after, self._save, self._before = record, after, save, before
+        self._record = record
+        self._after = after
+        self._save = save
+        self._before = before
         self._active, self._micro_batches = active, 0
         self._started = time.monotonic()
 

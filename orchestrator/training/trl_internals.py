@@ -396,7 +396,8 @@ class LiveGroupsTrainer(ChoosingTrainer):
         One where the loss depends on which rows share a micro-batch.
         """
         args: Any = self.args
-        steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
+        steps = args.steps_per_generation
+        accumulated = args.gradient_accumulation_steps
         if self.loss_type == "bnpo" or not self.independent_rows:
             return 1
         if steps % accumulated == 0:
@@ -507,7 +508,8 @@ class LiveGroupsTrainer(ChoosingTrainer):
         if reason := why_not(model):
             return reason
         precise = torch.finfo(model.dtype).bits >= 32
-        few, limit = (ids[:2], mask[:2], columns), 1e-3 if precise else 0.2
+        few = (ids[:2], mask[:2], columns)
+        limit = 1e-3 if precise else 0.2
         return disagreement(lambda: self._packed(model, *few)[0], lambda: padded(*few)[0], limit)
 
     def _compute_loss(self, model: Any, inputs: Inputs) -> torch.Tensor:

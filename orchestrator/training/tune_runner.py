@@ -246,7 +246,8 @@ def _run_group(cell: Cell, storage: str) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     resources = cell.resources
-    bundle, gpu = {"CPU": resources.cpus, "GPU": resources.gpus}, resources.gpus > 0
+    bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
+    gpu = resources.gpus > 0
     limit = resources.timeout
     with scratch_folder("decile-train-") as scratch, limited_waits(limit, nccl=gpu):
         watch = GroupWatch(scratch, group_worker.__name__, limit, nccl=gpu)

@@ -108,7 +108,8 @@ def alike(gold: Node, answer: Node) -> bool:
         return equal(*vector)
     if (one_record := _record(gold)) or _record(answer):
         return _same_record(one_record, gold, answer)
-    set_one, set_two = region(gold, is_name), region(answer, is_name)
+    set_one = region(gold, is_name)
+    set_two = region(answer, is_name)
     if set_one is not None and set_two is not None and (set_one.definite or set_two.definite):
         return set_one.equals(set_two)
     return _same_structure(gold, answer)
@@ -157,7 +158,8 @@ def with_unit(node: Node) -> Node:
     *factors, letter = node.args
     unit, power = letter, ""
     if letter.kind == "power" and letter.args[1].kind == "number":
-        unit, power = letter.args[0], f"^{letter.args[1].args[0]}"
+        unit = letter.args[0]
+        power = f"^{letter.args[1].args[0]}"
     value = factors[0] if len(factors) == 1 else Node("multiply", tuple(factors))
     if unit.kind != "symbol" or unit.args[0] not in LETTERS or symbols(value):
         return node
@@ -517,12 +519,15 @@ def _difference(relation: Node) -> Node | None:
 
 
 def _same_congruence(gold: Node, answer: Node) -> bool:
-    (name, value, modulus), (other_name, other, other_modulus) = gold.args, answer.args
+    name, value, modulus = gold.args
+    other_name, other, other_modulus = answer.args
     if name is not None and other_name is not None and not alike(name, other_name):
         return False
     if not equal(modulus, other_modulus):
         return False
-    x, y, m = constant(value), constant(other), constant(modulus)
+    x = constant(value)
+    y = constant(other)
+    m = constant(modulus)
     if not all(isinstance(number, Fraction) for number in (x, y, m)) or m == 0:
         raise Unreadable("a congruence of other than rational numbers")
     return bool(((x - y) / m).denominator == 1)

@@ -110,10 +110,6 @@ def is_product(letters: str) -> bool:
     return folded.isdisjoint("aeiou") or any(folded <= family for family in _VARIABLES)
 
 
-def _is_inequality(node: Node) -> bool:
-    return node.kind == "relation" and not {"=", "in", "~"} & {*node.args[0]}
-
-
 def scalar(node: Node) -> Node:
     """The node, if it is a scalar. Raises Unreadable."""
     if node.kind not in SCALARS:
@@ -125,7 +121,10 @@ class Reader:
     """A recursive-descent reader: one method for each rule of the grammar."""
 
     def __init__(self, pieces: list[Token]) -> None:
-        self.pieces, self.at, self.depth, self.bars = pieces, 0, 0, 0
+        self.pieces = pieces
+        self.at = 0
+        self.depth = 0
+        self.bars = 0
 
     @property
     def token(self) -> Token | None:
@@ -166,7 +165,9 @@ class Reader:
 
     def statements(self) -> Node:
         """Statements, separated by commas, semicolons, "and" or "or"."""
-        items, separators, before = [self.statement()], set[str](), list[Node]()
+        items = [self.statement()]
+        separators = set[str]()
+        before = list[Node]()
         while (separator := self.take(",", ";", "and", "or")) is not None:
             self.take("and", "or") if separator == "," else None
             if separator == ";" and (before or (separators == {","} and len(items) > 1)):
@@ -180,7 +181,11 @@ class Reader:
             return items[0]
         if separators <= {",", ";"} and len(items) == 2 and _is_parameter(items[1]):
             return Node("given", (items[0], items[1]))
-        if separators == {"and"} and all(_is_inequality(item) for item in items):
+        relations = [item.args[0] for item in items if item.kind == "relation"]
+        unequal = len(relations) == len(items) and not any(
+            {"=", "in", "~"} & {*signs} for signs in relations
+        )
+        if separators == {"and"} and unequal:
             return Node("intersection", tuple(items))  # x < -2 and x > 2 is no number
         return Node("or" if "or" in separators else "list", tuple(items))
 
@@ -385,7 +390,8 @@ class Reader:
 
     def divisor(self) -> Node:
         """A factor after a slash, with the letters that follow a letter: dy/dx, but 1/2 x."""
-        node, last = self.signed_factor(), self.pieces[self.at - 1]
+        node = self.signed_factor()
+        last = self.pieces[self.at - 1]
         while (token := self.token) is not None and "letter" == token.kind == last.kind:
             if token.start != last.start:
                 break
@@ -502,7 +508,8 @@ class Reader:
 
     def _stands_alone(self) -> bool:
         """Whether there is a space on both sides of the next token, as in `max at x`."""
-        before, token = self.pieces[self.at - 1], self.pieces[self.at]
+        before = self.pieces[self.at - 1]
+        token = self.pieces[self.at]
         after = self.pieces[self.at + 1 : self.at + 2]
         if before.value in BOUNDARIES:
             return False
@@ -650,7 +657,12 @@ class Reader:
         if sign in (r"\emptyset", r"\varnothing"):
             return Node("set")
         if sign in _GREEK:
-            return self.letter(sign, plain=True) if plain else self._greek(sign)
+            if plain:
+                return self.letter(sign, plain=True)
+            name = sign + self.subscript()
+            while self.take("'"):
+                name += "'"
+            return Node("symbol", (name,))
         if sign in _ACCENTS or sign == r"\overline":
             return self.accent(sign)
         if sign in (r"\angle", r"\triangle", r"\measuredangle"):
@@ -658,12 +670,6 @@ class Reader:
         if sign.removeprefix("\\") in FUNCTIONS and sign.startswith("\\"):
             return self.function(sign[1:])
         return self.bracket(sign)
-
-    def _greek(self, sign: str) -> Node:
-        name = sign + self.subscript()
-        while self.take("'"):
-            name += "'"
-        return Node("symbol", (name,))
 
     def points(self) -> str:
         """The letters of an angle, triangle or segment."""

@@ -58,7 +58,8 @@ def mark_number(
     soft = name not in ("boxed", "tagged", "json", "hash")
     if number is None and soft and last_number and not truncated:
         value = read_last_number(final_text(completion)[0])
-        number, name = None if value is None else Number(value), "last"
+        number = None if value is None else Number(value)
+        name = "last"
     if number is None:
         return no_answer_mark(truncated)
     return answer_mark(number.equals(gold), str(number), f"lenient:{name}-number")

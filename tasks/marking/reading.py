@@ -243,7 +243,8 @@ def find_answer(
         box = joined_boxes(text, outer)
         if not several and " or " not in box.content:
             box = outer[-1]
-        before, after = text[max(0, box.start - CLAUSE) : box.start], text[box.end :]
+        before = text[max(0, box.start - CLAUSE) : box.start]
+        after = text[box.end :]
         denied = _DENIED_AFTER.match(after) or _DENIED_BEFORE.search(before)
         if not denied and not (_TAKEN_BACK.search(after[:REACH]) and find_statement(after)):
             if "\\boxed" not in box.content or is_answer(box.content):

@@ -127,7 +127,8 @@ def _inequality(node: Node, is_name: Callable[[Node], bool]) -> Region | None:
             return None
         sign, bound = (sign, sides[i + 1]) if i == place else (FLIPPED[sign], sides[i])
         half_lines.append(_half_line(sign, bound))
-    both, name = _combined("intersection", half_lines), sides[place]
+    both = _combined("intersection", half_lines)
+    name = sides[place]
     if both is None or both.is_empty:
         return None
     if name.kind == "apply" and name.args[0] == "abs" and name.args[1].kind == "symbol":

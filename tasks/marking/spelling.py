@@ -180,9 +180,12 @@ def unwrap(latex: str) -> str:
     for piece in _PIECE.findall(latex):
         if piece == "{":
             bound = "".join(result[-2:]).rstrip().endswith(("^", "_"))
-            closing.append(
-                None if argument or dropped else len(result) if font and not bound else "}"
-            )
+            if argument or dropped:
+                closing.append(None)
+            elif font and not bound:
+                closing.append(len(result))
+            else:
+                closing.append("}")
             dropped += closing[-1] is None
             if not dropped:
                 result.append("{" if closing[-1] == "}" else UPRIGHT)

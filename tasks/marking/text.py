@@ -30,7 +30,9 @@ def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Ma
         return answer_mark(box.strip() == answer.strip(), box, "strict:boxed-text")
     text, tagged = final_text(completion)
     box = last_filled_box(text)
-    place = "boxed" if box is not None else "tagged" if tagged else "stated"
+    place = "tagged" if tagged else "stated"
+    if box is not None:
+        place = "boxed"
     if box is None and tagged:
         box = text
     if box is None and (statement := find_statement(text)) is not None:

@@ -78,7 +78,9 @@ def tokens(latex: str, *, grouped: bool = True) -> list[Token]:
         match = _TOKEN.match(latex, at)
         if match is None:
             raise Unreadable(f"{latex[at]!r} is not read")
-        kind, text, end = match.lastgroup, match[0], match.end()
+        kind = match.lastgroup
+        text = match[0]
+        end = match.end()
         if kind is None:
             upright += text.count(UPRIGHT) - text.count(UPRIGHT_END)
         else:

@@ -140,12 +140,12 @@ def read_unit(tokens: Sequence[Token], at: int) -> Unit | None:
             continue
         name, end = name_end
         while words := [token.text for token in tokens[end : end + 2]]:
-            length = (
-                1 if words[0] in _TAIL else 2 if words in (["in", "all"], ["in", "total"]) else 0
-            )
-            if not length:
+            if words[0] in _TAIL:
+                end += 1
+            elif words in (["in", "all"], ["in", "total"]):
+                end += 2
+            else:
                 break
-            end += length
         is_unit = name or factor != 1 or end > at
         if is_unit and (end == len(tokens) or tokens[end].value in BOUNDARIES):
             return Unit(name, factor, end)
@@ -159,7 +159,9 @@ def _measures(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
         below = above and _group(tokens, above[1])
         return (_name(above[0], below[0]), below[1]) if above and below else None
     powers: Counter[str] = Counter()
-    letters_only, sign, power = True, 1, 1
+    letters_only = True
+    sign = 1
+    power = 1
     start = at
     if at < len(tokens) and tokens[at].text == "per":
         sign, at = -1, at + 1
@@ -180,7 +182,8 @@ def _measures(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
         at += 1
         exponent, at = _exponent(tokens, at)
         if at < len(tokens) and tokens[at].text in _RAISED:
-            exponent, at = exponent * _RAISED[tokens[at].text], at + 1
+            exponent = exponent * _RAISED[tokens[at].text]
+            at += 1
         for part in name.split():
             base, _, own = part.partition("^")
             powers[base] += sign * power * exponent * int(own or 1)
@@ -243,7 +246,9 @@ def _name(above: Counter[str], below: Counter[str]) -> str:
 
 def _counted(tokens: Sequence[Token], at: int) -> tuple[str, int] | None:
     """Counted things, and where they end: `duck eggs`, `boxes of pens`, `eggs per day`."""
-    head, end, words = None, at, list[str]()
+    head = None
+    end = at
+    words = list[str]()
     while at < len(tokens) and tokens[at].kind == "letters" and len(tokens[at].text) > 2:
         if tokens[at].text in _TAIL | _DISTRIBUTIVE or tokens[at].text in MAGNITUDES:
             break
@@ -270,7 +275,8 @@ def units_agree(one: str, two: str) -> bool:
     """Whether two units are the same, or one is missing; `egg` is `duck egg`, not `egg/hour`."""
     if not one or not two or one == two:
         return True
-    (thing, *rate), (other, *other_rate) = one.split("/"), two.split("/")
+    thing, *rate = one.split("/")
+    other, *other_rate = two.split("/")
     if rate and other_rate and rate != other_rate:
         return False
     if "^" in one + two or thing in _NAMES or other in _NAMES:

@@ -79,9 +79,13 @@ def _equal_in(one: Node, two: Node, reading: Reading) -> bool:
     used = {n.args[0] for n in applications(one, two)}
     names = symbols(one) | symbols(two)
     imaginary = any(n.kind == "constant" and n.args[0] == "i" for n in _nodes(one, two))
-    points = 1 if not names else STEPPED_POINTS if used & STEPPED else POINTS
+    points = STEPPED_POINTS if used & STEPPED else POINTS
+    if not names:
+        points = 1
     key = _key_of(one, two) if names else ""
-    compared, complex_results, too_large = list[Point](), [], None
+    compared = list[Point]()
+    complex_results = []
+    too_large = None
     for trial in range(points):
         _local.complex = False
         try:
@@ -124,7 +128,8 @@ class Point(NamedTuple):
     def value(self, name: str) -> Fraction:
         """The value of a symbol. In pairs of points, symbols have both orders and parities."""
         digest = hashlib.sha256(f"{name}/{self.key}/{self.trial // 2}".encode()).digest()
-        scale, second = SCALES[self.trial % len(SCALES)], self.trial % 2
+        scale = SCALES[self.trial % len(SCALES)]
+        second = self.trial % 2
         number = int.from_bytes(digest[:4], "big")
         if name in _WHOLE:
             if self.trial >= len(SCALES) and self.trial % 8 == 7:
@@ -184,7 +189,8 @@ def order(node: Node) -> Fraction:
     real = value.real
     mantissa, exponent = int(real.man), int(real.exp)  # of the absolute value
     if (excess := mantissa.bit_length() - 200) > 0:  # equal values differ in the last bits
-        mantissa, exponent = (mantissa + (1 << (excess - 1))) >> excess, exponent + excess
+        mantissa = (mantissa + (1 << (excess - 1))) >> excess
+        exponent = exponent + excess
     return Fraction(mantissa if real > 0 else -mantissa) * Fraction(2) ** exponent
 
 
@@ -499,7 +505,12 @@ class Evaluation:
             return self._function(name, values)
         if name.startswith("\\"):
             raise Unreadable(name)
-        texts = [_key(v) if isinstance(v, Fraction) else self.context.nstr(v, 30) for v in values]
+        texts = []
+        for value in values:
+            if isinstance(value, Fraction):  # decimal digits would be limited
+                texts.append(f"{value.numerator:x}/{value.denominator:x}")
+            else:
+                texts.append(self.context.nstr(value, 30))
         return self._symbol(f"{name}({','.join(texts)})")
 
     def _function(self, name: str, values: list[Value]) -> Value:
@@ -525,10 +536,6 @@ class Evaluation:
         if name in ("log", "ln", "lg") and any(number == 0 for number in numbers):
             raise Undefined
         return _ROUNDED[name](self.context, *numbers)
-
-
-def _key(value: Fraction) -> str:
-    return f"{value.numerator:x}/{value.denominator:x}"  # decimal digits would be limited
 
 
 def exact_root(value: Fraction, degree: int) -> Fraction | None:
