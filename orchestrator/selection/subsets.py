@@ -155,14 +155,16 @@ def _subset_table(rows: pa.Table, tied: np.ndarray, texts: list[str]) -> pa.Tabl
 
 def _count_texts(rows: pa.Table) -> list[str]:
     """What the samples of each row say, as the end of a sentence; empty where it is not known."""
-    read = ("prompt_id", "n", "successes", "short")
-    names = [name for name in read if name in rows.column_names]
+    columns = []
+    for name in ("n", "successes", "short"):
+        known = name in rows.column_names
+        columns.append(rows[name].to_pylist() if known else [None] * rows.num_rows)
     texts = []
-    for row in rows.select(names).to_pylist():
+    for n, successes, short in zip(*columns, strict=True):
         text = ""
-        if row.get("n") is not None and row.get("successes") is not None:
-            text = f"; {row['successes']} of {counted(row['n'], 'sample')} correct"
-            if row.get("short"):
+        if n is not None and successes is not None:
+            text = f"; {successes} of {counted(n, 'sample')} correct"
+            if short:
                 text += ", decided before all samples were drawn"
         texts.append(text)
     return texts
