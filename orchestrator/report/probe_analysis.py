@@ -42,11 +42,13 @@ from orchestrator.storage.store import Store
 from policies import PolicyError
 from tasks import OUTCOMES, Prompt
 from tasks.prompt_table import PromptTable
+from tasks.sources.answer_kinds import answer_form, kind_of
 
 Ints = npt.NDArray[np.integer]
 
 EXAMPLES = 3  # completions to read of each outcome
 CANDIDATES_READ = 5  # disputed gold answers shown with a completion
+FEWEST = 5  # prompts of a form of answers that is worth a warning where none is solved
 AGREED = "agreed"  # the key of completions that agree against the gold answer
 SIMULATED_PROMPTS = 200_000  # of all second probes together: a large pool has fewer
 UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
@@ -131,6 +133,8 @@ class PoolAnalysis:
     only by truncation. prompts: the whole pool. examples: completions to read by
     outcome, and those that agree on another answer than the gold one under AGREED. turns: position
     in BANDS of a pass rate -> the episodes of its prompts; empty for a task of one answer.
+    unsolved_forms: forms of gold answers, such as letters, of which no completion is correct -> how
+    many prompts have one.
     """
 
     title: str
@@ -147,6 +151,7 @@ class PoolAnalysis:
     prompts: PromptTable
     examples: Mapping[str, list[Example]]
     turns: Mapping[int, Turns] = field(default_factory=dict)
+    unsolved_forms: Mapping[str, int] = field(default_factory=dict)
 
     def prompt(self, prompt_id: str) -> Prompt:
         """A prompt of the pool."""
@@ -205,6 +210,7 @@ def analyse_pool(
         prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
         turns=turns,
+        unsolved_forms={} if turns else _unsolved_forms(table, pool.train),
     )
 
 
@@ -219,6 +225,22 @@ def _turns(folder: ProbeFolder, table: pa.Table) -> dict[int, Turns]:
     row = pc.index_in(numbers["prompt_id"], value_set=table["prompt_id"].combine_chunks())
     bands = pa.array(band_of(table)).take(row.combine_chunks())
     return turns_by(numbers.append_column("band", pa.chunked_array([bands])), "band")
+
+
+def _unsolved_forms(table: pa.Table, prompts: PromptTable) -> dict[str, int]:
+    """Forms of gold answers without a correct completion, and their prompts, FEWEST or more."""
+    golds = prompts.column("answer").take(pa.array(prompts.rows_of(table["prompt_id"])))
+    solved = counts(table, "successes") > 0
+    tried = ~solved & (counts(table, "scorable") > 0)
+    forms: Counter[str] = Counter()
+    for each in pc.value_counts(golds.filter(pa.array(tried))).to_pylist():
+        if kind_of(each["values"]) != "none":  # no gold answer, or tests of a program
+            forms[answer_form(each["values"])] += each["counts"]
+    for gold in pc.unique(golds.filter(pa.array(solved))).to_pylist():
+        if not forms:
+            break
+        forms.pop(answer_form(gold), None)
+    return {form: count for form, count in forms.most_common() if count >= FEWEST}
 
 
 def _rows(table: pa.Table, some: str, none: Sequence[str]) -> np.ndarray:

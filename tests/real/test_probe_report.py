@@ -320,3 +320,22 @@ def test_hostile_texts_are_shown_as_text(tmp_path: Path, text: str) -> None:
         assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2066]", page)
     assert ("characters left out" in html) == (len(text) > 9999)
     assert (r"\u001b" in html) == ("\x1b" in text)
+
+
+def test_forms_of_answers_that_no_completion_solves_are_told(tmp_path: Path) -> None:
+    golds = [*map(str, range(8)), *(f"1/{i}" for i in range(2, 10)), "0.5", "1.5"]
+    rows = [
+        {"question": f"What is {i}?", "answer": gold, "tier": "a"} for i, gold in enumerate(golds)
+    ]
+    plan, store = file_plan(tmp_path, rows), Store(str(tmp_path / "runs"))
+
+    def sample(prompt: Prompt, i: int) -> Row:
+        return {"outcome": "correct"} if prompt.answer.isdigit() and i == 0 else {}
+
+    draw(plan, store, sample)
+    pool = only_pool(plan, store)
+    assert pool.unsolved_forms == {"fractions": 8}  # of the decimals there are too few
+    report = probe_report(plan, store)
+    for text in (page_html(report), terminal_probe(report, 100)):
+        words = " ".join(text.split())
+        assert "one of the fractions: 8 prompts" in words and "one of the integers" not in words

@@ -250,6 +250,11 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"never solved: {_count(len(pool.unsolved), table)}; "
             f"always solved: {_count(always, table)}"
         )
+    lines += [
+        f"no completion is correct where the answer is one of the {form}: {_count(count, table)}. "
+        "The marker, or the questions, may not let a model give such answers: read some of them"
+        for form, count in pool.unsolved_forms.items()
+    ]
     lines += agreement_lines(table) if pool.complete else []
     unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
     if unknown := int(np.count_nonzero(unmarked)):
