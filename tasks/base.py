@@ -359,7 +359,7 @@ class Task(ABC):
         return (
             f"{len(unread):,} of {len(looked_at):,} gold answers cannot be read by the marker, for "
             f"example {', '.join(f'{answer:.40}' for answer in shown)}: only the same text is "
-            "marked correct, and another spelling is unparsed"
+            "marked correct, and another spelling is unparsed or wrong"
         )
 
     def bare_question(self, text: str) -> str:

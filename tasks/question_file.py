@@ -332,10 +332,12 @@ class QuestionFile(ReadTask):
         return read_gold(plain, cast(Marker, self.marker))
 
     def reads(self, answer: str) -> bool:
-        """Whether the marker `expression` can read a gold answer."""
-        if self.marker != "expression" or self.marking == "strict":
+        """Whether the marker reads other spellings of a gold answer: not of dates and ranges."""
+        if self.function is not None:
             return True
-        return answer_form(answer) not in ONE_SPELLING and is_readable(answer)
+        if self.marker in ("expression", "text") and answer_form(answer) in ONE_SPELLING:
+            return False
+        return self.marker != "expression" or self.marking == "strict" or is_readable(answer)
 
     def _read(self, split: str, files: Sequence[str]) -> "PromptTable":
         """The prompts of the rows of all files, one after another."""

@@ -106,7 +106,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     if survey.tier:
         lines.append(_line("tiers", f"{survey.tier!r:.40}"))
     if survey.source:
-        lines.append(_line("sources", f"{survey.source!r:.40}"))
+        kept = ", kept with each prompt; the data sets of the mix are its sources"
+        lines.append(_line("sources", f"{survey.source!r:.40}{kept if survey.mix else ''}"))
     if survey.id:
         lines.append(_line("ids", f"{survey.id!r:.40} is kept with each prompt"))
     if survey.id_names:
@@ -122,7 +123,9 @@ def _likely_lines(survey: FileSurvey) -> list[str]:
     likely = sum(count for count, _ in survey.likely.values())
     total = sum(count for _, count in survey.likely.values())
     by_form = ", ".join(f"{n:,} of {all_:,} {form}" for form, (n, all_) in survey.likely.items())
-    lines = [_line("possible", f"{likely:,} of {total:,} answers that a model can give: {by_form}")]
+    lines = [
+        _line("possible", f"{likely:,} of {total:,} gold answers that a model can give: {by_form}")
+    ]
     for place, reason in survey.unlikely[:_ROWS]:
         lines.append(_line("", f"not possible: {_name(place)}, {reason}"))
     if (rest := len(survey.unlikely) - _ROWS) > 0:

@@ -222,8 +222,12 @@ class Data(NamedTuple):
         tiers = survey.tier and (not self.test_survey or self.test_survey.tier == survey.tier)
         options |= {"tier": survey.tier} if tiers else {}
         everywhere = self.test_survey.columns if self.test_survey else survey.columns
-        options |= {"source": survey.source} if survey.source in everywhere else {}
-        options |= {"keep": [survey.id]} if survey.id in everywhere else {}
+        kept = [survey.id] if survey.id in everywhere else []
+        if survey.source in everywhere and self.mix:  # whose sources are its data sets
+            kept.append(survey.source)
+        elif survey.source in everywhere:
+            options |= {"source": survey.source}
+        options |= {"keep": kept} if kept else {}
         rendered = survey.rendered or (self.test_survey and self.test_survey.rendered)
         return options | ({"unwrap": True} if rendered else {})
 

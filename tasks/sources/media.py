@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from tasks.base import TaskError
 from tasks.sources.files import is_chat
+from tasks.sources.values import is_missing
 
 # In a question's text: where a processor of images puts them. For Arrow, too.
 TAGS = (
@@ -23,7 +25,12 @@ _PART = re.compile(
 
 def has_media_columns(names: Iterable[str]) -> bool:
     """Whether some of a file's columns may hold images, videos or sounds."""
-    return any(_COLUMN.fullmatch(str(name).lower()) for name in names)
+    return any(map(_is_media_column, map(str, names)))
+
+
+@lru_cache(maxsize=1024)  # a name is asked about once per row
+def _is_media_column(name: str) -> bool:
+    return _COLUMN.fullmatch(name.lower()) is not None
 
 
 def check_no_media(row: Mapping[str, Any], value: Any, question: str) -> None:
@@ -33,7 +40,7 @@ def check_no_media(row: Mapping[str, Any], value: Any, question: str) -> None:
     """
     remedy = "which is not shown to the model: leave the row out"
     for name, content in row.items():
-        if _COLUMN.fullmatch(str(name).lower()) and content not in (None, "", [], {}):
+        if _is_media_column(str(name)) and not is_missing(content) and content not in ([], {}):
             raise TaskError(
                 f"column {str(name)!r:.60} holds an image, video or sound, {remedy}, or the column "
                 "where no question needs it"

@@ -227,6 +227,7 @@ def _of_parts(read: Rows, parts: Sequence[FileSurvey]) -> FileSurvey:
     """The survey of a file whose rows are in several data sets of a mix."""
     first = parts[0]
     used = (first.question, first.answer)
+    most = min(MAX_SOURCES, len(read.rows) // 4)
     order = {place: index for index, place in enumerate(read.places)}
     forms, notes = Counter[str](), dict[str, None]()
     for part in parts:
@@ -240,7 +241,7 @@ def _of_parts(read: Rows, parts: Sequence[FileSurvey]) -> FileSurvey:
         question=first.question,
         answer=first.answer,
         tier=_few_values(first.columns, read.rows, "tier", MAX_TIERS, used),
-        source=None,  # the name of its data set
+        source=_few_values(first.columns, read.rows, "source", most, used),
         id=_id(first.columns, read.rows, used),
         marker=MIX,
         forms=dict(forms.most_common()),

@@ -338,4 +338,4 @@ def test_forms_of_answers_that_no_completion_solves_are_told(tmp_path: Path) -> 
     report = probe_report(plan, store)
     for text in (page_html(report), terminal_probe(report, 100)):
         words = " ".join(text.split())
-        assert "one of the fractions: 8 prompts" in words and "one of the integers" not in words
+        assert "fractions (8 prompts)" in words and "integers (" not in words

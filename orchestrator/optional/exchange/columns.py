@@ -33,6 +33,7 @@ from tasks.sources.files import (
     or_list,
     read_texts,
 )
+from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
 from tasks.sources.values import counts_of, is_missing, number_of, parse_count, value_text
 
@@ -278,6 +279,10 @@ def _questions(
         dropped = list(texts.dropped)
         if question in columns.completions and TURNS in dropped:
             dropped.remove(TURNS)  # the reply to the question is the completion
+        try:
+            check_no_media(row, cell(row, question or ""), texts.question)
+        except TaskError:
+            dropped.append("questions have an image, video or sound, which is not read")
         for label in dropped:
             notes.count(label, place)
         if choices and not choices.stand_in(texts.question):

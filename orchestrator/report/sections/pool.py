@@ -250,11 +250,12 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"never solved: {_count(len(pool.unsolved), table)}; "
             f"always solved: {_count(always, table)}"
         )
-    lines += [
-        f"no completion is correct where the answer is one of the {form}: {_count(count, table)}. "
-        "The marker, or the questions, may not let a model give such answers: read some of them"
-        for form, count in pool.unsolved_forms.items()
-    ]
+    if pool.unsolved_forms:
+        forms = (f"{form} ({counted(n, 'prompt')})" for form, n in pool.unsolved_forms.items())
+        lines.append(
+            f"no completion at all is correct where answers are {', '.join(forms)}: the questions "
+            "or the marker may not let a model give such answers, so read some of them"
+        )
     lines += agreement_lines(table) if pool.complete else []
     unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
     if unknown := int(np.count_nonzero(unmarked)):

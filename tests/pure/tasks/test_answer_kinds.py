@@ -229,6 +229,17 @@ def test_ids_do_not_depend_on_the_part(tmp_path: Path) -> None:
     assert [p.prompt_id for p in part.train()] == [p.prompt_id for p in alone.train()]
 
 
+@pytest.mark.parametrize("marker", ["text", "expression"])
+def test_dates_and_ranges_are_told_where_they_are_read(tmp_path: Path, marker: Any) -> None:
+    """Only the gold's own spelling is marked correct."""
+    good = {"text": "red", "expression": "2x"}[marker]
+    rows = [{"question": f"Q{i}?", "answer": good} for i in range(20)]
+    rows[0]["answer"], rows[1]["answer"] = "2024-01-15", "8±1"
+    task = QuestionFile(train=written(tmp_path, rows), marker=marker)
+    task.train()
+    assert any("2 of 20" in note and "2024-01-15" in note for note in task.notes)
+
+
 def test_wrong_kinds_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path, mixed_rows())
     for kinds in (["numbers"], [], "number"):

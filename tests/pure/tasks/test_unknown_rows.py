@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from remedies import refused
 
-from tasks import TaskError
+from orchestrator.optional.exchange import import_probe
+from tasks import TaskError, get_task
 from tasks.question_file import QuestionFile
 from tasks.sources.files import read_file
 from tasks.sources.survey import FileSurvey, survey_rows
@@ -55,6 +56,13 @@ def test_a_question_with_an_image_is_refused(tmp_path: Path, name: str) -> None:
         QuestionFile(train=file).train()
     assert [place for place, _ in survey(file).invalid] == [f"{file}:3"]
     assert len(QuestionFile(train=file, skip_invalid=True).train()) == 39
+
+
+def test_an_import_tells_which_questions_have_images(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {i}?", "answer": str(i), "completion": "1"} for i in range(4)]
+    file = written(tmp_path, [*rows[:3], rows[3] | {"image": "a.png"}])
+    notes = import_probe(file, None, get_task("file")).notes
+    assert [note for note in notes if "image" in note and "4" in note]
 
 
 def test_images_of_a_plain_file_are_refused(tmp_path: Path) -> None:
