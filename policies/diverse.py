@@ -14,7 +14,7 @@ from policies.uniform import Random
 
 SAMPLE = 20_000  # questions that the clusters are fitted to
 ROWS = 16_384  # questions whose vectors are in memory at once
-FEATURES = 4_096
+FEATURES = 4_096  # columns that words and pairs of words are hashed into
 # A word, or one character of a script that writes words without spaces between them.
 WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 

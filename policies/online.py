@@ -261,7 +261,7 @@ def rates_of(history: History) -> Floats:
 
 
 WHOLE_POOL = "full"  # what an online policy chooses from without `of`
-MAX_DRAWS = 4
+MAX_DRAWS = 4  # bounds what a policy that discards groups costs, where it declares no other
 
 
 class OnlinePolicy(ABC):

@@ -212,7 +212,7 @@ class Predicted(OnlinePolicy):
         return np.array(self._shifts[: update + 1])
 
 
-MOST_SHIFT = 20.0
+MOST_SHIFT = 20.0  # of a logit: rates of 0 and 1 but for 2e-9, which no counts tell apart
 
 
 def moved(correct: npt.ArrayLike, marked: npt.ArrayLike, shift: Floats) -> Floats:

@@ -90,7 +90,7 @@ class BaseRight(_FirstSample):
 
 
 _RANGE = re.compile(r"\s*(\d+)\s*[-–]\s*(\d+)\s*")
-_SHOWN = 8
+_SHOWN = 8  # tiers of a table that a message lists
 
 
 @dataclass(kw_only=True)

@@ -30,7 +30,7 @@ SUBJECTS = {
     "Prealgebra": "prealgebra",
     "Precalculus": "precalculus",
 }
-LEVELS = (1, 2, 3, 4, 5)
+LEVELS = (1, 2, 3, 4, 5)  # of difficulty, as the data set numbers them
 TRAIN = Source(
     hub="EleutherAI/hendrycks_math",
     revision="21a5633873b6a120296cce3e2df9d5550074f4a3",

@@ -29,7 +29,7 @@ from tasks.sources.values import value_text, whole
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
-MAX_TURNS = 10_000
+MAX_TURNS = 10_000  # of an episode: more is a typing error
 _QUESTIONS = ("prompt", "question")  # TRL's name, and ours
 
 

@@ -20,10 +20,10 @@ from tasks.base import (
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
 
-STEPS = 4
-MOST = 3
+STEPS = 4  # of a question, additions and subtractions
+MOST = 3  # subtractions of a question: at least one of its steps adds
 LARGEST = 99  # of every value
-LARGEST_OPERAND = 20
+LARGEST_OPERAND = 20  # of a step, so that most chains stay from 1 to LARGEST
 _NAME = "plus_minus"
 
 

@@ -22,7 +22,7 @@ from tasks.prompt_table import PromptTable, labelled
 from tasks.question_file import QuestionFile
 
 BATCH = 50_000  # golds that are marked at once
-PERTURBED = 200
+PERTURBED = 200  # golds that are altered and marked, evenly spread: seconds, whatever the pool
 RESET = 8  # rows with which an environment is reset
 CALLED = 20  # golds for which a reward function is called: it may take seconds for each
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier

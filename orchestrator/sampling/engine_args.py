@@ -104,7 +104,7 @@ VLLM_RESERVED = {
     "data_parallel_size": "Ray starts one engine per share of the GPUs: set gpus beside engine",
 }
 
-_MANY = 10**9
+_MANY = 10**9  # a bound for numbers that have none of their own: more is a typing error
 VLLM_LIMITS: dict[str, tuple[float, float]] = {
     "gpu_memory_utilization": (0.01, 1),
     "kv_cache_memory_bytes": (1, 10**15),

@@ -33,7 +33,7 @@ from orchestrator.sampling.engine_args import VLLM_LORA_RANKS, VLLM_RESERVED
 from orchestrator.sampling.model import ModelSource, local_folder, stored_dtype, window_bytes
 from orchestrator.storage.errors import one_line
 
-MAX_LINES = 2_000
+MAX_LINES = 2_000  # of its output that are kept, in which its errors are looked for
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception)): (.+)")
 # Errors that only point to the one before them.
 _POINTERS = ("initialization failed", "See stack trace", "root cause above")

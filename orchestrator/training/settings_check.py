@@ -25,7 +25,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
 
 ACCEPTED = "accepted_settings.json"  # hash -> when it was accepted
-MAX_ACCEPTED = 1_000
+MAX_ACCEPTED = 1_000  # newest ones that are kept, so that the file does not grow for ever
 LIBRARIES = {"grpo": "trl", "lora": "peft"}
 # What the libraries raise for a setting that they do not accept, or whose package is missing.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)
