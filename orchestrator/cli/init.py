@@ -37,7 +37,7 @@ from orchestrator.pipeline.own_data import (
 )
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
-from orchestrator.planning.plan import Plan, make_plan, unused_budgets
+from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.report.layout import output_width, wrapped
 from orchestrator.storage.errors import UserError, shortened
@@ -154,7 +154,7 @@ def plan_lines(
             for note in (*pool.row_lines, *pool.notes, *pool.flaw_lines, *pool.overlap_lines)
         ),
         _line("budget", f"{starter.budget:.0%} of the pool: {counted(size, 'prompt')} per policy"),
-        *(_line("", note) for note in unused_budgets(plan)),
+        *(_line("", note) for note in plan.unused_budgets),
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
         _line("machine", f"{counted(site.cpus, 'CPU')}, {gpus}"),
         *(_line("", warning) for warning in _trial_lines(starter, site, sizing)),

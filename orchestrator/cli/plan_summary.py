@@ -27,7 +27,7 @@ from orchestrator.planning.cells import Cell, axes_without, readers_of
 from orchestrator.planning.flaws import overlap_line
 from orchestrator.planning.load import repositories
 from orchestrator.planning.overlap import describe
-from orchestrator.planning.plan import Plan, unused_budgets
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
@@ -276,7 +276,7 @@ def _notes(run: Run, site: Site) -> list[str]:
         *_engine_notes(plan),
         *(f"warning: {change}" for change in pool_changes(plan, run.store)),
         *crowded_prompts(run),
-        *(f"warning: {note}" for note in unused_budgets(plan)),
+        *(f"warning: {note}" for note in plan.unused_budgets),
         *_budget_notes(plan),
         *_score_notes(plan),
         *_place_notes(run, site),

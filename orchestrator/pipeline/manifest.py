@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from orchestrator.cost.caps import Dropped, Spent, UsageMeter
 from orchestrator.planning.cells import Cell, ProbeSpec
-from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.probe_folder import PAIR, parts
 from orchestrator.selection.plan_probe import PlanProbe
@@ -86,7 +86,7 @@ def write_manifest(plan: Plan, store: Store) -> Manifest:
 
 def pool_records(plan: Plan) -> dict[str, PoolRecord]:
     """The training pools of a plan, as its manifest records them."""
-    pools = {spec.dataset.variant_key: plan.pool(spec) for spec in training_probes(plan)}
+    pools = {spec.dataset.variant_key: plan.pool(spec) for spec in plan.training_probes}
     return {
         title: PoolRecord(prompts=len(pool.train), ids=pool.ids_hash)
         for title, pool in pools.items()
@@ -131,7 +131,7 @@ def pool_change(plan: Plan, store: Store, spec: ProbeSpec) -> str:
 
 def pool_changes(plan: Plan, store: Store) -> list[str]:
     """`pool_change` of each training pool that has changed."""
-    changes = (pool_change(plan, store, spec) for spec in training_probes(plan))
+    changes = (pool_change(plan, store, spec) for spec in plan.training_probes)
     return list(dict.fromkeys(filter(None, changes)))
 
 

@@ -233,6 +233,52 @@ class Plan:
         pools = self.noisy_pools if spec.dataset.label_noise else self.pools
         return pools[spec.dataset.variant_key]
 
+    @property
+    def training_probes(self) -> list[ProbeSpec]:
+        """The probes of training pools: test questions are never candidates for a subset."""
+        return [spec for spec in self.probes if spec.split == "train"]
+
+    def pool_title(self, spec: ProbeSpec) -> str:
+        """Model and dataset of a probe, and what else distinguishes it."""
+        return f"{spec.model.name} on {self.data_title(spec)}"
+
+    def data_title(self, spec: ProbeSpec) -> str:
+        """The dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+        parts = [spec.dataset.variant_key]
+        if spec.settings.seed:
+            parts.append(f"probe {spec.settings.seed}")
+        if cells := readers_of(self.cells, spec):
+            axes = [cell.setting_axes for cell in cells]
+            same = {
+                axis: value
+                for axis, value in axes[0].items()
+                if axis.startswith("probe.") and all(each[axis] == value for each in axes)
+            }
+            if same:
+                parts.append(axes_text(same))
+        return ", ".join(parts)
+
+    @property
+    def unused_budgets(self) -> list[str]:
+        """Where the updates end before each prompt of a static subset was drawn once, in sentences.
+
+        Whole pools are no budget, and online policies choose among more prompts than they draw.
+        """
+        notes = []
+        for cell in self.cells:
+            drawn = cell.updates * cell.prompts_per_update
+            pool = len(self.pool(cell.probe).train)
+            if cell.online or drawn >= cell.size or cell.size == pool:
+                continue
+            epoch = -(-cell.size // cell.prompts_per_update)
+            notes.append(
+                f"{counted(cell.updates, 'update')} × "
+                f"{counted(cell.prompts_per_update, 'prompt')} draw {drawn:,} of the "
+                f"{counted(cell.size, 'prompt')} of a subset ({drawn / cell.size:.2f} epochs): "
+                f"write grpo.max_steps: {epoch:,}, or a budget of {drawn:,}"
+            )
+        return list(dict.fromkeys(notes))
+
 
 def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
     """Plan an experiment, or only its probes. Raises UserError at the line of what cannot work."""
@@ -246,43 +292,3 @@ def make_plan(loaded: LoadedConfig, name: str, *, trains: bool = True) -> Plan:
             cells, shared = expand(experiment, resolved.models, resolved.policies, pools | noisy)
             claims = load_claims(experiment, pools, cells)
     return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy, trains)
-
-
-def unused_budgets(plan: Plan) -> list[str]:
-    """Where the updates end before each prompt of a static subset was drawn once, a sentence each.
-
-    Whole pools are no budget, and online policies choose among more prompts than they draw.
-    """
-    notes = []
-    for cell in plan.cells:
-        drawn, pool = cell.updates * cell.prompts_per_update, len(plan.pool(cell.probe).train)
-        if cell.online or drawn >= cell.size or cell.size == pool:
-            continue
-        epoch = -(-cell.size // cell.prompts_per_update)
-        notes.append(
-            f"{counted(cell.updates, 'update')} × "
-            f"{counted(cell.prompts_per_update, 'prompt')} draw {drawn:,} of the "
-            f"{counted(cell.size, 'prompt')} of a subset ({drawn / cell.size:.2f} epochs): write "
-            f"grpo.max_steps: {epoch:,}, or a budget of {drawn:,}"
-        )
-    return list(dict.fromkeys(notes))
-
-
-def training_probes(plan: Plan) -> list[ProbeSpec]:
-    """The probes of training pools: test questions are never candidates for a subset."""
-    return [spec for spec in plan.probes if spec.split == "train"]
-
-
-def pool_title(plan: Plan, spec: ProbeSpec) -> str:
-    """Model and dataset of a probe, and what else distinguishes it."""
-    return f"{spec.model.name} on {data_title(plan, spec)}"
-
-
-def data_title(plan: Plan, spec: ProbeSpec) -> str:
-    """The dataset of a probe, its seed if it is not 0, and its settings that are axes."""
-    cells = readers_of(plan.cells, spec)
-    first = cells[0].setting_axes if cells else {}
-    settings = {axis: value for axis, value in first.items() if axis.startswith("probe.")}
-    same = {a: v for a, v in settings.items() if all(cell.setting_axes[a] == v for cell in cells)}
-    seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
-    return ", ".join(filter(None, [spec.dataset.variant_key, seed, axes_text(same)]))

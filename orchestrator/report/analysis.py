@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from orchestrator.planning.plan import Plan, parts_of, training_probes
+from orchestrator.planning.plan import Plan, parts_of
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import (
     Arms,
@@ -100,7 +100,7 @@ def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnal
     if any(claim.part for claim in plan.claims):
         parts = {name: parts_of(pool) for name, pool in plan.pools.items()}
     declared = manifest.get("claims", {})
-    probes = training_probes(plan)
+    probes = plan.training_probes
     pools = [] if rows else [pool for spec in probes if (pool := analyse_pool(plan, store, spec))]
     inputs = {
         "form": FORM,

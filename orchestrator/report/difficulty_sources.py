@@ -16,7 +16,7 @@ from orchestrator.planning.cells import (
     readers_of,
     source_title,
 )
-from orchestrator.planning.plan import Plan, data_title, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.score_file import read_scores
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.stats.rankings import RankPair, compare_rankings
@@ -45,8 +45,8 @@ class SourceMatrix:
 def source_matrices(plan: Plan, store: Store) -> list[SourceMatrix]:
     """Of the data sets for which a sweep has several sources: models, or what policies rank by."""
     pools: dict[str, list[ProbeSpec]] = {}
-    for spec in training_probes(plan):
-        pools.setdefault(data_title(plan, spec), []).append(spec)
+    for spec in plan.training_probes:
+        pools.setdefault(plan.data_title(spec), []).append(spec)
     matrices = []
     for title, specs in pools.items():
         ranked = any(cell.difficulty for spec in specs for cell in cells_of(plan.cells, spec))

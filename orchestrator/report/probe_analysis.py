@@ -27,7 +27,7 @@ from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
-from orchestrator.planning.plan import Plan, pool_title, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Answers, Outcomes
 from orchestrator.probing.probe import targets_of
@@ -89,7 +89,7 @@ class PoolOutcomes:
 
 def pool_outcomes(plan: Plan, store: Store, spec: ProbeSpec) -> PoolOutcomes:
     """Read the samples of a training probe, and the subsets that are stored."""
-    pool, title = plan.pool(spec), pool_title(plan, spec)
+    pool, title = plan.pool(spec), plan.pool_title(spec)
     stops_early = targets_of(plan, spec) is not None
     try:
         folder = ProbeFolder(store, spec, pool.train, pool.task)
@@ -196,7 +196,7 @@ def analyse_pool(
     pairs = _chosen_examples(outcomes, table, answers, disputed.candidates, by_band=bool(turns))
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
-        title=pool_title(plan, spec),
+        title=plan.pool_title(spec),
         spec=spec,
         table=table,
         drawn=outcomes.drawn,
@@ -316,7 +316,7 @@ def _policies(
 def _label_command(plan: Plan, spec: ProbeSpec, policy: str) -> str:
     """The command line that lists the policy's prompts of a pool for annotators."""
     words = ["decile", "select", str(plan.source.file), "-e", plan.name, "--policy", policy]
-    names, probes = [policy], training_probes(plan)
+    names, probes = [policy], plan.training_probes
     if len({each.model.name for each in probes}) > 1:
         names.append(spec.model.name)
         words += ["--model", spec.model.name]

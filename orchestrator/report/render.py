@@ -22,7 +22,7 @@ from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
 from orchestrator.evaluation.diagnosis import Diagnosis
-from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
@@ -229,7 +229,7 @@ def as_text(table: Table, width: int | None = None) -> str:
 def check_outputs(plan: Plan, page: Path) -> None:
     """Raise UserError unless the page and the tables beside it can be written."""
     own_page(plan, page)
-    for spec in training_probes(plan):
+    for spec in plan.training_probes:
         check_output(table_file(plan, spec, page))
 
 

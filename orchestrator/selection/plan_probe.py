@@ -15,7 +15,7 @@ from orchestrator.config.problems import Problem
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, cells_of, readers_of
 from orchestrator.planning.expand import ProbeSpecs, choice_of, difficulty_source
-from orchestrator.planning.plan import Plan, pool_title, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.resolve import model_source
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
@@ -36,7 +36,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
 
     Raises UserError, which lists the plan's probes, unless exactly one matches.
     """
-    probes = [spec for spec in training_probes(plan) if cells_of(plan.cells, spec)]
+    probes = [spec for spec in plan.training_probes if cells_of(plan.cells, spec)]
     matching = [
         spec
         for spec in probes
@@ -45,7 +45,7 @@ def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = Non
     ]
     if len(matching) == 1:
         return matching[0]
-    names = "; ".join(pool_title(plan, spec) for spec in matching or probes)
+    names = "; ".join(plan.pool_title(spec) for spec in matching or probes)
     if not matching:
         given = " and ".join(
             f"{k} {shortened(v)}" for k, v in (("model", model), ("dataset", dataset)) if v
@@ -77,7 +77,7 @@ class PlanProbe:
     @property
     def title(self) -> str:
         """Its model and dataset, and what else distinguishes it in the plan."""
-        return pool_title(self.plan, self.spec)
+        return self.plan.pool_title(self.spec)
 
     @property
     def command(self) -> str:

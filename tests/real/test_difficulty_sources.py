@@ -22,7 +22,7 @@ from orchestrator.difficulty.sources import by_agreement
 from orchestrator.difficulty.table import difficulty
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe import pending_samples, targets_of
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import page_html, terminal_report
@@ -49,7 +49,7 @@ def answers(model: str, place: int) -> list[str]:
 
 def store_probe(plan: Plan, store: Store, model: str) -> None:
     """Store the samples of a model's training probe."""
-    [spec] = [spec for spec in training_probes(plan) if spec.model.name == model]
+    [spec] = [spec for spec in plan.training_probes if spec.model.name == model]
     prompts = plan.pool(spec).train
     rows = [
         sample_row(
@@ -67,7 +67,7 @@ def store_probe(plan: Plan, store: Store, model: str) -> None:
 def probed(folder: Path, **settings: Any) -> tuple[Plan, Store]:
     """A plan whose probes are stored, of both models where both are probed."""
     plan, store = small_plan(folder, **{"grid": AXIS} | settings), Store(str(folder / "runs"))
-    for model in dict.fromkeys(spec.model.name for spec in training_probes(plan)):
+    for model in dict.fromkeys(spec.model.name for spec in plan.training_probes):
         store_probe(plan, store, model)
     return plan, store
 
@@ -103,7 +103,7 @@ def test_mlflow_has_the_sources(tmp_path: Path) -> None:
 
 def places(plan: Plan, subset: pa.Table) -> set[int]:
     """The places of a subset's prompts in the order of a difficulty table."""
-    [pool] = {id(p): p for p in map(plan.pool, training_probes(plan))}.values()
+    [pool] = {id(p): p for p in map(plan.pool, plan.training_probes)}.values()
     ids = pool.train.ids(pool.train.order).to_pylist()
     return {ids.index(i) for i in subset["prompt_id"].to_pylist()}
 
@@ -249,8 +249,8 @@ def test_the_other_model_is_probed_once_and_trains_nothing(
     names = [(spec.model.name, spec.split) for spec in plan.probes]
     assert sorted(names) == [("other", "train"), ("stub", "test"), ("stub", "train")]
     both = small_plan(tmp_path, grid=AXIS | {"model": ["stub", "other"]})
-    assert len(training_probes(both)) == 2, "it is a probe of the grid, too"
-    assert training_probes(plan)[1].key == training_probes(both)[1].key
+    assert len(both.training_probes) == 2, "it is a probe of the grid, too"
+    assert plan.training_probes[1].key == both.training_probes[1].key
     small_plan(tmp_path, grid=AXIS)
     assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 0
     text = capsys.readouterr().out
@@ -378,7 +378,7 @@ def test_the_subset_has_its_own_pass_rates_and_says_what_it_was_ranked_by(tmp_pa
 
 def scores(folder: Path, plan: Plan, name: str, column: str = "pass_rate", **more: Any) -> str:
     """A file in which 20 of the 40 prompts have a score: their place, over 40."""
-    [spec] = [s for s in training_probes(plan) if s.model.name == "stub"]
+    [spec] = [s for s in plan.training_probes if s.model.name == "stub"]
     pool = plan.pool(spec).train
     ids = pool.ids(pool.order).to_pylist()[::2]
     table = pa.table({"prompt_id": ids, column: [place / 40 for place in range(0, 40, 2)], **more})
@@ -496,20 +496,18 @@ def test_an_adaptive_probe_stops_early_where_no_subset_that_ranks_by_it_can_chan
     adaptive = {"probe": {"samples": 4, "max_completion_length": 32, "adaptive": True}}
     store = Store(str(tmp_path / "runs"))
     plan = small_plan(tmp_path, difficulty=OTHER, **adaptive)
-    own, other = training_probes(plan)
+    own, other = plan.training_probes
     assert [len(targets_of(plan, spec) or []) for spec in (own, other)] == [0, 1]
     waiting = [
         pending_samples(plan, s, Run.of(plan, store).folder(s)).samples for s in (own, other)
     ]
     assert waiting == [0, 160], "nothing ranks by the model's own pass rates"
     by_own = small_plan(tmp_path, difficulty="agreement", **adaptive)
-    [own] = training_probes(by_own)
+    [own] = by_own.training_probes
     assert targets_of(by_own, own) is None, "any sample may change what is most frequent"
     rules = {"mine": {"policy": "hard", "options": {"exclude": "suspected"}}}
     trusted = small_plan(tmp_path, policies=["mine"], rules=rules, difficulty=OTHER, **adaptive)
-    assert targets_of(trusted, training_probes(trusted)[0]) is None, (
-        "golds are suspected by its own"
-    )
+    assert targets_of(trusted, trusted.training_probes[0]) is None, "golds are suspected by its own"
     store_probe(plan, store, "other")
     plan = small_plan(tmp_path, difficulty=OTHER, **adaptive)
     subset = selected(plan, store, by_source(plan)["pass rate of other"])
@@ -656,7 +654,7 @@ def test_the_report_compares_sources_and_the_cells_of_each(tmp_path: Path) -> No
     assert matrix.sources == tuple(f"{a} of {b}" for b in ("stub", "other") for a in kinds)
     own, other = (
         PlanProbe(plan, store, spec).tables.with_group(spec, 4)["pass_rate"].to_numpy()
-        for spec in training_probes(plan)
+        for spec in plan.training_probes
     )
     pair = matrix.pairs[0, 2]
     assert pair.correlation == pytest.approx(spearmanr(own, other).statistic)
@@ -715,7 +713,7 @@ def test_a_source_is_named_by_what_the_policy_reads_of_it(tmp_path: Path) -> Non
     assert arms == {n: [f"{by} of stub", f"{by} of other"] for n, by in names.items()}
     subset = selected(plan, store, by_source(plan, "least_agreed")["agreement of other"])
     assert reason(subset)["ranked_by"] == "agreement of other"
-    table = PlanProbe(plan, store, training_probes(plan)[1]).tables
+    table = PlanProbe(plan, store, plan.training_probes[1]).tables
     cell = by_source(plan, "hard")["pass rate of other"]
     known = table.with_ranking(cell.difficulty.probe, 4, "agreement")
     rates = dict(zip(*(known[n].to_pylist() for n in ("prompt_id", "agreement")), strict=True))

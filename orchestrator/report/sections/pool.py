@@ -16,7 +16,7 @@ from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
-from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
     Block,
@@ -112,7 +112,7 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
 
     Commands of the report select from the difficulty tables beside `page`; None: no commands.
     """
-    specs = training_probes(plan)
+    specs = plan.training_probes
     analyses = (
         analyse_pool(plan, store, spec, table_file(plan, spec, page) if page else None)
         for spec in specs

@@ -10,7 +10,6 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from orchestrator.embedded import embedded_path
-from orchestrator.planning.plan import training_probes
 from orchestrator.report.analysis import analyse
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import read_subset
@@ -52,7 +51,7 @@ def with_other_model(folder: Path) -> Path:
 def test_a_killed_sweep_over_sources_is_resumed_and_then_nothing_is_left(tmp_path: Path) -> None:
     file, log = with_other_model(tmp_path), tmp_path / "log"
     plan, store = sweeps.plan_of(file), sweeps.store_of(file)
-    own, other = training_probes(plan)
+    own, other = plan.training_probes
     parts = tmp_path / "runs" / "probes" / other.key
     driver = sweeps.start(file, log)
     sweeps.wait_for(lambda: [*parts.glob("*.parquet")], driver, log)

@@ -20,7 +20,7 @@ from orchestrator.pipeline.timetable import Site
 from orchestrator.planning import load
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models, fetch_command, repositories
-from orchestrator.planning.plan import Plan, unused_budgets
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.resolve import datasets_of
 from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.model import ModelSource
@@ -555,7 +555,7 @@ def test_updates_that_do_not_use_up_a_budget_are_said(
     tmp_path: Path, policy: str, budget: int, updates: int, noted: bool
 ) -> None:
     plan = small_plan(tmp_path, policies=[policy], budget=budget, updates=updates)
-    notes = unused_budgets(plan)
+    notes = plan.unused_budgets
     assert len(notes) == noted, "one for all seeds and policies"
     assert all("6 of the 8" in note and "max_steps: 4" in note for note in notes)
     summary = plan_summary(Run.of(plan, Store(plan.source.config.storage)), Site({"CPU": 1}))

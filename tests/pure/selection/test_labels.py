@@ -17,7 +17,7 @@ from decile.probes import Probe
 from orchestrator.cli.main import main
 from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.pipeline.open_plan import check_trainable
-from orchestrator.planning.plan import Plan, training_probes
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.probe_folder import ProbeFolder, read_part, write_part
 from orchestrator.probing.samples import mark_samples
@@ -474,7 +474,7 @@ def test_the_page_names_the_pool_whose_prompts_are_listed(pool_file: Path, tmp_p
         tmp_path, datasets=datasets, grid=grid, budget=8, probe={"samples": K, "temperature": 1.0}
     )
     store = Store(str(tmp_path / "runs"))
-    for spec in training_probes(plan):
+    for spec in plan.training_probes:
         part = replace(plan, cells=[cell for cell in plan.cells if cell.probe == spec])
         probed(part, store)
         analysis = analyse_pool(plan, store, spec)
