@@ -27,7 +27,7 @@ from orchestrator.report.probe_analysis import (
     analyse_pool,
     pool_outcomes,
 )
-from orchestrator.report.rows import Row, read_rows
+from orchestrator.report.rows import Row, axes_of, read_rows
 from orchestrator.stats.inference import LEVEL
 from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
@@ -146,10 +146,9 @@ _COMPARED = {
 
 def cell_table(rows: Sequence[Row]) -> pa.Table:
     """A row per finished cell: axes, accuracies and gain with its interval (shares), costs."""
-    axes = dict.fromkeys(axis for row in rows for axis in row.cell.axes)
     body = [
         {
-            **{axis: row.cell.axes.get(axis) for axis in axes},
+            **axes,
             "cell_id": row.cell.cell_id,
             "accuracy_base": row.result.accuracy_base,
             "accuracy_final": row.result.accuracy_final,
@@ -159,7 +158,7 @@ def cell_table(rows: Sequence[Row]) -> pa.Table:
             "learnable_pct": row.result.learnable_pct,
             **{name: row.result.ledger.get(name) for name in _COSTS},
         }
-        for row in rows
+        for row, axes in zip(rows, axes_of(rows), strict=True)
     ]
     return pa.Table.from_pylist(body)
 

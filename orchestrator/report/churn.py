@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.report.rows import OWN, Row, rising
+from orchestrator.report.rows import OWN, Row, axes_of, rising
 from orchestrator.stats.churn import Churn, churn, flips
 
 
@@ -43,14 +43,12 @@ def churn_table(rows: Sequence[Row]) -> pa.Table:
 
     The pairs are the base and the final model, and every two that follow one another.
     """
-    axes = dict.fromkeys(axis for row in rows for axis in row.cell.axes)
     body = []
-    for row in rows:
+    for row, axes in zip(rows, axes_of(rows), strict=True):
         evaluated = sorted(row.counts[OWN])
         for span in dict.fromkeys([(0, row.cell.updates), *pairwise(evaluated)]):
-            about = {axis: row.cell.axes.get(axis) for axis in axes}
-            about |= {"cell_id": row.cell.cell_id, "from_update": span[0], "to_update": span[1]}
+            about = {"cell_id": row.cell.cell_id, "from_update": span[0], "to_update": span[1]}
             for kind, name, part in churn_by_part([row], span):
                 numbers = part._asdict() | {"net": part.net}
-                body.append({**about, "part": kind or "all", "name": name, **numbers})
+                body.append({**axes, **about, "part": kind or "all", "name": name, **numbers})
     return pa.Table.from_pylist(body)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.config.experiment import value_text
 from orchestrator.evaluation.drift import Drift, drift_of
 from orchestrator.evaluation.groups import GroupShares, group_shares
 from orchestrator.evaluation.metrics import (
@@ -163,6 +164,18 @@ def read_rows(
         for cell in cells
     )
     return [row for row in rows if row is not None]
+
+
+def axes_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Of each row, the axes of any row as columns of a table; values of several types as texts."""
+    columns: dict[str, list[Any]] = {}
+    for axis in dict.fromkeys(axis for row in rows for axis in row.cell.axes):
+        values = [row.cell.axes.get(axis) for row in rows]
+        types = {type(value) for value in values if value is not None}
+        if len(types) > 1 and not types <= {int, float}:
+            values = [None if value is None else value_text(value) for value in values]
+        columns[axis] = values
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def training_tiers(rows: Sequence[Row]) -> list[str]:

@@ -24,7 +24,8 @@ from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe import pending_samples, targets_of
-from orchestrator.report.analysis import analyse
+from orchestrator.report.analysis import analyse, cell_table
+from orchestrator.report.churn import churn_table
 from orchestrator.report.render import page_html, terminal_report
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import probe_report
@@ -99,6 +100,16 @@ def test_mlflow_has_the_sources(tmp_path: Path) -> None:
     assert "difficulty" not in sweep_params(plain.experiment), "as of earlier versions"
     by_other = small_plan(tmp_path, difficulty=OTHER)
     assert sweep_params(by_other.experiment)["difficulty.model"] == "other"
+
+
+def test_tables_of_cells_have_the_axis_as_text(tmp_path: Path) -> None:
+    """Some of its values are names, others mappings."""
+    plan, store = finished(tmp_path)
+    rows = analyse(plan, store).rows
+    shown = {value_text(value) for value in AXIS["difficulty"]}
+    for table in (cell_table(rows), churn_table(rows)):
+        assert {*table["difficulty"].to_pylist()} == shown
+        assert {*table["seed"].to_pylist()} == {row.cell.seed for row in rows}
 
 
 def places(plan: Plan, subset: pa.Table) -> set[int]:
