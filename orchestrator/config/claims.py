@@ -299,7 +299,8 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
     Every axis is named in the result and has the grid's value. `on` a data set of the grid fixes
     the training set, unless the claim does: each cell is tested on its own set then.
     """
-    claim, grid = parse_claim(text), experiment.grid
+    claim = parse_claim(text)
+    grid = experiment.grid
     axes: dict[str, Sequence[Any]] = {
         **{axis: getattr(grid, axis) for axis in GRID_AXES if axis != "seed"},  # of replicates
         PROBE_SEED: grid.probe_seed or [experiment.probe.seed],
@@ -377,7 +378,8 @@ def _fixes_dataset(claim: Claim) -> bool:
 
 def _conflicts(claim: Claim, datasets: Sequence[str]) -> Iterator[str]:
     """What does not go together in a claim, whose names are looked up."""
-    metric, on = claim.metric, claim.test_set
+    metric = claim.metric
+    on = claim.test_set
     a, b, only = ({axis for axis, _ in side} for side in (claim.a, claim.b, claim.only))
     if claim.a and claim.a == claim.b:
         yield f"it compares {side_text(claim.a)} with itself: write two sides"
@@ -414,7 +416,8 @@ def _conflicts(claim: Claim, datasets: Sequence[str]) -> Iterator[str]:
 
 def _unmeasured(claim: Claim, dataset: str, experiment: Experiment) -> Iterator[str]:
     """What a claim needs that the cells of one training set do not measure."""
-    evaluate, updates = experiment.evaluate, experiment.grpo_settings.max_steps
+    evaluate = experiment.evaluate
+    updates = experiment.grpo_settings.max_steps
     test_set = claim.test_set or dataset
     own = test_set == dataset
     if not own and test_set not in evaluate.ood:
@@ -423,9 +426,11 @@ def _unmeasured(claim: Claim, dataset: str, experiment: Experiment) -> Iterator[
             f"cells trained on {dataset} are not tested on {shortened(test_set)}: write {known}, "
             "or add it to evaluate.ood"
         )
-    setting, samples = "samples", evaluate.samples
+    setting = "samples"
+    samples = evaluate.samples
     if not own:
-        setting, samples = "ood_samples", evaluate.ood_samples or samples
+        setting = "ood_samples"
+        samples = evaluate.ood_samples or samples
     if claim.pass_at > samples:
         yield (
             f"{claim.metric} needs {counted(claim.pass_at, 'sample')} per question of {test_set}, "
@@ -440,7 +445,8 @@ def _unmeasured(claim: Claim, dataset: str, experiment: Experiment) -> Iterator[
         yield "no evaluation during training: write evaluate: {every: N} below max_steps"
     if not claim.at or claim.at.cost != "updates":
         return  # `orchestrator.planning.plan` knows what a cell can cost
-    amount, every = claim.at.amount, evaluate.every
+    amount = claim.at.amount
+    every = evaluate.every
     if amount > updates:
         most = counted(updates, "update")
         yield f"a cell has {most}, not {amount:,.15g}: write at most {updates:,}"

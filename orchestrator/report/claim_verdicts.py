@@ -204,10 +204,10 @@ class ClaimBlock:
 
     def _point(self, row: Row) -> Point:
         """Where a row is read: at the claim's cost, or else where the experiment compares."""
-        name, updates = row.cell.name, row.cell.updates
+        name = row.cell.name
         if not self.claim.at:
             if not self.is_compared(row):
-                return Point(updates, np.nan, float(updates))
+                return Point(row.cell.updates, np.nan, float(row.cell.updates))
             point = self.points[row.cell.cell_id]
             if not point.update:
                 raise NotMeasured(
@@ -355,7 +355,8 @@ def _measured(
     block: ClaimBlock, spreads: Mapping[str, Spreads], level: float
 ) -> Comparison | RSquared:
     """R², or side a minus side b as policies are compared. Raises NotMeasured."""
-    claim, rows = block.claim, block.rows
+    claim = block.claim
+    rows = block.rows
     if claim.metric == CORRELATION:
         return r_squared(*map(np.array, learnable_gain_means(rows)), level=level)
     lacking = [side_text(side) for side, own in ((claim.a, block.a), (claim.b, block.b)) if not own]
@@ -391,7 +392,8 @@ def _stored(
     block: ClaimBlock, rows: Sequence[Row], spreads: Mapping[str, Spreads]
 ) -> SeedSpread | None:
     """For claims about final results: how much those of all stored runs of a side vary."""
-    claim, keys = block.claim, {policy_key(row.cell) for row in rows}
+    claim = block.claim
+    keys = {policy_key(row.cell) for row in rows}
     if claim.at or claim.over or claim.part or claim.per or len(keys) > 1:
         return None
     stored = spreads.get(keys.pop(), Spreads())
@@ -411,11 +413,16 @@ def judge_claim(claim: Claim, measured: Comparison | RSquared, level: float = LE
     the same policies is known from other cells.
     """
     if isinstance(measured, RSquared):
-        effect, covers_seeds, difference, unit = measured.value, True, "R²", ""
+        effect = measured.value
+        covers_seeds = True
+        difference = "R²"
+        unit = ""
         sample = policies_text(measured)
         notes = [f"over {sample}, each the mean over its seeds"]
     else:
-        effect, covers_seeds, unit = measured.effect, measured.covers_seeds, " points"
+        effect = measured.effect
+        covers_seeds = measured.covers_seeds
+        unit = " points"
         difference = " − ".join(side_text(side) for side in (claim.a, claim.b))
         sample = counted_runs(measured.runs)
         if measured.items > 1:

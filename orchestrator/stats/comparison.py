@@ -322,7 +322,8 @@ def compare_with_base(
     runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
     items, values = available(runs)
     codes = group_codes(items, groups)
-    mean, spread = Effect(nan, -inf, inf, 1.0), None
+    mean = Effect(nan, -inf, inf, 1.0)
+    spread = None
     if items:
         mean = mean_effect(values, codes, level)
         spread = seed_spread([*map(float, values.mean(axis=1))])

@@ -222,9 +222,11 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section:
         )
         about = f"Tier {one_line(tiers[i], 40)}." if tiers[i] else ""
         blocks.append(card(questions[i], [("before: base model", base), *after], about))
-    what, note = "Completions", COMPLETIONS
+    what = "Completions"
+    note = COMPLETIONS
     if episodes:
-        what, note = "Episodes", EPISODES
+        what = "Episodes"
+        note = EPISODES
     title = f"{what} before and after: {family.title}"
     axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.setting_axes)]
     anchor = re.sub(r"[^\w.+-]+", "-", f"completions-{'-'.join(axes)}")
