@@ -547,7 +547,7 @@ def test_the_budgets_of_a_grid_share_one_figure(tmp_path: Path) -> None:
 
 def summary_of(plan: Plan, folder: Path) -> Any:
     run = Run.of(plan, Store(str(folder / "runs")), {"CPU": 2.0})
-    return plan_summary(run, Site({"CPU": 2.0}, "A100"))
+    return plan_summary(run, Site({"CPU": 2.0}))
 
 
 def test_plan_says_what_each_policy_will_use(tmp_path: Path) -> None:
