@@ -2,8 +2,8 @@
 
 Caps are checked between blocks (all policies of one model, dataset and seed). A block that has
 started is always finished, so that its policies can be compared; the next one starts only if it is
-expected to end within every cap, as far as anything was measured of its model: without that, only
-what was used counts. A cap therefore drops whole blocks, never a single policy.
+expected to end within every cap. Before anything is measured, one block starts, and the others
+wait for its first updates. A cap therefore drops whole blocks, never a single policy.
 """
 
 import time
@@ -150,6 +150,14 @@ class CellQueue:
                 projected = Usage(probe_seconds + makespan(pack(jobs, capacity)), gpu_seconds)
                 self.cap = exceeded_cap(self.experiment, self.meter.usage(), projected)
         return bool(self._current or (self._blocks and not self.cap))
+
+    def waits(self) -> bool:
+        """Whether a cap can admit the next block only once a running cell was measured."""
+        if self._current or not self._blocks or not self.capped or not self._running:
+            return False
+        block = self._blocks[0]
+        unknown = any(self.forecast.cell_left(cell) is None for cell in block)
+        return unknown and not self._has_started(block)
 
     def next(self) -> Cell | None:
         """The next cell to start, or None if none is left or a cap closed the queue."""

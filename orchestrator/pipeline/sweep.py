@@ -331,6 +331,10 @@ class Sweep:
             self.progress.started(cell)
         return cell
 
+    def waits(self) -> bool:
+        """Whether a cap makes the next cell wait for a measurement."""
+        return self.queue.waits()
+
     def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:
         """A cell has completed another update, or says what it does before the next one."""
         if "activity" in report:

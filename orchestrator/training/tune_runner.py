@@ -63,6 +63,9 @@ class CellSource(Protocol):
     def next(self) -> Cell | None:
         """The next cell to start; None when there are no more."""
 
+    def waits(self) -> bool:
+        """Whether to ask for the next cell later, while others run."""
+
     def updated(self, cell: Cell, report: UpdateReport | ActivityReport) -> None:
         """A trial reported an update, or what it is at."""
 
@@ -156,6 +159,8 @@ def _searcher(driver: Driver) -> Any:
         """Suggests the next cell of the queue as the next configuration."""
 
         def suggest(self, trial_id: str) -> Any:
+            if driver.source.waits():
+                return None
             cell = driver.source.next()
             driver.waiting = 0 if cell is None else driver.waiting - 1
             if cell is None:

@@ -13,6 +13,9 @@ class Cells:
         self.cells = [*cells]
         self.retries, self.ends = list[str](), list[str | None]()
 
+    def waits(self) -> bool:
+        return False
+
     def next(self) -> Cell | None:
         return self.cells.pop(0) if self.cells else None
 

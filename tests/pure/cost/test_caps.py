@@ -8,7 +8,7 @@ from factories import small_plan
 
 from orchestrator.cost.caps import CellQueue, Usage, UsageMeter, exceeded_cap, make_queue
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.work import Estimates
+from orchestrator.cost.work import Estimates, Work
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import page_html
@@ -140,6 +140,26 @@ def test_a_larger_cap_continues_where_the_smaller_one_ended(tmp_path: Path) -> N
         (1, "hard"),
         (1, "random"),
     ]
+
+
+def test_before_anything_is_measured_one_block_starts_and_the_others_wait(tmp_path: Path) -> None:
+    plan, clock = planned(tmp_path, max_gpu_hours=3), Clock()
+    works = Estimates({cell.cell_id: Work(4.0, 2.0) for cell in plan.cells})
+    meter, slots = UsageMeter(clock=clock), Capacity((1.0,) * 8, 8)
+    queue = make_queue(plan.experiment, plan.cells, works, slots, meter)
+    queue.forecast.clock = clock
+    assert not queue.waits()
+    pair = [queue.next(), queue.next()]
+    for cell in pair:
+        assert cell is not None
+        queue.forecast.cell_progress(cell, 1)
+        assert queue.waits()
+    clock.now = 600.0
+    queue.forecast.cell_progress(plan.cells[0], 2)  # 600 s of 2 tokens: half an hour a cell
+    assert not queue.waits() and queue.next() is not None
+    clock.now = 1200.0
+    uncapped = make_queue(planned(tmp_path).experiment, plan.cells, works, slots, meter)
+    assert uncapped.next() is not None and not uncapped.waits()
 
 
 def test_without_estimates_only_past_usage_counts(tmp_path: Path) -> None:
