@@ -126,11 +126,15 @@ class ProgressDisplay:
         if self.forecast:
             self.forecast.probe_progress(probe_id, done, total)
             left = self.forecast.probe_left(probe_id)
-        self._phase = Phase(label, done / total, f"{done:,}/{counted(total, 'sample')}", left)
-        self._show(
-            lambda: f"{label}: {done:,}/{counted(total, 'sample')}, ETA {self._eta()}",
-            done in (0, total),
-        )
+        drawn = f"{done:,}/{counted(total, 'sample')}"
+        self._phase = Phase(label, done / total, drawn, left)
+
+        def line() -> str:
+            if self._left is None and left is not None:  # before any cell is measured
+                return f"{label}: {drawn}, ETA of this probe {time_left(left)}"
+            return f"{label}: {drawn}, ETA {self._eta()}"
+
+        self._show(line, done in (0, total))
 
     def probed(self, text: str) -> None:
         """A probe has ended, an adaptive one perhaps before its last sample; `text` says so."""

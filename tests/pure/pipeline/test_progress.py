@@ -41,6 +41,23 @@ def test_progress_counts_cells_and_updates_the_forecast(
     ]
 
 
+def test_before_any_cell_is_measured_a_probe_has_a_time_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, now, out = small_plan(tmp_path).cells, 0.0, io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    works = {cell.cell_id: Work(60, 0) for cell in cells}
+    forecast = Forecast(cells, Estimates(works), Capacity((1.0,), 1, "CPU"), clock=lambda: now)
+    display = ProgressDisplay(total=2, out=out, every=0.0, forecast=forecast)
+    display.probe("p", "probe stub/small train", 0, 160)
+    now += 10.0
+    display.probe("p", "probe stub/small train", 40, 160)
+    assert out.getvalue().splitlines() == [
+        "probe stub/small train: 0/160 samples, ETA ?",
+        "probe stub/small train: 40/160 samples, ETA of this probe 0:30",
+    ]
+
+
 def test_cells_that_end_together_share_a_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
