@@ -60,7 +60,7 @@ PUBLIC_UNDERSCORES = {
     "_asdict",
     "_replace",
     "_fields",
-    "_SubParsersAction",
+    "_ActionsContainer",
     "_exit",
 }  # of the standard library
 # An object of the same class.
