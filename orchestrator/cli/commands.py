@@ -452,7 +452,7 @@ def compare(arguments: argparse.Namespace) -> int:
         echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
     else:
         echo(terminal_items(analysis, output_width()))
-        echo("\n" + "\n".join(arm.rows.line(arm.name) for arm in analysis.arms))
+        echo("\n" + "\n".join(printable_line(arm.rows.line(arm.name)) for arm in analysis.arms))
         if arguments.out:
             echo(f"\npage: {arguments.out}")
     return ExitCode.DONE

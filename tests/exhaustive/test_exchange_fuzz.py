@@ -130,7 +130,7 @@ def test_mutated_files_are_imported_or_refused_in_one_line(
         options = [*rng.choice(OPTIONS)] if rng.random() < 0.3 else []
         task = rng.choice(["file", "gsm8k", "math"])
         out = str(tmp_path / "out.parquet")
-        codes.append(main(["import", str(file), "--task", task, *options, "--out", out]))
+        codes.append(main(["import", str(file), "--task", task, *options, "--out", out, "--force"]))
         error = capsys.readouterr().err
         if codes[-1] == 2:
             assert error.count("\n") == 1 and (file.name in error or "--samples" in error), error

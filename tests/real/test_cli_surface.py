@@ -98,7 +98,7 @@ CALLS = {
     "evaluate": "evaluate e.yaml -e small --model tiny --dataset small --storage runs --cpus 2 "
     "--gpus 1 --out after.parquet",
     "report": "report e.yaml -e small --storage runs --out page.html",
-    "select": "select --probe t.parquet --policy hard --budget 1 --seed 0 --out s.parquet",
+    "select": "select --probe t.parquet --policy hard --budget 1 --seed 0 --out chosen.parquet",
     "mark": "mark --task gsm8k --marking strict --input in.jsonl --output out.jsonl",
     "import": "import in.jsonl --task gsm8k --out p.parquet --layout completions --samples 4",
     "export": "export --subset s.parquet --task arithmetic --layout jsonl --out o.jsonl",
@@ -121,7 +121,7 @@ OUTPUTS = {
     "probe": "page.html",
     "evaluate": "after.parquet",
     "report": "page.html",
-    "select": "s.parquet",
+    "select": "chosen.parquet",
     "mark": "out.jsonl",
     "import": "p.parquet",
     "export": "o.jsonl",

@@ -617,7 +617,7 @@ def test_a_file_or_folder_of_a_probe_is_selected_from_by_another_difficulty(tmp_
 
     def by(probe: Path, word: str) -> list[str]:
         options = ["--probe", str(probe), "--policy", "hard", "--budget", "8", "--out", str(out)]
-        assert main(["select", *options, "--difficulty", word]) == 0
+        assert main(["select", *options, "--difficulty", word, "--force"]) == 0
         return pq.read_table(out)["prompt_id"].to_pylist()
 
     expected = {n: selected(plan, store, cell)["prompt_id"].to_pylist() for n, cell in hard.items()}

@@ -31,7 +31,9 @@ def init(folder: str) -> None:
 def evaluate(folder: str) -> None:
     """Of samples that are stored."""
     os.chdir(folder)
-    assert main(["evaluate", "experiments.yaml", "-e", NAME, "--out", "out.parquet"]) == 0
+    assert (
+        main(["evaluate", "experiments.yaml", "-e", NAME, "--out", "out.parquet", "--force"]) == 0
+    )
 
 
 def rows(folder: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.cli.main import main
 from orchestrator.optional.exchange.disagreement import Disagreement
 from orchestrator.optional.exchange.mark import COMPARED
+from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.attacks import ATTACKS, LONG, Attacked, Target, attacked
 from tasks import Task, find_task, get_task, make_prompt, task_names
 
@@ -56,7 +57,7 @@ def attack(source: str, function: str, capsys: pytest.CaptureFixture[str]) -> di
     assert main([*line, "--json"]) == 0
     attacks = json.loads(capsys.readouterr().out)["attacks"]
     assert main(line) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(attacks)
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(attacks)
     return {each.pop("attack"): each for each in attacks}
 
 
@@ -165,7 +166,7 @@ def compared(pairs: list[tuple[str, str]]) -> Disagreement:
         }
         for n, (one, two) in enumerate(pairs)
     ]
-    return Disagreement.of(rows, [""] * len(rows), ("a", "b"))
+    return Disagreement.of(rows, [""] * len(rows), ("a", "b"), RowCounts(len(rows)))
 
 
 def test_kappa_and_the_examples() -> None:
