@@ -439,15 +439,15 @@ def points_of(sets: Sequence[Sequence[Row]], compare_at: Axis) -> dict[str, Poin
 
 def unequal_labels(sets: Sequence[Sequence[Row]], points: Mapping[str, Point]) -> str:
     """What the cells of several sets have used where they are read, most first."""
-    swept = {axes_text(row.cell.setting_axes) for own in sets for row in own}
+    variants = {axes_text(row.cell.setting_axes) for own in sets for row in own}
     parts = []
     for own in reversed(sets):
-        names = dict.fromkeys(
-            ", ".join(
-                [row.cell.policy, *([axes_text(row.cell.setting_axes)] if len(swept) > 1 else [])]
-            )
-            for row in own
-        )
+        names: dict[str, None] = {}
+        for row in own:
+            name = row.cell.policy
+            if len(variants) > 1:
+                name += f", {axes_text(row.cell.setting_axes)}"
+            names[name] = None
         costs = {round(points[row.cell.cell_id].cost) for row in own}
         amount = " to ".join(f"{cost:,}" for cost in sorted({min(costs), max(costs)}))
         parts.append((" and ".join(names), "has" if len(names) == 1 else "have", amount))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 UPDATES, SIZE = 4, 4
 
-# Of each update: a prompt that is all right, one that is all wrong, and a live one.
+# Of each update: a prompt that is all correct, one that is all wrong, and a live one.
 MARKS = ((1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 0, 1))
 
 

@@ -13,6 +13,7 @@ from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
 from orchestrator.stats.sentences import NONE, in_points, range_text, rate_text, sentence
 
 MOST_QUESTIONS = 20
+MOST_NAMED = 4  # arms of a title
 MOST_PAIRS = 45  # of a figure: ten arms
 METHOD = (
     "Each pair is compared on the questions that have a score in both; a question's samples are "
@@ -37,10 +38,11 @@ def item_page(analysis: ItemAnalysis) -> Page:
         "Differences in points with their 95 % intervals, not corrected for the number of pairs",
         partial(difference_intervals, pairs),
     )
+    title = f"Comparison: {', '.join(names)}"
+    if len(names) > MOST_NAMED:
+        title = f"Comparison of {counted(len(names), 'arm')}"
     return Page(
-        f"Comparison: {', '.join(names)}"
-        if len(names) < 5
-        else f"Comparison of {counted(len(names), 'arm')}",
+        title,
         "Item-level results, paired by question.",
         f"{counted(len(names), 'arm')}, {counted(sum(analysis.seeds.values()), 'run')}.",
         (
