@@ -43,12 +43,12 @@ from tasks.sources.files import (
 )
 from tasks.sources.kept_columns import Column, FileColumns, KeptColumns
 from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
-from tasks.sources.media import check_no_media, has_media_columns
+from tasks.sources.media import LINKED, check_no_media, has_media_columns, links_to_image
 from tasks.sources.roles import ROLES
 from tasks.sources.row_corrections import RowCorrections, row_id
 from tasks.sources.source import REPEATED, ReadTask
 from tasks.sources.user_files import Files, named_files
-from tasks.sources.values import json_object_of, json_text, value_text, whole
+from tasks.sources.values import is_missing, json_object_of, json_text, value_text, whole
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -567,7 +567,8 @@ class QuestionFile(ReadTask):
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         answer = texts.answer.strip()
-        for name, text in ((self.question, texts.question.strip()), (column, answer)):
+        question = "" if is_missing(texts.question) else texts.question.strip()
+        for name, text in ((self.question, question), (column, answer)):
             if name and not text:
                 without = " or ends with ####, without an answer" if name == self.answer else ""
                 optional = "" if name == self.question or self.function else _OPTIONAL
@@ -581,6 +582,7 @@ class QuestionFile(ReadTask):
             raise TaskError(f"{place}: {self._why_no_gold(answer)}")
         dropped.update(texts.dropped)
         dropped[INSTRUCTIONS] += question != texts.question
+        dropped[LINKED] += links_to_image(question)
         dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
         tier = str(whole(column_value(row, self.tier))) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None

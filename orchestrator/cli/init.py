@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -44,7 +44,7 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError
 from tasks.marking.golds import Marker
-from tasks.sources.survey import FileSurvey, check_column, choose_columns, columns_of
+from tasks.sources.survey import MIX, FileSurvey, check_column, choose_columns, columns_of
 
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
@@ -278,9 +278,8 @@ def init(arguments: argparse.Namespace) -> int:
         test = answers.get(
             question, "", lambda file: read_questions(file, "test") if file else None
         )
-    survey = _survey(arguments, train, answers)
-    echo("\n".join(survey_lines(train.title, survey)))
-    data = Data.of(train, survey, test)
+    data = Data.of(train, _survey(arguments, train, answers), test)
+    echo("\n".join(survey_lines(train.title, data.survey)))
     if data.test and data.test_survey:
         echo("\n".join(survey_lines(title_of_files(data.test), data.test_survey)))
     if model is None:
@@ -344,9 +343,9 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
         return name
 
     def valid_marker(name: str) -> str:
-        if name in _MARKERS or ":" in name:
+        if name in names or ":" in name:
             return name
-        raise UserError(f"unknown marker {shortened(name)}: write one of {', '.join(_MARKERS)}")
+        raise UserError(f"unknown marker {shortened(name)}: write one of {', '.join(names)}")
 
     try:
         recognized = choose_columns(columns, question, answer)
@@ -356,8 +355,9 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
     question = question or answers.get("column of the questions", recognized[0], column)
     answer = answer or answers.get("column of the answers", recognized[1], column)
     survey = train.survey(question, answer, marker)
+    names: Sequence[str] = (*_MARKERS, MIX) if survey.mix else _MARKERS
     if marker is None:
-        chosen = answers.get(f"marker ({', '.join(_MARKERS)})", survey.marker, valid_marker)
+        chosen = answers.get(f"marker ({', '.join(names)})", survey.marker, valid_marker)
         survey = survey if chosen == survey.marker else train.survey(question, answer, chosen)
     return survey
 

@@ -166,7 +166,12 @@ class Data(NamedTuple):
         held_out = test.survey(
             survey.question, survey.answer, marker, optional=optional, mix=survey.mix
         )
-        return data._replace(test=test.files, test_survey=held_out)
+        if survey.id != held_out.id:  # it is kept of both files, or of none
+            ids = [(survey.id, train.read.places[0]), (held_out.id, test.read.places[0])]
+            names = {name: place for name, place in ids if name is not None}
+            survey = replace(survey, id=None, id_names=names)
+            held_out = replace(held_out, id=None)
+        return data._replace(survey=survey, test=test.files, test_survey=held_out)
 
     @property
     def mix(self) -> Sequence[tuple[Kind, ...]]:

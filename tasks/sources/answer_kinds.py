@@ -68,6 +68,7 @@ _RANGE = re.compile(
 )
 _LATEX = re.compile(r"\\[A-Za-z]|\$|[\^_]\{?\w")
 _FORMULA = re.compile(r"(?=.*\d)(?!.*[A-Za-z]{3})[\w\s.,:;+*/^=()\[\]{}<>|!√π·×≤≥∞-]+")
+_BRACKETED = re.compile(r"[\[(<{]([^\[\](){}<>]*)[\])>}]")
 _TEST = re.compile(r"\s*assert\s+\S.*(?:==|!=|\(|\bin\b|\bis\b)")
 # For Arrow: whether an answer may be a data structure.
 STRUCTURES = r"""^\s*[\[{]|^\s*\(\s*["']|^\s*assert\s"""
@@ -81,7 +82,7 @@ MANY_DIGITS = 6  # after the point, beyond which a model rounds
 def answer_form(answer: str) -> str:
     """The form of one answer, as a plural."""
     answer = answer.replace("\N{MINUS SIGN}", "-")
-    if answer.lower() in PLACEHOLDERS:
+    if stands_for_none(answer, PLACEHOLDERS):
         return "placeholders"
     if json_object_of(answer) is not None:
         return "JSON objects"
@@ -174,13 +175,18 @@ def _is_matrix(value: Sequence[Any]) -> bool:
     return all(type(number) in (int, float) for row in rows for number in row)
 
 
+def stands_for_none(answer: str, words: Sequence[str]) -> bool:
+    """Whether an answer is one of the words for a missing one, also as `[TBD]` or `<unknown>`."""
+    inside = match[1] if (match := _BRACKETED.fullmatch(answer)) else answer
+    return inside.strip().lower() in words
+
+
 def why_no_answer(answer: str, marker: str) -> str:
     """Why a text is no answer that this marker could compare with a model's; "" if it is one.
 
     Words such as `unknown` and `none` may be answers where the marker is `text`.
     """
-    words = answer.lower()
-    if words in NO_ANSWERS or (marker != "text" and words in PLACEHOLDERS):
+    if stands_for_none(answer, NO_ANSWERS if marker == "text" else PLACEHOLDERS):
         return "stands for a missing one"
     if structure := structure_of(answer):
         return f"is {structure}, which no model answers with"

@@ -156,7 +156,7 @@ FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
 # What data sets write where there is no answer, in lower case: never an answer, and those that
 # may be one in words.
 NO_ANSWERS = (
-    *("n/a", "n.a.", "notfound", "tbd", "tba", "todo", "fixme", "to be determined"),
+    *("n/a", "n.a.", "notfound", "tbd", "tba", "tbc", "todo", "fixme", "to be determined"),
     *("not available", "?", "??", "???", "-", "--", "...", "…"),
 )
 PLACEHOLDERS = (

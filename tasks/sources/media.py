@@ -15,6 +15,9 @@ TAGS = (
     r"<img\s"
 )
 _TAGS = re.compile(TAGS)
+LINKED = "questions with links to images: the model sees the links alone"
+LINKS = r"!\[[^\]]*\]\([^)\s]+\)"  # of Markdown; for Arrow, too
+_LINKS = re.compile(LINKS)
 _COLUMN = re.compile(
     r"(?:image|img|picture|video|audio)s?(?:[_-]?(?:\d+|paths?|urls?|files?|bytes|b64|base64))?"
 )
@@ -31,6 +34,11 @@ def has_media_columns(names: Iterable[str]) -> bool:
 @lru_cache(maxsize=1024)  # a name is asked about once per row
 def _is_media_column(name: str) -> bool:
     return _COLUMN.fullmatch(name.lower()) is not None
+
+
+def links_to_image(question: str) -> bool:
+    """Whether a question has a link to an image, as Markdown writes it."""
+    return _LINKS.search(question) is not None
 
 
 def check_no_media(row: Mapping[str, Any], value: Any, question: str) -> None:

@@ -24,7 +24,7 @@ from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
 from tasks.sources.answer_kinds import STRUCTURES
 from tasks.sources.chat_templates import MARKS
 from tasks.sources.files import CHAT_TEXT, FORMS, PLACEHOLDERS
-from tasks.sources.media import TAGS
+from tasks.sources.media import LINKS, TAGS
 from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
@@ -37,8 +37,9 @@ _GOLDS = {
 }
 # A gold answer is somewhere in such a text, or it may be none.
 _PLACEHOLDER = "|".join(map(re.escape, PLACEHOLDERS))
-_SOLUTION = rf"####|\\boxed|{FORMS}|{STRUCTURES}|^(?i:{_PLACEHOLDER})$"
+_SOLUTION = rf"####|\\boxed|{FORMS}|{STRUCTURES}|^[\[(<{{]? *(?i:{_PLACEHOLDER}) *[\])>}}]?$"
 _INSTRUCTION = r"(?i)boxed|####|remember to put your answer"  # a question may end with one
+_MISSING = r"^\s*(?i:nan|null|none|n/a)\s*$"  # a question that is none
 _READABLE = "[A-Za-z0-9]"
 
 
@@ -166,7 +167,7 @@ def plain_prompts(
     golds = pc.if_else(is_gold, answers, pa.scalar(None, pa.string()))
     plain = pc.and_(pc.match_substring_regex(questions, _READABLE), golds.is_valid())
     plain = pc.and_not(plain, pc.match_substring_regex(questions, f"^{CHAT_TEXT.pattern}"))
-    for marks in (MARKS, TAGS):  # a chat template or an image, which is noted or refused
+    for marks in (MARKS, TAGS, LINKS, _MISSING):  # what is noted or refused
         plain = pc.and_not(plain, pc.match_substring_regex(questions, marks))
     if not bare:
         plain = pc.and_not(plain, pc.match_substring_regex(questions, _INSTRUCTION))

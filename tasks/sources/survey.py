@@ -37,6 +37,7 @@ from tasks.sources.files import (
 )
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
+from tasks.sources.values import is_missing
 
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
@@ -344,7 +345,7 @@ def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
         empty = [
             place
             for row, place in zip(read.rows, read.places, strict=True)
-            if cell(row, name) in (None, "", [])
+            if not _texts(row, name, name)[0]
         ]
         if empty:
             shown = ", ".join(empty[:3])
@@ -454,7 +455,8 @@ def _read(
         return "", "", f"no {'answer' if error.args[0] == answer else 'question'}"
     except TaskError as error:
         return "", "", str(error)
-    return texts.question.strip(), texts.answer.strip(), ""
+    question_text = "" if is_missing(texts.question) else texts.question.strip()
+    return question_text, texts.answer.strip(), ""
 
 
 def _reason(question: str, answer: str, refused: str, marker: str) -> str:

@@ -458,6 +458,16 @@ def test_a_corrected_answer_is_in_the_part_of_its_kind() -> None:
     assert (corrected.source, corrected.answer) == ("mine-expression", r"\frac{3}{11}")
 
 
+@pytest.mark.parametrize(("reply", "task"), [("", "mix"), ("text", "file")])
+def test_a_mix_is_proposed_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, reply: str, task: str
+) -> None:
+    replies = [jsonl(mixed_rows()), "", "", "", reply, "tiny"]
+    monkeypatch.setattr(sys, "stdin", Terminal("\n".join(replies) + "\n"))
+    assert main(["init"]) == 0
+    assert load_config(Path("experiments.yaml")).config.datasets["mine"].task == task
+
+
 def test_a_test_file_may_have_kinds_of_its_own() -> None:
     train = jsonl([row for row in mixed_rows() if "options" not in row], "train.jsonl")
     rows = [{**row, "question": f"test {row['question']}"} for row in mixed_rows(6)]
@@ -466,6 +476,19 @@ def test_a_test_file_may_have_kinds_of_its_own() -> None:
     assert len(pool.train) == 90 and len(pool.test) == 24
     kinds = [{p.source.rpartition("-")[2] for p in split} for split in (pool.train, pool.test)]
     assert kinds[1] - kinds[0] == {"letter"} and len(kinds[1]) == 4
+
+
+def test_ids_under_other_names_in_the_test_file_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train = jsonl([row | {"id": i} for i, row in enumerate(rows_of(range(40)))], "train.jsonl")
+    rows = [row | {"uid": i} for i, row in enumerate(rows_of(range(8)))]
+    for row in rows:
+        row["question"] += " Really?"
+    written("--train", train, "--test", jsonl(rows, "test.jsonl"))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "'id' (train.jsonl:1), 'uid' (test.jsonl:1)" in text and "is kept" not in text
+    assert "keep" not in dataset_options()
 
 
 def test_a_rendered_question_is_unwrapped_in_the_written_file() -> None:

@@ -17,6 +17,7 @@ from tasks.sources.answer_kinds import (
     answer_form,
     kind_of,
     mixed_kinds,
+    stands_for_none,
     structure_of,
     why_unlikely,
     with_other_kinds,
@@ -111,12 +112,12 @@ def test_lists_of_numbers_and_intervals_are_answers(answer: str) -> None:
     assert not structure_of(answer)
 
 
-@pytest.mark.parametrize("word", ["tbd", "TODO", "?", "-", "n/a", "…"])
+@pytest.mark.parametrize("word", ["tbd", "TODO", "?", "-", "n/a", "…", "[TBD]", "(tbd)"])
 @pytest.mark.parametrize("marker", ["text", "expression"])
 def test_what_stands_for_a_missing_answer_is_refused(
     tmp_path: Path, word: str, marker: Any
 ) -> None:
-    assert word.lower() in NO_ANSWERS
+    assert stands_for_none(word, NO_ANSWERS)
     rows = [
         {"question": f"Q{i}?", "answer": "red" if marker == "text" else "2x"} for i in range(40)
     ]

@@ -14,6 +14,7 @@ from orchestrator.optional.exchange import import_probe
 from tasks import TaskError, get_task
 from tasks.question_file import QuestionFile
 from tasks.sources.files import read_file
+from tasks.sources.media import LINKED
 from tasks.sources.survey import FileSurvey, survey_rows
 
 
@@ -56,6 +57,26 @@ def test_a_question_with_an_image_is_refused(tmp_path: Path, name: str) -> None:
         QuestionFile(train=file).train()
     assert [place for place, _ in survey(file).invalid] == [f"{file}:3"]
     assert len(QuestionFile(train=file, skip_invalid=True).train()) == 39
+
+
+@pytest.mark.parametrize("suffix", ["", " "])  # read by columns, and by rows
+def test_a_link_to_an_image_is_noted(tmp_path: Path, suffix: str) -> None:
+    rows = [{"question": f"What is {i}?", "answer": f"{i}{suffix}"} for i in range(4)]
+    for row in rows[:2]:
+        row["question"] += " ![](https://example.org/a.png)"
+    task = QuestionFile(train=written(tmp_path, rows))
+    assert len(task.train()) == 4 and any(f"2 {LINKED}" in note for note in task.notes)
+
+
+@pytest.mark.parametrize("word", ["nan", "None", " null "])
+@pytest.mark.parametrize("suffix", ["", " "])
+def test_a_word_for_a_missing_question_is_not_asked(tmp_path: Path, word: str, suffix: str) -> None:
+    rows = [{"question": f"What is {i}?", "answer": f"{i}{suffix}"} for i in range(40)]
+    rows[1]["question"] = word
+    file = written(tmp_path, rows)
+    with refused(f"{file}:2", by=TaskError):
+        QuestionFile(train=file).train()
+    assert survey(file).invalid == [(f"{file}:2", "no question")]
 
 
 def test_an_import_tells_which_questions_have_images(tmp_path: Path) -> None:
