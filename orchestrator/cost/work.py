@@ -122,7 +122,8 @@ class Speed(NamedTuple):
             ledger, timing = result.ledger, result.timing
             prompt = ledger.prompt_tokens / max(1, ledger.rollouts)
             tokens = ledger.prompt_tokens + ledger.generated_tokens
-            tokens += timing.answer_tokens + timing.answers * prompt
+            if timing.evaluation_seconds:  # 0 where an engine has evaluated, after training
+                tokens += timing.answer_tokens + timing.answers * prompt
             paces.append((ledger.seconds + timing.evaluation_seconds) / max(1, tokens))
         start = median(result.timing.start_seconds for result in results)
         return cls(start, median(paces), source)

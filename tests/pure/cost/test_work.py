@@ -79,6 +79,8 @@ def test_a_speed_is_the_median_of_finished_cells() -> None:
     measured = {"start_seconds": 3.0, "evaluation_seconds": 5.0}
     evaluated = result_with(7.0, **measured, answers=4, answer_tokens=80)
     assert Speed.of([evaluated], "x") == Speed(3, 12 / 200, "x")
+    by_engine = result_with(7.0, answers=4, answer_tokens=80)
+    assert Speed.of([by_engine], "x") == Speed(0, 7 / 100, "x")
     others = [evaluated, result_with(1.0), result_with(900.0)]
     assert Speed.of(others, "x") == Speed(0, 12 / 200, "x")
 
