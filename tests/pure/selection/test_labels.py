@@ -268,13 +268,16 @@ def test_wrong_labels_are_refused(pool_file: Path, tmp_path: Path) -> None:
     for name, text, why in (
         ("empty.csv", "", "is empty"),
         ("capitals.csv", "PROMPT_ID,answer\n0123456789abcdef,7\n", "that of the listed prompts"),
-        ("excel.csv", "prompt_id;answer\n0123456789abcdef;7\n", "separated by ';'"),
-        ("tabs.csv", "prompt_id\tanswer\n0123456789abcdef\t7\n", "separated by tabs"),
         ("null.jsonl", "null\n", "is not a row"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(TaskError, match=f"{name}.*{why}"):
             read_labels(str(tmp_path / name))
+    for mark in ";\t":
+        (file := tmp_path / "sheet.csv").write_text(f"prompt_id{mark}answer\n0123{mark}7\n")
+        assert [(each.prompt_id, each.answer) for each in read_labels(str(file))[0]] == [
+            ("0123", "7")
+        ]
     for number in (7, [7]):
         with refused("labels", 7):
             plan_of(tmp_path, pool_file, number)  # type: ignore[arg-type]
