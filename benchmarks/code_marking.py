@@ -13,7 +13,7 @@ from benchmarks.command_line import benchmark_parser
 from orchestrator.optional.code.code_tests import read_tests, run_tests
 from orchestrator.optional.code.sandbox import Limits, executable
 from orchestrator.optional.code.task import Code
-from tasks.base import Answer
+from tasks.prompts import Answer
 
 SQUARE = "def f(x): return x * x"
 LITERALS = read_tests([f"assert f({i}) == {i * i}" for i in range(3)])

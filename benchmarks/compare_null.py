@@ -38,8 +38,8 @@ from scipy.special import expit, logit
 from benchmarks.command_line import benchmark_parser
 from orchestrator.report.item_comparison import Arm, ArmRun, Rated, compare_arms
 from orchestrator.report.looks import EXTRA_LEVEL
-from orchestrator.stats.comparison import Run, compare_policies
-from orchestrator.stats.inference import LEVEL, difference_effect, seed_spread
+from orchestrator.stats.comparison import ItemScores, compare_policies
+from orchestrator.stats.inference import ALPHA, difference_effect, seed_spread
 
 DIFFICULTY, OWN, SHIFT, BY_SEED = 1.5, 0.3, 0.05, 0.3
 GRID = (  # seeds, questions, samples per question, whether arms have own questions
@@ -159,8 +159,8 @@ def errors(seeds: int, scatters: Sequence[float], sweeps: int, seed: int = 0) ->
     p = np.array(
         [p_values(equal_policies(scatters, [seeds] * len(scatters), rng)) for _ in range(sweeps)]
     )
-    by_pair = (p <= LEVEL).mean(axis=0)
-    of_families = (p.min(axis=1) * p.shape[1] <= LEVEL).mean()
+    by_pair = (p <= ALPHA).mean(axis=0)
+    of_families = (p.min(axis=1) * p.shape[1] <= ALPHA).mean()
     return [float(by_pair.mean()), float(by_pair.max()), float(of_families)]
 
 
@@ -170,7 +170,7 @@ def unequal_error(
     """The share of pairs of equal policies with p ≤ .05."""
     rng = np.random.default_rng([seed, *runs, *(int(10 * s) for s in scatters)])
     pairs = (p_values(equal_policies(scatters, runs, rng)) for _ in range(sweeps))
-    return sum(p[0] <= LEVEL for p in pairs) / sweeps
+    return sum(p[0] <= ALPHA for p in pairs) / sweeps
 
 
 def looking_again(
@@ -193,7 +193,7 @@ def looking_again(
         policies = equal_policies(scatters, [last] * len(scatters), rng)
         for seeds in range(first, last + 1):
             p = p_values([runs[:seeds] for runs in policies])
-            if min(p) * len(p) <= (LEVEL if seeds == planned else extra_level):
+            if min(p) * len(p) <= (ALPHA if seeds == planned else extra_level):
                 with_verdict += 1
                 break
     return with_verdict / sweeps
@@ -204,7 +204,7 @@ def power(runs: Sequence[int], scatter: float, points: float, sweeps: int, seed:
     rng = np.random.default_rng([seed, *runs, int(10 * scatter), int(10 * points)])
     scatters = [scatter] * len(runs)
     pairs = (p_values(equal_policies(scatters, runs, rng, ahead=points)) for _ in range(sweeps))
-    return sum(p[0] <= LEVEL for p in pairs) / sweeps
+    return sum(p[0] <= ALPHA for p in pairs) / sweeps
 
 
 CLUSTERS = {
@@ -234,7 +234,7 @@ def related_pairs(
         spreads = seed_spread(arms[0].mean(axis=1)), seed_spread(arms[1].mean(axis=1))
         for number, groups in enumerate((None, cluster)):
             effect = difference_effect(*arms, spreads, groups)
-            significant[number] += effect.p <= LEVEL
+            significant[number] += effect.p <= ALPHA
     by_question, by_cluster = (significant / count).tolist()
     return by_question, by_cluster
 
@@ -255,12 +255,12 @@ def missing_verdicts(kind: str, seeds: int, points: float, count: int, seed: int
     rng = np.random.default_rng([seed, seeds, int(points), [*MISSING].index(kind)])
     ids, verdicts = [f"q{i}" for i in range(200)], 0
     for _ in range(count):
-        arms: dict[str, dict[int, Run]] = {}
+        arms: dict[str, dict[int, ItemScores]] = {}
         pair = equal_policies((2.0, 2.0), (seeds, seeds), rng, 200, 1, points)
         for name, scores, (of_all, of_wrong) in zip("ab", pair, MISSING[kind], strict=True):
             lost = rng.random(scores.shape) < of_all + of_wrong * (scores == 0)
             known = np.where(lost, np.nan, scores)
-            arms[name] = {number: Run(ids, run) for number, run in enumerate(known)}
+            arms[name] = {number: ItemScores(ids, run) for number, run in enumerate(known)}
         [comparison] = compare_policies(arms)
         verdicts += comparison.verdict != "inconclusive"
     return verdicts / count
@@ -281,7 +281,7 @@ def unfinished_verdicts(
         finished = rng.random(seeds) >= share
         if not finished.any():
             continue
-        a, b = ({n: Run(ids, run) for n, run in enumerate(runs)} for runs in (first, second))
+        a, b = ({n: ItemScores(ids, run) for n, run in enumerate(runs)} for runs in (first, second))
         a = {n: run for n, run in a.items() if finished[n]}
         for number, missing in enumerate((0, seeds - len(a))):
             [pair] = compare_policies({"a": a, "b": b}, missing_runs={"a": missing})
@@ -323,7 +323,7 @@ def looks_table(count: int) -> Iterator[str]:
     for scatters, planned in product(LOOKED_AT, (2, 5, 10)):
         shares = (
             looking_again(scatters, planned, count, planned, last=planned),
-            looking_again(scatters, 2, count, planned, LEVEL),
+            looking_again(scatters, 2, count, planned, ALPHA),
             looking_again(scatters, 2, count, planned),
         )
         yield f"{_texts(scatters)}  {planned}  {_shares(shares)}"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.stats.inference import independent_points, r_squared
+from orchestrator.stats.correlation import independent_points, r_squared
 
 EFFECTS, SHIFTS, NOISE = (10.0, 6.0), (15.0, 10.0), (4.0, 3.0)  # learnable %, gain
 

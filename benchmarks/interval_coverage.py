@@ -25,7 +25,7 @@ from scipy.special import betaincinv, expit
 from benchmarks.command_line import benchmark_parser
 from orchestrator.stats.comparison import RunScores, compare_policies
 from orchestrator.stats.inference import (
-    LEVEL,
+    ALPHA,
     Effect,
     Interval,
     Variances,
@@ -33,15 +33,14 @@ from orchestrator.stats.inference import (
     mean_squares,
     seed_spread,
 )
-from orchestrator.stats.power import (
+from orchestrator.stats.planned_power import (
     ACCURACY,
     AGREEMENT,
     BETWEEN,
     SEED_POINTS,
-    Grid,
-    detectable,
     minimum_detectable,
 )
+from orchestrator.stats.power import Design, detectable
 
 LOGIT, SPREAD, OWN, BY_SEED = 0.5, 2.0, 0.5, 0.3
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
@@ -68,7 +67,7 @@ def hierarchical_bootstrap(
             drawn = rng.integers(0, seeds, size=(count, seeds))
             of_seeds = np.take_along_axis(of_seeds, drawn, axis=1)
         means[start : start + count] = of_seeds.mean(axis=1)
-    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
+    low, high = np.quantile(means, [ALPHA / 2, 1 - ALPHA / 2])
     return Interval(float(low), float(high))
 
 
@@ -180,7 +179,7 @@ def power(world: World, count: int) -> tuple[float, float]:
     """
     ahead, points = world, 0.0
     for _ in range(4):
-        points = detectable(components(ahead), Grid(world.seeds, world.items))
+        points = detectable(components(ahead), Design(world.seeds, world.items))
         try:
             ahead = shifted(world, points)
         except ValueError:

@@ -25,10 +25,11 @@ from benchmarks.command_line import benchmark_parser
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.isolation import mark_answers
-from tasks.base import Answer, MarkLimits
+from tasks.base import MarkLimits
 from tasks.gsm8k import Gsm8k
 from tasks.marking.equivalence import mark_expressions
 from tasks.marking.numbers import mark_number
+from tasks.prompts import Answer
 from tasks.question_file import QuestionFile
 
 _PLAIN = re.compile(r"\\boxed\{(.*?)\}")

@@ -36,7 +36,7 @@ from scipy.special import expit, stdtrit
 
 from benchmarks.command_line import benchmark_parser
 from benchmarks.interval_coverage import BY_SEED, NODES, OWN, SPREAD, WEIGHTS, effect
-from orchestrator.stats.inference import LEVEL, mean_effect, mean_squares
+from orchestrator.stats.inference import ALPHA, mean_effect, mean_squares
 
 SEEDS, MEAN, BASE, DROP, SD = (3, 5, 10), 0.5, 0.33, 0.3, 0.01
 COLLAPSES = {"collapse 1/3": 1 / 3, "collapse 2/3": 2 / 3}
@@ -82,14 +82,14 @@ def welch(a: np.ndarray, b: np.ndarray) -> bool:
     parts.append((max(0.0, squares.item - squares.rest) / a.size, items - 1))
     total = sum(variance for variance, _ in parts)
     df = total**2 / sum(variance**2 / df for variance, df in parts)
-    return bool(abs(a.mean() - b.mean()) > -stdtrit(df, LEVEL / 2) * sqrt(total))
+    return bool(abs(a.mean() - b.mean()) > -stdtrit(df, ALPHA / 2) * sqrt(total))
 
 
 def signs(a: np.ndarray, b: np.ndarray) -> bool:
     """Exact test that flips the signs of the seeds' differences."""
     each = (a - b).mean(axis=1)
     flips = 2 * (np.arange(2 ** len(each))[:, None] >> np.arange(len(each)) & 1) - 1
-    return bool(np.mean(np.abs(flips @ each) >= abs(each.sum()) - 1e-12) <= LEVEL)
+    return bool(np.mean(np.abs(flips @ each) >= abs(each.sum()) - 1e-12) <= ALPHA)
 
 
 def labels(a: np.ndarray, b: np.ndarray) -> bool:
@@ -97,7 +97,7 @@ def labels(a: np.ndarray, b: np.ndarray) -> bool:
     each = np.concatenate([a.mean(axis=1), b.mean(axis=1)])
     each -= each.mean()
     sums = each[_exchanges(len(a))].sum(axis=1)
-    return bool(np.mean(np.abs(sums) >= abs(sums[0]) - 1e-12) <= LEVEL)
+    return bool(np.mean(np.abs(sums) >= abs(sums[0]) - 1e-12) <= ALPHA)
 
 
 @cache
@@ -114,7 +114,7 @@ def bootstrap(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether the percentile bootstrap over seeds and questions excludes zero."""
     weights, drawn = _resamples(*a.shape)
     means = np.take_along_axis(weights @ (a - b).T, drawn, axis=1).mean(axis=1)
-    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
+    low, high = np.quantile(means, [ALPHA / 2, 1 - ALPHA / 2])
     return not low <= 0 <= high
 
 
@@ -187,7 +187,7 @@ def named(
             ends = np.where(bad, collapsed_to, MEAN) + rng.normal(0, SD, 2 * seeds)
         arms = [answers(side, difficulty, samples, rng) for side in np.split(ends, 2)]
         gains = [mean_effect(cell - base) for arm in arms for cell in arm[:, None]]
-        low = [gain.mean < 0 and gain.p < LEVEL / len(gains) for gain in gains] & bad
+        low = [gain.mean < 0 and gain.p < ALPHA / len(gains) for gain in gains] & bad
         sweeps, cells, collapsed = sweeps + low.any(), cells + low.sum(), collapsed + bad.sum()
     return sweeps / count, cells / collapsed
 

@@ -17,8 +17,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tasks.base import Answer, Task
+from tasks.base import Task
 from tasks.marking.golds import Marker
+from tasks.prompts import Answer
 from tasks.question_file import QuestionFile
 
 Rng = random.Random

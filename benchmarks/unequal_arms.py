@@ -30,8 +30,8 @@ from scipy.special import expit, logit
 from benchmarks.command_line import benchmark_parser
 from benchmarks.compare_null import BETA, PER_LOGIT, p_values
 from orchestrator.evaluation.metrics import pass_at_k
-from orchestrator.stats.fairness import at_budget, per_cost
-from orchestrator.stats.inference import LEVEL, available, mean_effect
+from orchestrator.report.fairness import at_budget, per_cost
+from orchestrator.stats.inference import ALPHA, available, mean_effect
 
 UPDATES, GAIN = 100, 0.2
 TABLES = ("pass@k", "per cost", "budgets")
@@ -84,7 +84,7 @@ def pass_errors(
             arms.append(available(runs))
         items = sorted({*arms[0].items} & {*arms[1].items})
         a, b = (arm.of(items) for arm in arms)
-        errors += p_values([a, b])[0] <= LEVEL
+        errors += p_values([a, b])[0] <= ALPHA
         differences.append(a.mean() - b.mean())
     return errors / count, 100 * float(np.mean(differences))
 
@@ -109,7 +109,7 @@ def cost_errors(
             arms[0].append(values / costs[:, None])
             arms[1].append(per_cost(values, costs))
         for n, arm in enumerate(arms):
-            counts[n] += p_values(arm)[0] <= LEVEL
+            counts[n] += p_values(arm)[0] <= ALPHA
             effect = mean_effect(arm[0])
             counts[2 + n] += effect.low <= GAIN <= effect.high
     return (counts / count).tolist()
@@ -161,7 +161,7 @@ def budget_errors(
         budget = min(float(cost[-1]) for arm in arms for _, cost in arm)
         for n, read in enumerate(READINGS):
             a, b = (np.array([read(*cell, budget) for cell in arm]) for arm in arms)
-            errors[n] += p_values([a, b])[0] <= LEVEL
+            errors[n] += p_values([a, b])[0] <= ALPHA
             biases[n] += 100 * (a.mean() - b.mean()) / count
     return [*(errors / count).tolist(), *biases.tolist()]
 

@@ -21,7 +21,7 @@ _MODULES = {
     "UserError": "decile.errors",
     "compare": "decile.comparison",
     "diagnose": "decile.diagnosis",
-    "evaluate": "decile.evaluation",
+    "evaluate": "decile.experiments",
     "load": "decile.experiments",
     "probe": "decile.experiments",
 }

@@ -10,10 +10,10 @@ from decile.errors import UserError, as_user_error
 from decile.evaluation import Evaluation
 from orchestrator.optional.exchange.item_files import ItemColumns
 from orchestrator.optional.exchange.item_results import Source, compare_items
+from orchestrator.report.html_pages import PAGES, section_html, write_page
 from orchestrator.report.item_comparison import ItemAnalysis
-from orchestrator.report.render import PAGES, section_html, terminal_items, write_page
-from orchestrator.report.sections.items import item_page
-from orchestrator.storage.store import check_output
+from orchestrator.report.sections.items import item_page, terminal_items
+from orchestrator.storage.local_files import check_output
 
 if TYPE_CHECKING:
     from orchestrator.report.content import Section

@@ -6,9 +6,9 @@ from typing import Any
 from decile.errors import as_user_error
 from orchestrator.evaluation import diagnosis
 from orchestrator.optional.exchange.run_logs import read_logs
-from orchestrator.report.render import PAGES, section_html, terminal_diagnosis, write_page
-from orchestrator.report.sections.diagnosis import diagnosis_page
-from orchestrator.storage.store import check_output
+from orchestrator.report.html_pages import PAGES, section_html, write_page
+from orchestrator.report.sections.diagnosis import diagnosis_page, terminal_diagnosis
+from orchestrator.storage.local_files import check_output
 
 
 class Diagnosis:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cluster.terminal import printable
-from decile.errors import as_user_error
+from decile.errors import UserError, as_user_error
 from decile.evaluation import Evaluation
 from decile.probes import Probe
 from decile.results import Results
+from decile.sweep_errors import SWEEP_ERRORS
 from orchestrator.pipeline.evaluate import evaluate_model, plan_evaluation
 from orchestrator.pipeline.manifest import check_pool_kept
 from orchestrator.pipeline.open_plan import check_trainable, open_plan
@@ -29,7 +30,7 @@ from orchestrator.tracking import default_tracking_uri
 from policies import PolicyError
 
 
-@as_user_error()
+@as_user_error(*SWEEP_ERRORS)
 def load(
     file: str | Path, experiment: str | None = None, storage: str | Path | None = None
 ) -> "Experiment":
@@ -42,7 +43,7 @@ def load(
     return Experiment(*open_plan(file, experiment, storage))
 
 
-@as_user_error()
+@as_user_error(*SWEEP_ERRORS)
 def probe(
     data: Any,
     model: str,
@@ -86,7 +87,7 @@ class Experiment:
         """Every (model, dataset, policy, seed, …) with its settings."""
         return self.plan.cells
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def probe(
         self,
         model: str | None = None,
@@ -115,7 +116,7 @@ class Experiment:
         check_pool_kept(probe.stored)
         return probe
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def evaluate(
         self,
         model: str | None = None,
@@ -134,7 +135,7 @@ class Experiment:
         self.store.check_writable()
         return Evaluation(evaluate_model(self.plan, self.store, evaluation, wait=wait))
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def run(self, tracking_uri: str | None = None, *, wait: bool = False) -> Results:
         """Run what is not finished, as `decile run`: probes, training, evaluation.
 
@@ -151,7 +152,7 @@ class Experiment:
         assert outcome.analysis is not None, "a run ends with an analysis"
         return Results(outcome.analysis, outcome.failed, outcome.dropped)
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def results(self) -> Results:
         """The results of the finished cells that the storage holds, as `decile report`."""
         return Results(analyse(self.plan, self.store))
@@ -160,3 +161,42 @@ class Experiment:
         return (
             f"<Experiment {self.plan.name}: {counted(len(self.cells), 'cell')}, {self.store.uri}>"
         )
+
+
+# Settings of the block `evaluate` that say when and what a sweep evaluates.
+_OF_SWEEPS = ("every", "pass_at", "greedy", "ood", "ood_samples")
+
+
+@as_user_error(*SWEEP_ERRORS)
+def evaluate(
+    data: Any,
+    model: str,
+    *,
+    adapter: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    samples: int = 4,
+    test: Any = None,
+    storage: str | Path = "./runs",
+    wait: bool = False,
+    **settings: Any,
+) -> Evaluation:
+    """Evaluate a model on the held-out questions of a file: draw and mark what is not stored.
+
+    data, model, test, storage, wait: as of `decile.probe`; with the same data, no question is one
+    that was probed. adapter: the folder of a LoRA adapter of PEFT. checkpoint: a folder with full
+    weights in the Hub's layout. Both are sampled with the tokenizer and the chat template of
+    `model`. samples: completions per question. settings: those of the data set, as of
+    `decile.probe`, and others of the block `evaluate`: temperature, max_completion_length, seed,
+    engine, engine_args, engine_python.
+
+    Raises UserError for invalid input, before anything is sampled.
+    """
+    if unused := [name for name in _OF_SWEEPS if name in settings]:
+        raise UserError(f"{unused[0]} is a setting of sweeps: leave it out")
+    add_project([os.getcwd()])
+    store = Store(storage)
+    settings["samples"] = samples
+    plan = planned_probe(data, model, test, settings, store, "evaluate")
+    evaluation = plan_evaluation(plan, adapter=adapter, checkpoint=checkpoint)
+    store.check_writable()
+    return Evaluation(evaluate_model(plan, store, evaluation, wait=wait))

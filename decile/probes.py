@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
+from decile.sweep_errors import SWEEP_ERRORS
 from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import difficulty_option
 from orchestrator.optional.exchange.card import export_selected
@@ -15,8 +16,9 @@ from orchestrator.optional.exchange.exports import exported_table
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure
+from orchestrator.report.html_pages import section_html
 from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
-from orchestrator.report.render import section_html, terminal_pool
+from orchestrator.report.render import terminal_pool
 from orchestrator.report.sections.pool import pool_figures, pool_sections, subset_section
 from orchestrator.selection.labelling import check_label_file, prompts_to_label, write_to_label
 from orchestrator.selection.plan_probe import PlanProbe
@@ -37,7 +39,7 @@ class Probe:
 
     def __init__(self, stored: PlanProbe) -> None:
         self.stored = stored
-        with as_user_error():
+        with as_user_error(*SWEEP_ERRORS):
             self._outcomes = stored.outcomes  # UserError while samples are missing
 
     @property
@@ -101,7 +103,7 @@ class Probe:
         names = names if len(row.figures) == len(names) else [names[0], names[-1]]
         return chosen_figure(dict(zip(names, row.figures, strict=True)), figure).draw()
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def select(
         self,
         policy: str,
@@ -122,7 +124,7 @@ class Probe:
         cell, other = self._chosen(policy, budget, seed, difficulty, options)
         return Subset(self, cell, self.stored.select(cell, other))
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def to_label(
         self,
         file: str | Path,
@@ -200,7 +202,7 @@ class Subset:
 
         return Dataset(exported_table(self.table, self.probe.prompts, self.probe.task, "trl"))
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def export(self, layout: str, file: str | Path, *, card: bool = False) -> dict[str, Any]:
         """Write the prompts in a trainer's layout, and `file`.provenance.json, which it returns.
 

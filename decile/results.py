@@ -11,7 +11,8 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, cell_table, comparison_table
 from orchestrator.report.churn import churn_table
 from orchestrator.report.content import Page
-from orchestrator.report.render import section_html, terminal_report, verdict_text
+from orchestrator.report.html_pages import section_html
+from orchestrator.report.render import terminal_report, verdict_text
 from orchestrator.report.sections.page import sweep_page
 
 if TYPE_CHECKING:

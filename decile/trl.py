@@ -25,6 +25,7 @@ from transformers import TrainerCallback
 
 from cluster.terminal import echo
 from decile.errors import as_user_error
+from decile.sweep_errors import SWEEP_ERRORS
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.score_file import rated_table
@@ -32,9 +33,9 @@ from orchestrator.plugins.counts import counted
 from orchestrator.selection.candidates import probed_history
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.local_files import replace_file
 from orchestrator.storage.proof import Unsound, open_table, read_parquet, sequence_hash, table_bytes
 from orchestrator.storage.schema import GROUPS
-from orchestrator.storage.store import replace_file
 from orchestrator.training.online import Chooser, TrainingRow
 from orchestrator.training.trainer import training_row
 from orchestrator.training.trl_internals import SelectedTrainer
@@ -89,7 +90,7 @@ class PromptSelector(TrainerCallback):
     A selector belongs to one trainer. Raises UserError where the values do not fit together.
     """
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def __init__(
         self,
         policy: str,
@@ -230,7 +231,7 @@ class PromptSelector(TrainerCallback):
         rows += [row | {"discarded": True} for row in lost]
         return pa.Table.from_pylist(rows, _GROUPS)
 
-    @as_user_error()
+    @as_user_error(*SWEEP_ERRORS)
     def attach(self, trainer: Any) -> None:
         """Select the prompts of this trainer, before `trainer.train()`.
 

@@ -1,182 +1,58 @@
-"""Tasks: questions and how answers are marked. Start with `get_task`."""
+"""Tasks: questions and how answers are marked. Start with `get_task`.
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+The names load on first use: a module that reads files or compares answers imports no task.
+"""
 
-from orchestrator.plugins.registry import Registry
-from orchestrator.plugins.user_code import describe, user_errors
-from tasks.base import Answer, MarkLimits, Prompt, Task, TaskError, make_prompt
-from tasks.marking.marks import OUTCOMES, Mark, score_mark
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-BUILTIN = {
-    "aime2025": "tasks.aime2025:Aime2025",
-    "arithmetic": "tasks.arithmetic:Arithmetic",
-    "code": "orchestrator.optional.code.task:Code",
-    "environment": "tasks.environment_task:EnvironmentTask",
-    "file": "tasks.question_file:QuestionFile",
-    "gsm8k": "tasks.gsm8k:Gsm8k",
-    "math": "tasks.competition_math:CompetitionMath",
-    "mix": "tasks.mix:Mix",
-    "number_guess": "tasks.number_guess:NumberGuessTask",
-    "plus_minus": "tasks.plus_minus:PlusMinus",
-    "reasoning_gym": "orchestrator.optional.reasoning_gym.task:ReasoningGym",
-    "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
+if TYPE_CHECKING:
+    from tasks.base import MarkLimits as MarkLimits
+    from tasks.base import Task as Task
+    from tasks.errors import TaskError as TaskError
+    from tasks.lookup import find_task as find_task
+    from tasks.lookup import get_task as get_task
+    from tasks.lookup import is_shipped as is_shipped
+    from tasks.lookup import reference_of as reference_of
+    from tasks.lookup import task_errors as task_errors
+    from tasks.lookup import task_names as task_names
+    from tasks.lookup import title_of as title_of
+    from tasks.marking.marks import OUTCOMES as OUTCOMES
+    from tasks.marking.marks import Mark as Mark
+    from tasks.marking.marks import score_mark as score_mark
+    from tasks.prompts import Answer as Answer
+    from tasks.prompts import Prompt as Prompt
+    from tasks.prompts import make_prompt as make_prompt
+
+# Where each public name is defined.
+_MODULES = {
+    "OUTCOMES": "tasks.marking.marks",
+    "Answer": "tasks.prompts",
+    "Mark": "tasks.marking.marks",
+    "MarkLimits": "tasks.base",
+    "Prompt": "tasks.prompts",
+    "Task": "tasks.base",
+    "TaskError": "tasks.errors",
+    "find_task": "tasks.lookup",
+    "get_task": "tasks.lookup",
+    "is_shipped": "tasks.lookup",
+    "make_prompt": "tasks.prompts",
+    "reference_of": "tasks.lookup",
+    "score_mark": "tasks.marking.marks",
+    "task_errors": "tasks.lookup",
+    "task_names": "tasks.lookup",
+    "title_of": "tasks.lookup",
 }
-TASKS = Registry("task", "decile.tasks", BUILTIN, "package.module:Class", TaskError)
-_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
-_REFERENCES: dict[type[Task], str] = {}  # of the classes that `find_task` returned
 
-__all__ = [
-    "OUTCOMES",
-    "Answer",
-    "Mark",
-    "MarkLimits",
-    "Prompt",
-    "Task",
-    "TaskError",
-    "find_task",
-    "get_task",
-    "is_shipped",
-    "make_prompt",
-    "reference_of",
-    "score_mark",
-    "task_errors",
-    "task_names",
-    "title_of",
-]
+__all__ = [*_MODULES]
 
 
-def task_names() -> list[str]:
-    """The names of all tasks: built in, or installed through the entry point `decile.tasks`."""
-    return TASKS.names()
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tasks' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
-def find_task(name: str) -> type[Task]:
-    """The class of a task's name, or of a user's `package.module:attribute`.
-
-    That of an environment is the class of task `environment`.
-    """
-    task = TASKS.find(name)
-    if is_environment(task):
-        return find_task("environment")
-    if not (inspect.isclass(task) and issubclass(task, Task)):
-        raise TaskError(
-            f"task {name!r} is not a subclass of tasks.Task, nor an environment with reset(): "
-            "write package.module:Class"
-        )
-    _REFERENCES[task] = TASKS.reference(name)
-    return task
-
-
-def is_environment(attribute: Any) -> bool:
-    """Whether it is a class with the interface of TRL's `environment_factory`, and no task."""
-    if not inspect.isclass(attribute) or issubclass(attribute, Task):
-        return False
-    return callable(getattr(attribute, "reset", None))
-
-
-def is_shipped(task: Task) -> bool:
-    """Whether the task ships with Decile; a subclass of one is the user's."""
-    own = f"{type(task).__module__}:{type(task).__qualname__}" in BUILTIN.values()
-    return own and all(map(is_shipped, task.mixed_tasks))
-
-
-def reference_of(task: Task) -> str:
-    """The `package.module:attribute` with which any process finds the task's class.
-
-    Raises TaskError for a class that only this process has.
-    """
-    cls = type(task)
-    if cls in _REFERENCES:
-        return _REFERENCES[cls]
-    if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
-        raise TaskError(
-            f"task {cls.__qualname__} is defined in {cls.__module__}, where no other process finds "
-            "it: define it at the top level of a module of its own"
-        )
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def title_of(task: Task) -> str:
-    """How messages name a task of the user's own."""
-    return f"task {type(task).__module__}:{type(task).__qualname__}"
-
-
-def task_errors(task: Task, calls: str) -> AbstractContextManager[None]:
-    """Turn whatever these `calls` of a task raise into a TaskError that names them, and where."""
-    return user_errors(f"{title_of(task)}: {calls}", TaskError)
-
-
-def get_task(name: str, **options: Any) -> Task:
-    """The task of that name, built with its options. Raises TaskError on an unknown option.
-
-    An environment's name is short for the task `environment`, and so is a file with one.
-    """
-    if name == "file" and "environment" in options:
-        return get_task("environment", **options)
-    if ":" in name and is_environment(TASKS.find(name)):
-        return get_task("environment", **{"environment": name, **options})
-    task = find_task(name)
-    known = [*inspect.signature(task.__init__).parameters][1:]
-    if unknown := sorted(options.keys() - set(known)):
-        raise TaskError(f"task {name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
-    try:
-        built = task(**options)
-    except TaskError:
-        raise
-    except Exception as error:
-        if wrong := _wrong_option(task.__init__, options):
-            raise TaskError(f"task {name}: {wrong}") from error
-        if name in BUILTIN:
-            raise  # a bug of ours, with its traceback
-        raise TaskError(
-            f"task {name!r} cannot be built: {describe(error)}; correct its class or its options"
-        ) from error
-    if wrong := _wrong_option(task.__init__, options):
-        raise TaskError(f"task {name}: {wrong}")
-    return built
-
-
-def _wrong_option(constructor: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
-    """The first option whose value is of another type, and what to write; None if all fit."""
-    try:
-        kinds = get_type_hints(constructor)
-    except (NameError, TypeError):  # annotations of a custom task that cannot be resolved
-        return None
-    for name, value in options.items():
-        kind = kinds.get(name, Any)
-        if not _fits(value, kind) and (expected := _described(kind)):
-            return f"invalid {name} {value!r:.80}: write {expected}"
-    return None
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of YAML has the annotated type; True for a type that is not one of YAML."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
-    if origin is Literal:
-        return any(type(value) is type(word) and value == word for word in inner)
-    if origin in (Sequence, list, tuple):
-        listed = isinstance(value, Sequence) and not isinstance(value, str)
-        return listed and all(_fits(item, inner[0] if inner else Any) for item in value)
-    if origin in (Mapping, dict):
-        return isinstance(value, Mapping)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return type(value) is kind if kind in (int, bool, str, type(None)) else True
-
-
-def _described(kind: Any) -> str:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return " or ".join(filter(None, map(_described, inner)))
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if origin in (Sequence, list, tuple):
-        items = {int: "integers", float: "numbers", str: "strings"}
-        return f"a list of {items.get(inner[0], 'values') if inner else 'values'}"
-    return "a mapping" if origin in (Mapping, dict) else _NAMES.get(kind, "")
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
+from tasks.base import Marking, Template, boxed_templates
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
+from tasks.prompts import Prompt, make_prompt
 from tasks.sources.source import ReadTask, Source
 
 PARTS = {

@@ -14,21 +14,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.streams import text_random
-from tasks.base import (
-    NO_THINKING,
-    Marking,
-    Prompt,
-    Task,
-    TaskError,
-    Template,
-    check_integer,
-    check_size,
-    in_test_split,
-    make_prompt,
-    word_list,
-)
+from tasks.base import NO_THINKING, Marking, Task, Template, check_integer, check_size
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
+from tasks.prompts import Prompt, in_test_split, make_prompt
+from tasks.words import word_list
 
 
 @dataclass(frozen=True)

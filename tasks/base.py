@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark
 from tasks.marking.spelling import AnswerComparison, spelling_key
+from tasks.prompts import Answer, Prompt, make_prompt
 
 READ_GOLDS = 1_000  # gold answers that the reader of a marker is tried on
 
@@ -138,36 +140,6 @@ def chat(template: Template, settings: PromptSettings, question: str) -> list[Me
 
 Marking = Literal["strict", "lenient"]
 MAX_PROMPTS = 1_000_000  # of a generated pool
-TEST_SHARE = 5  # one generated prompt in five is a test question
-
-
-class TaskError(ValueError):
-    """The user's task, option or data file is wrong; the message says what to write instead."""
-
-
-@dataclass(frozen=True, slots=True)  # a dict per prompt would double the memory of large pools
-class Prompt:
-    """One question of a pool.
-
-    `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `answer` is "" where there is no gold answer. `tier` is the task's own level of difficulty
-    (objects, steps, level), as text. `info` is what else marking needs, as JSON text: part of the
-    hash only where the task says so. `group`: test questions of one group are related, and count as
-    one in comparisons; "" for a group of its own.
-    `source` is the data set or domain that a question comes from. `place` is its row in the user's
-    file, `FILE:LINE` or `FILE row NUMBER`, and `kept` the columns of that row which travel with it,
-    as JSON text. The last three make no other prompt.
-    """
-
-    prompt_id: str
-    question: str
-    answer: str
-    tier: str
-    info: str = ""
-    group: str = ""
-    source: str = field(default="", compare=False)
-    place: str = field(default="", compare=False)
-    kept: str = field(default="", compare=False)
 
 
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:
@@ -182,53 +154,6 @@ def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 
 def check_size(name: str, value: Any) -> int:
     """The size of a generated split. Raises TaskError."""
     return check_integer(name, value, 0, MAX_PROMPTS)
-
-
-def word_list(text: str) -> tuple[str, ...]:
-    """The words of a text such as `drum, paper boat, kite`."""
-    return tuple(text.split(", "))
-
-
-def in_test_split(prompt: Prompt) -> bool:
-    """Whether a generated prompt is a test question: one in TEST_SHARE, decided by its content.
-
-    So no seed's training pool contains a question of any seed's test set.
-    """
-    return int(prompt.prompt_id, 16) % TEST_SHARE == 0
-
-
-def make_prompt(
-    task: str,
-    question: str,
-    answer: str,
-    tier: str,
-    info: str = "",
-    *,
-    info_in_id: bool = False,
-    group: str = "",
-) -> Prompt:
-    """A prompt with its content-hash id (16 hex digits); with `info_in_id`, of its info, too."""
-    content = (task, question, answer, *([info] if info_in_id else []))
-    digest = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
-    return Prompt(digest[:16], question, answer, tier, info, group)
-
-
-class Answer(NamedTuple):
-    """An answer to mark: a completion, the gold answer, and whether generation was truncated.
-
-    `question` and `info` are those of the prompt.
-    """
-
-    completion: str
-    answer: str
-    truncated: bool = False
-    question: str = ""
-    info: str = ""
-
-    @classmethod
-    def to(cls, prompt: Prompt, completion: str, truncated: bool = False) -> Self:
-        """A completion of a prompt."""
-        return cls(completion, prompt.answer, truncated, prompt.question, prompt.info)
 
 
 class MarkLimits(NamedTuple):

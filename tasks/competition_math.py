@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
-from tasks.base import Answer, Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
+from tasks.base import Marking, Template, boxed_templates
+from tasks.errors import TaskError
 from tasks.marking.comparison import tree
 from tasks.marking.equivalence import (
     expression_comparison,
@@ -17,6 +18,7 @@ from tasks.marking.marks import Mark
 from tasks.marking.reading import last_box
 from tasks.marking.spelling import AnswerComparison, clean
 from tasks.marking.tokens import Unreadable, tokens
+from tasks.prompts import Answer, Prompt, make_prompt
 from tasks.sources.files import Row
 from tasks.sources.hub import Repository
 from tasks.sources.source import ReadTask, Source, read_rows

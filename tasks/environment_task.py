@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from orchestrator.plugins.counts import counted_label
 from orchestrator.plugins.user_code import user_errors
-from tasks.base import Marking, Prompt, Task, TaskError, Template, check_integer, make_prompt
+from tasks.base import Marking, Task, Template, check_integer
 from tasks.environments import environment_class, environment_of, scores_itself
+from tasks.errors import TaskError
+from tasks.prompts import Prompt, make_prompt
 from tasks.question_file import ID_RANGE, QuestionFile, check_limits, check_share, check_threshold
 from tasks.reward_functions import reward_function
 from tasks.sources.files import (

@@ -24,9 +24,11 @@ from typing import Any, NamedTuple
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.streams import text_random
 from orchestrator.plugins.user_code import is_own
-from tasks.base import MarkLimits, Prompt, Task, TaskError
+from tasks.base import MarkLimits, Task
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
+from tasks.prompts import Prompt
 from tasks.reward_functions import OF_TRAINER, RewardFunction, reward_function, source_version
 from tasks.sources.files import Row
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
-from tasks.base import Marking, Prompt, Template, boxed_templates, check_integer, make_prompt
+from tasks.base import Marking, Template, boxed_templates, check_integer
 from tasks.marking.golds import read_gold
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
+from tasks.prompts import Prompt, make_prompt
 from tasks.sources.source import ReadTask, Source
 
 if TYPE_CHECKING:

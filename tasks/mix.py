@@ -12,17 +12,10 @@ import numpy as np
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.plugins.shares import SLACK, largest_remainder
-from tasks.base import (
-    Answer,
-    Marking,
-    MarkLimits,
-    Message,
-    Prompt,
-    Task,
-    TaskError,
-    Template,
-)
+from tasks.base import Marking, MarkLimits, Message, Task, Template
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark
+from tasks.prompts import Answer, Prompt
 from tasks.question_file import QuestionFile
 from tasks.sources.hub import HubFails, NotCached, Repository
 from tasks.sources.source import ReadTask

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 from orchestrator.plugins.streams import text_random
-from tasks.base import Marking, Prompt, Task, check_integer, in_test_split, make_prompt
+from tasks.base import Marking, Task, check_integer
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
+from tasks.prompts import Prompt, in_test_split, make_prompt
 
 LARGEST = 99  # of every number
 WIDTHS = (5, 10, 20, 40, 80)  # how many numbers a range has

@@ -6,19 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from orchestrator.plugins.streams import text_random
-from tasks.base import (
-    Marking,
-    Prompt,
-    Task,
-    TaskError,
-    Template,
-    check_integer,
-    check_size,
-    in_test_split,
-    make_prompt,
-)
+from tasks.base import Marking, Task, Template, check_integer, check_size
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
+from tasks.prompts import Prompt, in_test_split, make_prompt
 
 STEPS = 4  # of a question, additions and subtractions
 MOST = 3  # subtractions of a question: at least one of its steps adds

@@ -18,7 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.base import Prompt, Task, TaskError
+from tasks.base import Task
+from tasks.errors import TaskError
+from tasks.prompts import Prompt
 
 LEAST = 128 * 2**20  # bytes of a file; less than that stays in memory
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.plugins.row_counts import RowCounts
-from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
+from tasks.base import Marking, MarkLimits, Task, Template
+from tasks.errors import TaskError
 from tasks.marking.equivalence import expression_comparison, is_readable, mark_expression
 from tasks.marking.golds import EXAMPLES, Marker, final_answer, read_gold
 from tasks.marking.letters import mark_letter
@@ -16,6 +17,7 @@ from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
 from tasks.marking.spelling import AnswerComparison
 from tasks.marking.text import mark_text, text_comparison
+from tasks.prompts import Answer, Prompt, make_prompt
 from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.answer_kinds import (
     KINDS,
@@ -27,27 +29,24 @@ from tasks.sources.answer_kinds import (
 )
 from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import (
-    INSTRUCTIONS,
-    SOLUTIONS,
     Row,
     Rows,
     cell,
     check_columns,
-    choice_numbering,
     column_value,
     is_chat,
-    plain_answer,
     read_file,
-    read_texts,
     row_text,
 )
 from tasks.sources.kept_columns import Column, FileColumns, KeptColumns
 from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
 from tasks.sources.media import LINKED, check_no_media, has_media_columns, links_to_image
+from tasks.sources.named_files import named_files
 from tasks.sources.roles import ROLES
 from tasks.sources.row_corrections import RowCorrections, row_id
 from tasks.sources.source import REPEATED, ReadTask
-from tasks.sources.user_files import Files, named_files
+from tasks.sources.texts import INSTRUCTIONS, SOLUTIONS, choice_numbering, plain_answer, read_texts
+from tasks.sources.user_files import Files
 from tasks.sources.values import is_missing, json_object_of, json_text, value_text, whole
 
 if TYPE_CHECKING:

@@ -13,22 +13,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from orchestrator.plugins.streams import text_random
-from tasks.base import (
-    NO_THINKING,
-    Marking,
-    Prompt,
-    TaskError,
-    Template,
-    check_integer,
-    check_size,
-    in_test_split,
-    make_prompt,
-    word_list,
-)
+from tasks.base import NO_THINKING, Marking, Template, check_integer, check_size
+from tasks.errors import TaskError
 from tasks.marking.letters import mark_letter
 from tasks.marking.marks import Mark
+from tasks.prompts import Prompt, in_test_split, make_prompt
 from tasks.sources.hub import Repository
 from tasks.sources.source import ReadTask, Source
+from tasks.words import word_list
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

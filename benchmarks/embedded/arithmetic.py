@@ -8,7 +8,7 @@ from functools import partial
 
 from benchmarks.embedded.lesson import Lesson, Mixture, Stage
 from tasks.arithmetic import COMMON, QUESTIONS, SCENES, Arithmetic, Scenario, draw, prompt_of
-from tasks.base import in_test_split
+from tasks.prompts import in_test_split
 
 LARGEST = 100  # the task's default bound
 MUSINGS = (

@@ -13,7 +13,7 @@ from benchmarks.embedded.pretrain import BATCH
 from orchestrator.difficulty.table import difficulty, pass_rate_histogram
 from orchestrator.evaluation.metrics import accuracy
 from orchestrator.probing.samples import sample_and_mark
-from orchestrator.report.sections.figures import new_axes
+from orchestrator.report.sections.axes import new_axes
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.embedded.lesson import Lesson, Stage
-from tasks.base import in_test_split
 from tasks.plus_minus import MOST, Chain, PlusMinus, draw, prompt_of
+from tasks.prompts import in_test_split
 
 RIGHT = 0.4
 ERRORS = (1, 2, 9, 10)  # all positive, so that two errors of one chain never cancel out

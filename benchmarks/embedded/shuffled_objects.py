@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.embedded.lesson import Lesson, Mixture, Stage
-from tasks.base import in_test_split
+from tasks.prompts import in_test_split
 from tasks.shuffled_objects import (
     LETTERS,
     ORDERS,

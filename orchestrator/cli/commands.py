@@ -29,7 +29,7 @@ def check_outputs_are_new(arguments: argparse.Namespace) -> None:
 
     Commands without --force write pages of an experiment, which they write anew each time.
     """
-    from orchestrator.storage.store import check_new
+    from orchestrator.storage.local_files import check_new
 
     if getattr(arguments, "force", True):
         return
@@ -134,7 +134,7 @@ def probe(arguments: argparse.Namespace) -> int:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Evaluate a model on held-out questions, and write a file for `decile compare`."""
     from orchestrator.pipeline.evaluate import evaluate_model, plan_evaluation
-    from orchestrator.storage.store import check_output
+    from orchestrator.storage.local_files import check_output
 
     check_output(arguments.out, [".parquet"])
     plan, store = _open(arguments)
@@ -154,7 +154,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page; `FAILED` where nothing is stored."""
     from orchestrator.report.analysis import analyse
-    from orchestrator.report.render import own_page, terminal_report, write_page
+    from orchestrator.report.html_pages import write_page
+    from orchestrator.report.render import own_page, terminal_report
     from orchestrator.report.sections.page import sweep_page
 
     plan, store = _open(arguments)
@@ -341,7 +342,8 @@ def _compare_markers(arguments: argparse.Namespace, options: Mapping[str, Any]) 
 
 def import_(arguments: argparse.Namespace) -> int:
     """Import external completions or solve rates as a probe or difficulty table."""
-    from orchestrator.optional.exchange import Hints, import_file
+    from orchestrator.optional.exchange.imports import import_file
+    from orchestrator.optional.exchange.records import Hints
     from orchestrator.planning.pools import load_prompts
     from orchestrator.plugins.counts import counted
 
@@ -370,10 +372,10 @@ def import_(arguments: argparse.Namespace) -> int:
 
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
-    from orchestrator.optional.exchange import export_layout
     from orchestrator.optional.exchange.card import export_selected
+    from orchestrator.optional.exchange.exports import export_layout
     from orchestrator.plugins.row_counts import RowCounts
-    from orchestrator.storage.store import check_new
+    from orchestrator.storage.local_files import check_new
 
     layout, out = arguments.layout, arguments.out
     from_experiment = _reads_experiment(
@@ -402,10 +404,10 @@ def export(arguments: argparse.Namespace) -> int:
 def _export_file(arguments: argparse.Namespace) -> dict[str, Any]:
     """Export the subset of a file, with the prompts of a task or of an import."""
     from orchestrator.config.yaml_lines import named_values
-    from orchestrator.optional.exchange import export_subset, prompts_of, summary_of
     from orchestrator.optional.exchange.card import data_card
+    from orchestrator.optional.exchange.exports import export_subset, prompts_of, summary_of
     from orchestrator.planning.pools import load_prompts
-    from orchestrator.storage.store import check_output
+    from orchestrator.storage.local_files import check_output
 
     task = _task(arguments)
     inputs = [arguments.subset, *map(str, named_values(arguments.option).values())]
@@ -426,11 +428,12 @@ def _export_file(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Compare item-level results, and write a page where one is named."""
+    from orchestrator.optional.exchange.arms import parse_arms
     from orchestrator.optional.exchange.item_files import ItemColumns
-    from orchestrator.optional.exchange.item_results import compare_items, parse_arms
-    from orchestrator.report.render import PAGES, terminal_items, write_page
-    from orchestrator.report.sections.items import item_page
-    from orchestrator.storage.store import check_output
+    from orchestrator.optional.exchange.item_results import compare_items
+    from orchestrator.report.html_pages import PAGES, write_page
+    from orchestrator.report.sections.items import item_page, terminal_items
+    from orchestrator.storage.local_files import check_output
 
     if arguments.out:
         check_output(arguments.out, PAGES)
@@ -463,9 +466,9 @@ def diagnose(arguments: argparse.Namespace) -> int:
     from orchestrator.evaluation import diagnosis
     from orchestrator.optional.exchange.run_logs import read_logs
     from orchestrator.plugins.row_counts import RowCounts
-    from orchestrator.report.render import PAGES, terminal_diagnosis, write_page
-    from orchestrator.report.sections.diagnosis import diagnosis_page
-    from orchestrator.storage.store import check_output
+    from orchestrator.report.html_pages import PAGES, write_page
+    from orchestrator.report.sections.diagnosis import diagnosis_page, terminal_diagnosis
+    from orchestrator.storage.local_files import check_output
 
     if arguments.out:
         check_output(arguments.out, PAGES)
@@ -527,7 +530,7 @@ def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.pipeline.manifest import check_pool_kept
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe
-    from orchestrator.storage.store import check_output
+    from orchestrator.storage.local_files import check_output
 
     plan, store = _open(arguments)
     if arguments.out is not None:

@@ -41,7 +41,8 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.report.layout import output_width, wrapped
 from orchestrator.storage.errors import UserError, shortened
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.local_files import check_output
+from orchestrator.storage.store import Store
 from tasks import TaskError
 from tasks.marking.golds import Marker
 from tasks.sources.survey import MIX, FileSurvey, check_column, choose_columns, columns_of

@@ -130,11 +130,11 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from orchestrator.probing.checks import MarkerFails
     from orchestrator.probing.samples import ProbeError
     from orchestrator.sampling.base import SamplingError
+    from orchestrator.storage.errors import StoreError
     from orchestrator.storage.faults import fault_text
     from orchestrator.storage.lease import LeaseHeld
     from orchestrator.storage.proof import Unsound
     from orchestrator.storage.remote import RemoteFails
-    from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
     from tasks.sources.hub import HubFails

@@ -33,8 +33,8 @@ from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
-from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
-from orchestrator.storage.store import StoreError
+from orchestrator.stats.planned_power import collapse_seen, minimum_detectable, resolution
+from orchestrator.storage.errors import StoreError
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks import OUTCOMES
 from tasks.sources.hub import cached_folder

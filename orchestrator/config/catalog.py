@@ -18,7 +18,8 @@ from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.addresses import scheme_of
 from orchestrator.storage.errors import UserError, shortened
-from tasks.sources.user_files import exists, path_below
+from tasks.sources.named_files import path_below
+from tasks.sources.user_files import exists
 
 
 class LoadedConfig:

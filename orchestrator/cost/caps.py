@@ -9,13 +9,14 @@ wait for its first updates. A cap therefore drops whole blocks, never a single p
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity, device_seconds, make_blocks, makespan, pack
 from orchestrator.cost.work import Estimates, Work
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, axis_names
+from orchestrator.plugins.counts import counted, noun_for
 
 
 class Usage(NamedTuple):
@@ -206,3 +207,24 @@ def make_queue(
     ordered = [cell for block in blocks for cell in block]
     forecast = Forecast(ordered, estimates, capacity, updates)
     return CellQueue(blocks, experiment, forecast, meter)
+
+
+def dropped_summary(dropped: Mapping[str, Any] | None, cells: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence on what a cap left out of a sweep; empty if nothing.
+
+    `dropped` comes from `CellQueue.dropped_json`; the sweep's cells have their axes.
+    """
+    if not dropped:
+        return ""
+    ids = set(dropped["cells"])
+    left_out = [cell for cell in cells if cell["cell_id"] in ids]
+    seeds: dict[str, list[int]] = {}
+    for cell in left_out:
+        name = "/".join([cell["model"], cell["dataset"], *axis_names(cell.get("axes", {}))])
+        seeds.setdefault(name, []).append(cell["seed"])
+    names = []
+    for name, values in seeds.items():
+        unique = list(dict.fromkeys(values))
+        names.append(f"{noun_for(len(unique), 'seed')} {', '.join(map(str, unique))} of {name}")
+    share = f"{len(left_out)} of {counted(len(cells), 'cell')}"
+    return f"{dropped['cap']} leaves out {'; '.join(names)}: {share}"

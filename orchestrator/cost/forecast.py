@@ -24,13 +24,6 @@ STALL = 10.0  # times as long as usual: from there on, a delay says nothing abou
 PRIOR = 0.1  # of a cell: earlier measurements count as much as so much of it in this run
 
 
-def duration(seconds: float) -> str:
-    """`75` -> `1:15`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 class TimeLeft(NamedTuple):
     """Seconds left at a time, and when the next report is due; times of time.monotonic()."""
 

@@ -1,5 +1,1 @@
 """Marked samples -> difficulty per prompt. Pure."""
-
-from orchestrator.difficulty.table import difficulty
-
-__all__ = ["difficulty"]

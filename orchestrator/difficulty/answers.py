@@ -14,15 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.estimates import counts
-from orchestrator.probing.outcomes import Answers, Codes, encoded, has_answer
-from tasks import OUTCOMES, Task, is_shipped
+from orchestrator.difficulty.proportions import counts
+from orchestrator.probing.answers import encoded, has_answer
 from tasks.marking.spelling import AnswerComparison, spelling_key
-from tasks.prompt_table import PromptTable
 
 Ints = npt.NDArray[np.integer]
 
-WRONG = OUTCOMES.index("wrong")
 AT_ONCE = 1_000_000  # samples, or texts
 REMEMBERED = 100_000  # pairs of texts, of which it is known whether they are the same answer
 
@@ -125,56 +122,18 @@ def _sums(values: Ints, starts: Ints) -> Ints:
     return np.add.reduceat(values, starts) if len(starts) else values
 
 
-def comparison_of(task: Task | None) -> AnswerComparison | None:
-    """How the task's marker compares answers; None, as texts, for a user's own, never run here."""
-    return task.comparison if task is not None and is_shipped(task) else None
-
-
-def votes_of(samples: pa.Table, table: pa.Table, task: Task | None = None) -> Votes:
+def votes_of(
+    samples: pa.Table, table: pa.Table, comparison: AnswerComparison | None = None
+) -> Votes:
     """The votes of samples (columns prompt_id, outcome, extracted) from which a table was made.
 
-    Answers are compared as the task's marker does; without one, as texts.
+    Without a `comparison`, answers are compared as texts.
     """
     own = samples.filter(pa.array(has_answer(samples)))
     row = pc.index_in(own["prompt_id"], value_set=table["prompt_id"].combine_chunks()).to_numpy()
     codes, texts = encoded(own["extracted"])
     wrong = pc.equal(own["outcome"], "wrong").to_numpy()
-    return Spellings(texts, comparison_of(task)).votes(row.astype(np.int64), codes, wrong)
-
-
-class PoolSpellings:
-    """The same for a pool, whose prompts may be marked by several markers: those of a mix."""
-
-    def __init__(self, answers: Answers, task: Task, prompts: PromptTable) -> None:
-        self._answers = answers
-        self._part = np.zeros(len(prompts), np.int32)  # [prompts], in the order of their ids
-        tasks = [task]
-        if task.mixed_tasks:
-            ordered = prompts.column("source").combine_chunks().take(pa.array(prompts.order))
-            sources = ordered.dictionary_encode()
-            self._part = sources.indices.to_numpy()
-            tasks = [task.task_of(name) for name in sources.dictionary.to_pylist()]
-        self._spellings = [Spellings(answers.texts, comparison_of(each)) for each in tasks]
-
-    def votes(self, codes: Codes) -> Votes:
-        """The votes of the samples with outcomes [prompts, K], in the order of the prompts' ids."""
-        parts = [np.empty((4, 0), np.int32)]
-        step = max(1, AT_ONCE // max(1, codes.shape[1]))
-        for start in range(0, len(codes), step):
-            rows = slice(start, start + step)
-            texts = self._answers.codes[rows, : codes.shape[1]]
-            row, sample = np.nonzero(texts >= 0)
-            text = texts[row, sample]
-            wrong = codes[rows][row, sample] == WRONG
-            part, own = self._part[rows][row], []
-            for number, spellings in enumerate(self._spellings):
-                here = part == number
-                own.append(spellings.votes(row[here], text[here], wrong[here]).entries)
-            entries = np.concatenate(own, axis=1)
-            entries = entries[:, np.argsort(entries[0], kind="stable")]
-            entries[0] += start
-            parts.append(entries)
-        return Votes(np.concatenate(parts, axis=1), self._answers.texts)
+    return Spellings(texts, comparison).votes(row.astype(np.int64), codes, wrong)
 
 
 def with_answers(table: pa.Table, votes: Votes) -> pa.Table:

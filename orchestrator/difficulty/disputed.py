@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.answers import Votes
-from orchestrator.difficulty.estimates import counts, wilson
+from orchestrator.difficulty.proportions import counts, wilson
 from orchestrator.difficulty.wrong_answers import fit_wrong_answers
 from orchestrator.plugins.counts import counted
 
@@ -139,6 +139,26 @@ class DisputedGolds(NamedTuple):
     def suspected(self) -> npt.NDArray[np.bool_]:
         """Whether the gold of each row is suspected: none where it is not credible."""
         return self.disputed & self.credible
+
+
+def tally(samples: pa.Table) -> pa.Table:
+    """What `disputed_golds` reads of a difficulty table: prompt_id, n, successes, wrong.
+
+    A row per prompt of the samples (columns prompt_id, outcome), sorted by its id.
+    """
+    outcome = samples["outcome"]
+    marks = pa.table(
+        {
+            "prompt_id": samples["prompt_id"],
+            "successes": pc.equal(outcome, "correct").cast(pa.int64()),
+            "wrong": pc.equal(outcome, "wrong").cast(pa.int64()),
+        }
+    )
+    sums = [("prompt_id", "count"), ("successes", "sum"), ("wrong", "sum")]
+    table = marks.group_by("prompt_id").aggregate(sums).sort_by("prompt_id")
+    names = {"n": "prompt_id_count", "successes": "successes_sum", "wrong": "wrong_sum"}
+    columns = {name: table[column] for name, column in names.items()}
+    return pa.table({"prompt_id": table["prompt_id"], **columns})
 
 
 def disputed_golds(votes: Votes, table: pa.Table, *, share: float = SHARE) -> DisputedGolds:

@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty.answers import PoolSpellings, with_answers
+from orchestrator.difficulty.answers import with_answers
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, with_suspected
+from orchestrator.difficulty.pool_spellings import PoolSpellings
 from orchestrator.difficulty.sources import by_agreement, with_ranks_of
 from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, readers_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.score_file import read_scores
-from orchestrator.probing.outcomes import Answers, Outcomes
+from orchestrator.probing.answers import Answers
+from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.identity import file_identity

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.estimates import counts, fit_prior, rates
+from orchestrator.difficulty.estimates import fit_prior, rates
+from orchestrator.difficulty.proportions import counts
 from orchestrator.storage.schema import DIFFICULTY, OF_THE_PROMPT
 from tasks.marking.marks import UNREAD
 

@@ -11,15 +11,10 @@ import pyarrow.compute as pc
 
 from orchestrator.difficulty.answers import votes_of, with_answers
 from orchestrator.difficulty.disputed import disputed_golds, with_suspected
-from orchestrator.difficulty.estimates import (
-    counts,
-    expected_overlap,
-    fit_p,
-    fit_prior,
-    in_subset_probability,
-    rates,
-    reliability,
-)
+from orchestrator.difficulty.estimates import fit_p, fit_prior, rates, reliability
+from orchestrator.difficulty.pool_spellings import comparison_of
+from orchestrator.difficulty.proportions import counts
+from orchestrator.difficulty.reprobes import expected_overlap, in_subset_probability
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import DIFFICULTY
 from policies import Policy, PolicyError, SelectFunction, Ties, choice_rng, labelled_rows
@@ -92,7 +87,7 @@ def difficulty(
     )
     if "extracted" not in samples.column_names:
         return rated
-    votes = votes_of(samples, rated, task)
+    votes = votes_of(samples, rated, comparison_of(task))
     return with_suspected(with_answers(rated, votes), disputed_golds(votes, rated))
 
 

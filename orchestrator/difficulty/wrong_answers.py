@@ -23,7 +23,7 @@ from scipy.special import (
     xlogy,
 )  # scipy.stats takes half a second to import
 
-from orchestrator.difficulty.estimates import fit_weights
+from orchestrator.difficulty.proportions import fit_weights
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer]

@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 from scipy.special import stdtrit
 
 from orchestrator.difficulty.answers import votes_of
-from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds
-from orchestrator.difficulty.table import difficulty
-from orchestrator.evaluation.groups import HARDLY_ANY
+from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, tally
+from orchestrator.evaluation.liveness import HARDLY_ANY
 from orchestrator.evaluation.visits import Visits, pairs_needed
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
-from tasks.marking.numbers import read_last_number
+from tasks.marking.digits import read_last_number
 from tasks.marking.reading import last_box
 
 Floats = npt.NDArray[np.float64]
@@ -466,7 +465,7 @@ class Facts:
                 "extracted": pa.array(answers, pa.string()),
             }
         )
-        prompts = difficulty(samples)
+        prompts = tally(samples)
         return disputed_golds(votes_of(samples, prompts), prompts)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.evaluation.groups import correctness, is_live
+from orchestrator.evaluation.liveness import correctness, is_live
 from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 
 # Updates between an estimate and a group: 0 (the same weights), 1 or 2, 3 to 5, and so on.

@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty.remedies import reading_remedies
+from orchestrator.evaluation.liveness import HARDLY_ANY, Rewards, correctness, is_live, kind_of
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import GROUPS
 from policies import End
-
-Rewards = Sequence[float | None]
 
 
 class GroupRow(TypedDict):
@@ -35,27 +34,6 @@ class GroupRow(TypedDict):
     scores: Rewards
     components: Sequence[tuple[str, Rewards]] | None
     episodes: Sequence[Mapping[str, Any] | None] | None
-
-
-def is_live(rewards: Rewards) -> bool:
-    """Whether a group's rewards differ, so that some completion has an advantage."""
-    known = {r for r in rewards if r is not None}
-    return len(known) > 1
-
-
-def correctness(outcomes: Sequence[str]) -> list[float | None]:
-    """1.0 for correct, 0.0 for any other outcome, None where marking failed."""
-    return [None if o == "error" else float(o == "correct") for o in outcomes]
-
-
-def kind_of(correct: Rewards) -> str:
-    """live, all_right, all_wrong, or unmarked where no completion could be marked."""
-    known = [r for r in correct if r is not None]
-    if not known:
-        return "unmarked"
-    if is_live(known):
-        return "live"
-    return "all_right" if known[0] > 0 else "all_wrong"
 
 
 class Marked(NamedTuple):
@@ -416,9 +394,6 @@ class GroupRecorder:
             self._live_means = dict(zip(updates, means, strict=True))
         return self._live_means
 
-
-# An update is explained when at most this share of its groups is live.
-HARDLY_ANY = 1 / 8
 
 ALL_DISCARDED = "every group drawn was discarded: raise max_draws, or choose from another subset"
 

@@ -6,15 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.evaluation.item_columns import METADATA, OF_SAMPLES
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
 from orchestrator.storage.schema import without_empty
-
-METADATA = b"decile.evaluation"  # in the schema's metadata, as JSON
-_OF_SAMPLES = ("outcome", "score", "extracted", "tokens", "finish", "completion")
-_OF_PROMPTS = ("question", "gold", "tier", "group")
-COLUMNS = ("prompt_id", "sample", "correct", *_OF_SAMPLES, *_OF_PROMPTS)  # others are of the data
 
 
 def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, Any]) -> pa.Table:
@@ -31,7 +27,7 @@ def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, 
         "prompt_id": samples["prompt_id"],
         "sample": samples["sample"],
         "correct": pc.if_else(failed, None, pc.equal(outcomes, "correct")),
-        **{name: samples[name] for name in _OF_SAMPLES},
+        **{name: samples[name] for name in OF_SAMPLES},
         "question": prompts.column("question"),
         "gold": prompts.column("answer"),
         "tier": prompts.column("tier"),
@@ -40,15 +36,6 @@ def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, 
     metadata = about | {"settings": item_settings(spec)}
     table = with_pool_columns(without_empty(pa.table(columns)), prompts)
     return table.replace_schema_metadata({METADATA: json.dumps(metadata)})
-
-
-def item_metadata(schema: pa.Schema) -> dict[str, Any]:
-    """What `item_table` has written about an evaluation; empty for another table."""
-    try:
-        known = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
-    except ValueError:  # a file that anybody may have written
-        return {}
-    return known if isinstance(known, dict) and isinstance(known.get("settings"), dict) else {}
 
 
 def item_settings(spec: ProbeSpec) -> dict[str, Any]:

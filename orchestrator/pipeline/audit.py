@@ -20,7 +20,8 @@ from orchestrator.report.looks import LOOKS
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, is_stored
-from orchestrator.training.cell_folder import ADAPTERS, CELLS, MANIFEST, RESULT, CellFolder
+from orchestrator.training.cell_folder import ADAPTERS, MANIFEST, CellFolder
+from orchestrator.training.cell_paths import CELLS, RESULT
 
 # Kind and name: the folder of a probe or cell, the file of a subset or sweep.
 Unit = tuple[str, str]

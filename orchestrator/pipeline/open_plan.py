@@ -11,7 +11,8 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.addresses import scheme_of
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import CELLS, CellState, cell_state
+from orchestrator.training.cell_folder import CellState, cell_state
+from orchestrator.training.cell_paths import CELLS
 
 
 def open_plan(

@@ -44,8 +44,9 @@ from tasks.base import PromptSettings
 from tasks.sources.answer_kinds import Kind, marker_of
 from tasks.sources.files import SUFFIXES, Rows, read_file
 from tasks.sources.hub import Repository, current_commit
+from tasks.sources.named_files import named_files
 from tasks.sources.survey import MIX, FileSurvey, survey_rows
-from tasks.sources.user_files import Files, free_memory, named_files
+from tasks.sources.user_files import Files, free_memory
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")

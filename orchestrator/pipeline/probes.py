@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
 from orchestrator.config.problems import Problem
-from orchestrator.cost.forecast import duration
 from orchestrator.cost.memory import gpu_type
 from orchestrator.difficulty.disputed import no_suspects
-from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
+from orchestrator.difficulty.proportions import counts
 from orchestrator.difficulty.remedies import pool_warning
 from orchestrator.difficulty.table import fit_warning, outcome_counts, summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
@@ -25,6 +24,7 @@ from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, readers_of, s
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Dataset
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.durations import duration
 from orchestrator.probing.checks import (
     EngineFails,
     MarkerFails,

@@ -14,7 +14,7 @@ from cluster.ending import at_end
 from cluster.terminal import echo, printable_line
 from orchestrator.config.experiment import value_text
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.forecast import Forecast, TimeLeft, duration
+from orchestrator.cost.forecast import Forecast, TimeLeft
 from orchestrator.pipeline.live_region import (
     LiveRegion,
     NotebookRegion,
@@ -26,6 +26,7 @@ from orchestrator.pipeline.live_region import (
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.durations import duration
 from orchestrator.report.layout import wrapped
 from orchestrator.training.cell_folder import CellState
 

@@ -13,8 +13,8 @@ from typing import Any
 from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
-from orchestrator.cost.caps import CellQueue, UsageMeter, make_queue
-from orchestrator.cost.forecast import Forecast, duration
+from orchestrator.cost.caps import CellQueue, UsageMeter, dropped_summary, make_queue
+from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity, cluster_capacity
 from orchestrator.cost.work import Speed, Work
 from orchestrator.pipeline.audit import repair_plan
@@ -32,10 +32,10 @@ from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.durations import duration
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES
 from orchestrator.selection.stored import same_training
-from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.store import Store

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.caps import Dropped, make_queue
-from orchestrator.cost.forecast import duration
+from orchestrator.cost.caps import Dropped, dropped_summary, make_queue
 from orchestrator.cost.memory import DEFAULT_GPU, GPUS, gpu_type
 from orchestrator.cost.memory_fit import MemoryFit, memory_fit
 from orchestrator.cost.schedule import (
@@ -27,7 +26,7 @@ from orchestrator.pipeline.progress import short_names
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
-from orchestrator.stats.sentences import dropped_summary
+from orchestrator.plugins.durations import duration
 from orchestrator.storage.errors import UserError
 
 HOST_CPUS_PER_GPU = 16  # of a hypothetical machine: more than trials ask for, so never the limit

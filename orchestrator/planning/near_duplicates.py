@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orchestrator.planning.overlap import NEAR, Hashes, Ints, hashed_runs
-from tasks import Prompt
-from tasks.prompt_table import PromptTable
+from orchestrator.planning.shingles import NEAR, Hashes, Ints, hashed_runs
 
 ROWS = 1 << 16  # of a batch: a row number has 16 bits beside a hash of 48
 COMPARED = 20_000_000  # pairs, about, where thousands of questions share their rarest runs
@@ -25,15 +23,13 @@ _RARITY = 2**16 - 1
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def near_duplicates(prompts: Sequence[Prompt]) -> dict[str, str]:
-    """prompt_id -> the smallest id of its group, of prompts that duplicate another one.
+def grouped_ids(ids: Sequence[str], questions: pa.ChunkedArray) -> dict[str, str]:
+    """id -> the smallest id of its group, of questions that duplicate another one.
 
-    Exact and near duplicates as in `overlap.find_overlap`, and those of duplicates, are one group.
+    ids: of the questions, ascending. Exact and near duplicates as in `overlap.find_overlap`, and
+    those of duplicates, are one group.
     """
-    table = PromptTable.of(prompts)
-    by_id = table.take(table.order)
-    first = near_groups(by_id.column("question"), np.zeros(len(by_id), dtype=np.int64))
-    ids = by_id.column("prompt_id").to_pylist()
+    first = near_groups(questions, np.zeros(len(ids), dtype=np.int64))
     grouped = np.flatnonzero(np.bincount(first, minlength=len(ids))[first] > 1)
     return {ids[row]: ids[first[row]] for row in grouped.tolist()}
 

@@ -25,16 +25,16 @@ from orchestrator.planning.flaws import (
     find_flaws,
     overlap_line,
 )
-from orchestrator.planning.near_duplicates import near_duplicates
+from orchestrator.planning.near_duplicates import grouped_ids
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
-from tasks.base import make_prompt
 from tasks.environments import environment_of
 from tasks.prompt_table import ROWS, PromptTable, labelled
+from tasks.prompts import make_prompt
 from tasks.sources.labels import not_used, read_labels, with_labels
 from tasks.sources.row_corrections import RowCorrections
 from tasks.sources.source import IN_TEST, ReadTask
@@ -194,7 +194,8 @@ class Pool:
         named = {i: name for i, name in zip(ids, names, strict=True) if name}
         if named or self.task.environment is not None:
             return named
-        return near_duplicates(self.test)
+        by_id = self.test.take(self.test.order)
+        return grouped_ids(by_id.column("prompt_id").to_pylist(), by_id.column("question"))
 
     @cached_property
     def sources(self) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from orchestrator.probing.isolation import NOT_TRIED, TOLERATED_FAILURES, mark_answers
 from tasks import Answer, Prompt, Task, is_shipped, task_errors
+from tasks.marking.digits import normalize_number
 from tasks.marking.equivalence import expression_comparison
-from tasks.marking.numbers import normalize_number
 from tasks.marking.spelling import spelling_key
 
 ATTACKED = 200  # golds, evenly spread

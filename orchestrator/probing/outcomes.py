@@ -1,6 +1,5 @@
 """The outcomes of a pool as an array [prompts, K], and its missing samples in parts to draw."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,20 +8,17 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from orchestrator.probing.answers import Bools
 from orchestrator.probing.episodes import SampleRequest
 from tasks import Prompt
-from tasks.marking.marks import UNREAD
 from tasks.prompt_table import PromptTable
 
-Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
 NONE = 255  # in place of an outcome: no sample is stored
-LONGEST = 2_000  # bytes of an answer
 PART_SECONDS = 30.0  # of one sampler's work: what a kill costs
 PARTS_PER_SAMPLER = 4  # at least, where each still fills a batch: parts take unequal time
 MOST_TASKS = 4_000  # of a probe: the parts of a larger one are handed over several at a time
@@ -58,45 +54,6 @@ class Outcomes:
     def by_id(self) -> Codes:
         """The codes in the order of the prompts' ids, which is that of a difficulty table."""
         return self.codes[self.prompts.order]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The answers that were read from the samples of a pool.
-
-    codes: [prompts, K], positions in `texts`, in the order of the prompts' ids; -1 without an
-    answer. texts: distinct ones, sorted.
-    """
-
-    codes: npt.NDArray[np.int32]
-    texts: pa.Array
-
-
-def has_answer(samples: pa.Table) -> Bools:
-    """Whether an answer was read from each of these samples."""
-    unread = pc.is_in(samples["outcome"], value_set=pa.array(UNREAD))
-    read = pc.and_not(samples["extracted"].is_valid(), unread)
-    return np.asarray(read.to_numpy(), dtype=bool)
-
-
-def encoded(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """The position of each text among the distinct ones, and these, sorted.
-
-    Of a text of more than LONGEST bytes, only the beginning and a hash are kept.
-    """
-    codes = texts.combine_chunks().dictionary_encode()
-    distinct = codes.dictionary
-    long = pc.greater(pc.binary_length(distinct), LONGEST)
-    if pc.any(long).as_py():
-        shortened = [
-            f"{text[:200]}… {hashlib.sha256(text.encode()).hexdigest()}"
-            for text in distinct.filter(long).to_pylist()
-        ]
-        distinct = pc.replace_with_mask(distinct, long, pa.array(shortened))
-    order = pc.sort_indices(distinct)
-    place = np.empty(len(distinct), np.int32)
-    place[order.to_numpy()] = np.arange(len(distinct), dtype=np.int32)
-    return place[codes.indices.to_numpy()], distinct.take(order)
 
 
 class MissingSamples(Sequence[SampleRequest]):

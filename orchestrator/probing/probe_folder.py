@@ -26,16 +26,8 @@ import pyarrow.parquet as pq
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
 from orchestrator.plugins.counts import counted
-from orchestrator.probing.outcomes import (
-    NONE,
-    Answers,
-    Codes,
-    MissingSamples,
-    Outcomes,
-    Scores,
-    encoded,
-    has_answer,
-)
+from orchestrator.probing.answers import Answers, encoded, has_answer
+from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import update_marks
 from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty

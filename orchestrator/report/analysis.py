@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from orchestrator.cost.caps import dropped_summary
 from orchestrator.planning.plan import Plan, parts_of
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import (
@@ -28,8 +29,7 @@ from orchestrator.report.probe_analysis import (
     pool_outcomes,
 )
 from orchestrator.report.rows import Row, axes_of, read_rows
-from orchestrator.stats.inference import LEVEL
-from orchestrator.stats.sentences import dropped_summary
+from orchestrator.stats.inference import ALPHA
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
@@ -94,7 +94,7 @@ def analyse(plan: Plan, store: Store, failed: Collection[str] = ()) -> SweepAnal
     dropped = set((manifest.get("dropped") or {}).get("cells", ())) - shown
     missing = [cell for cell in plan.cells if cell.cell_id not in shown | dropped]
     looks = take_look(plan, store, shown, failed, dropped)
-    level = looks[-1].level if looks else LEVEL
+    level = looks[-1].level if looks else ALPHA
     compared = families([*rows, *again], plan.compare_at, spreads, missing, level)
     parts = {}
     if any(claim.part for claim in plan.claims):

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.report.rows import OWN, Row, axes_of, rising
+from orchestrator.report.rows import OWN, Row, axes_of
+from orchestrator.report.sentences import rising
 from orchestrator.stats.churn import Churn, churn, flips
 
 

@@ -29,25 +29,15 @@ from orchestrator.report.compare import (
     policy_key,
     unequal_labels,
 )
+from orchestrator.report.content import NONE
+from orchestrator.report.fairness import Point, above_mean_cost, area_weights, at_budget
 from orchestrator.report.looks import Look
-from orchestrator.report.rows import OWN, Row, learnable_gain_means, rising
-from orchestrator.stats.comparison import (
-    Comparison,
-    Run,
-    compare_learnable,
-    compare_policies,
-    compare_with_base,
-)
-from orchestrator.stats.fairness import Point, above_mean_cost, area_weights, at_budget
-from orchestrator.stats.inference import (
-    FEWEST_POINTS,
-    LEVEL,
-    SMALLEST_BLOCK,
-    RSquared,
-    SeedSpread,
-    r_squared,
-)
-from orchestrator.stats.sentences import NONE, counted_runs, in_digits, in_points, missing_text
+from orchestrator.report.rows import OWN, Row, learnable_gain_means
+from orchestrator.report.sentences import counted_runs, in_digits, in_points, missing_text, rising
+from orchestrator.stats.changes import compare_learnable, compare_with_base
+from orchestrator.stats.comparison import Comparison, ItemScores, compare_policies
+from orchestrator.stats.correlation import FEWEST_POINTS, SMALLEST_BLOCK, RSquared, r_squared
+from orchestrator.stats.inference import ALPHA, SeedSpread
 
 Conclusion = Literal["supported", "refuted", "inconclusive"]
 NAMED = 3  # cells of a list
@@ -138,7 +128,7 @@ class ClaimBlock:
         """Of the cost that gains are divided by: the mean, which keeps them at about their size."""
         return float(np.mean([self._spent(row) for row in self.rows])) if self.claim.per else 1.0
 
-    def runs(self, rows: Sequence[Row]) -> dict[int, Run]:
+    def runs(self, rows: Sequence[Row]) -> dict[int, ItemScores]:
         """By seed, each question's value; of a claim per cost, gains by cost, times the unit."""
         runs = []
         for row in rows:
@@ -147,7 +137,7 @@ class ClaimBlock:
                 row.run(update, self.test_set(row), self.claim.pass_at, self.questions)
                 for update in weights
             ]
-            runs.append(Run.weighted(values, [*weights.values()]))
+            runs.append(ItemScores.weighted(values, [*weights.values()]))
         if self.claim.per:
             costs = np.array([self._spent(row) for row in rows])
             gains = np.array([float(np.nanmean(run.scores)) for run in runs])
@@ -266,7 +256,7 @@ def claim_results(
     verdicts on claims (Bonferroni), so that it holds for all of them together.
     """
     blocks = [block for claim in claims for block in _blocks(claim, families, missing, parts)]
-    level = (looks[-1].level if looks else LEVEL) / max(1, len(blocks))
+    level = (looks[-1].level if looks else ALPHA) / max(1, len(blocks))
     results = []
     for block in blocks:
         when = "not yet declared by a run"
@@ -404,7 +394,7 @@ def _stored(
     return stored.accuracy
 
 
-def judge_claim(claim: Claim, measured: Comparison | RSquared, level: float = LEVEL) -> ClaimResult:
+def judge_claim(claim: Claim, measured: Comparison | RSquared, level: float = ALPHA) -> ClaimResult:
     """Compare a claim with an interval.
 
     Supported if the whole interval lies in the claimed region (A > B by N: above N; A = B within N:
@@ -440,7 +430,7 @@ def judge_claim(claim: Claim, measured: Comparison | RSquared, level: float = LE
     verdict: Conclusion = "inconclusive"
     if covers_seeds and (inside or outside):
         verdict = "supported" if inside else "refuted"
-    if level < LEVEL:
+    if level < ALPHA:
         notes.insert(0, f"interval of {100 * (1 - level):.4g} %")
     limits = "; ".join([f"claimed: {_claimed(claim)}", *notes])
     value, *ends = (_number(claim, x) for x in (effect, measured.low, measured.high))

@@ -18,17 +18,12 @@ import numpy as np
 from orchestrator.config.experiment import CONTROLS, Axis, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.plugins.streams import generator
+from orchestrator.report.fairness import TOLERANCE, Point, at_budget, difference, outliers
 from orchestrator.report.rows import OWN, Row
-from orchestrator.stats.comparison import (
-    Comparison,
-    Run,
-    adjust,
-    compare_learnable,
-    compare_policies,
-)
-from orchestrator.stats.fairness import TOLERANCE, Point, at_budget, difference, outliers
+from orchestrator.stats.changes import compare_learnable
+from orchestrator.stats.comparison import Comparison, ItemScores, adjust, compare_policies
 from orchestrator.stats.inference import (
-    LEVEL,
+    ALPHA,
     SeedSpread,
     available,
     group_codes,
@@ -79,7 +74,7 @@ def steps_to_match(
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
     codes = np.argsort(np.argsort(first))[codes]
     resampled = _crossings(at, _resampled(stacked, target, codes, resamples))
-    ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
+    ends = np.quantile(resampled, [ALPHA / 2, 1 - ALPHA / 2], method="inverted_cdf")
     lead = stacked.mean(axis=(1, 2)) - target.mean()
     first = _crossings(at, lead[None, :])[0]
     update, low, high = (float(x) if isfinite(x) else None for x in (first, *ends))
@@ -284,7 +279,7 @@ class Family:
 
         Bonferroni's correction covers all cells of the family.
         """
-        level = LEVEL / len(self.rows)
+        level = ALPHA / len(self.rows)
         below = [row for row in self.rows if row.gain.mean < 0 and row.gain.p < level]
         return rows_by_policy(below)
 
@@ -316,7 +311,7 @@ def families(
     compare_at: Axis = "updates",
     spreads: Mapping[str, Spreads] = MappingProxyType({}),
     missing: Sequence[Cell] = (),
-    level: float = LEVEL,
+    level: float = ALPHA,
 ) -> list[Family]:
     """Rows by every axis but policy and seed, compared; in the order in which they first appear.
 
@@ -392,7 +387,7 @@ def _family(
 
 def _runs(
     rows: Mapping[str, Sequence[Row]], points: Mapping[str, Point]
-) -> dict[str, dict[int, Run]]:
+) -> dict[str, dict[int, ItemScores]]:
     """Arm -> seed -> its run where it is read; no arm of which a cell is the base model there."""
     return {
         arm: {row.cell.seed: row.run_at(points[row.cell.cell_id]) for row in own}

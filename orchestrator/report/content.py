@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.terminal import printable
 from orchestrator.plugins.counts import counted
@@ -21,6 +21,7 @@ from orchestrator.plugins.csv_text import csv_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
 
+NONE = "–"  # in place of a number
 COMPLETION_LIMIT = 1_500  # characters of a completion or question on a page
 LINE_LIMIT = 160  # characters of a text in one line
 CSS_DPI = 96  # pixels per inch of a page
@@ -69,11 +70,6 @@ class Table(Block):
     def csv(self) -> str:
         """Header and rows."""
         return csv_text(self.head, self.body)
-
-
-@dataclass(frozen=True)
-class Claims(Table):
-    """The claims of the experiment file; the third column is the verdict."""
 
 
 def svg_of(figure: "MplFigure") -> str:
@@ -158,56 +154,6 @@ class Paragraph(Block):
 
     text: str
     style: str = ""
-
-
-@dataclass(frozen=True)
-class Details(Block):
-    """Preformatted text, shown on request."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Command(Block):
-    """A command line."""
-
-    text: str
-
-
-class Message(NamedTuple):
-    """A message of an episode, or its end. `failed`: it says what went wrong."""
-
-    speaker: str
-    text: str
-    failed: bool = False
-
-
-Chat = tuple[Message, ...]
-
-
-@dataclass(frozen=True)
-class Completions(Block):
-    """One question with some completions, such as those of the base and the final models.
-
-    prompt: the messages that several episodes begin with, in place of the question. about: a line
-    about the question.
-    """
-
-    question: str
-    answer: str
-    answers: tuple[tuple[str, str, str | Chat], ...]  # where it is from, outcome, completion
-    prompt: Chat = ()
-    about: str = ""
-
-
-@dataclass(frozen=True)
-class PromptList(Block):
-    """Questions, each with a line about it. `folded`: shown on request only."""
-
-    title: str
-    items: tuple[tuple[str, str], ...]
-    folded: bool = True
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orchestrator.plugins.row_counts import RowCounts
-from orchestrator.report.rows import rising
+from orchestrator.report.sentences import pairing_caveats, rising
 from orchestrator.stats.churn import Churn, Flips, Marks, churn, flips
-from orchestrator.stats.comparison import Comparison, Run, adjust, compare_policies
+from orchestrator.stats.comparison import Comparison, ItemScores, adjust, compare_policies
 from orchestrator.stats.inference import (
     Available,
     Effect,
@@ -21,7 +21,6 @@ from orchestrator.stats.inference import (
     group_codes,
     mean_effect,
 )
-from orchestrator.stats.sentences import pairing_caveats
 
 MOST_PARTS = 50  # tiers or sources whose churn is shown
 HANDFUL = 5  # questions on which two runs may well have equal scores
@@ -66,11 +65,11 @@ class ArmRun:
         return len(self.scores) > HANDFUL and len({*self.scores.values()}) > 1
 
     @property
-    def run(self) -> Run:
+    def run(self) -> ItemScores:
         """The same as a run to compare, with the questions and samples that have no score."""
         counts = {i: (each.samples, each.total) for i, each in self.items.items()}
         samples = np.array([each.samples + each.missing for each in self.items.values()])
-        return Run.of_counts(counts, samples)
+        return ItemScores.of_counts(counts, samples)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.compare import policy_key
-from orchestrator.stats.inference import LEVEL
+from orchestrator.stats.inference import ALPHA
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
@@ -68,8 +68,8 @@ def take_look(
         return [*(look for look in earlier if look.at <= again.at), again]
     settled = planned <= cells | {*failed}
     as_declared = not earlier or earlier[0].plan == planned
-    spent = any(look.level == LEVEL and look.is_complete for look in earlier)
-    level = LEVEL if settled and as_declared and not spent else EXTRA_LEVEL
+    spent = any(look.level == ALPHA and look.is_complete for look in earlier)
+    level = ALPHA if settled and as_declared and not spent else EXTRA_LEVEL
     now = Look(time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), cells, planned, level)
     content = {"at": now.at, "cells": sorted(cells), "plan": sorted(planned), "level": level}
     try:
@@ -89,14 +89,14 @@ def _read(store: Store, name: str) -> Look | None:
 
 def looks_text(looks: Sequence[Look]) -> str:
     """How many looks there were and what they cost, in sentences; empty of a planned first one."""
-    if not looks or (len(looks) == 1 and looks[0].level == LEVEL):
+    if not looks or (len(looks) == 1 and looks[0].level == ALPHA):
         return ""
     now = looks[-1]
     seen = f"{len(now.cells & now.plan)} of {counted(len(now.plan), 'planned cell')}"
-    extra = sum(look.level < LEVEL for look in looks)
-    error = 100 * (LEVEL * any(look.level == LEVEL for look in looks) + EXTRA_LEVEL * extra)
+    extra = sum(look.level < ALPHA for look in looks)
+    error = 100 * (ALPHA * any(look.level == ALPHA for look in looks) + EXTRA_LEVEL * extra)
     kind = "is the planned one"
-    if now.level < LEVEL:
+    if now.level < ALPHA:
         kind = f"is not the planned one, so that verdicts need p ≤ {EXTRA_LEVEL:g}"
     return (
         f"Look {len(looks)} at these results ({seen} finished) {kind}. "

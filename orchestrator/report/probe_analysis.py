@@ -22,14 +22,16 @@ import pyarrow.compute as pc
 
 from orchestrator.config.experiment import axes_text
 from orchestrator.difficulty.disputed import DisputedGold, DisputedGolds, no_suspects
-from orchestrator.difficulty.estimates import counts, fit_prior, reliability
+from orchestrator.difficulty.estimates import fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
+from orchestrator.difficulty.proportions import counts
 from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.outcomes import Answers, Outcomes
+from orchestrator.probing.answers import Answers
+from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText

@@ -5,32 +5,24 @@ table comes first, then the conclusions.
 """
 
 import html
-import os
 import re
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from cluster.terminal import printable, printable_line
-from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
-from orchestrator.evaluation.diagnosis import Diagnosis
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
-from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
-from orchestrator.report.item_comparison import ItemAnalysis
-from orchestrator.report.layout import table_text, wrapped
+from orchestrator.report.content import NONE, Paragraph, Section, Table, one_line
+from orchestrator.report.html_pages import PAGES, relative_path, write_page
+from orchestrator.report.layout import wrapped
 from orchestrator.report.looks import looks_text
 from orchestrator.report.probe_analysis import PoolAnalysis
-from orchestrator.report.sections import diagnosis, items, tables
+from orchestrator.report.sections import tables
 from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.pool import (
@@ -47,33 +39,18 @@ from orchestrator.report.sections.pool import (
     source_table,
     turn_table,
 )
-from orchestrator.report.sections.verdicts import FamilyVerdict, control_lines, family_verdict
-from orchestrator.stats.sentences import NONE
+from orchestrator.report.sections.verdicts import control_lines, family_verdict
+from orchestrator.report.terminal import as_text, indented
+from orchestrator.report.verdict_blocks import verdict_lines
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.local_files import check_output
+from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 from tasks.sources.user_files import open_file
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-PAGES = (".html", ".htm")
-CONTINUED = 4  # more spaces before the other lines of a conclusion
 BAR = 14  # characters of the longest bar of a histogram
 TERMINAL_PARTS = 8
 TERMINAL_DISPUTED = 5
-
-
-def write_page(page: Page, file: str | Path) -> None:
-    """Write the page; the file is replaced atomically."""
-    file = Path(file)
-    source = _relative(page.file, file) if page.file else ""
-    Store(str(file.resolve().parent)).write_bytes(page_html(page, source).encode(), file.name)
-
-
-def page_html(page: Page, source: str = "") -> str:
-    """The page; `source`: the path of its experiments file from the page's folder."""
-    return render("page.html", page=page, version=__version__, source=source)
 
 
 def own_page(plan: Plan, page: Path) -> Path:
@@ -88,54 +65,9 @@ def own_page(plan: Plan, page: Path) -> Path:
             head = stream.read(4_000)
         source = re.search(rb'<meta name="decile-experiments" content="([^"]*)">', head)
         name = html.unescape(source[1].decode(errors="replace")) if source else ""
-        if name in ("", _relative(plan.source.file, file)):
+        if name in ("", relative_path(plan.source.file, file)):
             return file
     raise UserError(f"{page} is the page of another file: write --out with another name")
-
-
-def _relative(file: Path, page: Path) -> str:
-    """The path from the page's folder, so that a project that is moved keeps its pages."""
-    return os.path.relpath(os.path.realpath(file), os.path.realpath(page.parent))
-
-
-def section_html(section: Section) -> str:
-    """One section without its heading, for notebooks."""
-    return render("section.html", section=section)
-
-
-def render(template: str, **values: Any) -> str:
-    """A template with values, all of which are escaped."""
-    return _environment().get_template(template).render(values)
-
-
-@cache
-def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("orchestrator.report"),
-        autoescape=True,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters["runs"] = lambda body: [  # consecutive lines with the same first cell
-        list(lines) for _, lines in groupby(body, key=lambda line: line[0])
-    ]
-    environment.filters["split_bracket"] = _split_bracket
-    return environment
-
-
-def _printable(value: Any) -> Any:
-    """A value of a template, as it is printed: HTML has no place for control characters either."""
-    return type(value)(printable(value)) if isinstance(value, str) else value
-
-
-def _split_bracket(text: str) -> tuple[str, str]:
-    """ "1.0 (+2.0 [0.1, 3.9])" -> "1.0", " (+2.0 [0.1, 3.9])"; "" where there is no bracket."""
-    start = text.find(" (") if " (" in text else text.find(" [")
-    return (text, "") if start < 0 else (text[:start], text[start:])
 
 
 def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
@@ -164,66 +96,18 @@ def _section_texts(section: Section, width: int | None) -> list[str]:
 
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     """The conclusions of every family, the controls, and the claims."""
-    parts = [_verdict_lines(family_verdict(family), width) for family in analysis.families]
+    parts = [verdict_lines(family_verdict(family), width) for family in analysis.families]
     if looks := looks_text(analysis.looks):
         parts.append([f"{looks}."])
     if analysis.controls:
-        parts.append(["controls", *_indented(control_lines(analysis.controls), width)])
+        parts.append(["controls", *indented(control_lines(analysis.controls), width)])
     if analysis.claims:
         parts.append(["claims (about policies; one level for all together)"])
         for c in analysis.claims:
             where = f", {c.cells}" if c.cells else ""
             text = f"{c.text}: {c.verdict}{where} ({c.reason}; {c.declared})"
-            parts[-1] += _indented([text], width)
+            parts[-1] += indented([text], width)
     return "\n\n".join("\n".join([wrapped(lines[0], width), *lines[1:]]) for lines in parts)
-
-
-def _verdict_lines(verdict: FamilyVerdict, width: int | None) -> list[str]:
-    caveats = [f"caveat: {text}" for text in verdict.caveats]
-    tests = max((pair.comparison.tests for pair in verdict.pairs), default=0)
-    about = {"models": "these models", "policies": "policies"}
-    scopes = dict.fromkeys(about[pair.comparison.scope] for pair in verdict.pairs)
-    corrected = f"; intervals are those of a pair alone, p is corrected over {tests} pairs"
-    title = f"{verdict.title} ({verdict.read_at}{corrected if tests > 1 else ''}"
-    title += f"; about {' and '.join(scopes)})" if scopes else ")"
-    return [printable_line(title), *_indented([*verdict.lines, *caveats], width)]
-
-
-def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
-    """The arms, what each pair concludes, and further tables. Lines fit `width` columns."""
-    lines = _verdict_lines(items.item_verdict(analysis), width)
-    arms = as_text(items.arms_table(analysis), width)
-    more = [
-        line
-        for t in items.more_tables(analysis)
-        if not t.folded
-        for line in ("", as_text(t, width))
-    ]
-    return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:], *more])
-
-
-def terminal_diagnosis(diagnoses: Sequence[Diagnosis], width: int | None = None) -> str:
-    """The runs of a log with their findings; of several runs, the table first."""
-    parts = [as_text(diagnosis.run_table(diagnoses), width)] if len(diagnoses) > 1 else []
-    for each in diagnoses:
-        log = each.facts.log
-        facts = [] if len(diagnoses) > 1 else diagnosis.fact_lines(each)
-        lines = [*facts, *diagnosis.finding_lines(each)]
-        if len(diagnoses) == 1:
-            lines += diagnosis.unknown_lines(each)
-        if each.findings or len(diagnoses) == 1:
-            title = wrapped(printable_line(f"{log.name} ({log.layout})"), width)
-            parts.append("\n".join([title, *_indented(lines, width)]))
-    return "\n\n".join(parts)
-
-
-def _indented(lines: Iterable[str], width: int | None) -> list[str]:
-    return [wrapped(f"  {printable_line(line)}", width, CONTINUED) for line in lines]
-
-
-def as_text(table: Table, width: int | None = None) -> str:
-    """A table with aligned columns."""
-    return table_text(table.head, table.body, width)
 
 
 def check_outputs(plan: Plan, page: Path) -> None:

@@ -1,6 +1,6 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -27,12 +27,14 @@ from orchestrator.evaluation.metrics import (
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.result import Result
+from orchestrator.report.fairness import AXES, Point, cost_curve
+from orchestrator.report.sentences import rising
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
 from orchestrator.stats.churn import Marks
-from orchestrator.stats.comparison import Run
-from orchestrator.stats.fairness import AXES, Point, cost_curve
-from orchestrator.stats.inference import Effect, group_codes, independent_points, mean_effect
+from orchestrator.stats.comparison import ItemScores
+from orchestrator.stats.correlation import independent_points
+from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 from orchestrator.training.record import with_label_count
@@ -102,7 +104,7 @@ class Row:
 
     def run(
         self, update: int, test_set: str = OWN, k: int = 1, only: Collection[str] | None = None
-    ) -> Run:
+    ) -> ItemScores:
         """An evaluation as a run to compare, with the questions and samples that have no score.
 
         k: of pass@k; only: of these questions.
@@ -112,21 +114,21 @@ class Row:
             counts = {i: each for i, each in counts.items() if i in only}
         samples = self.samples(test_set)
         if k == 1:
-            return Run.of_counts(counts, samples)
+            return ItemScores.of_counts(counts, samples)
         values = []
         for n, c in counts.values():
             every = max(n, samples)
             worst, best = pass_at_k(every, c, k), pass_at_k(every, c + every - n, k)
             values.append((pass_at_k(n, c, k) if n >= k else np.nan, worst, best - worst))
         scores, low, missing = np.array(values, float).reshape(-1, 3).T
-        return Run([*counts], scores, low, missing)
+        return ItemScores([*counts], scores, low, missing)
 
-    def run_at(self, point: Point) -> Run:
+    def run_at(self, point: Point) -> ItemScores:
         """The same at a point, each question between the evaluations before and after it."""
         if not point.share:
             return self.run(point.update)
         ends = [self.run(point.update), self.run(point.later)]
-        return Run.weighted(ends, [1 - point.share, point.share])
+        return ItemScores.weighted(ends, [1 - point.share, point.share])
 
     @property
     def labels(self) -> int:
@@ -181,11 +183,6 @@ def axes_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def training_tiers(rows: Sequence[Row]) -> list[str]:
     """The tiers of the training prompts, in rising order."""
     return rising({tier for row in rows for tier in row.tier_shares if tier})
-
-
-def rising(tiers: Iterable[str]) -> list[str]:
-    """Names of tiers in rising order: "9" comes before "10"."""
-    return sorted(tiers, key=lambda name: (len(name), name))
 
 
 def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:

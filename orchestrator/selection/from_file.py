@@ -29,9 +29,10 @@ from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts
 from orchestrator.selection.stored import subset_reasons
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.local_files import check_output
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, completed
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.store import Store
 from policies import labelled_rows
 from tasks import OUTCOMES, TaskError
 from tasks.sources.user_files import reading_parquet

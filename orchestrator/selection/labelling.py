@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.answers import PoolSpellings
+from orchestrator.difficulty.pool_spellings import PoolSpellings
 from orchestrator.difficulty.sources import rated_rows
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pool_columns import pool_columns
@@ -23,7 +23,8 @@ from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import request_of
 from orchestrator.selection.subsets import unranked
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.local_files import check_output
+from orchestrator.storage.store import Store
 from policies import PolicyError
 from tasks import Prompt
 from tasks.prompt_table import PromptTable

@@ -1,1 +1,1 @@
-"""Inference, comparisons, fairness and power. Pure: NumPy and SciPy."""
+"""Inference, comparisons and power. Pure: NumPy and SciPy."""

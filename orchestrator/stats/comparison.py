@@ -15,7 +15,7 @@ import numpy as np
 
 from orchestrator.plugins.counts import counted
 from orchestrator.stats.inference import (
-    LEVEL,
+    ALPHA,
     Available,
     Effect,
     SeedSpread,
@@ -26,15 +26,14 @@ from orchestrator.stats.inference import (
     group_codes,
     holm,
     mcnemar_p,
-    mean_effect,
     permutation_p,
     residual,
     seed_spread,
 )
-from orchestrator.stats.power import Grid, Needed, needed, needed_range
+from orchestrator.stats.power import Design, Needed, needed, needed_range
 
 
-class Run(NamedTuple):
+class ItemScores(NamedTuple):
     """One run's scores: of each item the mean over its samples, in [0, 1]; nan where all miss one.
 
     low: the same if every missing sample were wrong; missing: the share of the item's samples that
@@ -47,7 +46,9 @@ class Run(NamedTuple):
     missing: np.ndarray | None = None
 
     @classmethod
-    def of_counts(cls, counts: Mapping[str, tuple[int, float]], samples: int | np.ndarray) -> "Run":
+    def of_counts(
+        cls, counts: Mapping[str, tuple[int, float]], samples: int | np.ndarray
+    ) -> "ItemScores":
         """Of item -> its samples with a score, and their sum; `samples`: of each, or of all."""
         scored, total = np.array([*counts.values()], float).reshape(-1, 2).T
         means = np.divide(total, scored, out=np.full(len(total), nan), where=scored > 0)
@@ -55,7 +56,7 @@ class Run(NamedTuple):
         return cls([*counts], means, total / every, (every - scored) / every)
 
     @classmethod
-    def weighted(cls, runs: Sequence["Run"], weights: Sequence[float]) -> "Run":
+    def weighted(cls, runs: Sequence["ItemScores"], weights: Sequence[float]) -> "ItemScores":
         """The sum of runs with bounds, each times its weight, of the items that all have."""
         places = [{item: place for place, item in enumerate(run.items)} for run in runs]
         shared = [item for item in runs[0].items if all(item in each for each in places)]
@@ -69,15 +70,17 @@ class Run(NamedTuple):
             missing += abs(weight) * own_missing
         return cls(shared, scores, low, missing)
 
-    def scaled(self, factor: float, less: float) -> "Run":
+    def scaled(self, factor: float, less: float) -> "ItemScores":
         """A run with bounds, whose scores are (score − less) × factor."""
         scores, low, missing = (np.asarray(each) for each in self[1:])
-        return Run(self.items, factor * (scores - less), factor * (low - less), factor * missing)
+        return ItemScores(
+            self.items, factor * (scores - less), factor * (low - less), factor * missing
+        )
 
 
 ROUNDING = 1e-8  # a mean difference of shares below is due to the rounding of scores
 # seed -> the run, of one policy; the bounds of a run may be left out
-RunScores = Mapping[int, Run | tuple[Sequence[str], np.ndarray]]
+RunScores = Mapping[int, ItemScores | tuple[Sequence[str], np.ndarray]]
 Verdict = Literal["a", "b", "inconclusive"]
 Item = Literal["question", "update", "run"]
 Scope = Literal["models", "policies"]
@@ -130,7 +133,7 @@ class Comparison:
     missing_p: float = 1.0
     bounds: tuple[float, float] = (-inf, inf)
     missing_runs: tuple[int, int] = (0, 0)
-    level: float = LEVEL
+    level: float = ALPHA
     scope: Scope = "policies"
 
     @property
@@ -165,7 +168,7 @@ class Comparison:
     @property
     def misses_unlike(self) -> bool:
         """Whether whole runs are missing, or scores to different extents, beyond chance."""
-        return any(self.missing_runs) or self.missing_p <= LEVEL
+        return any(self.missing_runs) or self.missing_p <= ALPHA
 
     @property
     def bounds_span_zero(self) -> bool:
@@ -212,18 +215,18 @@ class Comparison:
 
         At the strictest of Holm's levels, since a verdict has to survive the correction.
         """
-        return self._in_items(needed(self.variances, self.effect / 100, self._grid))
+        return self._in_items(needed(self.variances, self.effect / 100, self._design))
 
     @cached_property
     def needed_range(self) -> tuple[Needed, Needed]:
         """The least and the most of `needed` that these results leave possible."""
-        least, most = needed_range(self.variances, self.effect / 100, self._grid)
+        least, most = needed_range(self.variances, self.effect / 100, self._design)
         return self._in_items(least), self._in_items(most)
 
     @property
-    def _grid(self) -> Grid:
+    def _design(self) -> Design:
         df = min(0.0 if s is None else s.df for s in self.spreads)
-        return Grid(self.seeds, self.groups or self.items, self.level / self.tests, df)
+        return Design(self.seeds, self.groups or self.items, self.level / self.tests, df)
 
     def _in_items(self, needed: Needed) -> Needed:
         """Sample sizes of groups as those of items, in groups of the same mean size."""
@@ -247,7 +250,7 @@ def compare_policies(
     item: Item = "question",
     groups: Mapping[str, str] = MappingProxyType({}),
     missing_runs: Mapping[str, int] = MappingProxyType({}),
-    level: float = LEVEL,
+    level: float = ALPHA,
 ) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
@@ -277,77 +280,7 @@ def compare_policies(
     )
 
 
-def compare_learnable(
-    percentages: Mapping[str, Mapping[int, float]],
-    live_shares: Mapping[str, Mapping[int, Mapping[int, float]]],
-    stored: Mapping[str, SeedSpread] = MappingProxyType({}),
-    level: float = LEVEL,
-) -> list[Comparison]:
-    """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
-
-    Only seeds vary: a t interval over seeds; infinite with one, unless `stored` has the variance of
-    learnable shares between more seeds. A pair with one seed each and no such variance is compared
-    by its live groups, paired by update: that covers other updates of this seed only.
-    """
-    numbers = {
-        policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
-        for policy, by_seed in percentages.items()
-    }
-    pairs = []
-    for c in compare_policies(numbers, stored, item="run", level=level):
-        if c.runs == (1, 1) and not c.covers_seeds:
-            run_a, run_b = (
-                (list(map(str, shares)), np.array(list(shares.values())))
-                for shares in (next(iter(live_shares[policy].values())) for policy in (c.a, c.b))
-            )
-            sides = {c.a: {0: run_a}, c.b: {0: run_b}}
-            [by_update] = compare_policies(sides, item="update", level=level)
-            c = by_update if by_update.items > 1 else c
-        pairs.append(c)
-    return adjust(pairs, level)
-
-
-def compare_with_base(
-    changes: RunScores,
-    groups: Mapping[str, str] = MappingProxyType({}),
-    *,
-    of_shares: bool = True,
-    level: float = LEVEL,
-) -> Comparison:
-    """A policy's runs minus their base model: seed -> items and their changes.
-
-    The base model has no seeds, so only those of the runs vary. of_shares: no change exceeds 1
-    unless one of these does.
-    """
-    runs = [dict(zip(run[0], run[1], strict=True)) for run in changes.values()]
-    items, values = available(runs)
-    codes = group_codes(items, groups)
-    mean = Effect(nan, -inf, inf, 1.0)
-    spread = None
-    if items:
-        mean = mean_effect(values, codes, level)
-        spread = seed_spread([*map(float, values.mean(axis=1))])
-    sizes = [abs(change) for run in runs for change in run.values() if change == change]
-    if of_shares and max(sizes) <= 1:
-        mean = mean.within(-1.0, 1.0)
-    return Comparison(
-        a="the policy",
-        b="the base model",
-        runs=(len(runs), len(runs)),
-        items=len(items),
-        left_out=len(set.union(*map(set, runs))) - len(items),
-        effect=100 * mean.mean,
-        low=100 * mean.low,
-        high=100 * mean.high,
-        p=mean.p,
-        p_holm=mean.p,
-        spreads=(spread, spread),
-        groups=None if codes is None else int(codes.max()) + 1,
-        level=level,
-    )
-
-
-def adjust(comparisons: Sequence[Comparison], level: float = LEVEL) -> list[Comparison]:
+def adjust(comparisons: Sequence[Comparison], level: float = ALPHA) -> list[Comparison]:
     """Holm's correction over all given comparisons, for example those of a whole report.
 
     A policy is named the better one where the interval excludes zero and Holm's p is at most
@@ -408,7 +341,7 @@ def _side(policy: str, scores: RunScores, missing_runs: int) -> _Side:
         raise ValueError(f"{policy} has no finished run: it cannot be compared")
     sides: tuple[list[dict[str, float]], ...] = ([], [], [])
     for run in scores.values():
-        ids, values, low, missing = Run(*run)
+        ids, values, low, missing = ItemScores(*run)
         low = np.nan_to_num(values, nan=0.0) if low is None else low
         missing = np.isnan(values) if missing is None else missing
         for side, numbers in zip(sides, (values, low, missing), strict=True):

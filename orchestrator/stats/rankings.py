@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.plugins.streams import generator
-from orchestrator.stats.inference import LEVEL, Interval
+from orchestrator.stats.inference import ALPHA, Interval
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,5 +131,5 @@ def _interval(values: Floats) -> Interval:
     defined = values[np.isfinite(values)]
     if not len(defined):
         return Interval(float("nan"), float("nan"))
-    low, high = np.quantile(defined, [LEVEL / 2, 1 - LEVEL / 2])
+    low, high = np.quantile(defined, [ALPHA / 2, 1 - ALPHA / 2])
     return Interval(float(low), float(high))

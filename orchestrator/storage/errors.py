@@ -47,3 +47,7 @@ def naming(file: str | Path) -> Iterator[None]:
         if error.errno and error.filename is None:
             error.filename = str(file)
         raise
+
+
+class StoreError(PlainError, ValueError):
+    """The storage cannot be used; the message says what to write instead."""

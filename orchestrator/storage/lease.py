@@ -27,9 +27,9 @@ import pyarrow.fs as pafs
 
 from cluster import ending
 from cluster.terminal import PlainError
-from orchestrator.storage.errors import naming
+from orchestrator.storage.errors import StoreError, naming
 from orchestrator.storage.locks import open_lock
-from orchestrator.storage.store import Store, StoreError, moved
+from orchestrator.storage.store import Store, moved
 
 TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
 RENEWAL_SECONDS = 15.0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cluster.ending import at_end
 from orchestrator.storage.errors import UserError, naming
-from orchestrator.storage.store import is_regular
+from orchestrator.storage.local_files import is_regular
 
 NAME = ".lock"
 MAX_DIGITS = 20  # of a process id

@@ -10,29 +10,27 @@ under two names, or a folder within itself; a FIFO blocks whoever opens it; pyar
 that is not UTF-8.
 """
 
-import errno
 import logging
 import os
 import shutil
-import stat
-import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cluster.redaction import redact
-from cluster.terminal import PlainError
 from orchestrator.plugins.deadlines import within
 from orchestrator.storage.addresses import scheme_of, why_no_storage
-from orchestrator.storage.errors import UserError, naming, shortened
+from orchestrator.storage.entries import Entry, local_entries
+from orchestrator.storage.errors import StoreError, naming
+from orchestrator.storage.local_files import is_regular, open_regular, replace_file
 from orchestrator.storage.proof import (
     FileProof,
     Json,
@@ -49,126 +47,6 @@ from orchestrator.storage.proof import (
 from orchestrator.storage.remote import CALL_SECONDS, PART, Remote, RemoteFails
 
 T = TypeVar("T")
-NOT_UTF8 = "has a name that is not UTF-8"
-
-
-class Entry(NamedTuple):
-    """A file, or a folder if it has no size (bytes). problem: why it is ignored, or empty."""
-
-    path: str
-    size: int | None = None
-    problem: str = ""
-
-
-def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
-    """What a local folder contains, by its path from there; nothing if it does not exist.
-
-    Raises NotADirectoryError for a file.
-    """
-    below = [""]
-    while below:
-        start = below.pop()
-        try:
-            children = [*os.scandir(f"{folder}/{start}".rstrip("/"))]
-        except FileNotFoundError:
-            continue
-        for child in children:
-            path = f"{start}{os.fsencode(child.name).decode(errors='backslashreplace')}"
-            if path != f"{start}{child.name}":
-                yield Entry(path, problem=NOT_UTF8)
-            elif child.is_symlink():
-                yield Entry(path, problem="is a link")
-            elif child.is_dir(follow_symlinks=False):
-                yield Entry(path)
-                if recursive:
-                    below.append(f"{path}/")
-            elif not child.is_file(follow_symlinks=False):
-                yield Entry(path, problem="is not a regular file")
-            else:
-                with suppress(FileNotFoundError):  # deleted after the folder was read
-                    yield Entry(path, child.stat(follow_symlinks=False).st_size)
-
-
-def is_regular(file: str | Path) -> bool:
-    """Whether a local path is that of a regular file, and of no link to one."""
-    try:
-        return stat.S_ISREG(os.lstat(file).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def open_regular(file: str) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError if it does not exist or is none."""
-    if not is_regular(file):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
-    return open(file, "rb")
-
-
-def replace_file(target: Path, data: bytes | pa.Buffer) -> None:
-    """Write a local file atomically; its folder is created if needed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with naming(target), temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-MAX_NAME_BYTES = 200  # file systems allow 255, and files are written under longer temporary names
-
-
-def check_output(
-    file: str | Path, suffixes: Sequence[str] = ("",), inputs: Iterable[str | Path] = ()
-) -> None:
-    """Raise UserError unless a regular file with one of these suffixes can be written there.
-
-    It must be none of the `inputs`. Folders that do not exist yet are created when the file is
-    written.
-    """
-    file = Path(file)
-    shown = shortened(str(file))[1:-1] if len(str(file)) > MAX_NAME_BYTES else str(file)
-    reason = _problem(file)
-    if reason:
-        raise UserError(f"output {shown} {reason}: write the name of a new file")
-    if not file.name.endswith(tuple(suffixes)):
-        raise UserError(f"output {shown}: unknown file type: write a {' or '.join(suffixes)} file")
-    real = os.path.realpath(file)
-    if any("\0" not in str(each) and os.path.realpath(each) == real for each in inputs):
-        raise UserError(f"output {shown} is read by this command: write the name of another file")
-
-
-def check_new(file: str | Path, option: str) -> None:
-    """Raise UserError for a file that exists; `option` is what names it."""
-    if os.path.islink(file) or os.path.isfile(file):
-        raise UserError(
-            f"output {file} exists: write {option} with another name, or --force to replace it",
-            "output-exists",
-        )
-
-
-def _problem(file: Path) -> str | None:
-    """Why the file cannot be written; None if it can."""
-    if any("\0" in part or len(os.fsencode(part)) > MAX_NAME_BYTES for part in file.parts):
-        return f"has a name that is not valid or longer than {MAX_NAME_BYTES} bytes"
-    try:
-        if file.is_dir() or not file.name:
-            return "is a folder"
-        if file.exists() and not file.is_file():
-            return "is not a regular file"
-        folder = next(parent for parent in file.absolute().parents if parent.exists())
-    except OSError as error:
-        return f"cannot be written ({error.strerror})"
-    if not folder.is_dir():
-        return f"cannot be written ({folder} is not a folder)"
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        return f"cannot be written ({folder}: {error.strerror})"
-    return None
 
 
 log = logging.getLogger(__name__)
@@ -181,10 +59,6 @@ GROWN_NAME, GROWN_PATH = 128, 1024  # bytes that every file system and object st
 def _cut(name: str, size: int) -> str:
     """The beginning of a name: whole characters of at most `size` bytes, and at least one."""
     return name.encode()[: max(0, size)].decode(errors="ignore") or name[0]
-
-
-class StoreError(PlainError, ValueError):
-    """The storage cannot be used; the message says what to write instead."""
 
 
 def moved(store: "Store", meanwhile: str) -> StoreError:

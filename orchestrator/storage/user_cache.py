@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from orchestrator.storage.local_files import is_regular, replace_file
 from orchestrator.storage.proof import Unsound, json_bytes, open_json
-from orchestrator.storage.store import is_regular, replace_file
 
 
 def read(name: str) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from orchestrator.storage.entries import NOT_UTF8, local_entries
 from orchestrator.storage.errors import naming
 from orchestrator.storage.proof import FileProof, Unsound, open_table, stream_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
-from orchestrator.storage.store import NOT_UTF8, SET_ASIDE, Store, local_entries
+from orchestrator.storage.store import SET_ASIDE, Store
 
 # What holds a proof of its own; the settings of an adapter are written by PEFT.
 _PROVABLE = re.compile(r"(?<!adapter_config)\.(json|parquet)$|README\.md$")

@@ -20,8 +20,8 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.deadlines import within
 from orchestrator.report.analysis import SweepAnalysis
-from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.errors import StoreError, UserError
+from orchestrator.storage.store import Store
 from orchestrator.tracking.client import failures, is_damaged, is_full
 from orchestrator.tracking.mlflow_internals import compare_page, compare_pages, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns

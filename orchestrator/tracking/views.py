@@ -25,15 +25,18 @@ from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.compare import Family, whole_pool_policy
 from orchestrator.report.content import Table
 from orchestrator.report.difficulty_sources import SourceMatrix
-from orchestrator.report.render import page_html, render, verdict_text
+from orchestrator.report.html_pages import page_html, render
+from orchestrator.report.render import verdict_text
 from orchestrator.report.rows import Row, before_and_after
 from orchestrator.report.sections.difficulty_sources import correlation_text, shared_text
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
+from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.report.verdict_blocks import FamilyVerdict
 from orchestrator.selection.stored import read_subset
 from orchestrator.stats.comparison import Comparison
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 from orchestrator.training.record import logged_name, with_label_count
 from policies import UNIFORM

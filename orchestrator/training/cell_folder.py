@@ -21,13 +21,12 @@ from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import Checked, check_folder, size_problem
+from orchestrator.training.cell_paths import CELLS, RESULT, is_cell
 
 logger = logging.getLogger(__name__)
 
-CELLS = "cells"  # in a store, the folder of all cells
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
-RESULT = "result.json"  # written last of all; the manifest of the cell
 LEDGER = "ledger.json"  # what the cell consumed; of a finished cell, a copy of a part of RESULT
 README = "README.md"  # of a finished cell, for those who load the adapter
 MICRO_BATCH = "micro_batch.json"  # the size that fitted this machine's memory
@@ -109,8 +108,10 @@ class CellFolder:
     @classmethod
     def at(cls, folder: Path) -> Self | None:
         """A local folder as that of a cell; None if it lies elsewhere than cells do."""
+        if not is_cell(folder):
+            return None
         path = folder.resolve()
-        return cls(Store(str(path.parents[1])), path.name) if path.parent.name == CELLS else None
+        return cls(Store(str(path.parents[1])), path.name)
 
     def state(self, cell: Cell) -> CellState:
         """How far `cell`, whose folder this is, has come.

@@ -7,7 +7,7 @@ move to the cell's folder, and `result.json` is written last of all: a cell is f
 file exists.
 
 The ledger, what a cell consumed, is counted while it trains and from the stored tables at the end:
-the two agree, and `stats/fairness.py` compares those of the cells.
+the two agree, and `report/fairness.py` compares those of the cells.
 """
 
 import importlib.metadata

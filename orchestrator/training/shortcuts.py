@@ -106,7 +106,7 @@ def trim_padding(batch: Inputs) -> Inputs:
     }
 
 
-def share_of(rows: Inputs, inputs: Inputs, loss_type: str) -> float:
+def denominator_ratio(rows: Inputs, inputs: Inputs, loss_type: str) -> float:
     """What TRL would divide by for these rows alone, divided by what it is for all rows."""
     if loss_type == "bnpo":
         return float(loss_mask(rows).sum().clamp(min=1) / loss_mask(inputs).sum().clamp(min=1))

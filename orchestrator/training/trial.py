@@ -34,10 +34,10 @@ from orchestrator.plugins.counts import counted
 from orchestrator.sampling.gpu_peaks import GpuPeaks
 from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
-from orchestrator.storage.errors import one_line
+from orchestrator.storage.errors import StoreError, one_line
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 from orchestrator.storage.verification import Checked, is_stored, local_files
 from orchestrator.training.activity import Activity, Report, UpdateReport
 from orchestrator.training.cell_folder import MANIFEST, CellFolder, CellState, Checkpoint

@@ -27,7 +27,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 from trl.trainer.utils import RepeatSampler
 
-from orchestrator.evaluation.groups import GroupRecorder, Marked, correctness, is_live
+from orchestrator.evaluation.groups import GroupRecorder, Marked
+from orchestrator.evaluation.liveness import correctness, is_live
 from orchestrator.sampling.base import Completion
 from orchestrator.sampling.transformers import evaluating
 from orchestrator.sampling.transformers_internals import has_dropout, scales_with_length
@@ -39,13 +40,13 @@ from orchestrator.training.shortcuts import (
     BY_TOKENS,
     Inputs,
     arranged,
+    denominator_ratio,
     disagreement,
     group_advantages,
     idle_rows,
     loss_mask,
     pack,
     rows_of,
-    share_of,
     token_outputs,
     trim_padding,
     why_not,
@@ -542,7 +543,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
             # Without old ones, an update trains on rollouts of its own weights alone.
             scored = rows.get("old_per_token_logps", self.scored)
             self.differences += self._differences(rows, scored)
-        return loss * share_of(rows, inputs, self.loss_type)
+        return loss * denominator_ratio(rows, inputs, self.loss_type)
 
     @property
     def checks_adapter(self) -> bool:

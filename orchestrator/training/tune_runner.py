@@ -29,8 +29,9 @@ from cluster.session import RayFails, quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.samples import MarkingError
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.locks import scratch_folder
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 from orchestrator.training.activity import ActivityReport, Report, UpdateReport
 from orchestrator.training.hangs import GRACE, GroupWatch
 from orchestrator.training.micro_batch import SmallerBatch

@@ -9,7 +9,6 @@ the calling process.
 import re
 from collections.abc import Sequence
 
-from tasks.base import Answer
 from tasks.marking.comparison import letters, same, same_text, tree
 from tasks.marking.latex import Node, TooLarge, is_product
 from tasks.marking.letters import one_option
@@ -18,6 +17,7 @@ from tasks.marking.reading import find_answer, last_box
 from tasks.marking.spelling import MAX_LENGTH, AnswerComparison, plain, spelling_key
 from tasks.marking.tokens import Unreadable
 from tasks.marking.values import first_digits
+from tasks.prompts import Answer
 
 LONGEST = 200  # characters of an answer that is compared with other answers by its value
 _OPTION = re.compile(r"\(([A-Z])\)")

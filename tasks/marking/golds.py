@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from tasks.marking.numbers import normalize_number
+from tasks.marking.digits import normalize_number
 from tasks.marking.reading import filled_boxes, joined_boxes, outer_boxes
 
 Marker = Literal["number", "letter", "expression", "text"]

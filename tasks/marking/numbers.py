@@ -1,10 +1,10 @@
 """Reads the number that an answer gives, by the reader of expressions."""
 
-import re
 from fractions import Fraction
 from typing import NamedTuple
 
 from tasks.marking.comparison import named, tree, with_unit
+from tasks.marking.digits import parse_integer, read_last_number
 from tasks.marking.latex import SCALARS, Node
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
 from tasks.marking.reading import REACH, final_text, find_answer, last_box
@@ -12,13 +12,7 @@ from tasks.marking.tokens import Unreadable
 from tasks.marking.units import AMBIGUOUS
 from tasks.marking.values import constant, symbols
 
-# Digits, in groups of three or not. Possessive, so that no run of groups is tried twice.
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
-_SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
-_GOLD = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
 BITS = 10_000  # of a number; Python writes up to 4,300 digits
-_LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
-_MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u202f": " "})
 
 
 class Number(NamedTuple):
@@ -73,23 +67,6 @@ def _gold(answer: str) -> Fraction | None:
         return None if number is None else number.value
 
 
-def parse_integer(text: str) -> int | None:
-    """The strict reading: exactly what Python's `int` accepts, else None."""
-    try:
-        return int(text)
-    except ValueError:  # also for more digits than Python parses
-        return None
-
-
-def normalize_number(text: str) -> str | None:
-    """A gold: an integer, decimal or fraction, without commas between groups of three digits.
-
-    None for any other text: `2,3` is a list, or a decimal in some countries.
-    """
-    bare = text.strip()
-    return bare.replace(",", "") if _GOLD.fullmatch(bare) else None
-
-
 def number_in(span: str) -> Number | None:
     r"""The number that a short text is: `18`, `x = 18`, `18 eggs`, `9.5 \times 10^3`, `\$18`.
 
@@ -122,15 +99,3 @@ def _value(node: Node) -> Node:
     if node.kind not in SCALARS - {"range"} or symbols(node):
         raise Unreadable("it is no number")
     return node
-
-
-def read_last_number(text: str) -> Fraction | None:
-    """The value of the last number anywhere in the text."""
-    if (last := _LAST_DIGIT.search(text)) is None:
-        return None
-    window = text[max(0, last.end() - REACH) : last.end()]
-    numbers = _SIGNED.findall(window.translate(_MINUS).replace("$", " ").replace("**", " "))
-    try:
-        return Fraction("".join(numbers[-1].replace(",", "").split())) if numbers else None
-    except ValueError:  # more digits than Python parses
-        return None

@@ -9,20 +9,13 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from tasks.base import TaskError
+from tasks.errors import TaskError
+from tasks.marking.digits import normalize_number
 from tasks.marking.golds import Marker, final_answer
-from tasks.marking.numbers import normalize_number
 from tasks.sources.choices import choices_of
-from tasks.sources.files import (
-    NO_ANSWERS,
-    PLACEHOLDERS,
-    Row,
-    cell,
-    one_answer,
-    plain_answer,
-    read_texts,
-)
+from tasks.sources.files import Row, cell
 from tasks.sources.row_corrections import RowEdit, row_id
+from tasks.sources.texts import NO_ANSWERS, PLACEHOLDERS, one_answer, plain_answer, read_texts
 from tasks.sources.values import TRUTH_WORDS, json_object_of
 
 Kind = Literal[Marker, "none"]

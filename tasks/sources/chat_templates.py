@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tasks.base import TaskError
+from tasks.errors import TaskError
 
 
 class Unwrapped(NamedTuple):

@@ -8,8 +8,8 @@ from contextlib import suppress
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from tasks.base import TaskError
-from tasks.marking.numbers import normalize_number
+from tasks.errors import TaskError
+from tasks.marking.digits import normalize_number
 
 COLUMNS = ("choices", "options", "endings", "answer_choices", "answer_options", "alternatives")
 # Of one column per choice: what is before its letter, or before its number.

@@ -1,6 +1,5 @@
-"""Reads the rows of a local file (JSON, Parquet or CSV), their values, chats and texts."""
+"""Reads the rows of a local file (JSON, Parquet or CSV), their values and chats."""
 
-import ast
 import codecs
 import csv
 import json
@@ -10,16 +9,12 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from orchestrator.plugins.csv_text import original
-from tasks.base import TaskError
-from tasks.sources.chat_templates import is_rendered, unwrapped
-from tasks.sources.choices import Numbering, choices_of, numbering_of
-from tasks.sources.roles import GOLDS, ROLES
+from tasks.errors import TaskError
 from tasks.sources.user_files import (
     MAX_LINE,
     open_text,
@@ -31,21 +26,11 @@ from tasks.sources.user_files import (
     sha256_of,
     text_lines,
 )
-from tasks.sources.values import json_object_of, json_text, whole
+from tasks.sources.values import json_text
 
-# What `read_texts` leaves out of a row, as counted in notes.
+# What is left out of a chat, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
 TURNS = "other messages of conversations dropped: only the question and its answer are read"
-ANSWERS = "rows have several answers: the first is used"
-INSTRUCTIONS = (
-    "questions had instructions on the form of the answer, removed: the task adds its own"
-)
-SOLUTIONS = "answers were read from the end of a worked solution"
-TEMPLATES = "questions were taken out of the chat template that they are rendered in"
-RENDERED = (
-    "questions are rendered in a chat template, and are asked inside the model's own: the option "
-    "unwrap: true of task file takes them out of it"
-)
 
 MESSAGE_KEYS = (("role", "content"), ("from", "value"))  # the second is ShareGPT's
 _ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's names
@@ -141,170 +126,6 @@ def completion_texts(value: Any) -> list[str] | None:
         return None
     texts = [read_chat(each).reply if is_chat(each) else each for each in values]
     return texts if all(isinstance(text, str) for text in texts) else None
-
-
-# One answer in a form of its own: a list of one text, as JSON or as Python writes it; between
-# delimiters of mathematics; in tags; at the end of a sentence.
-_FORMS = (
-    re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL),
-    re.compile(r"\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL),
-    re.compile(r".*<answer>(.+?)</answer>", re.DOTALL | re.IGNORECASE),
-    re.compile(r".*\bthe (?:final |correct )?answer is:?\s+(\S.*?)\.?", re.DOTALL | re.IGNORECASE),
-)
-# The same for Arrow: whether a text may be of one of these forms.
-FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
-# What data sets write where there is no answer, in lower case: never an answer, and those that
-# may be one in words.
-NO_ANSWERS = (
-    *("n/a", "n.a.", "notfound", "tbd", "tba", "tbc", "todo", "fixme", "to be determined"),
-    *("not available", "?", "??", "???", "-", "--", "...", "…"),
-)
-PLACEHOLDERS = (
-    *("proof", "not found", "nan", "null", "none", "unknown", "missing", "pending", "no answer"),
-    *NO_ANSWERS,
-)
-
-
-def plain_answer(text: str) -> str:
-    """An answer without what data sets write around it; any other text as it is."""
-    text = text.strip()
-    if (value := json_object_of(text)) is not None:
-        gold = gold_field(value)
-        text = text if isinstance(gold, Mapping | list) else _plain(gold, "").strip()
-    for form in _FORMS:
-        if match := form.fullmatch(text):
-            inside = next(filter(None, match.groups()))
-            text = str(_literal(inside)) if inside[0] in "\"'" else inside.strip()
-    return text
-
-
-def _literal(text: str) -> Any:
-    """The value of a quoted text, in JSON or in Python; the text itself where it is neither."""
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError):
-            return read(text)
-    return text
-
-
-CHAT_TEXT = re.compile(r"\s*\[\s*\{")  # how chat messages as JSON text begin
-_TEXT_LIST = re.compile(r"\s*\[\s*\"")  # how several answers as JSON text begin
-_NO_ANSWER = re.compile(r"(?<!\S)####\s*\Z")  # as GSM8K's solutions end, but without a number
-
-
-class Texts(NamedTuple):
-    """A row's question and answer ("" where there is none), and a label for each omission."""
-
-    question: str
-    answer: str
-    dropped: tuple[str, ...] = ()
-
-
-def read_texts(
-    row: Mapping[str, Any],
-    question: str,
-    answer: str,
-    *,
-    choices: Numbering | None = None,
-    unwrap: bool = False,
-) -> Texts:
-    """The texts of two columns: each a text, a number, or chat messages, also as JSON text.
-
-    In messages the question is the last user message and the answer the assistant's reply to it,
-    so one column may hold both. The question of an `instruction` goes on with the column `input`.
-    choices: those in columns of their own become part of the question, and their letter the answer.
-    unwrap: a text that is rendered in a chat template is read as the messages that it was.
-    Raises KeyError for an absent column, and TaskError for a value of another form.
-    """
-    dropped: list[str] = []
-    question_value, answer_value = column_value(row, question), column_value(row, answer)
-    own_choices = choices_of(row) if choices is not None else None
-    if isinstance(question_value, str) and CHAT_TEXT.match(question_value):
-        with suppress(ValueError, RecursionError):
-            messages = json.loads(question_value)
-            question_value = messages if is_chat(messages) else question_value
-    if is_chat(question_value):
-        chat = read_chat(question_value)
-        turns = chat.turns + bool(chat.reply and answer != question)
-        dropped += [SYSTEM] * chat.system + [TURNS] * turns
-        question_value = chat.question
-    answer_value, several = one_answer(answer_value)
-    dropped += [ANSWERS] * several
-    text = _plain(question_value, question)
-    if unwrap and (rendered := unwrapped(text)) is not None:
-        dropped.append(TEMPLATES)
-        dropped += [SYSTEM] * rendered.system
-        dropped += [TURNS] * rendered.turns
-        text = rendered.question
-    elif is_rendered(text):
-        dropped.append(RENDERED)
-    if text and (more := input_text(row, question, answer)):
-        text = f"{text.rstrip()}\n\n{more}"
-    if own_choices and choices is not None and text:
-        text = own_choices.asked(text)
-        if answer != question and answer_value not in (None, ""):
-            answer_value = own_choices.letter(answer_value, choices.first)
-    return Texts(text, _plain(answer_value, answer), tuple(dropped))
-
-
-def input_text(row: Mapping[str, Any], question: str, answer: str) -> str:
-    """What an instruction is about, as in Alpaca's rows: the text of the column `input`."""
-    value = row.get("input") if question.lower() == "instruction" and answer != "input" else None
-    return value.strip() if isinstance(value, str) else ""
-
-
-def choice_numbering(rows: Iterable[tuple[Mapping[str, Any], str | None]]) -> Numbering:
-    """How a file's answers number the choices, from its rows and their columns of answers.
-
-    Raises TaskError where that cannot be told.
-    """
-    return numbering_of((row, one_answer(cell(row, name))[0]) for row, name in rows if name)
-
-
-def one_answer(value: Any) -> tuple[Any, bool]:
-    """The answer in a value, and whether it is the first of several.
-
-    Of a chat it is the reply; of an object, its only field with the name of an answer. A list of
-    texts may also be JSON text. None where a worked solution ends with an empty `####`.
-    """
-    if isinstance(value, Mapping):
-        value = gold_field(value)
-    if isinstance(value, str) and _TEXT_LIST.match(value):
-        with suppress(ValueError, RecursionError):
-            texts = json.loads(value)
-            value = texts if len(texts) > 1 and all(isinstance(t, str) for t in texts) else value
-    several = isinstance(value, list) and not is_chat(value) and len(value) > 1
-    if is_chat(value):
-        value = read_chat(value).reply
-    elif isinstance(value, list):
-        value = value[0] if value else None
-    return None if isinstance(value, str) and _NO_ANSWER.search(value) else value, several
-
-
-def gold_field(value: Mapping[str, Any]) -> Any:
-    """The value of an object's only field with the name of an answer; else the object itself."""
-    for names in (ROLES["answer field"].names, GOLDS):
-        named = [name for name in names if value.get(name) is not None]
-        if named:
-            return value[named[0]] if len(named) == 1 else value
-    return value.get("text", value) if "answer_start" in value else value  # as SQuAD has them
-
-
-def _plain(value: Any, column: str) -> str:
-    """A text or a number as text; "" for null and NaN."""
-    if value is None or value != value:
-        return ""
-    value = whole(value)
-    if isinstance(value, str | int):
-        return str(value)
-    if isinstance(value, float | Decimal):  # str would write 1e+16 and 0E-7
-        return f"{Decimal(str(value)):f}"
-    kind = "an object" if isinstance(value, Mapping) else "a list"
-    kind = kind if isinstance(value, Mapping | list) else type(value).__name__
-    inside = f", such as {column}.{next(iter(value))}" if kind == "an object" and value else ""
-    raise TaskError(
-        f"column {column!r} holds {kind}: write a text or a list of messages "
-        f'({{"role": …, "content": …}}), or name a value inside it{inside}'
-    )
 
 
 def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orchestrator.plugins.deadlines import MAX_REPLY, limit_body, within
-from tasks.base import TaskError, word_list
+from tasks.errors import TaskError
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
+from tasks.words import word_list
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tasks.base import TaskError
+from tasks.errors import TaskError
 from tasks.sources.files import cell, row_text
 from tasks.sources.values import value_text
 

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.plugins.counts import counted
-from tasks.base import Task, TaskError
-from tasks.sources.files import cell, check_columns, one_answer, read_file
-from tasks.sources.user_files import Files, named_files
+from tasks.base import Task
+from tasks.errors import TaskError
+from tasks.sources.files import cell, check_columns, read_file
+from tasks.sources.named_files import named_files
+from tasks.sources.texts import one_answer
+from tasks.sources.user_files import Files
 from tasks.sources.values import value_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from tasks.base import TaskError
+from tasks.errors import TaskError
 from tasks.sources.files import is_chat
 from tasks.sources.values import is_missing
 

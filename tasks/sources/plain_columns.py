@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from tasks.base import Prompt, TaskError
+from tasks.errors import TaskError
 from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
+from tasks.prompts import Prompt
 from tasks.sources.answer_kinds import STRUCTURES
 from tasks.sources.chat_templates import MARKS
-from tasks.sources.files import CHAT_TEXT, FORMS, PLACEHOLDERS
 from tasks.sources.media import LINKS, TAGS
+from tasks.sources.texts import CHAT_TEXT, FORMS, PLACEHOLDERS
 from tasks.sources.user_files import free_memory, open_file, regular, too_large
 
 BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once

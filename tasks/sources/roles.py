@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tasks.base import word_list
+from tasks.words import word_list
 
 
 class Role(NamedTuple):

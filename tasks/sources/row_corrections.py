@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tasks.base import Prompt, TaskError
+from tasks.errors import TaskError
+from tasks.prompts import Prompt
 from tasks.sources.files import Chat, Row, Rows, cell, is_chat, read_chat
 
 REMEDY = "correct question and answer, or write keep: false"

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
-from tasks.base import Marking, Prompt, Task, TaskError
+from tasks.base import Marking, Task
+from tasks.errors import TaskError
+from tasks.prompts import Prompt
 from tasks.sources.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
 from tasks.sources.hub import NotCached, Repository, cached_folder, downloaded_folder
 

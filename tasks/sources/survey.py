@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import NamedTuple
 
-from tasks.base import Answer, TaskError
+from tasks.errors import TaskError
+from tasks.marking.digits import normalize_number
 from tasks.marking.golds import final_answer
-from tasks.marking.numbers import normalize_number
+from tasks.prompts import Answer
 from tasks.question_file import QuestionFile
 from tasks.sources.answer_kinds import (
     KINDS,
@@ -24,19 +25,10 @@ from tasks.sources.answer_kinds import (
     with_other_kinds,
 )
 from tasks.sources.choices import Numbering, choices_of
-from tasks.sources.files import (
-    RENDERED,
-    Row,
-    Rows,
-    cell,
-    choice_numbering,
-    input_text,
-    is_chat,
-    plain_answer,
-    read_texts,
-)
+from tasks.sources.files import Row, Rows, cell, is_chat
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
+from tasks.sources.texts import RENDERED, choice_numbering, input_text, plain_answer, read_texts
 from tasks.sources.values import is_missing
 
 SAMPLED = 2_000  # rows that columns are recognized by

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tasks.base import TaskError
+from tasks.errors import TaskError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,53 +42,9 @@ _KINDS = {
 }
 
 
-def named_files(named: Files, apart_from: Files | None = None) -> list[str]:
-    """The files of paths and globs in their order, those of a glob sorted.
-
-    Raises TaskError where there is none, for one that is named twice, and for one that is also one
-    of `apart_from`.
-    """
-    files = list[str]()
-    for path in [named] if isinstance(named, str) else named:
-        if not (found := matching(path)):
-            raise TaskError(f"{path} matches no file: write a path, or another pattern")
-        files += found
-    if not files:
-        raise TaskError("an empty list names no file: write the paths of files")
-    others = {*map(os.path.realpath, named_files(apart_from))} if apart_from else set()
-    seen = set[str]()
-    for file in files:
-        if "\0" in file:  # no path, which opening it says
-            continue
-        if (real := os.path.realpath(file)) in others:
-            raise TaskError(
-                f"train and test are the same file, {file}: write path: {file} to hold out a part "
-                "of it as test questions, or another file"
-            )
-        if real in seen:
-            raise TaskError(f"{file} is named twice: write each file once")
-        seen.add(real)
-    return files
-
-
-def matching(path: str) -> list[str]:
-    """The files that a glob such as `data/*.jsonl` matches, sorted; a path stands for itself."""
-    if os.path.lexists(path) or glob.escape(path) == path or "\0" in path:
-        return [path]
-    return sorted(glob.glob(path, recursive=True))
-
-
 def exists(path: str) -> bool:
     """Whether there is such a file or folder, or one that a glob matches."""
     return any(map(os.path.lexists, matching(path)))
-
-
-def path_below(folder: str | Path, path: str) -> str:
-    """A path or a glob relative to a folder, whose own name is never a pattern."""
-    joined = os.path.join(folder, path)
-    if glob.escape(path) == path or os.path.lexists(joined):
-        return str(Path(joined))
-    return str(Path(glob.escape(str(folder)), path))
 
 
 def open_file(path: str | Path) -> io.BufferedReader:
@@ -267,3 +223,10 @@ def size_text(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} GiB"
+
+
+def matching(path: str) -> list[str]:
+    """The files that a glob such as `data/*.jsonl` matches, sorted; a path stands for itself."""
+    if os.path.lexists(path) or glob.escape(path) == path or "\0" in path:
+        return [path]
+    return sorted(glob.glob(path, recursive=True))

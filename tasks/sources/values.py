@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from tasks.base import TaskError
+from tasks.errors import TaskError
 
 # The grades of inspect_ai's value_to_float, and words for true and false in lower case.
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}

@@ -8,10 +8,10 @@ from orchestrator.stats.comparison import (
     compare_policies,
 )
 from orchestrator.stats.inference import (
-    LEVEL,
+    ALPHA,
     Variances,
 )
-from orchestrator.stats.power import Grid, needed
+from orchestrator.stats.power import Design, needed
 
 
 @pytest.mark.parametrize("scatters", scatters_of(4))
@@ -31,7 +31,7 @@ def test_the_range_of_needed_seeds_contains_the_right_number_in_80_of_100() -> N
         scores = {str(n): {s: (ids, r) for s, r in enumerate(arm)} for n, arm in enumerate(arms)}
         pairs.append(compare_policies(scores)[0])
     true = Variances(*np.mean([c.variances for c in pairs], axis=0))
-    right = needed(true, 0.03, Grid(3, 300, LEVEL / 6)).seeds
+    right = needed(true, 0.03, Design(3, 300, ALPHA / 6)).seeds
     assert right and right > 30
     ranges = [[each.seeds or np.inf for each in c.needed_range] for c in pairs]
     assert np.mean([least <= right <= most for least, most in ranges]) >= 0.8

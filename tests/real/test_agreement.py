@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from remedies import refused
 
 from orchestrator.difficulty import answers as module
-from orchestrator.difficulty.answers import PoolSpellings, Spellings, votes_of
+from orchestrator.difficulty.answers import Spellings, votes_of
+from orchestrator.difficulty.pool_spellings import PoolSpellings, comparison_of
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import difficulty, summarise
-from orchestrator.probing.outcomes import LONGEST, Answers, encoded
+from orchestrator.probing.answers import LONGEST, Answers, encoded
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.report.render import terminal_probe
 from orchestrator.report.sections.pool import agreement_lines, probe_report
@@ -225,7 +226,7 @@ def test_answers_are_grouped_as_if_each_was_compared_with_the_first_of_every_gro
             group.append(text)
     expected = sorted(sum(count[text] for text in group) for group in groups)
     samples = samples_of({"p": wrong(*given_answers), "q": wrong(*given_answers[::-1])})
-    votes = votes_of(samples, difficulty(samples), MATH)
+    votes = votes_of(samples, difficulty(samples), comparison_of(MATH))
     for row in (0, 1):
         assert sorted(votes.samples[votes.row == row].tolist()) == expected
     assert (votes.wrong == votes.samples).all()
@@ -237,7 +238,7 @@ def test_the_most_frequent_answer_begins_the_first_group() -> None:
         (["5 cm", "5 cm", "5", "5 kg"], [1, 3]),
     ):
         samples = samples_of({"p": wrong(*texts)})
-        votes = votes_of(samples, difficulty(samples), MATH)
+        votes = votes_of(samples, difficulty(samples), comparison_of(MATH))
         assert sorted(votes.samples.tolist()) == sizes
 
 
@@ -252,7 +253,7 @@ def test_a_key_never_divides_what_the_marker_takes_as_the_same() -> None:
 
 def test_an_answer_is_shown_in_the_spelling_that_most_wrong_samples_have() -> None:
     samples = samples_of({"p": [("correct", "0.5")] * 3 + wrong(".5", "1/2", "1/2")})
-    votes = votes_of(samples, difficulty(samples), MATH)
+    votes = votes_of(samples, difficulty(samples), comparison_of(MATH))
     assert votes.texts.take(pa.array(votes.text)).to_pylist() == ["1/2"]
     assert (votes.samples.tolist(), votes.wrong.tolist()) == ([6], [3])
 

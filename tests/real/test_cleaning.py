@@ -18,9 +18,9 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.flaws import Cleaning, cleaned, find_flaws
 from orchestrator.planning.near_duplicates import near_groups
-from orchestrator.planning.overlap import NEAR, SHINGLE, words
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.pools import Dataset, Pool, load_pool
+from orchestrator.planning.shingles import NEAR, SHINGLE, words
 from tasks import Prompt, TaskError, make_prompt
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile

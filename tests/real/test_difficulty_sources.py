@@ -26,7 +26,8 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe import pending_samples, targets_of
 from orchestrator.report.analysis import analyse, cell_table
 from orchestrator.report.churn import churn_table
-from orchestrator.report.render import page_html, terminal_report
+from orchestrator.report.html_pages import page_html
+from orchestrator.report.render import terminal_report
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import probe_report
 from orchestrator.selection.plan_probe import PlanProbe

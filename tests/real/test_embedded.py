@@ -18,9 +18,9 @@ from benchmarks.embedded.shuffled_objects import careful, scenarios
 from benchmarks.embedded.vocabulary import CLOSE
 from orchestrator.embedded import EMBEDDED, embedded_path
 from tasks.arithmetic import prompt_of as sums_prompt_of
-from tasks.base import in_test_split, make_prompt
 from tasks.number_guess import WIDTHS
 from tasks.plus_minus import prompt_of as chain_prompt_of
+from tasks.prompts import in_test_split, make_prompt
 from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, prompt_of
 
 # The figures on their pages and the keys of stored probes depend on these bytes.

@@ -17,13 +17,11 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import write_part
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.report.analysis import analyse
-from orchestrator.report.content import Completions, Message, Page
-from orchestrator.report.render import (
-    page_html,
-    terminal_probe,
-    terminal_report,
-)
+from orchestrator.report.content import Page
+from orchestrator.report.html_pages import page_html
+from orchestrator.report.render import terminal_probe, terminal_report
 from orchestrator.report.rows import AnswerText
+from orchestrator.report.sample_blocks import Completions, Message
 from orchestrator.report.sections.completions import MESSAGE_LIMIT, MESSAGES, card
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import probe_report

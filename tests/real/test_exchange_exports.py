@@ -19,14 +19,13 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import (
-    EXPORTS,
+from orchestrator.optional.exchange.exports import (
+    LAYOUTS,
     export_subset,
-    import_probe,
     prompts_of,
     read_subset_file,
-    write_import,
 )
+from orchestrator.optional.exchange.imports import import_probe, write_import
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.errors import UserError
 from tasks import TaskError
@@ -95,7 +94,7 @@ def test_a_prompt_outside_the_data_is_named(tmp_path: Path) -> None:
 def test_exports_refuse_what_they_cannot_write_or_read(tmp_path: Path) -> None:
     pool = OBJECTS.train()
     table = subset_of(pool, [1])
-    with pytest.raises(TaskError, match=f"layout 'csv' is unknown: write {', '.join(EXPORTS)}"):
+    with pytest.raises(TaskError, match=f"layout 'csv' is unknown: write {', '.join(LAYOUTS)}"):
         export_subset(table, pool, OBJECTS, "csv", tmp_path / "o.csv")
     with pytest.raises(UserError, match=r"a \.parquet file"):
         export_subset(table, pool, OBJECTS, "verl", tmp_path / "o.jsonl")

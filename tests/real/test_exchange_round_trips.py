@@ -11,15 +11,8 @@ from exchange_files import RIGHT, WRONG, rates, subset_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.optional.exchange import (
-    EXPORTS,
-    Imported,
-    export_subset,
-    import_probe,
-    prompts_of,
-    write_import,
-)
-from orchestrator.optional.exchange.exports import LAYOUTS
+from orchestrator.optional.exchange.exports import LAYOUTS, export_subset, prompts_of
+from orchestrator.optional.exchange.imports import Imported, import_probe, write_import
 from tasks import Prompt, get_task, make_prompt
 
 
@@ -29,7 +22,7 @@ def lost(probe: Imported) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("layout", EXPORTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_export_imports_as_the_pool_of_its_task(tmp_path: Path, layout: str) -> None:
     """Also with a task that is not a file: the ids are those of its own data."""
     task = get_task("shuffled_objects", train=12, test=4, prompt={"preset": "paper"})

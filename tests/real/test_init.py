@@ -26,8 +26,9 @@ from orchestrator.cost.memory import HUB_MODELS
 from orchestrator.cost.memory import SHAPES as REAL_SIZE
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
-from orchestrator.optional.exchange import Hints, import_probe
+from orchestrator.optional.exchange.imports import import_probe
 from orchestrator.optional.exchange.mark import mark_file
+from orchestrator.optional.exchange.records import Hints
 from orchestrator.pipeline.own_data import choose_model, planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
@@ -43,9 +44,9 @@ from tasks import Answer, TaskError, get_task
 from tasks.arithmetic import Arithmetic
 from tasks.question_file import QuestionFile
 from tasks.sources.choices import FROM_ONE, Choices
-from tasks.sources.files import ANSWERS as SEVERAL
 from tasks.sources.files import read_file
 from tasks.sources.survey import survey_rows
+from tasks.sources.texts import ANSWERS as SEVERAL
 
 Row = dict[str, Any]
 

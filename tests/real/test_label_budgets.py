@@ -23,12 +23,12 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis, analyse, cell_table
 from orchestrator.report.compare import families
+from orchestrator.report.fairness import cost_curve
 from orchestrator.report.render import terminal_report
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.sections.page import over_labels, sweep_page
 from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
-from orchestrator.stats.fairness import cost_curve
 from orchestrator.storage.schema import GROUPS, LOG
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import read_view

@@ -11,8 +11,9 @@ import pytest
 from s3_server import bucket, s3_server
 
 from orchestrator.storage import lease
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.lease import LeaseHeld, ObjectLease, driver_lease
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 
 BUCKET = "bucket"
 

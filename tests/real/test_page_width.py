@@ -15,7 +15,8 @@ from factories import finished_sweep
 from probe_report_cases import probed
 
 from orchestrator.report.analysis import analyse
-from orchestrator.report.render import save_report, write_page
+from orchestrator.report.html_pages import write_page
+from orchestrator.report.render import save_report
 from orchestrator.report.sections.page import sweep_page
 
 pytestmark = [pytest.mark.skipif(program() is None, reason=NO_BROWSER)]

@@ -18,12 +18,13 @@ from orchestrator.pipeline.probes import difficulty_lines
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
+from orchestrator.report.html_pages import page_html
 from orchestrator.report.probe_analysis import PoolAnalysis
-from orchestrator.report.render import page_html, save_report, terminal_probe
+from orchestrator.report.render import save_report, terminal_probe
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.pool import MAX_PARTS, advice, part_table, probe_report
+from orchestrator.report.sentences import ties_text
 from orchestrator.selection.stored import store_subset
-from orchestrator.stats.sentences import ties_text
 from orchestrator.storage.store import Store
 from policies import Ties
 from tasks import Prompt

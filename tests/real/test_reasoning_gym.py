@@ -18,7 +18,7 @@ from orchestrator.optional.reasoning_gym import library as gym
 from orchestrator.optional.reasoning_gym.task import load_rows, save_rows
 from orchestrator.probing.checks import check_marker
 from tasks import Answer, Prompt, TaskError, get_task
-from tasks.base import in_test_split, make_prompt
+from tasks.prompts import in_test_split, make_prompt
 
 
 @pytest.fixture(scope="module", autouse=True)

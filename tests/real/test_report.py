@@ -27,30 +27,20 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.report import sentences
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import families, policy_key, read_spreads
-from orchestrator.report.content import (
-    Completions,
-    Figure,
-    FigureRow,
-    Section,
-    Table,
-    by_file_name,
-    svg_of,
-)
-from orchestrator.report.render import (
-    page_html,
-    section_html,
-    terminal_report,
-    verdict_text,
-    write_page,
-)
+from orchestrator.report.content import Figure, FigureRow, Section, Table, by_file_name, svg_of
+from orchestrator.report.html_pages import page_html, section_html, write_page
+from orchestrator.report.render import terminal_report, verdict_text
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.sections import figures, tables
+from orchestrator.report.sample_blocks import Completions
+from orchestrator.report.sections import axes, figures, tables
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
+from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.report.sentences import SINGLE_SEED
+from orchestrator.report.verdict_blocks import FamilyVerdict
 from orchestrator.stats.inference import Effect, seed_spread
-from orchestrator.stats.sentences import SINGLE_SEED
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import description
@@ -291,7 +281,7 @@ def test_a_long_table_is_folded_with_its_length() -> None:
 def test_tables_and_figures_are_files_with_unique_names() -> None:
     table = Table("A <b> %", ("x, y",), [('"a/b" [<1]',)])
     assert list(csv.reader(table.csv.splitlines())) == [["x, y"], ['"a/b" [<1]']]
-    figure = Figure("Model 1.5B & more: what it is", lambda: figures.new_axes()[0])
+    figure = Figure("Model 1.5B & more: what it is", lambda: axes.new_axes()[0])
     assert list(by_file_name([table, table])) == ["a_b_pct", "a_b_pct_2"]
     assert list(by_file_name([figure])) == ["model_1_5b_more"]
     svg = ET.fromstring(figure.file)
@@ -312,8 +302,8 @@ def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
 def test_a_policy_has_one_colour_in_every_figure_and_sweep(rows: list[Row]) -> None:
     few, many = (figures.policy_styles(p) for p in (("random", "mine"), ("mine", *POLICIES)))
     assert list(few) == ["random", "mine"]
-    assert few["random"] == many["random"] == (figures.COLOURS[3], figures.MARKERS[3])
-    assert [many[p][0] for p in POLICIES] == list(figures.COLOURS[:4])
+    assert few["random"] == many["random"] == (axes.COLOURS[3], figures.MARKERS[3])
+    assert [many[p][0] for p in POLICIES] == list(axes.COLOURS[:4])
     assert len({*figures.policy_styles(f"p{n}" for n in range(44)).values()}) == 44
     random = [row for row in rows if row.cell.policy == "random"]
     for figure in (
@@ -321,8 +311,8 @@ def test_a_policy_has_one_colour_in_every_figure_and_sweep(rows: list[Row]) -> N
         figures.learnable_against_gain({"a": random}, STYLES),
     ):
         svg = svg_of(figure)
-        assert figures.COLOURS[3].lower() in svg.lower()
-        assert figures.COLOURS[0].lower() not in svg.lower()
+        assert axes.COLOURS[3].lower() in svg.lower()
+        assert axes.COLOURS[0].lower() not in svg.lower()
         assert svg.startswith('<svg fill="currentColor"') and "currentColor" in svg[30:]
         assert "#000000" not in svg and "http" not in svg, "text has the colour of the page"
 
@@ -364,9 +354,9 @@ def test_a_policy_that_changes_nothing_has_an_interval_of_its_own(tmp_path: Path
 
 
 def test_no_interval_of_a_difference_exceeds_100_points() -> None:
-    assert tables.effect_text(Effect(0.5, -2.7, 3.7, 0.5)) == "+50.0 [−100.0, +100.0]"
-    assert tables.effect_text(Effect(0.5, -np.inf, np.inf, 1.0)) == "+50.0"
-    assert tables.effect_text(Effect(np.nan, np.nan, np.nan, 1.0)) == "–"
+    assert sentences.effect_text(Effect(0.5, -2.7, 3.7, 0.5)) == "+50.0 [−100.0, +100.0]"
+    assert sentences.effect_text(Effect(0.5, -np.inf, np.inf, 1.0)) == "+50.0"
+    assert sentences.effect_text(Effect(np.nan, np.nan, np.nan, 1.0)) == "–"
 
 
 def test_each_model_and_dataset_is_a_separate_family(rows: list[Row]) -> None:

@@ -9,7 +9,8 @@ from remedies import refused
 
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import control_arms, families
-from orchestrator.report.render import page_html, terminal_report
+from orchestrator.report.html_pages import page_html
+from orchestrator.report.render import terminal_report
 from orchestrator.report.rows import read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import control_lines

@@ -17,8 +17,9 @@ from orchestrator.pipeline.audit import audit, repair_plan
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.report.compare import policy_key, read_spreads
 from orchestrator.report.rows import read_rows
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.locks import exclusive
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 from orchestrator.tracking.views import read_view
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.record import tidy_finished

@@ -17,7 +17,7 @@ from cluster.terminal import echo, printable, printable_line, printable_streams
 from orchestrator.cli.main import main
 from orchestrator.pipeline import live_region
 from orchestrator.pipeline.live_region import LiveRegion, styled
-from orchestrator.report.render import render
+from orchestrator.report.html_pages import render
 
 FORGED = "ok    cells: 9 files verified"
 # An escape that sets the title, a C1 control, a style, a link, marks of order, and two lines.

@@ -13,9 +13,9 @@ from mlflow.entities import Run
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import families
-from orchestrator.report.render import page_html
+from orchestrator.report.html_pages import page_html
 from orchestrator.report.rows import read_rows
-from orchestrator.report.sections.figures import COLOURS
+from orchestrator.report.sections.axes import COLOURS
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.stats.inference import Effect

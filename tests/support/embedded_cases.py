@@ -13,7 +13,7 @@ from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
-from tasks.base import Prompt
+from tasks.prompts import Prompt
 
 LIMIT = 96  # new tokens of the quickstart's probe
 

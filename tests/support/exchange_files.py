@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import Imported, import_probe
+from orchestrator.optional.exchange.imports import Imported, import_probe
 from orchestrator.selection.subsets import with_reason
 from orchestrator.storage.schema import SUBSET
 from tasks import Prompt, Task, TaskError, get_task

@@ -21,12 +21,15 @@ from orchestrator.optional.code.code_tests import (
     run_tests,
 )
 from orchestrator.optional.code.sandbox import Limits, SandboxError, problem
-from tasks.base import Answer, Marking, Prompt, TaskError, Template, make_prompt
+from tasks.base import Marking, Template
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.marking.reading import without_thinking
+from tasks.prompts import Answer, Prompt, make_prompt
 from tasks.question_file import QuestionFile
-from tasks.sources.files import INSTRUCTIONS, Row, cell, column_value, read_texts
+from tasks.sources.files import Row, cell, column_value
 from tasks.sources.kept_columns import Column
+from tasks.sources.texts import INSTRUCTIONS, read_texts
 from tasks.sources.user_files import Files
 
 if TYPE_CHECKING:

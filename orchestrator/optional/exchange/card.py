@@ -17,7 +17,7 @@ from orchestrator.optional.exchange.exports import export_subset
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.plugins.counts import counted
 from orchestrator.selection.plan_probe import PlanProbe
-from orchestrator.storage.store import check_output
+from orchestrator.storage.local_files import check_output
 
 _BIAS = (
     "Bands count the samples that selected the prompts, and which exaggerate. Expected: the mean "

@@ -7,34 +7,23 @@ from decimal import Decimal
 from math import ceil, floor
 from typing import Any, NamedTuple
 
+from orchestrator.optional.exchange.placed_rows import Notes, PlacedRow, Row, json_object
 from orchestrator.optional.exchange.records import (
     CompletionRecord,
     Hints,
-    Notes,
-    PlacedRow,
     Records,
-    Row,
     SolveRateRecord,
     SourceQuestion,
-    json_object,
     source_question,
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
 from tasks.sources.choices import Numbering, choices_of
-from tasks.sources.files import (
-    TURNS,
-    cell,
-    choice_numbering,
-    column_value,
-    completion_texts,
-    is_chat,
-    or_list,
-    read_texts,
-)
+from tasks.sources.files import TURNS, cell, column_value, completion_texts, is_chat, or_list
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
+from tasks.sources.texts import choice_numbering, read_texts
 from tasks.sources.values import counts_of, is_missing, number_of, parse_count, value_text
 
 # Names of solve rates, with or without the model's: `pass_rate`, `llama8b_solve_rate`, `passrate`,

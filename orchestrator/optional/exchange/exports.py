@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from orchestrator import __version__
 from orchestrator.planning.pool_columns import distinct_names, pool_column_names, pool_columns
 from orchestrator.selection.subsets import reason
+from orchestrator.storage.local_files import check_output
 from orchestrator.storage.proof import Unsound, read_parquet
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.sources.files import Row

@@ -19,25 +19,27 @@ from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.remedies import few_signals_of, unread_answers
 from orchestrator.difficulty.table import difficulty
 from orchestrator.optional.exchange.columns import LAYOUTS, RATES_ONLY
-from orchestrator.optional.exchange.layouts import detect_layout, located, read_layout, read_source
+from orchestrator.optional.exchange.layouts import detect_layout, read_layout
+from orchestrator.optional.exchange.placed_rows import Notes
 from orchestrator.optional.exchange.records import (
     CompletionRecord,
     Hints,
-    Notes,
     Records,
     SolveRateRecord,
     SourceQuestion,
 )
+from orchestrator.optional.exchange.source_files import located, read_source
 from orchestrator.plugins.counts import counted_label
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.probing.samples import mark_completions, sample_row
+from orchestrator.storage.local_files import check_output
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.store import Store
 from tasks import Answer, Prompt, Task, TaskError, make_prompt
 from tasks.marking.golds import final_answer
 from tasks.question_file import QuestionFile
-from tasks.sources.files import INSTRUCTIONS, SOLUTIONS
+from tasks.sources.texts import INSTRUCTIONS, SOLUTIONS
 
 MAX_LINES = 64  # of a prompt that is searched for a question: the search is quadratic in lines
 

@@ -10,27 +10,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from glob import glob, has_magic
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.evaluation.item_table import COLUMNS as EVALUATED
-from orchestrator.evaluation.item_table import item_metadata, item_settings
-from orchestrator.evaluation.metrics import by_update, own_test_set, scores
-from orchestrator.optional.exchange.layouts import json_content, located, read_source
-from orchestrator.optional.exchange.readers import (
+from orchestrator.evaluation.item_columns import COLUMNS as EVALUATED
+from orchestrator.evaluation.item_columns import item_metadata
+from orchestrator.optional.exchange.decoded_chats import decoded_question
+from orchestrator.optional.exchange.documents import document_question
+from orchestrator.optional.exchange.inspect_logs import (
     attached,
-    decoded_question,
-    document_question,
     read_log,
     zipped_header,
     zipped_samples,
 )
-from orchestrator.optional.exchange.records import Notes, PlacedRow, Row, nested
+from orchestrator.optional.exchange.placed_rows import Notes, PlacedRow, Row, nested
+from orchestrator.optional.exchange.source_files import json_content, located, read_source
 from orchestrator.storage.errors import UserError
-from orchestrator.training.cell_folder import CELLS, RESULT, CellFolder
+from orchestrator.training.cell_paths import CELLS, is_cell
 from tasks import TaskError
 from tasks.sources.files import (
     SUFFIXES,
@@ -44,6 +44,11 @@ from tasks.sources.roles import GOLDS, NEEDS, columns_in_role, spelling
 from tasks.sources.user_files import open_file, parquet_schema, sha256_of
 from tasks.sources.values import json_text, parse_count, share_of, whole
 
+if TYPE_CHECKING:
+    from orchestrator.training.cell_folder import CellFolder
+
+# Cells are read by modules of the sweep. They load where a path is one: no other result needs them.
+CELL_RESULTS = "orchestrator.optional.exchange.cell_results"
 # In a folder; its .json files may be settings.
 TABLES = tuple(suffix for suffix in SUFFIXES if not suffix.removesuffix(".gz").endswith(".json"))
 IDENTIFYING, SCORED = NEEDS["compare"]
@@ -89,7 +94,7 @@ class ResultFile:
     rows: Sequence[ItemRow]
     about: Mapping[str, str]
     seed: int | None = None
-    cell: CellFolder | None = None
+    cell: "CellFolder | None" = None
     changes: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     unread: int = 0
@@ -118,7 +123,8 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
             rows = _known(rows, source.schema, columns)
             return _with_settings(_table(Path("table"), rows, "", columns), source.schema)
         if os.path.isdir(source):  # False, too, where the name is too long
-            return _cell(source)
+            read: ResultFile = import_module(CELL_RESULTS).read_cell(source)
+            return read
         digest = _sha256(source)
         if source.name.endswith(".eval"):
             header = zipped_header(source)
@@ -373,54 +379,6 @@ def _seed(value: Any, place: str, name: str) -> int:
     return seed
 
 
-def _cell(folder: Path) -> ResultFile:
-    """The evaluation of a cell after its last update, on its own test set, as the report reads."""
-    stored = CellFolder.at(folder)
-    if stored is None or not (folder / RESULT).is_file():
-        raise UserError(
-            f"{folder} is not the folder of a finished cell: write STORAGE/{CELLS}/ID, where "
-            f"{RESULT} is, or a folder with logs or tables"
-        )
-    finished = stored.finished()
-    if finished is None:
-        raise UserError(f"{folder} fails verification: see decile doctor --storage")
-    result, tables = finished
-    steps = by_update(tables["evaluations"])
-    evaluation = own_test_set(steps[result.updates])
-    before, after = scores(own_test_set(steps[0])), scores(evaluation)
-    names = ("prompt_id", "outcome", "sample", "group", "tier", "source")
-    columns = (evaluation[name].to_pylist() for name in names)
-    rows = [
-        ItemRow(
-            f"row {n}",
-            item,
-            None if outcome == "error" else float(outcome == "correct"),
-            str(sample),
-            group=group or "",
-            tier=tier or "",
-            source=source or "",
-        )
-        for n, (item, outcome, sample, group, tier, source) in enumerate(
-            zip(*columns, strict=True), 1
-        )
-    ]
-    about = {name: getattr(result, name) for name in ("model", "dataset", "policy")}
-    digest, cell = _sha256(folder / "evaluations.parquet"), stored.settings()
-    settings = item_settings(cell.baseline) if cell else {}
-    return ResultFile(
-        str(folder),
-        "cell",
-        digest,
-        "correct",
-        rows,
-        about,
-        result.seed,
-        stored,
-        changes={i: after[i] - before[i] for i in after.keys() & before.keys()},
-        settings=settings,
-    )
-
-
 def seed_in(path: str) -> int | None:
     """The seed that a file's name states ("hard-seed3.jsonl"), or the folder's that holds it."""
     parts = Path(path).parts[-2:]
@@ -439,7 +397,7 @@ def files_of(path: str) -> list[Path]:
             raise UserError(f"{path} matches no file: write the path of a log, a table or a cell")
         return [file for match in matches for file in files_of(match)]
     folder = Path(path)
-    if not os.path.isdir(path) or CellFolder.at(folder):
+    if not os.path.isdir(path) or is_cell(folder):
         return [folder]
     below = sorted(file for file in folder.rglob("*") if file.is_file())
     kinds = (

@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from orchestrator.optional.exchange.item_files import (
     BY_TEXT,
+    CELL_RESULTS,
     GROUP,
     ItemColumns,
     ItemRow,
@@ -19,9 +21,8 @@ from orchestrator.optional.exchange.item_files import (
     read_results,
     seed_in,
 )
-from orchestrator.planning.near_duplicates import near_duplicates
+from orchestrator.planning.near_duplicates import grouped_ids
 from orchestrator.plugins.row_counts import RowCounts
-from orchestrator.report.compare import Spreads, policy_key, read_spreads
 from orchestrator.report.content import one_line
 from orchestrator.report.item_comparison import (
     Arm,
@@ -33,10 +34,8 @@ from orchestrator.report.item_comparison import (
     distinct_runs,
 )
 from orchestrator.stats.churn import Marks
-from orchestrator.stats.fairness import gain_rates
 from orchestrator.stats.inference import Effect, SeedSpread
 from orchestrator.storage.errors import UserError
-from tasks import Prompt
 from tasks.sources.values import json_text
 
 Source: TypeAlias = str | Path | pa.Table
@@ -81,7 +80,10 @@ def compare_items(
         runs, left_out = distinct_runs(name, every)
         notes += left_out
         kept = {item_file.path for run in runs for item_file in run.files}
-        gains = _gain_per([file for file in own if file.path in kept], groups)
+        gains: dict[str, Effect] = {}
+        if all(file.cell for file in own):
+            used = [file for file in own if file.path in kept]
+            gains = import_module(CELL_RESULTS).gain_per(used, groups)
         read.append(Arm(name, own[0].metric, runs, gains, _row_counts(own, runs)))
         if ordered:
             notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
@@ -90,31 +92,10 @@ def compare_items(
     if missing:
         counts = ", ".join(f"{name} {count:,}" for name, count in missing.items())
         notes.append(f"samples without a score are left out, not counted as wrong: {counts}")
-    return compare_arms(read, texts, _stored_spreads(files), notes, groups, _kinds(files))
-
-
-def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
-    """Command-line arguments -> arms: NAME=PATH, which may be repeated, or PATH, named by its file.
-
-    Paths whose file names are equal are named by the whole path.
-    """
-    arms: dict[str, list[Source]] = {}
-    unnamed: set[str] = set()
-    plain = [a for a in arguments if "=" not in a or os.path.lexists(a)]
-    stems = [re.sub(r"\.(jsonl|json|csv|parquet|eval)(\.gz)?$", "", Path(a).name) for a in plain]
-    for argument in arguments:
-        if argument in plain:
-            stem = stems[plain.index(argument)]
-            name, path = stem if stems.count(stem) == 1 and stem else argument, argument
-            unnamed.add(name)
-        else:
-            name, _, path = argument.partition("=")
-        if not name.strip() or not path:
-            raise UserError(f"arm {argument!r:.80}: write NAME=FILE, NAME=FOLDER or NAME='GLOB'")
-        if name in arms and name in unnamed:
-            raise UserError(f"{argument}: an arm {name} is there already: write OTHER={path}")
-        arms.setdefault(name, []).append(path)
-    return arms
+    spreads: dict[str, SeedSpread] = {}
+    if any(file.cell for own in files.values() for file in own):
+        spreads = import_module(CELL_RESULTS).stored_spreads(files)
+    return compare_arms(read, texts, spreads, notes, groups, _kinds(files))
 
 
 def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:
@@ -248,12 +229,10 @@ def _groups(
         raise UserError(f"no question has a value in {columns.group}: write --group COLUMN")
     if groups:
         return {item: group for item, (group, _) in groups.items()}
-    numbered = {f"{n:016x}": item for n, item in enumerate(sorted(texts))}
-    prompts = [  # JSON may hold halves of surrogate pairs
-        Prompt(number, texts[item].encode(errors="replace").decode(), "", "")
-        for number, item in numbered.items()
-    ]
-    return {numbered[number]: group for number, group in near_duplicates(prompts).items()}
+    items = sorted(texts)
+    # JSON may hold halves of surrogate pairs, which are no text in UTF-8.
+    words = [texts[item].encode(errors="replace").decode() for item in items]
+    return grouped_ids(items, pa.chunked_array([words], pa.string()))
 
 
 def _runs(
@@ -349,28 +328,3 @@ def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemCo
             if columns.item is None and (same := words[0] & words[1]):
                 raise UserError(f"{text}; {len(same):,} have the same text: write --id {BY_TEXT}")
             raise UserError(f"{text}: name the column of the question's id with --id")
-
-
-def _gain_per(files: Sequence[ResultFile], groups: Mapping[str, str]) -> dict[str, Effect]:
-    """Points gained per unit of cost, where all files are cells."""
-    results = [result for file in files if file.cell and (result := file.cell.result())]
-    if not results or len(results) < len(files):
-        return {}
-    changes = [file.changes for file in files]
-    return gain_rates(changes, [result.ledger.units for result in results], groups)
-
-
-def _stored_spreads(files: Mapping[str, Sequence[ResultFile]]) -> dict[str, SeedSpread]:
-    """Arm -> the variance between training seeds of all stored cells of its policy."""
-    spreads = {}
-    for arm, own in files.items():
-        folders = [file.cell for file in own if file.cell]
-        cells = [cell for folder in folders if (cell := folder.settings())]
-        keys = {policy_key(cell) for cell in cells}
-        stores = {folder.store.uri for folder in folders}
-        if len(cells) < len(own) or len(keys) != 1 or len(stores) != 1:
-            continue
-        stored = read_spreads(folders[0].store, cells)
-        if spread := stored.get(keys.pop(), Spreads()).accuracy:
-            spreads[arm] = spread
-    return spreads

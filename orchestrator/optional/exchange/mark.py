@@ -21,7 +21,8 @@ from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store, check_output
+from orchestrator.storage.local_files import check_output
+from orchestrator.storage.store import Store
 from tasks import (
     OUTCOMES,
     Mark,
@@ -40,15 +41,13 @@ from tasks.sources.files import (
     Row,
     cell,
     check_columns,
-    choice_numbering,
     column_value,
     completion_texts,
     is_chat,
-    one_answer,
     read_file,
-    read_texts,
 )
 from tasks.sources.roles import columns_in_role
+from tasks.sources.texts import choice_numbering, one_answer, read_texts
 from tasks.sources.values import json_text
 
 CHUNK = 2_000  # completions per call of a process

@@ -9,135 +9,43 @@ columns) and its dumps of rollouts.
 
 import json
 import os
-import struct
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import IO, Any
-
-import pyarrow as pa
+from typing import Any
 
 from orchestrator.optional.exchange.columns import rate_columns, rate_record
-from orchestrator.optional.exchange.records import (
-    CompletionRecord,
-    Hints,
+from orchestrator.optional.exchange.decoded_chats import decoded_question
+from orchestrator.optional.exchange.documents import document_question
+from orchestrator.optional.exchange.inspect_logs import attached
+from orchestrator.optional.exchange.placed_rows import (
     Notes,
     PlacedRow,
     Row,
+    count_dropped,
+    json_object,
+    nested,
+    objects,
+)
+from orchestrator.optional.exchange.records import (
+    CompletionRecord,
+    Hints,
     SolveRateRecord,
     SourceQuestion,
     chat_question,
-    count_dropped,
     first_answer,
-    json_object,
     last_message,
-    nested,
-    objects,
     source_question,
 )
 from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
-from tasks.sources.chat_templates import THINKING, unwrapped
 from tasks.sources.files import is_chat, message_text, parse_json, read_chat, read_file
-from tasks.sources.roles import columns_in_role
-from tasks.sources.user_files import open_file, read_bytes
+from tasks.sources.user_files import read_bytes
 from tasks.sources.values import parse_count, valid_count
 
-MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
-TOTAL_LIMIT = 8 * 2**30  # bytes of all samples
-HEADER = "header.json"
-ZSTANDARD = 93  # the zip method that inspect_ai uses ; zipfile reads it from 3.14
 CUT = ("max_tokens", "model_length")
-_READ = 2**20
 _GRADES = {"C": True, "I": False, 1: True, 0: False}
-_ATTACHMENT = "attachment://"
-_KEPT = ("id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error")
-_KEPT_TOO = ("attachments", "limit", "metadata")
-
-
-def read_log(file: Path, log: Any) -> list[PlacedRow] | None:
-    """The samples of a .eval file or of the content of a .json file; None for other content.
-
-    Raises TaskError if the log is damaged.
-    """
-    if file.name.endswith(".eval"):
-        return list(zipped_samples(file))
-    if not isinstance(log, dict) or "eval" not in log or "samples" not in log:
-        return None
-    samples = log["samples"] or []
-    if not isinstance(samples, list):
-        raise TaskError(f"{file}: samples is not a list: write a log of inspect_ai")
-    return [_sample(sample, f"sample {n}", file) for n, sample in enumerate(samples, 1)]
-
-
-def zipped_samples(file: Path) -> Iterator[PlacedRow]:
-    """The samples of a .eval file, one after the other. Raises TaskError for a damaged file."""
-    total = 0
-    with _opened(file) as (archive, raw):
-        for member in archive.infolist():
-            if not member.filename.startswith("samples/"):
-                continue
-            text = _member_bytes(archive, member, raw)
-            total += len(text)
-            if len(text) > MEMBER_LIMIT or total > TOTAL_LIMIT:
-                raise TaskError(
-                    f"{file}: {member.filename} is larger than {MEMBER_LIMIT // 2**20} MiB, "
-                    f"or all samples than {TOTAL_LIMIT // 2**30} GiB: export fewer samples"
-                )
-            place = member.filename.removesuffix(".json")
-            yield _sample(parse_json(text, f"{file}: {member.filename}"), place, file)
-
-
-def zipped_header(file: Path) -> Row | None:
-    """header.json of a .eval file, which inspect_ai writes last; None where it is missing."""
-    with _opened(file) as (archive, raw):
-        if HEADER not in archive.namelist():
-            return None
-        text = _member_bytes(archive, archive.getinfo(HEADER), raw)
-        header = parse_json(text, f"{file}: {HEADER}")
-        return header if isinstance(header, dict) else None
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
-    try:
-        with open_file(file) as raw, zipfile.ZipFile(raw) as archive:
-            yield archive, raw
-    except (OSError, EOFError, zipfile.BadZipFile, pa.ArrowException, struct.error) as error:
-        raise TaskError(f"{file} cannot be read as a log of inspect_ai: {error}") from error
-    except (NotImplementedError, RuntimeError, ValueError) as error:  # methods, passwords, offsets
-        if isinstance(error, TaskError):
-            raise
-        raise TaskError(f"{file} cannot be read as a log of inspect_ai: {error}") from error
-
-
-def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: IO[bytes]) -> bytes:
-    """A member's content, at most one byte more than the limit, whatever the archive declares."""
-    if member.compress_type != ZSTANDARD:
-        with archive.open(member) as stream:
-            return stream.read(MEMBER_LIMIT + 1)
-    raw.seek(member.header_offset)
-    header = raw.read(30)  # of a zip's local file header, with two lengths at its end
-    name, extra = struct.unpack("<HH", header[26:30])
-    raw.seek(member.header_offset + 30 + name + extra)
-    packed = pa.BufferReader(raw.read(min(member.compress_size, MEMBER_LIMIT)))
-    with pa.CompressedInputStream(packed, "zstd") as stream:
-        chunks, size = [], 0
-        while size <= MEMBER_LIMIT and (chunk := stream.read(_READ)):
-            chunks.append(chunk)
-            size += len(chunk)
-    return b"".join(chunks)
-
-
-def _sample(sample: Any, place: str, file: Path) -> PlacedRow:
-    if not isinstance(sample, dict) or not {"input", "target"} <= sample.keys():
-        raise TaskError(
-            f"{file}: {place} is not a sample of inspect_ai: it has no input and target"
-        )
-    return PlacedRow(place, {name: sample[name] for name in (*_KEPT, *_KEPT_TOO) if name in sample})
 
 
 def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
@@ -179,20 +87,6 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
 
 def _finish(failed: object, truncated: object) -> Finish:
     return "error" if failed else "length" if truncated else "stop"
-
-
-def attached(text: str, row: Row) -> str:
-    """A text, which a log may hold apart from its messages."""
-    if not text.startswith(_ATTACHMENT):
-        return text
-    value = nested(row, "attachments").get(text.removeprefix(_ATTACHMENT))
-    return value if isinstance(value, str) else text
-
-
-def document_question(document: Row) -> Any:
-    """The question of a document of lm-eval, which is a row of any data set; None without one."""
-    names = columns_in_role("question", document, "text")  # which may be of any kind
-    return next((document[name] for name in names if document[name]), None)
 
 
 def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
@@ -611,17 +505,3 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
     _note_steps((row.get("step") for _, row in rows), notes)
     notes.add("verl does not record which answers were cut off: they count as unparsed or wrong")
     return records
-
-
-def decoded_question(text: str, place: str, notes: Notes) -> str:
-    """The last user turn of a rendered chat prompt; a text in no known template as it is."""
-    text = THINKING.sub("", text)
-    try:
-        rendered = unwrapped(text)
-    except TaskError:
-        rendered = None
-    if rendered is None:
-        notes.count("prompts are in no known chat template: the whole text is the question", place)
-        return text
-    count_dropped(rendered.system, rendered.turns, place, notes)
-    return rendered.question

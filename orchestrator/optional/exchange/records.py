@@ -1,25 +1,15 @@
 """What every import reader returns: source questions with completions, or with solve rates."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orchestrator.plugins.counts import counted_label
+from orchestrator.optional.exchange.placed_rows import Notes, Row, count_dropped
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
-from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
+from tasks.sources.files import is_chat, message_text, read_chat
+from tasks.sources.texts import ANSWERS
 from tasks.sources.values import value_text
-
-PLACES_SHOWN = 3  # places that a note lists before it only counts
-Row = Mapping[str, Any]
-
-
-class PlacedRow(NamedTuple):
-    """A row and its place in the file, such as "line 3" or "row 3"."""
-
-    place: str
-    row: Row
 
 
 class SourceQuestion(NamedTuple):
@@ -86,43 +76,6 @@ class Hints:
         return {name: value for name in names if isinstance(value := getattr(self, name), str)}
 
 
-class Notes:
-    """Dropped rows and other remarks, counted, in the order of their first occurrence."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, list[str]] = {}
-
-    def add(self, text: str) -> None:
-        """A remark on the whole source; repeated ones are kept once."""
-        self._places.setdefault(text, [])
-
-    def count(self, text: str, place: str) -> None:
-        """One more occurrence of `text`, such as "rows dropped: no solve rate"."""
-        self._places.setdefault(text, []).append(place)
-
-    def rows_left_out(self) -> dict[str, int]:
-        """Why rows were dropped -> how many, each row counted for the first reason."""
-        left_out: dict[str, int] = {}
-        counted_places = set[str]()
-        for text, places in self._places.items():
-            kind, _, why = text.partition(" dropped: ")
-            if kind in ("rows", "items"):
-                new = {*places} - counted_places
-                left_out[why] = len(new)
-                counted_places |= new
-        return left_out
-
-    def lines(self) -> tuple[str, ...]:
-        """One line per remark, with the number of occurrences and the first places."""
-        lines = []
-        for text, places in self._places.items():
-            different = list(dict.fromkeys(places))
-            more = ", …" if len(different) > PLACES_SHOWN else ""
-            shown = f"{', '.join(different[:PLACES_SHOWN])}{more}"
-            lines.append(f"{counted_label(len(places), text)} ({shown})" if places else text)
-        return tuple(lines)
-
-
 def source_question(
     row: Row, place: str, question: Any, answer: Any, notes: Notes
 ) -> SourceQuestion | None:
@@ -166,12 +119,6 @@ def chat_question(value: Any, place: str, notes: Notes) -> Any:
     return chat.question
 
 
-def count_dropped(system: int, turns: int, place: str, notes: Notes) -> None:
-    """Note the system messages and the other messages of a chat that were left out."""
-    for label in [SYSTEM] * system + [TURNS] * turns:
-        notes.count(label, place)
-
-
 def first_answer(answer: Any, place: str, notes: Notes) -> Any:
     """The first of a list of answers, which is noted; any other value as it is."""
     if not isinstance(answer, list):
@@ -179,27 +126,3 @@ def first_answer(answer: Any, place: str, notes: Notes) -> Any:
     if len(answer) > 1:
         notes.count(ANSWERS, place)
     return answer[0] if answer else None
-
-
-def objects(value: Any) -> list[Row]:
-    """The objects in a list; none for any other value."""
-    entries = value if isinstance(value, list) else []
-    return [entry for entry in entries if isinstance(entry, Mapping)]
-
-
-def json_object(value: Any) -> Row:
-    """The object that a value is, or that its JSON text describes; an empty one for any other."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return value if isinstance(value, Mapping) else {}
-
-
-def nested(row: Row, *names: str) -> Row:
-    """The object at a path of keys in a row; an empty one where it is absent."""
-    for name in names:
-        value = row.get(name)
-        row = value if isinstance(value, Mapping) else {}
-    return row

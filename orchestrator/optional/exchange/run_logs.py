@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +22,19 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, RunLog
-from orchestrator.optional.exchange.records import json_object, nested, objects
+from orchestrator.optional.exchange.placed_rows import json_object, nested, objects
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import CELLS, CellFolder
+from orchestrator.training.cell_paths import CELLS, is_cell
 from tasks import TaskError
 from tasks.sources.files import is_chat, is_json_lines, message_text, parse_json, read_file
 from tasks.sources.roles import NEEDS, columns_in_role, spelling
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
 from tasks.sources.values import json_text, number_of, valid_count
 
+# Cells are read by modules of the sweep. They load where a path is one: no other log needs them.
+CELL_LOGS = "orchestrator.optional.exchange.cell_logs"
 METRIC_ROWS = 20  # of a file, among which some have metrics
 MOST_RESUMES = 0.2  # per update; a table in which updates go back more often is not in order
 RARE = 0.1  # share of a log's groups, below which their size may be that of incomplete ones
@@ -109,13 +111,12 @@ def read_logs(path: str, correct: str | None = None) -> list[RunLog]:
     if not exists(path):
         raise UserError(f"{path} does not exist: write a file or folder of a training's logs")
     if (folder / CELLS).is_dir():
-        logs = [log for cell in CellFolder.all(Store(path)) if (log := _cell_log(cell))]
-        if not logs:
-            raise UserError(f"{path} is a storage without a trained cell: run a sweep first")
+        logs: list[RunLog] = import_module(CELL_LOGS).storage_logs(path)
         return logs
-    cell = CellFolder.at(folder)
-    if cell is not None and (log := _cell_log(cell)):
-        return [log]
+    if is_cell(folder):
+        log: RunLog | None = import_module(CELL_LOGS).cell_log(folder)
+        if log is not None:
+            return [log]
     return [_foreign_log(folder, correct)]
 
 
@@ -160,8 +161,8 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         choices = f"write one of {', '.join(graded)}" if graded else "the log has none"
         raise UserError(f"{path} has no reward or column {correct!r} with 0 or 1: {choices}")
     _note_missing(path, layout, marked, notes)
-    left_out["without a reward"] = _unrated(marked)
-    metrics = _metrics(rows)
+    left_out["without a reward"] = unrated(marked)
+    metrics = metrics_of(rows)
     if validation and layout:
         metrics["evaluation"] = _validation(_batches(layout, validation, notes))
     newest = max(file.stat().st_mtime for file in [*files, *states, *metric_files])
@@ -179,7 +180,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
     )
 
 
-def _unrated(rollouts: Iterable[Rollout]) -> int:
+def unrated(rollouts: Iterable[Rollout]) -> int:
     """The completions of which neither reward nor correctness is known."""
     return sum(rollout.reward is None and rollout.correct is None for rollout in rollouts)
 
@@ -739,7 +740,7 @@ def _refuse_several(path: Path, files: Sequence[Path]) -> None:
 
 def _has_metrics(file: Path) -> bool:
     """Whether a .jsonl file holds metrics by update."""
-    return bool(_metrics(_flat(row) for row in islice(_json_rows(file), METRIC_ROWS)))
+    return bool(metrics_of(_flat(row) for row in islice(_json_rows(file), METRIC_ROWS)))
 
 
 def _metric_rows(files: Iterable[Path]) -> list[Mapping[str, Any]]:
@@ -751,7 +752,7 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"step": row.get("step"), **json_object(row.get("data", row))}
 
 
-def _metrics(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+def metrics_of(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """The metrics under Decile's names, by update; a later row of an update replaces an earlier."""
     metrics: dict[str, dict[int, float]] = {}
     longest = set[Any]()
@@ -779,45 +780,3 @@ def _is_lora(path: Path) -> bool | None:
     if next(folder.rglob("adapter_config.json"), None):
         return True
     return False if next(folder.rglob("model*.safetensors"), None) else None
-
-
-def _cell_log(folder: CellFolder) -> RunLog | None:
-    """The groups and metrics of a cell, finished or in training; None before its first one."""
-    finished, cell = folder.finished(), folder.settings()
-    checkpoint = None if finished else folder.checkpoint(folder.last_update())
-    tables = finished.tables if finished else checkpoint.tables if checkpoint else None
-    if tables is None:
-        return None
-    rollouts = []
-    for index, row in enumerate(tables["groups"].to_pylist()):
-        for outcome, reward, tokens in zip(
-            row["outcomes"], row["rewards"], row["tokens"], strict=True
-        ):
-            rollouts.append(
-                Rollout(
-                    row["update"],
-                    row["prompt_id"],
-                    {},
-                    reward=reward,
-                    correct=None if outcome == "error" else outcome == "correct",
-                    group=str(index),
-                    tokens=tokens,
-                    truncated=outcome == "truncated",
-                )
-            )
-    history = defaultdict[int, dict[str, Any]](dict)
-    for update, name, value in zip(*tables["log"].to_pydict().values(), strict=True):
-        history[update] |= {"step": update, name.removeprefix("live_rows/"): value}
-    name = f"{cell.name} ({folder.cell_id})" if cell else folder.cell_id
-    return RunLog(
-        name=name,
-        layout="Decile",
-        completions=completions_of(rollouts),
-        metrics=_metrics(history.values()),
-        planned=cell.updates if cell else None,
-        most_tokens=cell.grpo_settings.max_completion_length if cell else None,
-        lora=True,
-        running=folder.is_training(),
-        by_correct="outcomes",
-        rows=RowCounts(len(rollouts), {"without a reward": _unrated(rollouts)}),
-    )

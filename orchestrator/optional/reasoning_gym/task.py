@@ -17,20 +17,9 @@ from orchestrator.optional.reasoning_gym.library import ENVIRONMENT
 from orchestrator.plugins.counts import counted
 from orchestrator.storage import user_cache
 from orchestrator.storage.proof import canonical_hash
-from tasks.base import (
-    TEST_SHARE,
-    Answer,
-    Marking,
-    Prompt,
-    Task,
-    TaskError,
-    Template,
-    check_integer,
-    check_size,
-    in_test_split,
-    make_prompt,
-)
+from tasks.base import Marking, Task, Template, check_integer, check_size
 from tasks.children import ChildError, Children
+from tasks.errors import TaskError
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
 from tasks.marking.reading import (
     find_statement,
@@ -39,6 +28,7 @@ from tasks.marking.reading import (
     last_filled_box,
     without_thinking,
 )
+from tasks.prompts import TEST_SHARE, Answer, Prompt, in_test_split, make_prompt
 
 EXCLUDED: Mapping[str, str] = {
     "boxnet": "an item has no reference answer, and a full score needs all boxes lifted at once",

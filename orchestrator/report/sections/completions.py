@@ -6,14 +6,9 @@ from itertools import takewhile
 from typing import Any
 
 from orchestrator.plugins.counts import counted
-from orchestrator.report.content import (
-    COMPLETION_LIMIT,
-    Completions,
-    Message,
-    one_line,
-    visible,
-)
+from orchestrator.report.content import COMPLETION_LIMIT, one_line, visible
 from orchestrator.report.rows import AnswerText
+from orchestrator.report.sample_blocks import Completions, Message
 from tasks import Prompt
 
 MESSAGE_LIMIT = 600  # characters of a message, and of its tool calls

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestrator.cost.forecast import duration
+from cluster.terminal import printable_line
 from orchestrator.evaluation.diagnosis import CHECKS, METRICS, Diagnosis, Facts, percent
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.durations import duration
 from orchestrator.report.content import (
+    NONE,
     Block,
     Figure,
     FigureRow,
@@ -19,8 +21,10 @@ from orchestrator.report.content import (
     Table,
     one_line,
 )
-from orchestrator.report.sections.figures import COLOURS, moving_mean, new_axes, new_panels
-from orchestrator.stats.sentences import NONE
+from orchestrator.report.layout import wrapped
+from orchestrator.report.sections.axes import COLOURS, new_axes
+from orchestrator.report.sections.panels import moving_mean, new_panels
+from orchestrator.report.terminal import as_text, indented
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -220,3 +224,18 @@ def curves(facts: Facts) -> "MplFigure":
         axes.locator_params(axis="x", integer=True, nbins=5)
     figure.supxlabel("update", size=10)
     return figure
+
+
+def terminal_diagnosis(diagnoses: Sequence[Diagnosis], width: int | None = None) -> str:
+    """The runs of a log with their findings; of several runs, the table first."""
+    parts = [as_text(run_table(diagnoses), width)] if len(diagnoses) > 1 else []
+    for each in diagnoses:
+        log = each.facts.log
+        facts = [] if len(diagnoses) > 1 else fact_lines(each)
+        lines = [*facts, *finding_lines(each)]
+        if len(diagnoses) == 1:
+            lines += unknown_lines(each)
+        if each.findings or len(diagnoses) == 1:
+            title = wrapped(printable_line(f"{log.name} ({log.layout})"), width)
+            parts.append("\n".join([title, *indented(lines, width)]))
+    return "\n\n".join(parts)

@@ -6,11 +6,10 @@ import numpy as np
 
 from orchestrator.plugins.counts import counted
 from orchestrator.report.compare import Arms
-from orchestrator.report.content import Block, Paragraph, Section, Table
+from orchestrator.report.content import NONE, Block, Paragraph, Section, Table
 from orchestrator.report.difficulty_sources import SourceMatrix
-from orchestrator.report.sections.tables import effect_text
+from orchestrator.report.sentences import effect_text, in_points
 from orchestrator.stats.inference import Effect, Interval
-from orchestrator.stats.sentences import NONE, in_points
 
 MATRIX = (
     "Above the diagonal: Spearman's rank correlation of two sources over the prompts that both "

@@ -6,8 +6,7 @@ import numpy as np
 
 from orchestrator.evaluation.drift import AGES, age_text
 from orchestrator.report.compare import Family
-from orchestrator.report.content import Section, Table
-from orchestrator.stats.sentences import NONE
+from orchestrator.report.content import NONE, Section, Table
 
 
 def drift_section(families: Sequence[Family]) -> Section:

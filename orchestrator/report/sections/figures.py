@@ -3,26 +3,20 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from cluster.terminal import printable_line
 from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import policies_text
 from orchestrator.report.compare import rows_by_policy
-from orchestrator.report.content import shown_figure
 from orchestrator.report.rows import OWN, Row, learnable_gain_means, learnable_gain_points
-from orchestrator.stats.inference import (
-    SMALLEST_BLOCK,
-    available,
-    group_codes,
-    mean_effect,
-    r_squared,
-)
+from orchestrator.report.sections.axes import COLOURS, SMALL, label, new_axes
+from orchestrator.report.sections.panels import moving_mean, new_panels
+from orchestrator.stats.correlation import SMALLEST_BLOCK, r_squared
+from orchestrator.stats.inference import available, group_codes, mean_effect
 from policies.registry import BUILTIN
 from tasks import OUTCOMES
 
@@ -30,12 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, distinguishable with colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FREQUENT = tuple(islice(BUILTIN, 5))  # the first of `decile ls policies`, in every sweep
 MARKERS = "os^DvPX"  # in addition to colours, for greyscale print
-LABEL = 26  # characters of a line of a name
-SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high
 
 
 def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -50,66 +40,6 @@ def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
         policy: (COLOURS[n % len(COLOURS)], MARKERS[(n + n // len(COLOURS)) % len(MARKERS)])
         for policy, n in numbers.items()
     }
-
-
-def label(name: str, width: int = LABEL) -> str:
-    """A name in lines of `width` characters, as it is: not as the formula that $ would start."""
-    return fill(printable_line(name).replace("$", r"\$"), width)
-
-
-def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
-    """A figure of that size in inches with one pair of axes."""
-    figure = shown_figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def legend_above(axes: "Axes", columns: int) -> None:
-    """A legend above the axes, which hides no data; the figure grows by the lines it needs."""
-    handles, names = axes.get_legend_handles_labels()
-    labels = [label(name) for name in names]
-    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
-    columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
-    columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # evenly filled
-    rows = [labels[start : start + columns] for start in range(0, len(labels), columns)]
-    lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
-    figure = axes.get_figure(root=True)
-    if figure is not None:
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.19 * max(0, lines - 1))
-    axes.legend(
-        handles,
-        labels,
-        frameon=False,
-        ncols=columns,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        fontsize=9,
-        columnspacing=1.2,
-        handlelength=1.2,
-        handletextpad=0.5,
-    )
-
-
-def new_panels(count: int, same_scale: bool = True) -> "tuple[Figure, list[Axes]]":
-    """That many panels, two in a row; `same_scale`: with the same y axis."""
-    columns = min(2, count)
-    lines = -(-count // columns)
-    figure = shown_figure(figsize=(SMALL[0], 0.9 + 1.7 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, sharex=True, sharey=same_scale, squeeze=False).ravel()
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[count:]:
-        axes.set_axis_off()
-    return figure, list(panels)
-
-
-def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Mean over `window` updates, fewer at both ends."""
-    ones = np.ones(window)
-    sums, counts = (np.convolve(v, ones, "same") for v in (values, np.ones(len(values))))
-    return np.asarray(sums / counts)
 
 
 MAX_BARS = 40
@@ -214,22 +144,6 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
         axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
-    return figure
-
-
-def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> "Figure":
-    """Differences in points with their intervals, one line per pair: name -> effect, low, high."""
-    figure, axes = new_axes(SMALL[0], 0.9 + 0.4 * len(pairs))
-    axes.axvline(0, color="#000000", lw=0.8)
-    names = [label(name) for name in pairs]
-    for name, colour, (effect, low, high) in zip(
-        names, (COLOURS[n % len(COLOURS)] for n in range(len(pairs))), pairs.values(), strict=True
-    ):
-        if np.isfinite([low, high]).all():
-            axes.plot([low, high], [name, name], color=colour, lw=1.6)
-        axes.plot([effect], [name], "o", color=colour, ms=5)
-    axes.invert_yaxis()
-    axes.set_xlabel("difference, points")
     return figure
 
 
@@ -387,3 +301,30 @@ def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> "
     )
     figure.supxlabel("update", size=10)
     return figure
+
+
+def legend_above(axes: "Axes", columns: int) -> None:
+    """A legend above the axes, which hides no data; the figure grows by the lines it needs."""
+    handles, names = axes.get_legend_handles_labels()
+    labels = [label(name) for name in names]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
+    columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # evenly filled
+    rows = [labels[start : start + columns] for start in range(0, len(labels), columns)]
+    lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
+    figure = axes.get_figure(root=True)
+    if figure is not None:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.19 * max(0, lines - 1))
+    axes.legend(
+        handles,
+        labels,
+        frameon=False,
+        ncols=columns,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        fontsize=9,
+        columnspacing=1.2,
+        handlelength=1.2,
+        handletextpad=0.5,
+    )

@@ -3,14 +3,24 @@
 from functools import partial
 
 from orchestrator.plugins.counts import counted
-from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
+from orchestrator.report.content import (
+    NONE,
+    Figure,
+    FigureRow,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    one_line,
+)
 from orchestrator.report.item_comparison import ItemAnalysis
-from orchestrator.report.sections.figures import difference_intervals
-from orchestrator.report.sections.tables import effect_text
-from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
+from orchestrator.report.layout import wrapped
+from orchestrator.report.sections.axes import difference_intervals
+from orchestrator.report.sentences import effect_text, in_points, range_text, rate_text, sentence
+from orchestrator.report.terminal import as_text
+from orchestrator.report.verdict_blocks import FamilyVerdict, PairVerdict, verdict_lines
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.power import MOST_ITEMS, MOST_SEEDS
-from orchestrator.stats.sentences import NONE, in_points, range_text, rate_text, sentence
 
 MOST_QUESTIONS = 20
 MOST_NAMED = 4  # arms of a title
@@ -223,3 +233,11 @@ def files_table(analysis: ItemAnalysis) -> Table:
             for f in r.files
         ],
     )
+
+
+def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
+    """The arms, what each pair concludes, and further tables. Lines fit `width` columns."""
+    lines = verdict_lines(item_verdict(analysis), width)
+    arms = as_text(arms_table(analysis), width)
+    more = [line for t in more_tables(analysis) if not t.folded for line in ("", as_text(t, width))]
+    return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:], *more])

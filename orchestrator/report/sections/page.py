@@ -12,19 +12,10 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Control, Family
-from orchestrator.report.content import (
-    Command,
-    Details,
-    Figure,
-    FigureRow,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    one_line,
-)
+from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
 from orchestrator.report.looks import looks_text
 from orchestrator.report.rows import Row
+from orchestrator.report.sample_blocks import Command, Details
 from orchestrator.report.sections import tables
 from orchestrator.report.sections.completions import card
 from orchestrator.report.sections.difficulty_sources import difficulty_section

@@ -12,21 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
+from orchestrator.difficulty.proportions import counts
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
 from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (
+    NONE,
     Block,
-    Command,
-    Completions,
     Figure,
     FigureRow,
     Page,
     Paragraph,
-    PromptList,
     Section,
     ShareTable,
     Table,
@@ -40,7 +38,7 @@ from orchestrator.report.probe_analysis import (
     PoolOutcomes,
     analyse_pool,
 )
-from orchestrator.report.rows import rising
+from orchestrator.report.sample_blocks import Command, Completions, PromptList
 from orchestrator.report.sections.completions import card, origin_text
 from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.figures import (
@@ -48,8 +46,8 @@ from orchestrator.report.sections.figures import (
     failure_histogram,
     outcome_bars,
 )
+from orchestrator.report.sentences import rising, ties_text
 from orchestrator.stats.rankings import hardest_overlap, rank_correlation
-from orchestrator.stats.sentences import NONE, ties_text
 from orchestrator.storage.store import Store
 from policies import labelled_rows
 from tasks import OUTCOMES, Prompt

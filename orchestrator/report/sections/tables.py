@@ -5,7 +5,7 @@ dead groups.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import isfinite, isnan, nan
+from math import isfinite, nan
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report.churn import churn_by_part
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, rows_by_policy
-from orchestrator.report.content import Claims, Table
-from orchestrator.report.rows import OWN, QuestionCounts, Row, rising, training_tiers
-from orchestrator.stats.fairness import gain_rates
+from orchestrator.report.content import NONE, Table
+from orchestrator.report.fairness import gain_rates
+from orchestrator.report.rows import OWN, QuestionCounts, Row, training_tiers
+from orchestrator.report.sample_blocks import Claims
+from orchestrator.report.sentences import effect_text, in_points, rate_text, rising, ties_text
 from orchestrator.stats.inference import Effect, available, group_codes, mean_effect
-from orchestrator.stats.sentences import NONE, in_points, rate_text, ties_text
 from orchestrator.training.record import pulls_to_base
 
 PREFERRED_K = 8  # as in paper A, table 4
@@ -94,17 +95,6 @@ def pass_share(k: int) -> Value:
 def policies_of(families: Sequence[Family]) -> list[str]:
     """Every policy once, in the order of the grid."""
     return list(dict.fromkeys(row.cell.policy for family in families for row in family.rows))
-
-
-def effect_text(effect: Effect) -> str:
-    """A difference of shares with its interval in points, which is left out where it is infinite.
-
-    No difference exceeds 100 points, but the t interval of two questions may.
-    """
-    if isnan(effect.mean):
-        return NONE
-    mean, low, high = (in_points(max(-100.0, min(100.0, 100 * x))) for x in effect[:3])
-    return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
 
 
 def gain_text(rows: Sequence[Row]) -> str:

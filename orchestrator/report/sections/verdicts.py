@@ -1,7 +1,6 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from orchestrator.plugins.counts import counted, noun_for
 from orchestrator.report.compare import (
@@ -14,51 +13,15 @@ from orchestrator.report.compare import (
     unread_policies,
     whole_pool_policy,
 )
-from orchestrator.report.content import Block
-from orchestrator.report.sections.tables import effect_text, span_text
-from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.sentences import (
+from orchestrator.report.sections.tables import span_text
+from orchestrator.report.sentences import (
     counted_runs,
+    effect_text,
     in_points,
     pairing_caveats,
     sentence,
 )
-
-
-@dataclass(frozen=True)
-class PairVerdict:
-    """One comparison of two policies in words."""
-
-    comparison: Comparison
-    text: str
-
-    @property
-    def decided(self) -> bool:
-        """Whether one policy is the better one."""
-        return self.comparison.verdict != "inconclusive"
-
-
-@dataclass(frozen=True)
-class FamilyVerdict(Block):
-    """The conclusions of one family, the decided pairs first, and their caveats.
-
-    `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
-    only is finished. `below_base`: the policies of which cells ended worse than they began.
-    """
-
-    title: str
-    read_at: str
-    pairs: tuple[PairVerdict, ...]
-    single: str
-    below_base: tuple[str, ...]
-    matches: tuple[str, ...]
-    caveats: tuple[str, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """Everything but the caveats, one sentence each."""
-        pairs = [pair.text for pair in self.pairs] or [self.single]
-        return [*pairs, *self.below_base, *self.matches]
+from orchestrator.report.verdict_blocks import FamilyVerdict, PairVerdict
 
 
 def match_text(match: StepsToMatch) -> str:

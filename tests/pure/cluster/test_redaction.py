@@ -5,7 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cluster.redaction import redact
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.errors import StoreError
+from orchestrator.storage.store import Store
 from orchestrator.tracking.views import flatten
 
 SECRET = st.text(st.characters(codec="ascii", exclude_categories=("Cc", "Zs")), min_size=2).map(

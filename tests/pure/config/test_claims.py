@@ -29,15 +29,11 @@ from orchestrator.config.claims import (
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.claim_verdicts import judge_claim
-from orchestrator.stats.comparison import Comparison, compare_policies, compare_with_base
-from orchestrator.stats.fairness import AXES
-from orchestrator.stats.inference import (
-    RSquared,
-    SeedSpread,
-    independent_points,
-    mean_effect,
-    r_squared,
-)
+from orchestrator.report.fairness import AXES
+from orchestrator.stats.changes import compare_with_base
+from orchestrator.stats.comparison import Comparison, compare_policies
+from orchestrator.stats.correlation import RSquared, independent_points, r_squared
+from orchestrator.stats.inference import SeedSpread, mean_effect
 from orchestrator.storage.errors import UserError
 
 

@@ -13,7 +13,8 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.content import Page
-from orchestrator.report.render import own_page, write_page
+from orchestrator.report.html_pages import write_page
+from orchestrator.report.render import own_page
 
 
 @pytest.fixture

@@ -6,14 +6,20 @@ import pytest
 from caps_cases import Clock, make, planned
 from factories import small_plan
 
-from orchestrator.cost.caps import CellQueue, Usage, UsageMeter, exceeded_cap, make_queue
+from orchestrator.cost.caps import (
+    CellQueue,
+    Usage,
+    UsageMeter,
+    dropped_summary,
+    exceeded_cap,
+    make_queue,
+)
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.work import Estimates, Work
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.report.analysis import analyse
-from orchestrator.report.render import page_html
+from orchestrator.report.html_pages import page_html
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.store import Store
 
 

@@ -10,10 +10,11 @@ import pytest
 from factories import small_plan
 from paths import SUPPORT
 
-from orchestrator.cost.forecast import LATE, PRIOR, STALL, Forecast, Pace, TimeLeft, duration
+from orchestrator.cost.forecast import LATE, PRIOR, STALL, Forecast, Pace, TimeLeft
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.work import Estimates, ProbeWork, Speed, Work, evaluations_until
 from orchestrator.planning.cells import Cell
+from orchestrator.plugins.durations import duration
 
 WORK = Work(training=8, evaluation=4)  # 4 updates, evaluated after the 2nd and the 4th
 SPEEDS = {"stub": Speed(start=2, per_token=1)}

@@ -14,8 +14,9 @@ from factories import small_plan
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM
 from orchestrator.difficulty.table import difficulty
-from orchestrator.evaluation.groups import Tally, correctness, explain_dead_groups, total
+from orchestrator.evaluation.groups import Tally, explain_dead_groups, total
 from orchestrator.evaluation.groups import tally as group_tally
+from orchestrator.evaluation.liveness import correctness
 from orchestrator.pipeline.probes import OtherSubsets
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset

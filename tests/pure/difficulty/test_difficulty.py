@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty import table as difficulty_table
-from orchestrator.difficulty.estimates import counts, fit_prior, rates, reliability, wilson
+from orchestrator.difficulty.estimates import fit_prior, rates, reliability
 from orchestrator.difficulty.probe_table import table_file
+from orchestrator.difficulty.proportions import counts, wilson
 from orchestrator.difficulty.table import (
     Summary,
     difficulty,

@@ -17,7 +17,7 @@ from orchestrator.difficulty.disputed import (
     DisputedGolds,
     disputed_golds,
 )
-from orchestrator.difficulty.estimates import wilson
+from orchestrator.difficulty.proportions import wilson
 from orchestrator.difficulty.table import difficulty
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
 from orchestrator.storage.schema import SAMPLES

@@ -14,16 +14,15 @@ from orchestrator.difficulty import estimates
 from orchestrator.difficulty.estimates import (
     GRID,
     Prior,
-    expected_overlap,
     fit_p,
     fit_prior,
-    in_subset_probability,
     live_chance,
     posterior_mean,
     rates,
     reliability,
-    wilson,
 )
+from orchestrator.difficulty.proportions import wilson
+from orchestrator.difficulty.reprobes import expected_overlap, in_subset_probability
 from orchestrator.difficulty.table import difficulty, fit_warning, summarise
 from orchestrator.storage.schema import DIFFICULTY
 from policies import Policy, PolicyError, get_policy

@@ -27,8 +27,8 @@ from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from tasks import Prompt, TaskError
-from tasks.base import make_prompt
 from tasks.prompt_table import PromptTable
+from tasks.prompts import make_prompt
 
 LETTERS = load_pool(Dataset("few", "shuffled_objects", {"train": 80, "test": 20}, "lenient"))
 NUMBERS = load_pool(Dataset("sums", "arithmetic", {"train": 80, "test": 20}, "lenient"))

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from sweeps import NAME, experiments, plan_of
 
 import decile as api
-from orchestrator.evaluation.item_table import item_metadata
+from orchestrator.evaluation.item_columns import item_metadata
 from orchestrator.pipeline.evaluate import plan_evaluation
 from orchestrator.pipeline.own_data import planned_probe
 from orchestrator.planning.cells import ProbeSpec

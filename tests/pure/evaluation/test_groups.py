@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import decile
 from orchestrator.evaluation.metrics import as_evaluation
-from orchestrator.planning.near_duplicates import near_duplicates
+from orchestrator.planning.near_duplicates import grouped_ids
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.report.analysis import comparison_table
 from orchestrator.report.compare import families
@@ -31,7 +31,7 @@ from orchestrator.stats.inference import (
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES, without_empty
 from tasks import TaskError
-from tasks.base import make_prompt
+from tasks.prompts import Prompt, make_prompt
 
 LONG = (
     "A farmer sells {} apples and {} pears on the market in the town where her cousin lives with "
@@ -95,6 +95,11 @@ def test_needed_questions_are_questions_and_not_groups() -> None:
     assert grouped.high - grouped.low > 2 * (plain.high - plain.low)
     assert plain.needed.items and grouped.needed.items
     assert grouped.needed.items == pytest.approx(5 * plain.needed.items, rel=0.3)
+
+
+def near_duplicates(prompts: list[Prompt]) -> dict[str, str]:
+    by_id = dict(sorted((prompt.prompt_id, prompt.question) for prompt in prompts))
+    return grouped_ids([*by_id], pa.chunked_array([[*by_id.values()]], pa.string()))
 
 
 def test_near_duplicates_of_a_test_set_are_groups() -> None:

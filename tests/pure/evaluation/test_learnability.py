@@ -14,13 +14,12 @@ from orchestrator.evaluation.groups import (
     GroupRecorder,
     GroupShares,
     group_shares,
-    is_live,
-    kind_of,
     learnable_pct,
     tallies_by,
     total,
     training_metrics,
 )
+from orchestrator.evaluation.liveness import is_live, kind_of
 from orchestrator.storage.schema import GROUPS
 
 

@@ -20,10 +20,12 @@ from exchange_files import (
 from paths import LOGS
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import Hints, import_probe
+from orchestrator.optional.exchange.imports import import_probe
+from orchestrator.optional.exchange.records import Hints
 from orchestrator.plugins.counts import counted_label
 from tasks import TaskError, get_task
-from tasks.sources.files import INSTRUCTIONS, SYSTEM, TURNS
+from tasks.sources.files import SYSTEM, TURNS
+from tasks.sources.texts import INSTRUCTIONS
 
 USER = {"role": "user", "content": "2+2?"}
 SYSTEM_MESSAGE = {"role": "system", "content": "Be brief."}

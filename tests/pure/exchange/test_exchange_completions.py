@@ -11,15 +11,13 @@ from exchange_files import RIGHT, TASK, WRONG, imported, noted, outcomes, refusa
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM
-from orchestrator.optional.exchange import (
+from orchestrator.optional.exchange.exports import (
     export_subset,
-    import_file,
-    import_probe,
     prompts_of,
     read_subset_file,
     summary_of,
-    write_import,
 )
+from orchestrator.optional.exchange.imports import import_file, import_probe, write_import
 from orchestrator.selection.from_file import select_file
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.schema import SAMPLES

@@ -18,7 +18,7 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import import_file, import_probe
+from orchestrator.optional.exchange.imports import import_file, import_probe
 from orchestrator.optional.exchange.layouts import REQUIRES
 from orchestrator.storage.errors import UserError
 from tasks import TaskError

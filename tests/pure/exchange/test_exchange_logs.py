@@ -18,9 +18,11 @@ from exchange_files import TASK, WRONG, noted, outcomes
 from paths import LOGS
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import import_probe, readers
+from orchestrator.optional.exchange import inspect_logs
+from orchestrator.optional.exchange.imports import import_probe
 from tasks import TaskError, get_task
-from tasks.sources.files import ANSWERS, INSTRUCTIONS, SYSTEM, TURNS
+from tasks.sources.files import SYSTEM, TURNS
+from tasks.sources.texts import ANSWERS, INSTRUCTIONS
 
 LONG = "What is 5+5? Only the number counts. " + "Take your time. " * 8
 
@@ -201,7 +203,7 @@ def zstandard_member(file: Path, content: bytes, size: int) -> None:
 def test_a_member_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(readers, "MEMBER_LIMIT", 2**20)
+    monkeypatch.setattr(inspect_logs, "MEMBER_LIMIT", 2**20)
     bomb = b'{"input": "' + b" " * 2**22 + b'", "target": "4"}'
     file = tmp_path / "bomb.eval"
     if kind == "zstd":  # the declared size is a lie
@@ -213,7 +215,7 @@ def test_a_member_that_unpacks_to_too_much_is_refused(
     small = json.dumps(inspect_sample()).encode()
     zstandard_member(file, small, len(small))
     assert outcomes(import_probe(file, None, TASK)) == ["correct"]
-    monkeypatch.setattr(readers, "TOTAL_LIMIT", 100)
+    monkeypatch.setattr(inspect_logs, "TOTAL_LIMIT", 100)
     with pytest.raises(TaskError, match="all samples"):
         import_probe(file, None, TASK)
 

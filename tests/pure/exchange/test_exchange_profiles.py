@@ -23,8 +23,9 @@ from exchange_files import (
 )
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import Hints, export_subset, import_probe
-from orchestrator.optional.exchange.exports import LAYOUTS
+from orchestrator.optional.exchange.exports import LAYOUTS, export_subset
+from orchestrator.optional.exchange.imports import import_probe
+from orchestrator.optional.exchange.records import Hints
 from tasks import TaskError, make_prompt
 
 

@@ -11,15 +11,11 @@ from exchange_files import TASK, imported, noted, rates, refusal, select, writte
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.difficulty.estimates import wilson
-from orchestrator.optional.exchange import (
-    Hints,
-    import_file,
-    import_probe,
-    prompts_of,
-    write_import,
-)
+from orchestrator.difficulty.proportions import wilson
 from orchestrator.optional.exchange.columns import counted_successes
+from orchestrator.optional.exchange.exports import prompts_of
+from orchestrator.optional.exchange.imports import import_file, import_probe, write_import
+from orchestrator.optional.exchange.records import Hints
 from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted_label
 from orchestrator.selection.candidates import probed_history
@@ -28,7 +24,7 @@ from orchestrator.selection.subsets import SubsetRequest, policy_entry
 from orchestrator.selection.subsets import select as build_subset
 from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError
-from tasks.sources.files import ANSWERS, INSTRUCTIONS
+from tasks.sources.texts import ANSWERS, INSTRUCTIONS
 
 
 def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from exchange_files import OBJECTS, RIGHT, TASK, WRONG, noted, outcomes, rllm_run
 
-from orchestrator.optional.exchange import import_probe, prompts_of, write_import
+from orchestrator.optional.exchange.exports import prompts_of
+from orchestrator.optional.exchange.imports import import_probe, write_import
 from tasks import TaskError
 
 

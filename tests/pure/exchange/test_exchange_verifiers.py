@@ -5,7 +5,7 @@ from typing import Any
 
 from exchange_files import RIGHT, TASK, WRONG, imported, noted, outcomes, refusal, written
 
-from orchestrator.optional.exchange import import_probe
+from orchestrator.optional.exchange.imports import import_probe
 
 
 def v0_row(text: str, **more: Any) -> dict:

@@ -10,21 +10,22 @@ from exchange_files import RIGHT, WRONG, subset_of, written
 from paths import LOGS, ROOT
 
 from orchestrator.cli.main import main
-from orchestrator.optional.exchange import EXPORTS, IMPORTS
+from orchestrator.optional.exchange.exports import LAYOUTS
+from orchestrator.optional.exchange.layouts import ALIASES, REQUIRES
 from tasks import get_task
 from tasks.competition_math import CompetitionMath
 from tasks.prompt_table import PromptTable
-from tasks.sources import files
+from tasks.sources import files, texts
 
 PAGE = ROOT / "docs" / "importing.md"
 TEXT = PAGE.read_text("utf-8")
 
 
 def test_the_page_names_every_layout_and_every_note() -> None:
-    for name in (*IMPORTS, *EXPORTS):
+    for name in (*REQUIRES, *ALIASES, *LAYOUTS):
         assert f"`{name}`" in TEXT or name == "dapo", name
-    notes = (files.SYSTEM, files.TURNS, files.ANSWERS, files.INSTRUCTIONS)
-    for note in (*notes, files.SOLUTIONS):
+    notes = (files.SYSTEM, files.TURNS, texts.ANSWERS, texts.INSTRUCTIONS)
+    for note in (*notes, texts.SOLUTIONS):
         assert note.partition(":")[0] in TEXT, note
 
 

@@ -12,6 +12,7 @@ from remedies import problems
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
+from orchestrator.cost.caps import dropped_summary
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.planning.cells import Cell
@@ -21,7 +22,6 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import subset_cells
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import results as results_table
-from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import settings_of

@@ -21,10 +21,10 @@ from orchestrator.planning.pools import (
 from orchestrator.probing.checks import check_marker
 from orchestrator.storage.errors import UserError
 from tasks import TaskError, get_task, is_shipped
-from tasks.base import Answer
 from tasks.mix import Mix, _of, _with_name
 from tasks.number_guess import NumberGuessTask
 from tasks.plus_minus import PlusMinus
+from tasks.prompts import Answer
 
 FILES = """
 datasets:

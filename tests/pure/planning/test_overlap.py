@@ -14,18 +14,15 @@ from hypothesis import strategies as st
 from processes import hang_limit
 
 from orchestrator.planning.overlap import (
-    NEAR,
-    SHINGLE,
     NearFilter,
     Overlap,
     describe,
     find_overlap,
-    hashed_runs,
     without_overlap,
-    words,
 )
+from orchestrator.planning.shingles import NEAR, SHINGLE, hashed_runs, words
 from tasks import Prompt, get_task
-from tasks.base import make_prompt
+from tasks.prompts import make_prompt
 
 
 def read(path: Path) -> list[Prompt]:

@@ -239,7 +239,7 @@ def cell_paths(tree: ast.AST) -> Iterator[str]:
 
 def test_one_module_knows_where_cells_are_stored() -> None:
     found = {m: [*cell_paths(tree(f))] for m, f in source_modules().items()}
-    own = {"orchestrator.training.cell_folder": ["CELLS = 'cells'"]}
+    own = {"orchestrator.training.cell_paths": ["CELLS = 'cells'"]}
     assert {module: literals for module, literals in found.items() if literals} == own, (
         "use CellFolder"
     )

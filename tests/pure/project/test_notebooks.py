@@ -4,6 +4,7 @@ import pytest
 
 from cluster.terminal import PlainError
 from decile.errors import as_user_error
+from decile.sweep_errors import SWEEP_ERRORS
 from orchestrator.cli.main import _failure
 from policies import PolicyError
 from tasks import TaskError
@@ -20,6 +21,6 @@ def test_what_a_command_says_in_one_message_a_notebook_does_too() -> None:
     names = {name for names in imported for name in names if name[:1].isupper()}
     known = {each.__name__ for each in subclasses(PlainError)}
     for error in (TaskError("x"), PolicyError("x")):
-        with pytest.raises(PlainError), as_user_error():
+        with pytest.raises(PlainError), as_user_error(*SWEEP_ERRORS):
             raise error
     assert len(names) >= 9 and names <= known | {"PolicyError", "TaskError", "HubFails"}

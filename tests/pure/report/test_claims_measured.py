@@ -23,11 +23,12 @@ from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Spreads, families, policy_key, read_spreads
+from orchestrator.report.html_pages import page_html
 from orchestrator.report.looks import EXTRA_LEVEL, Look
-from orchestrator.report.render import page_html, verdict_text
+from orchestrator.report.render import verdict_text
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.stats.inference import LEVEL, SeedSpread
+from orchestrator.stats.inference import ALPHA, SeedSpread
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import sweep_view
@@ -113,7 +114,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, list[Row]]:
 def judged(plan: Plan, rows: Sequence[Row], text: str, **more: Any) -> list[ClaimResult]:
     """The verdicts on a claim, each with an interval of 95 %."""
     count = len(claims_of(plan, rows, [text], **more))
-    look = Look("", frozenset(), frozenset(), LEVEL * count)
+    look = Look("", frozenset(), frozenset(), ALPHA * count)
     return claims_of(plan, rows, [text], looks=[look], **more)
 
 
@@ -131,9 +132,9 @@ def test_the_level_is_that_of_all_claims_together(sweep: tuple[Plan, list[Row]])
     one, *others = claims_of(*sweep, claims)
     assert len(others) > 1
     exact = [100 * np.array(side) / SAMPLES_EACH for side in ([3, 4, 3], [1, 1, 2])]
-    _, low, high = welch(*exact, level=LEVEL / (1 + len(others)))
+    _, low, high = welch(*exact, level=ALPHA / (1 + len(others)))
     assert one.interval == f"[{points(low)}, {points(high)}]"
-    assert f"interval of {100 * (1 - LEVEL / (1 + len(others))):.4g} %" in one.reason
+    assert f"interval of {100 * (1 - ALPHA / (1 + len(others))):.4g} %" in one.reason
     look = Look("", frozenset(), frozenset(), EXTRA_LEVEL)
     (strict, *_) = claims_of(*sweep, claims[:1], looks=[look, look])
     _, low, high = welch(*exact, level=EXTRA_LEVEL)
@@ -167,7 +168,7 @@ def points(value: float) -> str:
 def over_seeds(differences: Sequence[float]) -> tuple[str, str]:
     """The mean of the differences (in samples of 8) in points, and its t interval, by SciPy."""
     shares = 100 * np.array(differences) / SAMPLES_EACH
-    low, high = scipy.stats.ttest_1samp(shares, 0).confidence_interval(1 - LEVEL)
+    low, high = scipy.stats.ttest_1samp(shares, 0).confidence_interval(1 - ALPHA)
     return points(shares.mean()), f"[{points(low)}, {points(high)}]"
 
 
@@ -177,7 +178,7 @@ def between(a: Sequence[float], b: Sequence[float]) -> tuple[str, str]:
     return points(mean - 1e-9), f"[{points(low)}, {points(high)}]"
 
 
-def welch(a: np.ndarray, b: np.ndarray, level: float = LEVEL) -> tuple[float, float, float]:
+def welch(a: np.ndarray, b: np.ndarray, level: float = ALPHA) -> tuple[float, float, float]:
     """The difference and its t interval by SciPy, with degrees of freedom moved as `welch_df`."""
     test, seeds = scipy.stats.ttest_ind(a, b, equal_var=False), len(a)
     df = seeds - 1 + (test.df - (seeds - 1)) * (seeds - 1) / seeds
@@ -189,14 +190,14 @@ def welch(a: np.ndarray, b: np.ndarray, level: float = LEVEL) -> tuple[float, fl
 def one_varies(differences: Sequence[float], of: float = SAMPLES_EACH) -> tuple[str, str]:
     """The same of two sides of which one is the same in every seed."""
     shares = 100 * np.array(differences) / of
-    half = scipy.stats.t.isf(LEVEL / 2, len(shares) - 1) * scipy.stats.sem(shares)
+    half = scipy.stats.t.isf(ALPHA / 2, len(shares) - 1) * scipy.stats.sem(shares)
     mean = shares.mean()
     return points(mean), f"[{points(mean - half)}, {points(mean + half)}]"
 
 
 def constant(difference: float, items: int) -> tuple[str, str]:
     """The same where no two seeds and questions differ."""
-    differ, share = 1 - (LEVEL / 2) ** (1 / items), difference / SAMPLES_EACH
+    differ, share = 1 - (ALPHA / 2) ** (1 / items), difference / SAMPLES_EACH
     low, high = share - differ * (1 + share), share + differ * (1 - share)
     return points(100 * share), f"[{points(100 * low)}, {points(100 * high)}]"
 
@@ -269,7 +270,7 @@ def test_a_gain_is_divided_by_what_each_cell_has_used(
     a, b = (100 * np.array(side) / SAMPLES_EACH for side in (expected[0], expected[1] or [0, 0, 0]))
     interval = welch(a, b)
     if expected[1] is None:
-        interval = (np.mean(a), *scipy.stats.ttest_1samp(a, 0).confidence_interval(1 - LEVEL))
+        interval = (np.mean(a), *scipy.stats.ttest_1samp(a, 0).confidence_interval(1 - ALPHA))
     for result in judged(*sweep, claim):
         assert result.verdict.startswith(verdict), result.reason
         low, high = result.interval[1:-1].split(", ")
@@ -445,7 +446,7 @@ def test_with_one_seed_the_interval_is_that_of_the_known_spread(
     one = [row for row in rows if row.cell.seed == 0]
     result = judged(plan, one, claim, spreads=spreads)[0]
     df = 8 + 8 * 8 / 9  # equal variances of eight degrees each
-    half = scipy.stats.t.isf(LEVEL / 2, df) * np.sqrt(2) * sd
+    half = scipy.stats.t.isf(ALPHA / 2, df) * np.sqrt(2) * sd
     assert result.cells == "stub on small, probe.samples 2"
     assert (result.value, result.interval) == (
         points(effect),

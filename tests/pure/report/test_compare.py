@@ -23,17 +23,18 @@ from sweeps import evaluations
 import decile
 from orchestrator.cli.main import main
 from orchestrator.evaluation.metrics import by_update, own_test_set
+from orchestrator.optional.exchange.arms import parse_arms
 from orchestrator.optional.exchange.item_files import ItemColumns, files_of, seed_in
-from orchestrator.optional.exchange.item_results import compare_items, parse_arms
+from orchestrator.optional.exchange.item_results import compare_items
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
 from orchestrator.report.sections.items import item_page, item_verdict, pairs_table, questions_table
 from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.report.sentences import KNOWN_SPREAD, THESE_MODELS, sentence
 from orchestrator.stats.comparison import adjust
 from orchestrator.stats.inference import mcnemar_p
-from orchestrator.stats.sentences import KNOWN_SPREAD, THESE_MODELS, sentence
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 

@@ -9,7 +9,7 @@ from factories import finished_sweep, small_plan
 from benchmarks.compare_null import looking_again
 from orchestrator.report.analysis import analyse
 from orchestrator.report.looks import EXTRA_LEVEL, LOOKS, looks_text, take_look
-from orchestrator.stats.inference import LEVEL
+from orchestrator.stats.inference import ALPHA
 from orchestrator.storage.store import Store
 
 
@@ -39,13 +39,13 @@ def levels(
 def test_one_look_is_the_planned_one(
     tmp_path: Path, steps: list[tuple[int, int]], planned: list[bool]
 ) -> None:
-    assert levels(tmp_path, steps) == [LEVEL if each else EXTRA_LEVEL for each in planned]
+    assert levels(tmp_path, steps) == [ALPHA if each else EXTRA_LEVEL for each in planned]
 
 
 def test_another_name_is_no_fresh_look_but_other_seeds_are(tmp_path: Path) -> None:
-    assert levels(tmp_path, [(3, 3)]) == [LEVEL]
+    assert levels(tmp_path, [(3, 3)]) == [ALPHA]
     assert levels(tmp_path, [(4, 4)], "renamed") == [EXTRA_LEVEL]
-    assert levels(tmp_path, [(3, 3)], "fresh", first=20) == [LEVEL]
+    assert levels(tmp_path, [(3, 3)], "fresh", first=20) == [ALPHA]
 
 
 def test_failed_cells_and_those_of_a_cap_do_not_keep_the_planned_look_back(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_failed_cells_and_those_of_a_cap_do_not_keep_the_planned_look_back(tmp_p
     for number, left_out in enumerate(("failed", "dropped")):
         store = Store(str(tmp_path / str(number)))
         (look,) = take_look(plan, store, ids[:-1], **{left_out: ids[-1:]})
-        assert look.level == LEVEL
+        assert look.level == ALPHA
         assert [each.level for each in take_look(plan, store, ids)] == [
-            LEVEL,
-            LEVEL if left_out == "failed" else EXTRA_LEVEL,
+            ALPHA,
+            ALPHA if left_out == "failed" else EXTRA_LEVEL,
         ]
 
 
@@ -85,7 +85,7 @@ def test_a_storage_that_cannot_be_written_has_the_level_of_its_looks(
 
     monkeypatch.setattr(store, "write_json", refused)
     assert analyse(more, store).looks[-1].level == EXTRA_LEVEL
-    assert analyse(plan, store).looks[-1].level == LEVEL, "this one was recorded"
+    assert analyse(plan, store).looks[-1].level == ALPHA, "this one was recorded"
     assert "read-only" in caplog.text and len(store.names(LOOKS)) == 1
 
 
@@ -100,4 +100,4 @@ def test_the_cost_of_looks_is_stated(tmp_path: Path) -> None:
 def test_looking_again_keeps_the_level() -> None:
     """With every look at 5 %, in a fifth of the sweeps of equal policies one is significant."""
     assert looking_again([6.0, 6.0], 2, 200, planned=2) <= 0.07
-    assert looking_again([6.0, 6.0], 2, 200, planned=2, extra_level=LEVEL) > 0.12
+    assert looking_again([6.0, 6.0], 2, 200, planned=2, extra_level=ALPHA) > 0.12

@@ -10,6 +10,7 @@ from factories import finished_sweep
 from matplotlib.figure import Figure
 
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.report import sentences
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import (
     BudgetMismatch,
@@ -19,10 +20,10 @@ from orchestrator.report.compare import (
     families,
 )
 from orchestrator.report.content import svg_of
+from orchestrator.report.fairness import Point
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, tables
 from orchestrator.report.sections.verdicts import family_verdict, match_text, mismatch_text
-from orchestrator.stats.fairness import Point
 from orchestrator.stats.inference import holm, mean_effect
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -51,7 +52,7 @@ def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row
     assert change and change.effect == pytest.approx(expected) and change.questions == len(of)
     line = tables.tiers(compared).body[1]
     assert line[2:4] == (str(len(of)), f"{100 * change.base:.1f}")
-    assert line[4] == f"{100 * change.final:.1f} ({tables.effect_text(expected)})"
+    assert line[4] == f"{100 * change.final:.1f} ({sentences.effect_text(expected)})"
 
 
 def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:

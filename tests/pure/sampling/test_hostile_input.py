@@ -14,8 +14,9 @@ from orchestrator.cli.main import main
 from orchestrator.planning.pools import load_prompts
 from orchestrator.sampling.base import Completion
 from orchestrator.sampling.recorded import recorded_rows
-from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store, StoreError, check_output
+from orchestrator.storage.errors import StoreError, UserError
+from orchestrator.storage.local_files import check_output
+from orchestrator.storage.store import Store
 from tasks import Prompt, TaskError, get_task
 from tasks.gsm8k import Gsm8k
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import decile
 from orchestrator.report.analysis import analyse
 from orchestrator.report.churn import churn_by_part, churn_table
+from orchestrator.report.fairness import gain_rates, per_cost
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import churns, gain_per_cost
+from orchestrator.report.sentences import in_digits, rate_text
 from orchestrator.stats.churn import Marks, RunMarks, churn, flips
-from orchestrator.stats.fairness import gain_rates, per_cost
 from orchestrator.stats.inference import Effect, mcnemar_p, mean_effect
-from orchestrator.stats.sentences import in_digits, rate_text
 
 QUESTIONS = [f"q{i}" for i in range(12)]
 RATES = np.random.default_rng(4).beta(0.6, 0.5, 3000)

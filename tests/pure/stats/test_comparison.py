@@ -8,13 +8,9 @@ import pytest
 import scipy.stats
 
 from benchmarks.compare_null import power
-from orchestrator.stats.comparison import (
-    Comparison,
-    RunScores,
-    adjust,
-    compare_learnable,
-    compare_policies,
-)
+from orchestrator.report.sentences import NO_DIFFERENCE, missing_text, sentence
+from orchestrator.stats.changes import compare_learnable
+from orchestrator.stats.comparison import Comparison, RunScores, adjust, compare_policies
 from orchestrator.stats.inference import (
     SeedSpread,
     Variances,
@@ -23,7 +19,6 @@ from orchestrator.stats.inference import (
     permutation_p,
     seed_spread,
 )
-from orchestrator.stats.sentences import NO_DIFFERENCE, missing_text, sentence
 
 BASE = np.random.default_rng(9).beta(0.6, 0.5, 400)
 IDS = [f"q{i}" for i in range(400)]

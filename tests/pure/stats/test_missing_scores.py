@@ -11,28 +11,30 @@ from hypothesis import strategies as st
 from orchestrator.report.compare import families
 from orchestrator.report.rows import OWN, read_rows
 from orchestrator.report.sections import tables
-from orchestrator.stats.comparison import Comparison, Run, compare_policies
+from orchestrator.report.sentences import pairing_caveats
+from orchestrator.stats.comparison import Comparison, ItemScores, compare_policies
 from orchestrator.stats.inference import available, mean_squares
-from orchestrator.stats.sentences import pairing_caveats
 
 IDS = [f"q{n}" for n in range(200)]
 
 
 def arms(
     points: float, seeds: int, lost: tuple[float, float], of_wrong: tuple[float, float] = (0, 0)
-) -> dict[str, dict[int, Run]]:
+) -> dict[str, dict[int, ItemScores]]:
     """Two arms so many points apart; shares of all and of the wrong answers miss their score."""
     rng = np.random.default_rng(3)
     rates = rng.beta(1, 1, 200)
-    sides: dict[str, dict[int, Run]] = {}
+    sides: dict[str, dict[int, ItemScores]] = {}
     for name, ahead, share, wrong in zip("ab", (points, 0), lost, of_wrong, strict=True):
         right = rng.random((seeds, 200)) < np.clip(rates + ahead / 100, 0, 1)
         gone = rng.random(right.shape) < share + wrong * ~right
-        sides[name] = {n: Run(IDS, run) for n, run in enumerate(np.where(gone, np.nan, right))}
+        sides[name] = {
+            n: ItemScores(IDS, run) for n, run in enumerate(np.where(gone, np.nan, right))
+        }
     return sides
 
 
-def compared(sides: dict[str, dict[int, Run]]) -> Comparison:
+def compared(sides: dict[str, dict[int, ItemScores]]) -> Comparison:
     (comparison,) = compare_policies(sides)
     return comparison
 
@@ -64,7 +66,7 @@ def test_a_verdict_that_missing_scores_could_change_has_a_caveat() -> None:
 
 
 def test_samples_without_a_score_are_missing_too() -> None:
-    run = Run.of_counts({"a": (4, 1), "b": (2, 2), "c": (0, 0)}, 4)
+    run = ItemScores.of_counts({"a": (4, 1), "b": (2, 2), "c": (0, 0)}, 4)
     assert run.scores[:2].tolist() == [0.25, 1] and math.isnan(run.scores[2])
     assert run.low is not None and run.low.tolist() == [0.25, 0.5, 0]
     assert run.missing is not None and run.missing.tolist() == [0, 0.5, 1]
@@ -115,7 +117,9 @@ def test_complete_scores_miss_nothing(samples: int) -> None:
     rng = np.random.default_rng(samples)
     sides = {
         arm: {
-            s: Run.of_counts({i: (samples, rng.integers(samples + 1)) for i in IDS[:60]}, samples)
+            s: ItemScores.of_counts(
+                {i: (samples, rng.integers(samples + 1)) for i in IDS[:60]}, samples
+            )
             for s in range(3)
         }
         for arm in "ab"

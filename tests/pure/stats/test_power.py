@@ -1,4 +1,4 @@
-"""The power of a grid: the detectable difference, and the required sample size."""
+"""The power of a design: the detectable difference, and the required sample size."""
 
 import re
 from pathlib import Path
@@ -20,22 +20,14 @@ from orchestrator.stats.inference import (
     permutation_p,
     seed_spread,
 )
-from orchestrator.stats.power import (
-    Grid,
-    Needed,
-    collapse_seen,
-    detectable,
-    fewest,
-    minimum_detectable,
-    needed,
-    resolution,
-)
+from orchestrator.stats.planned_power import collapse_seen, fewest, minimum_detectable, resolution
+from orchestrator.stats.power import Design, Needed, detectable, needed
 from orchestrator.storage.store import Store
 
 
 def test_one_seed_is_the_power_of_the_t_test() -> None:
     parts = Variances(0, 0.05, 0.2)
-    size = detectable(parts, Grid(1, 40))
+    size = detectable(parts, Design(1, 40))
     shift, critical = size / np.sqrt(0.25 / 40), scipy.stats.t.isf(0.025, 39)
     assert scipy.stats.nct.sf(critical, 39, shift) == pytest.approx(0.8, abs=1e-3)
 
@@ -43,7 +35,7 @@ def test_one_seed_is_the_power_of_the_t_test() -> None:
 @pytest.mark.parametrize("parts", [Variances(0.0004, 0.04, 0.09), Variances(0.0004, 0, 0)])
 def test_the_detectable_difference_is_detected_in_80_of_100(parts: Variances) -> None:
     rng, result = np.random.default_rng(0), []
-    size, shapes = detectable(parts, Grid(3, 60)), ((2, 3, 1), (2, 1, 60), (2, 3, 60))
+    size, shapes = detectable(parts, Design(3, 60)), ((2, 3, 1), (2, 1, 60), (2, 3, 60))
     for _ in range(1000):
         noise = [rng.normal(0, np.sqrt(v / 2), s) for v, s in zip(parts, shapes, strict=True)]
         first, second = sum(noise, np.zeros(shapes[2]))
@@ -108,57 +100,59 @@ def test_six_questions_must_all_differ_to_one_side() -> None:
 
 def test_the_required_number_suffices_and_one_less_does_not() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    assert needed(parts, 0.03, Grid(3, 100)).seeds is None  # at 100 questions no number would do
-    seeds = needed(parts, 0.035, Grid(3, 500)).seeds
-    items = needed(parts, 0.05, Grid(5, 100)).items
+    assert needed(parts, 0.03, Design(3, 100)).seeds is None  # at 100 questions no number would do
+    seeds = needed(parts, 0.035, Design(3, 500)).seeds
+    items = needed(parts, 0.05, Design(5, 100)).items
     assert seeds and seeds > 3 and items and items > 100
-    assert detectable(parts, Grid(seeds, 500)) <= 0.035 < detectable(parts, Grid(seeds - 1, 500))
-    assert detectable(parts, Grid(5, items)) <= 0.05 < detectable(parts, Grid(5, items - 1))
+    assert (
+        detectable(parts, Design(seeds, 500)) <= 0.035 < detectable(parts, Design(seeds - 1, 500))
+    )
+    assert detectable(parts, Design(5, items)) <= 0.05 < detectable(parts, Design(5, items - 1))
 
 
 @pytest.mark.parametrize("effect", [0.0, float("nan"), 1e-9])
 def test_no_sample_size_detects_no_difference(effect: float) -> None:
-    assert needed(Variances(0.0004, 0.04, 0.09), effect, Grid(3, 100)) == Needed(None, None, None)
+    assert needed(Variances(0.0004, 0.04, 0.09), effect, Design(3, 100)) == Needed(None, None, None)
 
 
 def test_seeds_and_questions_together_suffice_where_neither_does() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    result = needed(parts, 0.01, Grid(3, 100))
+    result = needed(parts, 0.01, Design(3, 100))
     assert result.seeds is None and result.items is None and result.both
     seeds, items = result.both
-    fewer = Grid(seeds - 3, items - 100)
-    assert detectable(parts, Grid(seeds, items)) <= 0.01 < detectable(parts, fewer)
+    fewer = Design(seeds - 3, items - 100)
+    assert detectable(parts, Design(seeds, items)) <= 0.01 < detectable(parts, fewer)
 
 
 def test_one_seed_or_one_question_tells_nothing_about_more_of_them() -> None:
     by_item, by_seed = Variances(0, 0.04, 0.09), Variances(0.0004, 0, 0.09)
-    one_seed = needed(by_item, 0.06, Grid(1, 100))
+    one_seed = needed(by_item, 0.06, Design(1, 100))
     assert (one_seed.seeds, one_seed.both) == (None, None) and one_seed.items
-    enough, fewer = (Grid(1, items) for items in (one_seed.items, one_seed.items - 1))
+    enough, fewer = (Design(1, items) for items in (one_seed.items, one_seed.items - 1))
     assert detectable(by_item, enough) <= 0.06 < detectable(by_item, fewer)
-    one_question = needed(by_seed, 0.2, Grid(3, 1))
+    one_question = needed(by_seed, 0.2, Design(3, 1))
     assert (one_question.items, one_question.both) == (None, None) and one_question.seeds
-    assert detectable(by_seed, Grid(one_question.seeds, 1)) <= 0.2
+    assert detectable(by_seed, Design(one_question.seeds, 1)) <= 0.2
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10])
 def test_one_question_has_a_detectable_difference(seeds: int) -> None:
     for level in (0.05, 0.05 / 28):
-        assert detectable(Variances(2e-4, 0.5, 0.1), Grid(seeds, 1, level)) > 0
+        assert detectable(Variances(2e-4, 0.5, 0.1), Design(seeds, 1, level)) > 0
         assert 0 < minimum_detectable(1, seeds, 4, level=level) <= 100
 
 
 def test_an_effect_that_is_detected_already_needs_no_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    size = detectable(parts, Grid(3, 100))
-    grid = Grid(3, 100)
+    size = detectable(parts, Design(3, 100))
+    grid = Design(3, 100)
     assert needed(parts, size, grid) == needed(parts, -size, grid) == Needed(3, 100, (3, 100))
     assert needed(parts, np.inf, grid) == Needed(None, None, None)
 
 
 def test_a_stricter_level_needs_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    one, many = (needed(parts, 0.05, Grid(5, 100, level)).items for level in (0.05, 0.05 / 3))
+    one, many = (needed(parts, 0.05, Design(5, 100, level)).items for level in (0.05, 0.05 / 3))
     assert one and many and many > one
 
 

@@ -11,8 +11,9 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.interval_coverage import World, coverage
 from benchmarks.seed_scatter import named, rejections
+from orchestrator.stats.correlation import r_squared
 from orchestrator.stats.inference import (
-    LEVEL,
+    ALPHA,
     _half_width,
     difference_effect,
     holm,
@@ -20,7 +21,6 @@ from orchestrator.stats.inference import (
     mean_effect,
     mean_squares,
     permutation_p,
-    r_squared,
     seed_spread,
 )
 
@@ -79,7 +79,7 @@ def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> N
     result, (seed, item, rest) = mean_effect(values), mean_squares(values)
     parts = [(seed / values.size, seeds - 1), (max(0, item - rest) / values.size, items - 1)]
     assert _half_width(parts, result.p) == pytest.approx(abs(result.mean), abs=1e-9)
-    assert _half_width(parts, LEVEL) == pytest.approx(result.high - result.mean, abs=1e-12)
+    assert _half_width(parts, ALPHA) == pytest.approx(result.high - result.mean, abs=1e-12)
 
 
 # Seeds of equal means, and items that the rest hides.

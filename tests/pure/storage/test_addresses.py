@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.storage.addresses import SCHEMES, scheme_of, why_no_storage
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.errors import StoreError
+from orchestrator.storage.store import Store
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from remedies import refused
 
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.locks import exclusive, is_held
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.schema import LOG
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 
 ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)
 

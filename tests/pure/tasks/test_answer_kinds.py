@@ -22,8 +22,9 @@ from tasks.sources.answer_kinds import (
     why_unlikely,
     with_other_kinds,
 )
-from tasks.sources.files import NO_ANSWERS, read_file
+from tasks.sources.files import read_file
 from tasks.sources.survey import FileSurvey, survey_rows
+from tasks.sources.texts import NO_ANSWERS
 
 Row = dict[str, Any]
 

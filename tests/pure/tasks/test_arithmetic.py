@@ -25,7 +25,7 @@ from tasks.arithmetic import (
     draw,
     prompt_of,
 )
-from tasks.base import in_test_split
+from tasks.prompts import in_test_split
 
 WORDS = {"twice": "2 times"}
 SIGNS = {

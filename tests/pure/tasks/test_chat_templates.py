@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from remedies import refused
 
-from orchestrator.optional.exchange import Hints, import_probe
+from orchestrator.optional.exchange.imports import import_probe
+from orchestrator.optional.exchange.records import Hints
 from tasks import TaskError, get_task
 from tasks.question_file import QuestionFile
 from tasks.sources.chat_templates import is_rendered, unwrapped
-from tasks.sources.files import RENDERED, SYSTEM, TEMPLATES, read_file
+from tasks.sources.files import SYSTEM, read_file
 from tasks.sources.survey import survey_rows
+from tasks.sources.texts import RENDERED, TEMPLATES
 
 Q = "How many of 9 sheep\nare left?"
 RENDERINGS = {

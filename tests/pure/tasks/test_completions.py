@@ -10,11 +10,11 @@ from typing import Any
 
 from paths import SUPPORT
 
-from tasks.base import Answer
 from tasks.marking.equivalence import mark_expressions
 from tasks.marking.letters import mark_letter
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number
+from tasks.prompts import Answer
 
 FILE = SUPPORT / "completions.jsonl"
 CASES: dict[int, dict[str, Any]] = {

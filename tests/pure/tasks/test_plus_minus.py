@@ -9,7 +9,7 @@ from pools import pool_hash
 from remedies import refused
 
 from tasks import TaskError, get_task
-from tasks.base import in_test_split
+from tasks.prompts import in_test_split
 
 
 def test_gold_answers_and_tiers_follow_from_the_question() -> None:

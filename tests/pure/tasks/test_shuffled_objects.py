@@ -10,7 +10,7 @@ from data import data
 from remedies import refused
 
 from tasks import Prompt, TaskError, get_task
-from tasks.base import in_test_split, make_prompt
+from tasks.prompts import in_test_split, make_prompt
 from tasks.shuffled_objects import ShuffledObjects
 
 OPTION = re.compile(r"^\(([A-G])\) (.+)$", re.MULTILINE)

@@ -16,7 +16,7 @@ import remedies
 
 import tasks.sources.source
 from tasks import TaskError, get_task
-from tasks.marking.numbers import normalize_number
+from tasks.marking.digits import normalize_number
 from tasks.sources.files import SUFFIXES, Row, read_file
 from tasks.sources.source import Source, read_rows
 

@@ -19,13 +19,15 @@ from data import data
 from remedies import refused
 
 import tasks.sources.source
-from tasks import Prompt, Task, TaskError, _wrong_option
+from tasks import Prompt, Task, TaskError
 from tasks.aime2025 import Aime2025, whole_answer
-from tasks.base import Answer, without_instructions
+from tasks.base import without_instructions
 from tasks.competition_math import MATH500, SUBJECTS, CompetitionMath, is_numeric
 from tasks.gsm8k import Gsm8k
+from tasks.lookup import _wrong_option
 from tasks.marking.golds import final_answer
 from tasks.marking.text import mark_text
+from tasks.prompts import Answer
 from tasks.question_file import QuestionFile
 
 

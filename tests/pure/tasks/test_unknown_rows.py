@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from remedies import refused
 
-from orchestrator.optional.exchange import import_probe
+from orchestrator.optional.exchange.imports import import_probe
 from tasks import TaskError, get_task
 from tasks.question_file import QuestionFile
 from tasks.sources.files import read_file

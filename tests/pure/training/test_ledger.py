@@ -9,7 +9,8 @@ from factories import cell_record, group_row, small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.evaluation.groups import GroupRecorder, is_live, kind_of
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.liveness import is_live, kind_of
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.record import CellRecord, ledger, recorded_groups

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.ray_internals import worker_failures
 from orchestrator.probing.samples import MarkingError
-from orchestrator.storage.store import StoreError
+from orchestrator.storage.errors import StoreError
 from orchestrator.training.micro_batch import SmallerBatch
 from orchestrator.training.tune_runner import (
     SameAgain,

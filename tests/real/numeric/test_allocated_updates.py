@@ -25,7 +25,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from orchestrator.config.entries import AllocationEntry, PolicyEntry
-from orchestrator.evaluation.groups import is_live
+from orchestrator.evaluation.liveness import is_live
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.online import Generation
 from orchestrator.training.shortcuts import BY_TOKENS, PROMPT, arranged, group_advantages

@@ -11,8 +11,8 @@ import sweeps
 from grpo import one_thread, trained_cell  # noqa: F401 (a fixture)  # noqa: F401 (a fixture)  # noqa: F401 (a fixture)
 from paths import ROOT
 
-from orchestrator.evaluation import pass_at_k
-from orchestrator.evaluation.groups import is_live
+from orchestrator.evaluation.liveness import is_live
+from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.planning.pools import load_pool
 from tasks import Answer
 from tasks.reward_functions import GROUP, reward_values

@@ -8,10 +8,10 @@ import torch
 from orchestrator.training.shortcuts import (
     BY_TOKENS,
     arranged,
+    denominator_ratio,
     idle_rows,
     loss_mask,
     rows_of,
-    share_of,
     trim_padding,
 )
 
@@ -117,10 +117,12 @@ def test_a_part_of_the_rows_counts_by_what_the_loss_divides_by(loss_type: str) -
     inputs = batch_of(lengths_of([4, 3, 2]), [1.0] * 3, tool_mask=tools)
     rows = rows_of(inputs, slice(1, 3))
     by_tokens = {"bnpo": 4 / 8, "dapo": 1.0, "cispo": 1.0, "vespo": 1.0}
-    assert share_of(rows, inputs, loss_type) == pytest.approx(by_tokens.get(loss_type, 2 / 3))
+    assert denominator_ratio(rows, inputs, loss_type) == pytest.approx(
+        by_tokens.get(loss_type, 2 / 3)
+    )
 
 
 def test_rows_without_a_token_divide_by_one() -> None:
     empty = batch_of(lengths_of([0]), [1.0])
-    assert share_of(empty, batch_of(lengths_of([4]), [1.0]), "bnpo") == 1 / 4
-    assert share_of(empty, empty, "bnpo") == 1
+    assert denominator_ratio(empty, batch_of(lengths_of([4]), [1.0]), "bnpo") == 1 / 4
+    assert denominator_ratio(empty, empty, "bnpo") == 1

@@ -33,7 +33,8 @@ from online_cases import (
 )
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.evaluation.groups import GroupRecorder, is_live
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.liveness import is_live
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.candidates import history_of

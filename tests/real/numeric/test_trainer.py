@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from orchestrator.evaluation.groups import GroupRecorder, Marked, is_live
+from orchestrator.evaluation.groups import GroupRecorder, Marked
+from orchestrator.evaluation.liveness import is_live
 from orchestrator.training.rollouts import fill_unmarked, marker, reward_function, with_rewards
 from orchestrator.training.trainer import CellCallback
 from orchestrator.training.trl_internals import EpochOrder, LiveGroupsTrainer

@@ -17,8 +17,9 @@ from orchestrator.pipeline.audit import audit, set_aside
 from orchestrator.probing.probe_folder import ProbeFolder, parts
 from orchestrator.report.rows import read_rows
 from orchestrator.selection.stored import read_subset
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.schema import LOG
-from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.trial import KEPT, Checkpoints
 

@@ -1,18 +1,16 @@
-"""What a report says in words: comparisons, and what a cap left out. Pure."""
+"""What a report says in words: comparisons, sample sizes and numbers. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite, isnan, log10, sqrt
-from typing import Any
 
-from orchestrator.planning.cells import axis_names
-from orchestrator.plugins.counts import counted, noun_for
+from orchestrator.plugins.counts import counted
+from orchestrator.report.content import NONE
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.inference import LEVEL, Effect
+from orchestrator.stats.inference import ALPHA, Effect
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
 # that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
 REALISTIC_SEEDS, REALISTIC_ITEMS, TIMES_CURRENT = 100, 10_000, 10
-NONE = "–"  # in place of a number
 NEGLIGIBLE = 1.0  # points
 NO_DIFFERENCE = "practically no difference was observed"
 SINGLE_SEED = (
@@ -53,7 +51,7 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     if not c.covers_seeds and c.scope == "policies":
         ahead = f"{better} is ahead of {worse} by {size}{on} in this seed"
         return f"{ahead}: inconclusive ({sample}); needs more seeds"
-    if c.p_holm <= LEVEL:
+    if c.p_holm <= ALPHA:
         return (
             f"{better} is ahead of {worse} by {size}{on}: inconclusive, because this look at the "
             f"results is not the planned one and needs a p of at most {c.level:g} ({sample})"
@@ -229,22 +227,17 @@ def _p(value: float) -> str:
     return "= 1" if round(value, 3) == 1 else "= " + f"{value:.3f}".lstrip("0")
 
 
-def dropped_summary(dropped: Mapping[str, Any] | None, cells: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence on what a cap left out of a sweep; empty if nothing.
+def effect_text(effect: Effect) -> str:
+    """A difference of shares with its interval in points, which is left out where it is infinite.
 
-    `dropped` comes from `CellQueue.dropped_json`; the sweep's cells have their axes.
+    No difference exceeds 100 points, but the t interval of two questions may.
     """
-    if not dropped:
-        return ""
-    ids = set(dropped["cells"])
-    left_out = [cell for cell in cells if cell["cell_id"] in ids]
-    seeds: dict[str, list[int]] = {}
-    for cell in left_out:
-        name = "/".join([cell["model"], cell["dataset"], *axis_names(cell.get("axes", {}))])
-        seeds.setdefault(name, []).append(cell["seed"])
-    names = []
-    for name, values in seeds.items():
-        unique = list(dict.fromkeys(values))
-        names.append(f"{noun_for(len(unique), 'seed')} {', '.join(map(str, unique))} of {name}")
-    share = f"{len(left_out)} of {counted(len(cells), 'cell')}"
-    return f"{dropped['cap']} leaves out {'; '.join(names)}: {share}"
+    if isnan(effect.mean):
+        return NONE
+    mean, low, high = (in_points(max(-100.0, min(100.0, 100 * x))) for x in effect[:3])
+    return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
+
+
+def rising(tiers: Iterable[str]) -> list[str]:
+    """Names of tiers in rising order: "9" comes before "10"."""
+    return sorted(tiers, key=lambda name: (len(name), name))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.planning.result import Ledger
-from orchestrator.stats.fairness import (
+from orchestrator.report.fairness import (
     TOLERANCE,
     at_budget,
     cost_curve,

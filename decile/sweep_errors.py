@@ -1,0 +1,7 @@
+"""What a call that samples, selects or trains may raise, and the user can correct."""
+
+from cluster.resources import ResourceError
+from orchestrator.storage.lease import LeaseHeld
+from policies import PolicyError
+
+SWEEP_ERRORS = (LeaseHeld, PolicyError, ResourceError)

@@ -1,0 +1,45 @@
+"""What a local folder holds, and what of it is ignored."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+NOT_UTF8 = "has a name that is not UTF-8"
+
+
+class Entry(NamedTuple):
+    """A file, or a folder if it has no size (bytes). problem: why it is ignored, or empty."""
+
+    path: str
+    size: int | None = None
+    problem: str = ""
+
+
+def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
+    """What a local folder contains, by its path from there; nothing if it does not exist.
+
+    Raises NotADirectoryError for a file.
+    """
+    below = [""]
+    while below:
+        start = below.pop()
+        try:
+            children = [*os.scandir(f"{folder}/{start}".rstrip("/"))]
+        except FileNotFoundError:
+            continue
+        for child in children:
+            path = f"{start}{os.fsencode(child.name).decode(errors='backslashreplace')}"
+            if path != f"{start}{child.name}":
+                yield Entry(path, problem=NOT_UTF8)
+            elif child.is_symlink():
+                yield Entry(path, problem="is a link")
+            elif child.is_dir(follow_symlinks=False):
+                yield Entry(path)
+                if recursive:
+                    below.append(f"{path}/")
+            elif not child.is_file(follow_symlinks=False):
+                yield Entry(path, problem="is not a regular file")
+            else:
+                with suppress(FileNotFoundError):  # deleted after the folder was read
+                    yield Entry(path, child.stat(follow_symlinks=False).st_size)
