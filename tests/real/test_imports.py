@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from import_graph import HEAVY, pure_modules
-from processes import loaded_libraries
+from import_graph import HEAVY, ROOT, TOPS, pure_modules
+from processes import loaded_libraries, output_of
 
 PARTS = {"torch", "ray", "trl", "peft", "mlflow", "vllm"}
 
@@ -41,6 +41,32 @@ def test_a_command_loads_no_library_that_it_does_not_need(
         f"try: assert main({command}) == 0\nexcept SystemExit as end: assert not end.code"
     )
     assert not loaded_libraries(code) & (PARTS | {"transformers", "matplotlib"} | absent)
+
+
+COMPARE = "print(decile.compare({{'a': '{0}/a.csv', 'b': '{0}/b.csv'}}))"
+DIAGNOSE = "print(decile.diagnose('{0}/log.csv'))"
+# After a call, the lines of the source that it has loaded.
+LINES = """
+import sys
+from pathlib import Path
+files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+own = [Path(file) for file in files if file and file.startswith(%r)]
+print(sum(len(file.read_text().splitlines()) for file in own))
+"""
+
+
+@pytest.mark.parametrize("call", [COMPARE, DIAGNOSE])
+def test_a_call_on_small_files_loads_no_sweep(call: str, tmp_path: Path) -> None:
+    """Neither its libraries nor its modules, also of those that are loaded by their names."""
+    for name, scores in {"a": (1, 1, 0, 1), "b": (0, 1, 0, 0)}.items():
+        rows = [f"q{number},{score}" for number, score in enumerate(scores)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,correct", *rows]))
+    rows = [f"{number // 4},p{number % 2},{number % 3}" for number in range(40)]
+    (tmp_path / "log.csv").write_text("\n".join(["update,prompt,reward", *rows]))
+    code = f"import decile\n{call.format(tmp_path)}"
+    assert not loaded_libraries(code) & (PARTS | {"transformers", "datasets"})
+    tops = tuple(f"{ROOT / top}/" for top in TOPS)
+    assert 3_000 < int(output_of(code + LINES % (tops,)).splitlines()[-1]) <= 6_300
 
 
 def test_checking_a_file_loads_no_heavy_library() -> None:

@@ -119,6 +119,63 @@ def _imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         yield name if name in source_modules() else name.partition(".")[0]
 
 
+def needed_by(*starts: str) -> set[str]:
+    """The modules of the source that these import, in functions or not, and themselves.
+
+    With a module come the packages that hold it. A name that a package loads on first use
+    (`_MODULES`) counts as an import of the module that defines it. What only type checkers read
+    does not count, nor what is loaded by a name: a task, a policy, the reader of cells.
+    """
+    modules: set[str] = set()
+    open_modules = list(starts)
+    while open_modules:
+        module = open_modules.pop()
+        if module not in modules:
+            modules.add(module)
+            open_modules += _needed(module)
+    return modules
+
+
+@cache
+def _needed(module: str) -> frozenset[str]:
+    """The modules that one imports, and the packages that hold it."""
+    for_types = {
+        node
+        for test in nodes(source_modules()[module])
+        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    names = {module.rpartition(".")[0]}
+    for node in nodes(source_modules()[module]):
+        if node in for_types or not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names |= {*_imported_names(node)}
+        if isinstance(node, ast.ImportFrom):
+            defined = _defined_elsewhere(str(node.module))
+            names |= {defined[alias.name] for alias in node.names if alias.name in defined}
+    return frozenset(names & source_modules().keys())
+
+
+def _defined_elsewhere(package: str) -> dict[str, str]:
+    """Name -> module, of the names that a package loads on first use; none of another module."""
+    if package not in source_modules():
+        return {}
+    for node in tree(source_modules()[package]).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+            return dict(ast.literal_eval(node.value))
+    return {}
+
+
+def source_lines(modules: Collection[str]) -> int:
+    """The lines of these modules of the source."""
+    return sum(len(source_modules()[module].read_text().splitlines()) for module in modules)
+
+
+def below(package: str) -> list[str]:
+    """The modules of a package, and itself."""
+    return [m for m in source_modules() if m == package or m.startswith(f"{package}.")]
+
+
 def package(module: str) -> str:
     """The node of a module: `orchestrator.x.y` belongs to `orchestrator.x`."""
     parts = module.split(".")

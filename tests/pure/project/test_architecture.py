@@ -18,12 +18,15 @@ from import_graph import (
     ROOT,
     TOPS,
     all_imports,
+    below,
     layers,
     module_graph,
+    needed_by,
     nodes,
     package,
     package_graph,
     pure_modules,
+    source_lines,
     source_modules,
     tree,
 )
@@ -100,6 +103,27 @@ def test_pure_modules_import_neither_the_store_nor_a_heavy_library() -> None:
     for each in all_imports():
         if each.module in pure:
             assert each.name not in {STORE, *HEAVY}, each
+
+
+# What answers a question without a sweep, and how many lines of source it may need: what a reader
+# has to know of it. A sweep needs some 50,000.
+LEAVES = {
+    "statistics": (below("orchestrator.stats"), 2_500),
+    "decile.compare": (["decile.comparison"], 6_300),
+    "decile.diagnose": (["decile.diagnosis"], 6_300),
+    "marks": (below("tasks.marking"), 4_000),
+}
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_what_needs_no_sweep_imports_none(leaf: str) -> None:
+    starts, most = LEAVES[leaf]
+    modules = needed_by(*starts)
+    largest = sorted(modules, key=lambda module: -source_lines([module]))[:10]
+    assert source_lines(modules) <= most, f"{leaf} needs {source_lines(modules)} lines: {largest}"
+    assert "orchestrator.planning.cells" not in modules
+    libraries = {each.name for each in all_imports() if each.module in modules}
+    assert not libraries & {"torch", "ray", "transformers", "trl", "mlflow", "datasets"}
 
 
 def test_functions_stay_short() -> None:
