@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, tally
 from orchestrator.evaluation.liveness import HARDLY_ANY
-from orchestrator.evaluation.visits import Visits, pairs_needed
+from orchestrator.evaluation.visits import ALPHA, Visits, pairs_needed
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from tasks.marking.digits import read_last_number
@@ -108,8 +108,6 @@ METRICS = {
     "evaluation": Metric("score on held-out questions", ("eval_reward",), panel=True),
 }
 NOT_LOGGED = "not in the log"
-# Of the interval of a change: a run has many metrics, and a sound one should be silent.
-LEVEL = 1e-3
 LEAST_UPDATES = 8  # with a value, from which on a change is looked for
 FEW_LIVE = 1 / 4  # share of live groups below which most of a run is wasted
 NEVER = 1 / 2  # share of prompts without any signal that is reported
@@ -122,7 +120,8 @@ LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights ar
 KL, KL_BAD = 1.0, 10.0
 SPIKE, SPIKE_LEAST = 10.0, 0.2  # times KL before and after, and KL at least
 CLIPPED = 0.3
-LORA_LEARNING_RATE, FULL_LEARNING_RATE = 5e-3, 1e-4  # above which runs rarely survive
+LORA_LEARNING_RATE = 5e-3  # above which it is reported: five times the largest of experiments.yaml
+FULL_LEARNING_RATE = 1e-4  # of all weights: a hundred times TRL's default
 KL_AGAIN = 0.1  # share of its level to which KL falls within an update if weights are reset
 WINDOW = 3  # updates over which a value lasts
 AGREES = 0.15  # correlation of reward and correctness within groups
@@ -208,7 +207,7 @@ def change_of(series: Floats) -> Change | None:
     width = max(3, len(known) // 5)
     start, end = float(known[:width].mean()), float(known[-width:].mean())
     noise = float(np.sqrt(np.mean(np.diff(known) ** 2) / 2))
-    margin = float(stdtrit(len(known) - 1, 1 - LEVEL / 2)) * noise * float(np.sqrt(2 / width))
+    margin = float(stdtrit(len(known) - 1, 1 - ALPHA / 2)) * noise * float(np.sqrt(2 / width))
     return Change(start, end, end - start - margin, end - start + margin)
 
 
@@ -676,9 +675,9 @@ def _reward_is_length(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def upper_mean(values: Floats) -> float:
-    """The upper end of the interval of LEVEL of a mean."""
+    """The upper end of the interval of ALPHA of a mean."""
     error = float(values.std(ddof=1)) / float(np.sqrt(len(values)))
-    return float(values.mean()) + float(stdtrit(len(values) - 1, 1 - LEVEL / 2)) * error
+    return float(values.mean()) + float(stdtrit(len(values) - 1, 1 - ALPHA / 2)) * error
 
 
 def drawn_again(count: int, needed: int) -> str:

@@ -23,8 +23,10 @@ from orchestrator.plugins.streams import generator
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-LEVEL = 1e-3  # chance that a fall is found in a run without any, at all places together
-PERMUTATIONS = 999  # none of which has such a step: LEVEL
+# Chance that a check of a run without a fault finds one, at all places together. A comparison has
+# .05 (`stats.inference.ALPHA`): one is planned. A run has twenty checks, and a sound one is silent.
+ALPHA = 1e-3
+PERMUTATIONS = 999  # none of which has such a step: ALPHA
 MOST_PERMUTED = 20_000  # groups
 PLACES = 100  # updates at most at which a lasting fall is looked for
 SIDE_UPDATES, SIDE_GROUPS = 3, 32  # at least on each side of a fall
@@ -47,11 +49,11 @@ class Pairs(NamedTuple):
     score: float
 
     def falls(self, looks: int = 1) -> bool:
-        """Beyond chance, by LEVEL divided among so many looks."""
+        """Beyond chance, by ALPHA divided among so many looks."""
         return self.score >= threshold(looks)
 
     def rises(self) -> bool:
-        """Beyond chance, by LEVEL."""
+        """Beyond chance, by ALPHA."""
         return self.score <= -threshold(1)
 
     @property
@@ -61,8 +63,8 @@ class Pairs(NamedTuple):
 
 
 def threshold(looks: int) -> float:
-    """The score that chance reaches with a probability of at most LEVEL in so many looks."""
-    return float(np.sqrt(2 * np.log(looks / LEVEL)))
+    """The score that chance reaches with a probability of at most ALPHA in so many looks."""
+    return float(np.sqrt(2 * np.log(looks / ALPHA)))
 
 
 def pairs_needed(looks: int) -> int:

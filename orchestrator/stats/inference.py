@@ -14,7 +14,7 @@ from scipy.special import bdtr, stdtr, stdtrit
 
 from orchestrator.plugins.streams import generator
 
-ALPHA = 0.05
+ALPHA = 0.05  # of an interval or a test, two-sided: the convention of the field
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
 BLOCK = 2_000_000  # random numbers in memory at once
 SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300

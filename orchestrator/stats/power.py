@@ -14,7 +14,7 @@ from scipy.special import chdtri, ndtr, stdtrit
 
 from orchestrator.stats.inference import ALPHA, VarianceComponent, Variances, welch_df
 
-POWER = 0.8
+POWER = 0.8  # the convention of the field
 MOST_SEEDS, MOST_ITEMS, MOST_TIMES = 1_000, 10_000_000, 1_000
 Nodes = tuple[np.ndarray, np.ndarray]
 SEED_NODES, ITEM_NODES = (np.polynomial.legendre.leggauss(n) for n in (24, 12))  # each side's seeds

@@ -14,7 +14,7 @@ from orchestrator.stats.inference import ALPHA, Interval
 
 Floats = npt.NDArray[np.float64]
 
-RESAMPLES = 1_000
+RESAMPLES = 1_000  # the ends of a 95 % interval then rest on 25 draws each
 MOST = 10_000  # pairs that are resampled; of more, an even share, whose interval is wider
 BLOCK = 2_000_000  # numbers of a block of resamples
 

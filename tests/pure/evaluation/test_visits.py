@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.evaluation import visits as module
-from orchestrator.evaluation.visits import LEVEL, Visits, pairs_needed, threshold
+from orchestrator.evaluation.visits import ALPHA, Visits, pairs_needed, threshold
 
 UPDATES, PROMPTS = 30, 8
 
@@ -24,7 +24,7 @@ def noisy(level: np.ndarray, seed: int) -> np.ndarray:
 
 
 def test_the_threshold_is_that_of_hoeffding() -> None:
-    assert np.exp(-(threshold(20) ** 2) / 2) == pytest.approx(LEVEL / 20)
+    assert np.exp(-(threshold(20) ** 2) / 2) == pytest.approx(ALPHA / 20)
     assert pairs_needed(20) == 20  # 2 ln 20,000 = 19.8
     every_one_falls = Visits(
         np.repeat([1, 9], 20), np.tile(np.arange(20), 2), np.repeat([1.0, 0.5], 20), (0.0, 1.0)
