@@ -34,12 +34,12 @@ class PoolRecord(TypedDict):
 class Manifest(TypedDict, total=False):
     """The manifest's JSON. `cells` have a cell_id and their axes; `claims` by their text.
 
-    `pools`: the training pools that were last probed, by the title of the data set.
+    `pools`: the training pools that were probed, the last one at the end, by the data set.
     """
 
     experiment: str
     cells: list[Mapping[str, Any]]
-    pools: dict[str, PoolRecord]
+    pools: dict[str, list[PoolRecord]]
     claims: dict[str, Declared]
     spent: Spent
     dropped: Dropped
@@ -76,7 +76,7 @@ def write_manifest(plan: Plan, store: Store) -> Manifest:
         cells=[{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
         # One that the file no longer states may come back, and was declared then.
         claims=dict.fromkeys(plan.experiment.claims, now) | claims,
-        pools=previous.get("pools", {}) | pool_records(plan),
+        pools=pool_records(plan, previous.get("pools", {})),
     )
     if "spent" in previous:
         manifest["spent"] = previous["spent"]
@@ -84,20 +84,27 @@ def write_manifest(plan: Plan, store: Store) -> Manifest:
     return manifest
 
 
-def pool_records(plan: Plan) -> dict[str, PoolRecord]:
-    """The training pools of a plan, as its manifest records them."""
+def pool_records(
+    plan: Plan, recorded: Mapping[str, Sequence[PoolRecord]]
+) -> dict[str, list[PoolRecord]]:
+    """The recorded pools, and after them the training pools of a plan.
+
+    Files with an experiment of the same name may share a storage, so there may be several.
+    """
     pools = {spec.dataset.variant_key: plan.pool(spec) for spec in plan.training_probes}
-    return {
-        title: PoolRecord(prompts=len(pool.train), ids=pool.ids_hash)
-        for title, pool in pools.items()
-    }
+    records = {title: [*known] for title, known in recorded.items()}
+    for title, pool in pools.items():
+        record = PoolRecord(prompts=len(pool.train), ids=pool.ids_hash)
+        others = [each for each in records.get(title, []) if each != record]
+        records[title] = [*others, record]
+    return records
 
 
 def record_pools(plan: Plan, store: Store) -> None:
     """Record that a plan's pools are the probed ones."""
     manifest = read_manifest(plan.name, store) or write_manifest(plan, store)
     recorded = manifest.get("pools", {})
-    manifest["pools"] = recorded | pool_records(plan)
+    manifest["pools"] = pool_records(plan, recorded)
     if manifest["pools"] != recorded:
         save_manifest(manifest, store)
 
@@ -107,9 +114,9 @@ def pool_change(plan: Plan, store: Store, spec: ProbeSpec) -> str:
 
     Empty, too, where the experiment has no record of it.
     """
-    record = read_manifest(plan.name, store).get("pools", {}).get(spec.dataset.variant_key)
+    records = read_manifest(plan.name, store).get("pools", {}).get(spec.dataset.variant_key, [])
     pool = plan.pool(spec)
-    if record is None or record["ids"] == pool.ids_hash:
+    if not records or pool.ids_hash in [each["ids"] for each in records]:
         return ""
     sampled = {
         prompt_id
@@ -118,8 +125,10 @@ def pool_change(plan: Plan, store: Store, spec: ProbeSpec) -> str:
         for prompt_id in part.samples["prompt_id"].unique().to_pylist()
     }
     own = {*pool.train.column("prompt_id").to_pylist()}
-    change = f"it had {counted(record['prompts'], 'prompt')}, and has {len(own):,} now"
-    if sequence_hash([sorted(sampled)]) == record["ids"]:  # no other pool shares the folder
+    change = f"it had {counted(records[-1]['prompts'], 'prompt')}, and has {len(own):,} now"
+    if sequence_hash([sorted(sampled)]) in [
+        each["ids"] for each in records
+    ]:  # no other pool shares the folder
         changes = []
         if gone := len(sampled - own):
             changes.append(counted(gone, "prompt is gone", "prompts are gone"))
