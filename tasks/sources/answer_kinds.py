@@ -278,8 +278,8 @@ def why_unlikely(answer: str, question: str, form: str) -> str:
         return f"the question has no option {answer}"
     if form == "placeholders":
         return f"{answer!r:.40} may stand for a missing answer"
-    if form in ONE_SPELLING:
-        return f"{answer!r:.40} is one of the {form}, of which only the same text is correct"
+    if form == "ranges or estimates":
+        return f"{answer!r:.40} is a range or an estimate, of which only the same text is correct"
     if form == "decimals" and len(answer.partition(".")[2]) > MANY_DIGITS:
         return f"{answer:.40} has more than {MANY_DIGITS} digits after the point"
     if form == "free text" and len(answer.split()) > LONG_TEXT:

@@ -135,7 +135,11 @@ def survey_rows(
         _check_header(read)
     if question is None:
         _check_questions(read, columns)
-    used = choose_columns(columns, question, answer, optional=optional)
+    try:
+        used = choose_columns(columns, question, answer, optional=optional)
+    except TaskError:
+        _check_answers(read, columns, answer)
+        raise
     rendered = sum(_is_rendered(row, used[0]) for row in read.rows)
     if marker is not None or optional:
         return _survey(read, columns, used, marker, optional=optional, rendered=rendered)
@@ -316,11 +320,13 @@ def _check_header(read: Rows) -> None:
 
 
 def _is_data(names: Sequence[str], rows: Sequence[Row]) -> bool:
-    """Whether names of columns are what the rows below them hold: sentences, or numbers alike."""
+    """Whether names of columns are what rows below hold: sentences, equal values, or numbers."""
     if any(len(name.split()) >= _SENTENCE or name.rstrip().endswith("?") for name in names):
         return True
     if names == [*map(str, range(len(names)))]:  # as data frames without names are written
         return False
+    if any(row.get(name) == name for name in names for row in rows):
+        return True
     numeric = [name for name in names if normalize_number(name) is not None]
     return any(
         all(normalize_number(str(row.get(name))) is not None for row in rows) for name in numeric
@@ -346,6 +352,21 @@ def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
                 f"({shown}{', …' if len(empty) > 3 else ''}): write its texts, or name the column "
                 "of the questions with --question"
             )
+
+
+def _check_answers(read: Rows, columns: Mapping[str, Column], answer: str | None) -> None:
+    """Raise TaskError where columns named like answers hold none, such as objects."""
+    named = [answer] if answer is not None else columns_in_role("answer", columns)
+    if any(columns[name].answers for name in named):
+        return
+    for row, place in zip(read.rows, read.places, strict=True):
+        for name in named:
+            if not is_missing(value := cell(row, name)):
+                raise TaskError(
+                    f"{place}: no answer can be read in column {name!r:.60}, which holds "
+                    f"{value!r:.60}: write a text or a number, or name the column of the answers "
+                    "with --answer"
+                )
 
 
 def _unusable(

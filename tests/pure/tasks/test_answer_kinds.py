@@ -178,7 +178,7 @@ def test_a_mix_takes_in_further_kinds_of_a_test_file() -> None:
         ("New York", "", True),
         ("one two three four five six seven eight nine ten eleven", "", False),
         ("10 to 11", "", False),
-        ("2024-01-15", "", False),
+        ("2024-01-15", "", True),
         ("7", "", True),
     ],
 )

@@ -140,6 +140,7 @@ def test_choices_in_prose_have_no_letters(
         (["What is 1?,1", "What is 2?,2"], False),
         (["1 + 1,2", "2 + 2,4"], False),
         (["The farm has two sheep,Ann", "The town has no farm,Bob"], False),
+        (["the capital,Paris", "the river,Rhone", "the tower,Paris"], False),
         (["question,answer", "What is 1?,1"], True),
         (["frage,loesung", "What is 1?,1"], True),
         (["0,1", "What is 1?,1", "What is 2?,2"], True),
@@ -155,6 +156,14 @@ def test_the_first_row_of_a_table_without_names_is_not_lost(
     else:
         with refused(f"{file}:1", by=TaskError):
             survey(str(file))
+
+
+@pytest.mark.parametrize("value", [{"f": "x", "n": 1}, [["a"], ["b", "c"]], []])
+def test_answers_that_hold_no_text_are_refused_with_their_place(tmp_path: Path, value: Any) -> None:
+    rows = [{"question": f"What is {i}?", "ground_truth": value} for i in range(40)]
+    file = written(tmp_path, rows)
+    with refused(f"{file}:1", "'ground_truth'", by=TaskError):
+        survey(file)
 
 
 def test_ids_under_several_names_are_told_with_their_places(tmp_path: Path) -> None:
