@@ -151,7 +151,8 @@ def _written(value: Any) -> str:
 
 def scalar(text: str) -> str:
     """A string as YAML on one line: plain where that is read as this string, else quoted."""
-    if _PLAIN.fullmatch(text) and yaml.safe_load(text) == text:
+    ends_document = text == "..."  # which YAML reads as no value at all
+    if _PLAIN.fullmatch(text) and not ends_document and yaml.safe_load(text) == text:
         return text
     quoted = yaml.safe_dump(text, default_style='"', width=10**9, allow_unicode=True)
     return str(quoted).rstrip("\n")

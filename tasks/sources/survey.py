@@ -356,7 +356,9 @@ def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
 
 def _check_answers(read: Rows, columns: Mapping[str, Column], answer: str | None) -> None:
     """Raise TaskError where columns named like answers hold none, such as objects."""
-    named = [answer] if answer is not None else columns_in_role("answer", columns)
+    named = columns_in_role("answer", columns)
+    if answer is not None:
+        named = [name for name in columns if name == answer]
     if any(columns[name].answers for name in named):
         return
     for row, place in zip(read.rows, read.places, strict=True):

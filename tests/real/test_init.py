@@ -856,6 +856,12 @@ def test_any_name_of_a_file_can_be_written(name: str) -> None:
     assert dataset != "gsm8k"
 
 
+def test_a_column_may_have_the_name_that_ends_a_document() -> None:
+    rows = rows_of(range(40), question="...")
+    written("--train", jsonl(rows), "--question=...")
+    assert dataset_options()["question"] == "..."
+
+
 def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
     train = jsonl(rows_of(range(200)))
     experiment = written("--train", train, model="Qwen/Qwen3-4B")
