@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.evaluation.item_columns import METADATA, OF_SAMPLES
+from orchestrator.evaluation.item_columns import METADATA, OF_PROMPTS, OF_SAMPLES
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.pools import Pool
@@ -28,11 +28,10 @@ def item_table(spec: ProbeSpec, pool: Pool, samples: pa.Table, about: dict[str, 
         "sample": samples["sample"],
         "correct": pc.if_else(failed, None, pc.equal(outcomes, "correct")),
         **{name: samples[name] for name in OF_SAMPLES},
-        "question": prompts.column("question"),
-        "gold": prompts.column("answer"),
-        "tier": prompts.column("tier"),
-        "group": pa.array(map(pool.groups.get, samples["prompt_id"].to_pylist()), pa.string()),
     }
+    groups = pa.array(map(pool.groups.get, samples["prompt_id"].to_pylist()), pa.string())
+    of_prompts = [prompts.column(name) for name in ("question", "answer", "tier")]
+    columns |= dict(zip(OF_PROMPTS, [*of_prompts, groups], strict=True))
     metadata = about | {"settings": item_settings(spec)}
     table = with_pool_columns(without_empty(pa.table(columns)), prompts)
     return table.replace_schema_metadata({METADATA: json.dumps(metadata)})

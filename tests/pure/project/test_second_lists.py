@@ -32,7 +32,7 @@ REASONS = {
         ("orchestrator.report.analysis", "orchestrator.tracking.views"),
         ("orchestrator.optional.exchange.exports", "orchestrator.optional.exchange.imports"),
         ("orchestrator.tracking.views", "tasks.prompt_table"),
-        ("orchestrator.evaluation.item_table", "orchestrator.optional.exchange.item_files"),
+        ("orchestrator.evaluation.item_table", "orchestrator.optional.exchange.cell_results"),
         ("orchestrator.cli.doctor", "orchestrator.training.record"),
     ),
     "words that users write for costs": (
@@ -59,7 +59,7 @@ REASONS = {
         ("orchestrator.evaluation.diagnosis", "tasks.sources.roles"),
         ("orchestrator.evaluation.item_table", "tasks.sources.roles"),
         ("orchestrator.evaluation.metrics", "tasks.sources.roles"),
-        ("orchestrator.optional.exchange.item_files", "tasks.sources.roles"),
+        ("orchestrator.optional.exchange.cell_results", "tasks.sources.roles"),
         ("orchestrator.optional.exchange.records", "tasks.sources.roles"),
     ),
 }
