@@ -45,6 +45,7 @@ from orchestrator.storage.local_files import check_output
 from orchestrator.storage.store import Store
 from tasks import TaskError
 from tasks.marking.golds import Marker
+from tasks.sources.roles import ROLES, spelling
 from tasks.sources.survey import MIX, FileSurvey, check_column, choose_columns, columns_of
 
 _ROWS = 3  # rows listed that cannot be used
@@ -87,7 +88,9 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     forms = ", ".join(counted_label(count, form) for form, count in survey.forms.items())
     worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
-    lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
+    known = spelling(survey.answer.rpartition(".")[2]) in ROLES["answer"].names
+    only = "" if known or survey.answer == survey.question else " (not a known name of answers)"
+    lines.append(_line("answers", f"{survey.answer!r:.40}{only}: {forms or 'none'}{worked}"))
     if survey.unlabelled:
         lines.append(_line("", f"{counted(survey.unlabelled, 'row')} without an answer yet"))
     if survey.parts:

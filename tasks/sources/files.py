@@ -1,5 +1,6 @@
 """Reads the rows of a local file (JSON, Parquet or CSV), their values and chats."""
 
+import ast
 import codecs
 import csv
 import json
@@ -119,8 +120,18 @@ def message_text(content: Any) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def completion_texts(value: Any) -> list[str] | None:
-    """The texts of a cell: one text or chat (its reply), or a list of them; None for any other."""
+def completion_texts(value: Any, name: str = "") -> list[str] | None:
+    """The texts of a cell: one text or chat (its reply), or a list of them; None for any other.
+
+    A list may also be a text in JSON or Python, in a column whose name is a plural.
+    """
+    if isinstance(value, str) and name.lower().endswith("s") and value.lstrip().startswith("["):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                texts = read(value.strip())
+                is_list = isinstance(texts, list) and all(isinstance(t, str) for t in texts)
+                value = texts if is_list or is_chat(texts) else value
+                break
     values = [value] if isinstance(value, str) or is_chat(value) else value
     if not isinstance(values, list):
         return None

@@ -95,11 +95,16 @@ ROLES: Mapping[str, Role] = {
     "update": Role(word_list("update, step, global_step, training_step"), "a whole number"),
     "group": Role(word_list("group, group_id"), "a text or a number"),
     "tokens": Role(word_list("tokens, num_tokens, completion_tokens"), "a whole number"),
+    "finish": Role(word_list("finish, finish_reason, stop_reason"), "`stop`, `length` or `error`"),
     "truncated": Role(word_list("truncated, is_truncated"), "true or false"),
     "seed": Role(("seed",), "a whole number"),
     "sample": Role(word_list("sample, sample_id, sample_index"), "a whole number"),
     "tier": Role(word_list("tier, level, difficulty, n_steps, steps"), "a text or a number"),
     "source": Role(word_list("source, data_source, dataset, domain, subject, category"), "a text"),
+    "description": Role(
+        word_list("model, split, language, lang, url, link, length, key, code, tests, test_list"),
+        "a text or a number about the row, never its answer",
+    ),
     "context": Role(
         word_list(
             "article, passage, context, paragraph, story, document, premise, support, "

@@ -552,13 +552,17 @@ def choose_columns(
     }
     answer_columns = {name: column for name, column in columns.items() if column.answers}
     question = question or _known("question", question_columns, answer)
-    answer = answer or _known("answer", answer_columns, question)
-    if question is None and answer is None and len(answer_columns) == 2 and question_columns:
+    # Beside a grade, an output is what a model has written.
+    graded = any(columns_in_role(role, columns) for role in ("correct", "score", "reward"))
+    gold = "answer beside completions" if graded else "answer"
+    answer = answer or _known(gold, answer_columns, question)
+    both = len(answer_columns) == 2 and all(map(_may_be_answer, answer_columns))
+    if question is None and answer is None and both and question_columns:
         question = max(question_columns, key=lambda name: question_columns[name].length)
     texts = [name for name in question_columns if name != answer and not _is_id(name)]
     if question is None and answer is not None and len(texts) == 1:
         [question] = texts
-    others = [name for name in answer_columns if name != question and not _is_id(name)]
+    others = [name for name in answer_columns if name != question and _may_be_answer(name)]
     if answer is None and question is not None and len(others) == 1:
         [answer] = others
     if answer is None and question in answer_columns and columns[question].chats:
@@ -577,6 +581,12 @@ def choose_columns(
 
 def _is_id(name: str) -> bool:
     return spelling(name) in ROLES["id"].names
+
+
+def _may_be_answer(name: str) -> bool:
+    """Whether a column without a known name of an answer may hold answers: it has no other role."""
+    roles = (role for role in ROLES if "answer" not in role)
+    return not any(spelling(name) in ROLES[role].names for role in roles)
 
 
 def check_column(columns: Mapping[str, Column], name: str | None) -> None:

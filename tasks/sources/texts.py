@@ -3,17 +3,18 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tasks.errors import TaskError
+from tasks.marking.golds import final_answer
 from tasks.sources.chat_templates import is_rendered, unwrapped
 from tasks.sources.choices import Numbering, choices_of, numbering_of
 from tasks.sources.files import SYSTEM, TURNS, cell, column_value, is_chat, read_chat
-from tasks.sources.roles import GOLDS, ROLES
-from tasks.sources.values import json_object_of, whole
+from tasks.sources.roles import GOLDS, ROLES, columns_in_role, spelling
+from tasks.sources.values import json_object_of, value_text, whole
 
 ANSWERS = "rows have several answers: the first is used"
 INSTRUCTIONS = (
@@ -39,7 +40,8 @@ FORMS = r"""^\s*\{\s*"|^\s*\[\s*["']|^\s*\\[(\[]|(?i:</answer>|answer is)"""
 # may be one in words.
 NO_ANSWERS = (
     *("n/a", "n.a.", "notfound", "tbd", "tba", "tbc", "todo", "fixme", "to be determined"),
-    *("not available", "?", "??", "???", "-", "--", "...", "…"),
+    *("not available", "?", "??", "???", "-", "--", "—", "–", "...", "…", "xxx", "blank"),
+    *("#n/a", "#ref!", "#value!", "#name?", "<na>", "nat", "undefined", "see above", "none given"),
 )
 PLACEHOLDERS = (
     *("proof", "not found", "nan", "null", "none", "unknown", "missing", "pending", "no answer"),
@@ -160,6 +162,33 @@ def one_answer(value: Any) -> tuple[Any, bool]:
     elif isinstance(value, list):
         value = value[0] if value else None
     return None if isinstance(value, str) and _NO_ANSWER.search(value) else value, several
+
+
+def other_golds(
+    rows: Sequence[Mapping[str, Any]], places: Sequence[str], answer: str, question: str = ""
+) -> str:
+    """A note on rows in which another column of gold answers disagrees with the one that is read.
+
+    Texts are compared as they stand, worked solutions by their final answers. "" if all agree.
+    """
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    others = columns_in_role("answer beside completions", names, answer, question)
+    for other in others:
+        if spelling(other) in ("solution", "solutions", "label"):  # which may be of other kinds
+            continue
+        different = []
+        for row, place in zip(rows, places, strict=True):
+            values = [one_answer(cell(row, name))[0] for name in (answer, other)]
+            if all(isinstance(value, str | int | float) for value in values):
+                own, its = (plain_answer(final_answer(value_text(value))) for value in values)
+                different += [place] if own and its and own != its else []
+        if different:
+            shown = ", ".join(different[:3]) + (", …" if len(different) > 3 else "")
+            return (
+                f"{len(different):,} of {len(rows):,} rows have another value in {other!r:.40} "
+                f"than in {answer!r:.40}, which is read as the gold answer ({shown})"
+            )
+    return ""
 
 
 def gold_field(value: Mapping[str, Any]) -> Any:

@@ -68,6 +68,16 @@ def share_of(value: Any, place: str, name: str) -> float | None:
     return number
 
 
+def truth_of(value: Any, place: str, name: str) -> bool | None:
+    """True or false; None where there is neither. Raises TaskError for any other value."""
+    if is_missing(value):
+        return None
+    number = number_of(value)
+    if number not in (0, 1):
+        raise TaskError(f"{place}: {name} is {value!r:.60}: write true or false")
+    return number == 1
+
+
 def counts_of(value: Any) -> tuple[int, int] | None:
     """The two numbers of a text such as "7/8"; None for any other value."""
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None

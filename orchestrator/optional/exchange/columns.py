@@ -23,8 +23,8 @@ from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import TURNS, cell, column_value, completion_texts, is_chat, or_list
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
-from tasks.sources.texts import choice_numbering, read_texts
-from tasks.sources.values import counts_of, is_missing, number_of, parse_count, value_text
+from tasks.sources.texts import choice_numbering, other_golds, read_texts
+from tasks.sources.values import counts_of, is_missing, number_of, parse_count, truth_of, value_text
 
 # Names of solve rates, with or without the model's: `pass_rate`, `llama8b_solve_rate`, `passrate`,
 # `qwen_best_pass_rate_per_8`, `avg@8_qwen3_4b`. The number behind `@` or `per_` is that of samples.
@@ -34,6 +34,7 @@ RATE = re.compile(
 )
 BIG_MATH_RATE, BIG_MATH_SAMPLES = "llama8b_solve_rate", 64
 RATES_ONLY = "solve rates only: no outcome detail, so hard may also mean unparsed or truncated"
+RATE_ROUNDED = 0.0051  # between a rate of two digits and its counts
 SINGLE_PRECISION = 6e-8  # relative rounding error of a float32, in which rates are often stored
 # Counts of one of several models end with its name: num_passed_MODEL of n_MODEL samples.
 COUNTS_OF_MODEL = re.compile(r"(?:num_passed|n_passed|num_correct|n_correct)_(.+)")
@@ -150,14 +151,20 @@ def rate_record(
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
-    return SolveRateRecord(
-        source, rate, n, counted_successes(rate, n) if successes is None else successes
-    )
+    if successes is None:
+        successes = counted_successes(rate, n)
+    elif not n or abs(successes / n - rate) > RATE_ROUNDED:
+        of_n = f"{counted(successes, 'success', 'successes')} of {counted(n or 0, 'sample')}"
+        raise TaskError(
+            f"{source.place}: {columns.rate} is {value!r:.60}, and there are {of_n}: correct one, "
+            "or name the columns with --rate, --samples and --successes"
+        )
+    return SolveRateRecord(source, rate, n, successes)
 
 
 def _first_count(row: Row, names: Sequence[str], place: str) -> int | None:
-    name = next((name for name in names if not is_missing(cell(row, name))), "")
-    return parse_count(cell(row, name), place, name)
+    name = next((name for name in names if not is_missing(cell(row, name))), None)
+    return None if name is None else parse_count(cell(row, name), place, name)
 
 
 def counted_successes(rate: float, n: int | None) -> int | None:
@@ -179,6 +186,9 @@ def counted_successes(rate: float, n: int | None) -> int | None:
 TEXTS = tuple(name for name in ROLES["completion"].names if name != "text")  # of any kind
 SOLUTIONS = ("answer", "solution", "ground_truth", "final_answer")
 KNOWN_ANSWERS = ROLES["answer beside completions"].names
+
+
+OUTPUTS = ("output", "response")  # the gold answer in rows of instructions
 
 
 class Columns(NamedTuple):
@@ -229,6 +239,7 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
         columns = columns._replace(
             completions=tuple(name for name in columns.completions if name not in used)
         )
+    columns = _with_answer(columns, hints, rows)
     if any(_first(row, columns.completions) is not None for _, row in rows):
         return [
             record
@@ -240,6 +251,25 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
     return [rate_record(row, source, rated, hints) for row, source in pairs]
 
 
+def _with_answer(columns: Columns, hints: Hints, rows: Sequence[PlacedRow]) -> Columns:
+    """The columns, with that of the answers where only an output or a chat's reply can be one.
+
+    Beside a grade, an output is what a model has written.
+    """
+    answered = hints.answer or any(_first(row, columns.answer) is not None for _, row in rows)
+    if answered or hints.completions or hints.prompt_id:
+        return columns
+    names = [*dict.fromkeys(name for _, row in rows for name in row)]
+    is_graded = any(columns_in_role(role, names) for role in ("correct", "score"))
+    outputs = [name for name in columns.completions if spelling(name) in OUTPUTS and name in names]
+    if outputs and not is_graded:
+        rest = tuple(name for name in columns.completions if name != outputs[0])
+        return columns._replace(answer=(outputs[0],), completions=rest)
+    completed = any(_first(row, columns.completions) is not None for _, row in rows)
+    chats = [name for name in columns.question if is_chat(cell(rows[0].row, name))]
+    return columns if completed or not chats else columns._replace(answer=(chats[0],))
+
+
 def _questions(
     rows: Sequence[PlacedRow], columns: Columns, hints: Hints, notes: Notes
 ) -> Iterator[tuple[Row, SourceQuestion]]:
@@ -249,10 +279,14 @@ def _questions(
         numbering = choice_numbering((row, _first(row, answers)) for _, row in rows)
         for note in numbering.notes:
             notes.add(note)
+    places, contents = [place for place, _ in rows], [row for _, row in rows]
+    answered = (n for n in answers if any(cell(row, n) is not None for row in contents))
+    if note := other_golds(contents, places, next(answered, "")):
+        notes.add(note)
     for place, row in rows:
         question = _first(row, questions)
         answer = _first(row, answers)
-        cells = {"": None, **row}
+        cells = {**row, "": None}  # a column without a name has no role
         try:
             texts = read_texts(
                 cells, question or "", answer or "", choices=numbering, unwrap=hints.unwrap
@@ -296,35 +330,74 @@ def _completions(
     row: Row, source: SourceQuestion, names: Sequence[str], notes: Notes
 ) -> Iterator[CompletionRecord]:
     name = _first(row, names)
-    value = None if name is None else column_value(row, name)
-    if value is None or value == []:
+    if name is None or cell(row, name) == []:
         notes.count("rows dropped: no completion", source.place)
         return
-    texts = completion_texts(value)
-    if texts is None:
-        raise TaskError(
-            f"{source.place}: write completion (a text) or completions (a list of texts), "
-            f"not {type(value).__name__}"
-        )
-    cuts, ends, counts = (
-        _per_completion(row, column, len(texts), source.place)
-        for column in ("truncated", "finish", "tokens")
-    )
+    value = column_value(row, name)
     single = isinstance(value, str) or is_chat(value)
+    drawn = row_completions(row, source.place, name)
+    single = single and len(drawn) == 1
     sample = parse_count(row.get("sample"), source.place, "sample") if single else None
-    for text, cut, end, count in zip(texts, cuts, ends, counts, strict=True):
-        if cut is not None and not isinstance(cut, bool):
-            raise TaskError(f"{source.place}: truncated {cut!r:.60}: write true or false")
-        if end is not None and end not in FINISHES:
-            raise TaskError(f"{source.place}: finish {end!r:.60}: write {or_list(FINISHES)}")
-        finish: Finish = "length" if cut else end or "stop"
-        tokens = parse_count(count, source.place, "tokens")
+    for text, finish, tokens, correct in drawn:
         completion = Completion(text, tokens or 0, finish)
-        yield CompletionRecord(source, completion, tokens, sample)
+        yield CompletionRecord(source, completion, tokens, sample, correct)
 
 
-def _per_completion(row: Row, name: str, count: int, place: str) -> Sequence[Any]:
-    """A column's value for each of `count` completions, where it is a list or one value for all."""
+class RowCompletion(NamedTuple):
+    """A completion of a row; tokens and correct are the source's own, None where it has none."""
+
+    text: str
+    finish: Finish
+    tokens: int | None
+    correct: bool | None
+
+
+def row_completions(row: Row, place: str, name: str) -> list[RowCompletion]:
+    """The completions in a column of a row, with what the row says of each. Raises TaskError."""
+    value = cell(row, name)
+    texts = completion_texts(value, name)
+    if texts is None:
+        kinds = sorted({type(each).__name__ for each in value}) if isinstance(value, list) else []
+        inside = f" of {', '.join(kinds)}" if kinds else ""
+        raise TaskError(
+            f"{place}: {name} holds {type(value).__name__}{inside}: write a text, a list of texts, "
+            "or chat messages"
+        )
+    cuts, ends, counts, grades = (
+        _per_completion(row, role, len(texts), place)
+        for role in ("truncated", "finish", "tokens", "correct")
+    )
+    completions = []
+    for text, cut, end, count, grade in zip(texts, cuts, ends, counts, grades, strict=True):
+        end = None if is_missing(end) else _FINISHES.get(str(end), end)
+        if end is not None and end not in FINISHES:
+            raise TaskError(f"{place}: finish {end!r:.60}: write {or_list(FINISHES)}")
+        finish: Finish = "length" if truth_of(cut, place, "truncated") else end or "stop"
+        number = number_of(grade)  # of the source's own grader
+        correct = None if number not in (0, 1, -1) else number == 1
+        tokens = parse_count(count, place, "tokens")
+        completions.append(RowCompletion(text, finish, tokens, correct))
+    return completions
+
+
+# As servers and trainers call them.
+_FINISHES: Mapping[str, Finish] = {
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_calls": "stop",
+    "max_tokens": "length",
+    "max_length": "length",
+    "model_length": "length",
+}
+
+
+def _per_completion(row: Row, role: str, count: int, place: str) -> Sequence[Any]:
+    """A role's value for each of `count` completions, where it is a list or one value for all."""
+    names = columns_in_role(role, row)
+    names += columns_in_role("score", row) if role == "correct" else []
+    name = _first(row, names) or role
     value = row.get(name)
     if not isinstance(value, list):
         return [value] * count

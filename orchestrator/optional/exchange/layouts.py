@@ -6,6 +6,7 @@ from orchestrator.optional.exchange.columns import (
     BIG_MATH_RATE,
     KNOWN_ANSWERS,
     LAYOUTS,
+    OUTPUTS,
     counts_in,
     rate_names,
     read_big_math,
@@ -130,7 +131,7 @@ def _fitting(source: SourceFile, hints: Hints) -> list[str]:
     }
     fitting = [name for name, fit in fits.items() if fit]
     if not fitting and columns_in_role("question", columns):
-        answers = {spelling(name) for name in columns} & set(KNOWN_ANSWERS)
+        answers = {spelling(name) for name in columns} & {*KNOWN_ANSWERS, *OUTPUTS}
         return ["columns"] if answers else []
     return fitting
 

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, TypeGuard
 import pyarrow as pa
 
 from cluster.resources import usable_cpus
+from orchestrator.optional.exchange.columns import row_completions
 from orchestrator.optional.exchange.disagreement import Disagreement
+from orchestrator.plugins.counts import counted_label
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.attacks import Attacked, attacked
 from orchestrator.probing.samples import mark_completions
@@ -42,12 +44,11 @@ from tasks.sources.files import (
     cell,
     check_columns,
     column_value,
-    completion_texts,
     is_chat,
     read_file,
 )
 from tasks.sources.roles import columns_in_role
-from tasks.sources.texts import choice_numbering, one_answer, read_texts
+from tasks.sources.texts import ANSWERS, choice_numbering, one_answer, other_golds, read_texts
 from tasks.sources.values import json_text
 
 CHUNK = 2_000  # completions per call of a process
@@ -238,8 +239,10 @@ def _read_prompts(
     completions = [source.completions] if source.completions else known
     for place, row in zip(read.places, read.rows, strict=True):
         check_columns(place, row, [answer])
+    if note := other_golds(read.rows, read.places, answer, source.completions or ""):
+        notes.append(note)
     letters = isinstance(task, QuestionFile) and task.marker == "letter"
-    numbering = Numbering()
+    numbering, first_of_several = Numbering(), 0
     if letters:
         try:
             numbering = choice_numbering((row, answer) for row in read.rows)
@@ -250,7 +253,8 @@ def _read_prompts(
         texts = _completions_of(row, place, completions) if sampled else []
         own = column_value(row, answer)
         if type(task) is QuestionFile and task.function is None:
-            own, _ = one_answer(own)
+            own, is_first = one_answer(own)
+            first_of_several += is_first
         if letters:
             try:
                 choices = choices_of(row)
@@ -277,6 +281,8 @@ def _read_prompts(
             "info": info,
         }
         yield prompt, texts
+    if first_of_several:
+        notes.append(counted_label(first_of_several, ANSWERS))
 
 
 def _completions_of(row: Row, place: str, columns: Sequence[str]) -> list[tuple[str, bool]]:
@@ -284,18 +290,10 @@ def _completions_of(row: Row, place: str, columns: Sequence[str]) -> list[tuple[
 
     They are in the first of the columns that has a value: the others are null in a Parquet file.
     """
-    values = (value for name in columns if (value := cell(row, name)) is not None)
-    texts = completion_texts(next(values, None))
-    if texts is None:
-        raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
-    cut = row.get("truncated")
-    cut = False if cut is None else cut
-    cuts = cut if isinstance(cut, list) else [cut] * len(texts)
-    if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
-        raise TaskError(
-            f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
-        )
-    return [*zip(texts, cuts, strict=True)]
+    column = next((name for name in columns if cell(row, name) is not None), None)
+    if column is None:
+        raise TaskError(f"{place} has no completion: write a text or a list of texts")
+    return [(text, finish == "length") for text, finish, *_ in row_completions(row, place, column)]
 
 
 def _question_text(row: Row, letters: bool) -> str:

@@ -142,6 +142,8 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         _refuse_several(path, metric_files)
     history = state["log_history"] if state else _metric_rows(metric_files)
     rows = [row for row in objects(history) if valid_count(row.get("step")) is not None]
+    if layout is None and not states:
+        _refuse_rollouts(path, rows)
     batches = _batches(layout, files, notes) if layout else {}
     read = sum(map(len, batches.values()))
     if layout is TRL:
@@ -413,7 +415,7 @@ def _prime(file: Path) -> Iterator[Rollout]:
             if trace.get("trainable") is False:
                 continue
             parts = {name: json_object(part) for name, part in nested(trace, "rewards").items()}
-            scored = [part for part in parts.values() if _isnumber_of(part.get("score"))]
+            scored = [part for part in parts.values() if _is_number(part.get("score"))]
             reward = sum(part["score"] * part.get("weight", 1.0) for part in scored)
             calls = objects(trace.get("calls"))
             nodes = [node for node in objects(trace.get("nodes")) if node.get("sampled")]
@@ -582,7 +584,7 @@ def _utf8(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _isnumber_of(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
@@ -738,6 +740,18 @@ def _refuse_several(path: Path, files: Sequence[Path]) -> None:
         seen |= steps
 
 
+def _refuse_rollouts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises UserError if rows of metrics are rather those of completions, whose prompts are not
+    known: the reward of an update is there more than twice on average."""
+    rewarded = [row["step"] for row in rows if columns_in_role("reward", row)]
+    if len(rewarded) > 2 * len({*rewarded}):
+        names = ", ".join(dict.fromkeys(str(name) for row in rows for name in row))
+        raise UserError(
+            f"{path} has several rows per update, and no column is known as that of the prompts: "
+            f"write the columns update, prompt and reward; it has: {names:.200}"
+        )
+
+
 def _has_metrics(file: Path) -> bool:
     """Whether a .jsonl file holds metrics by update."""
     return bool(metrics_of(_flat(row) for row in islice(_json_rows(file), METRIC_ROWS)))
@@ -762,8 +776,8 @@ def metrics_of(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, floa
             continue
         for name, metric in METRICS.items():
             logged = (row.get(alias) for alias in metric.logged_as)
-            value = next((number_of(value) for value in logged if _isnumber_of(value)), None)
-            if value is not None:
+            numbers = (number for value in logged if (number := _logged(value)) is not None)
+            if (value := next(numbers, None)) is not None:
                 metrics.setdefault(name, {})[step] = value
         longest.add(number_of(row.get("response_length/max")))
         validation = (number_of(row[key]) for key in row if key.startswith("val-core/"))
@@ -772,6 +786,16 @@ def metrics_of(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, floa
     if len(longest) > 2:  # verl counts those as long as the longest of the batch, whatever it is
         metrics.pop("truncated", None)
     return metrics
+
+
+def _logged(value: Any) -> float | None:
+    """A logged number, also one that is not finite, or its text; None for anything else."""
+    if not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _is_lora(path: Path) -> bool | None:

@@ -98,11 +98,12 @@ def test_an_answer_column_that_changes_with_the_completion_is_refused(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"completion": 7}, "write completion "),
-        ({"completions": ["a", 7]}, "write completion "),
-        ({"truncated": "yes"}, "truncated 'yes'"),
+        ({"completion": 7}, "completion holds int: "),
+        ({"completions": ["a", 7]}, "completions holds list of int, str: "),
+        ({"truncated": "maybe"}, "truncated is 'maybe': "),
+        ({"truncated": 2}, "truncated is 2: "),
         ({"truncated": [True, True]}, "truncated has 2 entries for 1 "),
-        ({"finish": "eos"}, "finish 'eos': write stop, length or error"),
+        ({"finish": "ended"}, "finish 'ended': write stop, length or error"),
         ({"tokens": -1}, "invalid tokens -1: "),
         ({"tokens": True}, "invalid tokens True"),
         ({"sample": 0.5}, "invalid sample 0.5"),

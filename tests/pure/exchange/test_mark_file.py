@@ -51,9 +51,12 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     [
         ([{"completion": "x"}], "in.jsonl:1 has no column 'answer'"),
         ([{"answer": "1"}], ":1 has no completion"),
-        ([{"answer": "1", "completions": ["a", 2]}], ":1 has no completion"),
-        ([{"answer": "1", "completions": ["a", "b"], "truncated": [True]}], "a list of 2"),
-        ([{"answer": "1", "completion": "a", "truncated": "yes"}], "true or false"),
+        ([{"answer": "1", "completions": ["a", 2]}], ":1: completions holds list of int, str"),
+        (
+            [{"answer": "1", "completions": ["a", "b"], "truncated": [True]}],
+            ":1: truncated has 1 entry for 2",
+        ),
+        ([{"answer": "1", "completion": "a", "truncated": "maybe"}], "true or false"),
     ],
 )
 def test_invalid_input_is_named_and_nothing_is_written(
