@@ -114,7 +114,7 @@ class _Limited(io.RawIOBase):
 
     def __init__(self, path: str | Path, most: int | None) -> None:
         self._path, self._file = path, open_file(path)
-        zipped = str(path).endswith(".gz")
+        zipped = self._file.peek(2)[:2] == b"\x1f\x8b"  # whatever the file's name
         self._stream: Any = gzip.GzipFile(fileobj=self._file) if zipped else self._file
         self._free = free_memory() if most is None else None
         self._left = self._most = most or (self._free or 0) // MEMORY_PER_BYTE

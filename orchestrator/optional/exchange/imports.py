@@ -269,9 +269,6 @@ def difficulty_table(
 
     It has the columns of DIFFICULTY that are known: a policy that needs another one reports it.
     """
-    if all(record.rate is None for record in records):
-        notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
-        return None
     first: dict[str, SolveRateRecord] = {}
     for record in records:
         kept = first.setdefault(matcher[record.source].prompt_id, record)
@@ -282,6 +279,9 @@ def difficulty_table(
     for source in (record.source for record in first.values()):
         if source.question and answers.setdefault(source.question, source.answer) != source.answer:
             notes.count("questions are repeated with another answer; both are kept", source.place)
+    if all(record.rate is None for record in records):
+        notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
+        return None
     notes.add(RATES_ONLY)
     names = sorted(first)
     rows = [first[name] for name in names]

@@ -142,3 +142,11 @@ def test_rows_of_completions_without_prompts_are_no_metrics(tmp_path: Path) -> N
     (file := tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.raises(UserError, match="several rows per update.*user_prompt"):
         read_logs(str(file))
+
+
+def test_repeated_questions_of_a_pool_are_counted(tmp_path: Path) -> None:
+    rows = [{"question": text, "answer": n + 1} for n, text in enumerate(QUESTIONS)]
+    probe = imported(tmp_path, [*rows, rows[0], rows[1] | {"answer": 7}], TASK)
+    assert noted(probe, f"^1 row dropped: duplicate prompt.*line {N + 1}")
+    assert noted(probe, f"^1 question is repeated with another answer.*line {N + 2}")
+    assert probe.read.used == len(probe.prompts) == N + 1

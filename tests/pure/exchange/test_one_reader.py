@@ -67,6 +67,8 @@ def written(folder: Path, rows: list[Row]) -> Iterator[tuple[str, Path]]:
         zipped = folder / f"{number}-zipped{suffix}.gz"
         zipped.write_bytes(gzip.compress(file.read_bytes()))
         yield f"{name}, gzipped", zipped
+        (unnamed := folder / f"{number}-unnamed{suffix}").write_bytes(zipped.read_bytes())
+        yield f"{name}, gzipped under another name", unnamed
     pq.write_table(pa.Table.from_pylist(rows), file := folder / "rows.parquet")
     yield "Parquet", file
 

@@ -143,7 +143,7 @@ def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
     [
         ("a.parquet", b"no", "Parquet"),
         ("a.jsonl", b'{"question": "\xff"}', "utf-8"),
-        ("a.jsonl.gz", b"{}", "gzipped"),
+        ("a.jsonl.gz", b"\x1f\x8b{}", "compress"),
         ("a.json.gz", gzip.compress(b"[]" * 99, mtime=0)[:-12], "compress"),
         ("a.json", b"[", "JSON"),
         ("a.xls", b"", ", ".join(SUFFIXES[:-1])),
