@@ -32,13 +32,18 @@ class GpuPeaks:
 
     def note(self) -> None:
         """The peak since the last call belongs to the current phase."""
-        import torch
-
-        if not torch.cuda.is_available():
+        gpu = _gpu()
+        if gpu is None:
             return
-        gpu: Any = torch.cuda
         self.reserved_gib = max(self.reserved_gib, gpu.max_memory_reserved() / GIB)
         if self._phase is not None:
             peak = gpu.max_memory_allocated() / GIB
             self.phases[self._phase] = max(self.phases.get(self._phase, 0.0), peak)
         gpu.reset_peak_memory_stats()
+
+
+def _gpu() -> Any:
+    """PyTorch's interface to this process's GPU; None without one."""
+    import torch
+
+    return torch.cuda if torch.cuda.is_available() else None
