@@ -297,6 +297,8 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     header = next(lines, "")
     separator = _SEPARATOR_LINE.fullmatch(header.strip("\r\n ").lower())
     header = next(lines, "") if separator else header
+    if "\r" in header.rstrip("\r\n") and '"' not in header:
+        raise TaskError(f"{file} ends its lines with carriage returns alone: save it with newlines")
     delimiter = _delimiter(file, header, separator)
     reader = csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
     names, skipped = list[str](), 1 if separator else 0

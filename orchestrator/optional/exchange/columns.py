@@ -283,6 +283,11 @@ def _questions(
     answered = (n for n in answers if any(cell(row, n) is not None for row in contents))
     if note := other_golds(contents, places, next(answered, "")):
         notes.add(note)
+    names = [*dict.fromkeys(name for row in contents for name in row)]
+    for context in columns_in_role("context", names, *questions, *answers):
+        apart = (_is_apart(row, context, _first(row, questions)) for row in contents)
+        if 2 * sum(apart) > len(rows):
+            notes.add(f"{context!r:.40} is not asked: write it into the question if that needs it")
     for place, row in rows:
         question = _first(row, questions)
         answer = _first(row, answers)
@@ -312,6 +317,14 @@ def _questions(
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source
+
+
+def _is_apart(row: Row, context: str, question: str | None) -> bool:
+    """Whether a row has a text that its question may be about and does not contain."""
+    text = cell(row, context)
+    if not isinstance(text, str) or not text.strip():
+        return False
+    return text.strip() not in str(cell(row, question or ""))
 
 
 def _spelled(names: Sequence[str], known: Iterable[str]) -> list[str]:

@@ -150,3 +150,16 @@ def test_repeated_questions_of_a_pool_are_counted(tmp_path: Path) -> None:
     assert noted(probe, f"^1 row dropped: duplicate prompt.*line {N + 1}")
     assert noted(probe, f"^1 question is repeated with another answer.*line {N + 2}")
     assert probe.read.used == len(probe.prompts) == N + 1
+
+
+def test_a_context_that_is_not_asked_is_noted(tmp_path: Path) -> None:
+    file = lines(tmp_path, answer=GOLDS, article=[f"Text {n}." for n in range(N)])
+    assert noted(import_probe(file, None, TASK), "^'article' is not asked")
+    asked = lines(tmp_path, answer=GOLDS, context=QUESTIONS)
+    assert not noted(import_probe(asked, None, TASK), "not asked")
+
+
+def test_lines_of_a_sheet_that_end_with_carriage_returns_are_refused(tmp_path: Path) -> None:
+    (file := tmp_path / "old.csv").write_bytes(b"question,answer\ra,1\rb,2\r")
+    with pytest.raises(TaskError, match="old.csv.*carriage returns"):
+        read_file(file, [])
