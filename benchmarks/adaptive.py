@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from policies import ScorePolicy
 

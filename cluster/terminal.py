@@ -5,11 +5,8 @@ sequences with which a terminal changes its title, hides lines or sends input of
 that show a text in another order than it has. No other module writes to standard output or error.
 """
 
-import sys
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 _KEPT = "\t\u200c\u200d"  # the last two join letters and emoji
 
@@ -51,39 +48,3 @@ def echo(text: str, file: TextIO | None = None) -> None:
 def ask(question: str) -> str:
     """The user's reply in the terminal. Raises EOFError without one."""
     return input(printable(question))  # the terminal's own library writes it, not sys.stdout
-
-
-class PrintableStream:
-    """Passes what is written to a stream through `printable`; all else is the stream's own."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        """Write the printable text."""
-        self.stream.write(printable(text))
-        return len(text)
-
-    def writelines(self, lines: Any) -> None:
-        """Write each text."""
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-def unfiltered(stream: Any) -> Any:
-    """The stream behind a `PrintableStream`, for escape sequences of our own."""
-    return stream.stream if isinstance(stream, PrintableStream) else stream
-
-
-@contextmanager
-def printable_streams() -> Iterator[None]:
-    """Pass on printable text only, also of logging, warnings and other libraries."""
-    streams: Any = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(PrintableStream, streams)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = streams

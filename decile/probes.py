@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from decile.errors import UserError, as_user_error
 from decile.sweep_errors import SWEEP_ERRORS
-from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import difficulty_option
+from orchestrator.config.policy_entries import difficulty_option
+from orchestrator.config.wording import one_of
 from orchestrator.optional.exchange.card import export_selected
 from orchestrator.optional.exchange.exports import exported_table
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of

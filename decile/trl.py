@@ -26,7 +26,7 @@ from transformers import TrainerCallback
 from cluster.terminal import echo
 from decile.errors import as_user_error
 from decile.sweep_errors import SWEEP_ERRORS
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from orchestrator.plugins.counts import counted
 from tasks.base import Marking, Template, boxed_templates
 from tasks.errors import TaskError
+from tasks.marking.boxes import last_box
 from tasks.marking.comparison import tree
 from tasks.marking.equivalence import (
     expression_comparison,
@@ -15,7 +16,6 @@ from tasks.marking.equivalence import (
     mark_expressions,
 )
 from tasks.marking.marks import Mark
-from tasks.marking.reading import last_box
 from tasks.marking.spelling import AnswerComparison, clean
 from tasks.marking.tokens import Unreadable, tokens
 from tasks.prompts import Answer, Prompt, make_prompt

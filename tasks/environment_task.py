@@ -22,11 +22,10 @@ from tasks.sources.files import (
     column_value,
     is_chat,
     read_chat,
-    row_text,
 )
 from tasks.sources.kept_columns import Column
 from tasks.sources.user_files import Files
-from tasks.sources.values import value_text, whole
+from tasks.sources.values import row_text, value_text, whole
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

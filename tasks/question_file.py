@@ -28,16 +28,7 @@ from tasks.sources.answer_kinds import (
     why_no_answer,
 )
 from tasks.sources.choices import Numbering, choices_of, has_choices
-from tasks.sources.files import (
-    Row,
-    Rows,
-    cell,
-    check_columns,
-    column_value,
-    is_chat,
-    read_file,
-    row_text,
-)
+from tasks.sources.files import Row, Rows, cell, check_columns, column_value, is_chat, read_file
 from tasks.sources.kept_columns import Column, FileColumns, KeptColumns
 from tasks.sources.labels import NOT_OF_FORM, not_used, with_labels
 from tasks.sources.media import LINKED, check_no_media, has_media_columns, links_to_image
@@ -47,7 +38,7 @@ from tasks.sources.row_corrections import RowCorrections, row_id
 from tasks.sources.source import REPEATED, ReadTask
 from tasks.sources.texts import INSTRUCTIONS, SOLUTIONS, choice_numbering, plain_answer, read_texts
 from tasks.sources.user_files import Files
-from tasks.sources.values import is_missing, json_object_of, json_text, value_text, whole
+from tasks.sources.values import is_missing, json_object_of, json_text, row_text, value_text, whole
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -21,8 +21,9 @@ from orchestrator.plugins.registry import Registry
 from tasks.base import MarkLimits, Message
 from tasks.children import NOT_TRIED, ChildError, Children, Reply
 from tasks.errors import TaskError
+from tasks.marking.boxes import last_box
+from tasks.marking.digits import REACH
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
-from tasks.marking.reading import REACH, last_box
 from tasks.prompts import Answer
 from tasks.sources.user_files import MAX_SETTINGS, read_bytes
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from benchmarks.embedded.lesson import Lesson
 from benchmarks.embedded.pretrain import BATCH
-from orchestrator.difficulty.table import difficulty, pass_rate_histogram
+from orchestrator.difficulty.outcomes import pass_rate_histogram
+from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.metrics import accuracy
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.report.sections.axes import new_axes

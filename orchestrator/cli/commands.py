@@ -185,7 +185,7 @@ def _select_subset(arguments: argparse.Namespace) -> int:
     """Select a subset from the probe of an experiment, or from a probe or difficulty table."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.plugins.counts import counted
-    from orchestrator.selection.from_file import select_file
+    from orchestrator.selection.from_file import are_rated, select_file
     from orchestrator.selection.subsets import policy_entry, reason
     from orchestrator.storage.store import Store
 
@@ -202,7 +202,12 @@ def _select_subset(arguments: argparse.Namespace) -> int:
         why = reason(subset) | {"row_counts": probe.row_counts(cell, subset).to_dict()}
     else:
         policy = policy_entry(arguments.policy, named_values(arguments.option))
-        why = select_file(
+        select_subset = select_file
+        if not are_rated(arguments.probe):
+            from orchestrator.selection.from_samples import select_samples
+
+            select_subset = select_samples
+        why = select_subset(
             arguments.probe,
             policy,
             arguments.budget,
@@ -526,7 +531,7 @@ def _reads_experiment(
 
 def _chosen_cell(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell]":
     """The probe and the cell that the options of an experiment name."""
-    from orchestrator.config.entries import difficulty_option
+    from orchestrator.config.policy_entries import difficulty_option
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.pipeline.manifest import check_pool_kept
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe

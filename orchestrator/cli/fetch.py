@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from cluster.terminal import echo, unfiltered
+from cluster.printable_streams import unfiltered
+from cluster.terminal import echo
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.config.problems import Problem

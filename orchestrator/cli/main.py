@@ -15,13 +15,15 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from cluster.ending import INTERRUPTED, signals_end_process
+from cluster.printable_streams import printable_streams, unfiltered
 from cluster.redaction import redact
-from cluster.terminal import echo, printable_streams, unfiltered
+from cluster.terminal import echo
 from orchestrator.cli import commands
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.parser import build_parser
 from orchestrator.plugins.deadlines import abandoned
-from orchestrator.plugins.project_modules import add_project, name_clash
+from orchestrator.plugins.name_clashes import name_clash
+from orchestrator.plugins.project_modules import add_project
 from orchestrator.storage.errors import UserError, one_line
 
 if TYPE_CHECKING:

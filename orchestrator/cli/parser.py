@@ -13,7 +13,7 @@ from typing import Any, NoReturn, get_args
 
 from orchestrator import __version__
 from orchestrator.cli import commands
-from orchestrator.config.corrections import replacement
+from orchestrator.config.wording import replacement
 from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import UserError, shortened
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.config import library_settings as settings
+from orchestrator.config.corrections import first_problem
 from orchestrator.config.experiment import Experiment, path_of
 from orchestrator.config.problems import Problem
 from orchestrator.config.references import check_references
@@ -151,7 +152,7 @@ def validated(
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        problem = Problem.first_of(error, Config)
+        problem = first_problem(error, Config)
         raise _error_at(file, lines, problem.path, problem) from error
     loaded = LoadedConfig(file, config, lines, notes)
     with loaded.located():

@@ -22,7 +22,6 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, get_args
 
-from orchestrator.config.corrections import one_of
 from orchestrator.config.experiment import (
     GRID_AXES,
     PROBE_SEED,
@@ -32,6 +31,7 @@ from orchestrator.config.experiment import (
     value_text,
 )
 from orchestrator.config.problems import Problem
+from orchestrator.config.wording import one_of
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
 

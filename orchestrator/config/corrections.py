@@ -1,17 +1,18 @@
 """What to write where a value does not fit its setting, read from the file's JSON schema. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import yaml
+from pydantic import BaseModel, ValidationError
 
+from orchestrator.config.problems import Problem
+from orchestrator.config.wording import as_yaml, shown
 from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
 
 Schema = dict[str, Any]
 Path = Sequence[str | int]
 _MAX_EXAMPLE = 40  # characters of a wrong value that is shown in its correct form
-_MAX_WORDS = 20  # of the valid values that a message lists
 _ARTICLES = {
     "integer": "an integer",
     "number": "a number",
@@ -19,6 +20,17 @@ _ARTICLES = {
     "array": "a list",
     "object": "a mapping",
 }
+
+
+def first_problem(error: ValidationError, model: type[BaseModel]) -> Problem:
+    """The first problem of a validation, at its path below the model."""
+    first = error.errors(include_url=False)[0]
+    path = first["loc"]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, Problem):
+        return Problem(cause.code, cause.message, *path, *cause.path, axes=cause.axes)
+    message = correction(model.model_json_schema(), path, first["type"], first["input"])
+    return Problem(first["type"].replace("_", "-"), message, *path)
 
 
 def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
@@ -44,35 +56,6 @@ def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
     verb = "holds" if path and isinstance(path[-1], int) else "is"
     leave_out = ", or leave it out" if value is None and optional else ""
     return f"{name} {verb} {shown(value)}: write {_expected(root, schema, value)}{leave_out}"
-
-
-def shown(value: Any) -> str:
-    """A value as it would stand in the file, shortened; for error messages."""
-    if isinstance(value, dict | list | tuple):
-        kind = "mapping" if isinstance(value, dict) else "list"
-        return f"a {kind}" if value else f"an empty {kind}"
-    if isinstance(value, str) or isinstance(value, int) and not isinstance(value, bool):
-        return shortened(value)
-    return as_yaml(value)
-
-
-def as_yaml(value: Any) -> str:
-    """A value in one line of YAML."""
-    text = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, width=1_000, allow_unicode=True
-    )
-    return str(text).removesuffix("...\n").strip()
-
-
-def one_of(words: Sequence[str], name: str) -> str:
-    """`one of a, b, …; did you mean 'a'?`, with the first words where there are many."""
-    more = ", …" if len(words) > _MAX_WORDS else ""
-    return f"one of {', '.join(words[:_MAX_WORDS])}{more}{suggest(name, words)}"
-
-
-def replacement(name: str, known: Iterable[str]) -> str:
-    """What to do with an unknown name: `did you mean 'x'?`, or to remove it."""
-    return suggest(name, known).removeprefix("; ") or "remove it"
 
 
 def _resolved(root: Schema, schema: Schema) -> Schema:

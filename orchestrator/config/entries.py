@@ -1,70 +1,20 @@
-"""The named entries of experiments.yaml that experiments refer to: models, datasets, policies.
+"""The named entries of experiments.yaml that experiments refer to: models and datasets.
 
 Every block forbids unknown keys. Error messages say what is wrong and what to write instead.
 """
 
-import operator
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from orchestrator.config.corrections import one_of, shown
 from orchestrator.config.problems import Problem
+from orchestrator.config.settings import MAX_TOKENS, Settings
 from orchestrator.embedded import IN_WHEELS, NAMES
-from orchestrator.storage.errors import UserError, shortened
-from policies import (
-    UNIFORM,
-    BuiltAllocation,
-    BuiltOnlinePolicy,
-    Policy,
-    PolicyError,
-    get_allocation,
-    get_online_policy,
-    get_policy,
-    policy_parts,
-    settled_options,
-)
-from policies.online import WHOLE_POOL
 from tasks import TaskError, find_task
 from tasks.base import PromptSettings
 
 _COMMIT = re.compile("[0-9a-f]{40}")
-# Upper limits are far above any useful value: a typing error must not fill a disk or a queue.
-MAX_SAMPLES = 10_000
-MAX_TOKENS = 1_000_000
-MAX_UPDATES = 10_000_000
-MAX_RESOURCES = 100_000  # CPUs, GPUs or workers
-MAX_WAIT = 7 * 24 * 3600  # seconds of one worker for another
-MAX_LISTED = 1_000  # values of an axis of the grid
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # NumPy's and transformers' limit
-
-
-class Settings(BaseModel):
-    """Base of every block of the file: unknown keys are refused by name."""
-
-    model_config = ConfigDict(
-        strict=True,  # no conversion: neither 'true' nor 1 is a boolean, nor '10' a number
-        allow_inf_nan=False,
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        for key in value:
-            if key not in cls.model_fields:
-                raise Problem(
-                    "unknown-setting",
-                    f"unknown setting {shortened(str(key))}: "
-                    f"write {one_of([*cls.model_fields], str(key))}",
-                    str(key),
-                )
-        return value
 
 
 class ModelEntry(Settings):
@@ -208,146 +158,3 @@ class DatasetEntry(Settings):
         except ValueError as error:
             raise Problem("invalid-prompt", str(error), "prompt") from error
         return self
-
-
-_DIFFICULTY = "write gold, agreement, {model: NAME}, {model: NAME, by: agreement}, or {file: PATH}"
-
-
-class DifficultyEntry(Settings):
-    """Where the difficulty that a policy ranks by comes from, if not from its own model's golds.
-
-    Of a model of the file, the cell's own where `model` is None, or of a file.
-    """
-
-    model: str | None = None
-    by: Literal["gold", "agreement"] = "gold"
-    file: str | None = None
-
-    @classmethod
-    def of(cls, written: Any) -> "DifficultyEntry | None":
-        """What `difficulty` names; None for gold, the pass rates of the cell's own model."""
-        entry = {"by": written} if isinstance(written, str) else written
-        names = {*entry} if isinstance(entry, dict) else set()
-        known = names in ({"by"}, {"model"}, {"model", "by"}, {"file"})
-        if not known or (names == {"by"} and not isinstance(written, str)):
-            raise Problem("invalid-difficulty", f"difficulty is {shown(written)}: {_DIFFICULTY}")
-        for name, value in entry.items():
-            if not isinstance(value, str) or not value:
-                message = f"{name} is {shown(value)}: write a text"
-                raise Problem("invalid-difficulty", message, name)
-        if entry.get("by", "gold") not in ("gold", "agreement"):
-            message = f"{shown(entry['by'])}: {_DIFFICULTY}"
-            raise Problem("invalid-difficulty", message, *(["by"] if "model" in entry else []))
-        return None if written == "gold" else cls(**entry)
-
-
-def difficulty_option(text: str) -> "Difficulty":
-    """What a word of a command line says: gold, agreement, model:NAME, agreement:NAME or a file.
-
-    Raises UserError for an empty one.
-    """
-    kind, colon, model = text.partition(":")
-    if text in ("gold", "agreement"):
-        return text
-    if not text or (kind in ("model", "agreement") and colon and not model):
-        word = shortened(text)
-        raise UserError(f"difficulty {word}: write gold, agreement, model:NAME or a file")
-    if kind == "model":
-        return {"model": model}
-    return {"model": model, "by": kind} if kind == "agreement" else {"file": text}
-
-
-Difficulty = str | dict[str, str]  # as written: see DifficultyEntry
-DIFFICULTIES = ["agreement", {"model": "qwen3-4b"}, {"file": "scores.parquet"}]  # examples
-
-
-class PolicyEntry(Settings):
-    """A policy with its options."""
-
-    policy: str = Field(examples=["hard"])
-    """A policy's name (decile ls policies), or package.module:attribute."""
-    options: dict[str, Any] = Field(default_factory=dict, examples=[{"low": 0.2}])
-    """The policy's own options, such as low: 0.2."""
-    difficulty: Difficulty | None = Field(
-        default=None, exclude_if=operator.not_, examples=DIFFICULTIES
-    )
-    """Where the difficulty that it ranks by comes from, in place of the experiment's."""
-
-    @field_validator("difficulty", mode="before")
-    @classmethod
-    def _known_difficulty(cls, difficulty: Any) -> Any:
-        if difficulty is not None:
-            DifficultyEntry.of(difficulty)
-        return difficulty
-
-    @model_validator(mode="after")
-    def _known_policy(self) -> Self:
-        try:
-            (static, of_static), online = policy_parts(self.policy, self.options)
-        except PolicyError as error:
-            raise Problem("invalid-policy", str(error)) from error
-        settled = of_static  # equal meaning, equal hash
-        if online:
-            of = {static: of_static} if of_static else static
-            settled = online[1] | ({} if of == WHOLE_POOL else {"of": of})
-        self.options.clear()
-        self.options.update(settled)
-        return self
-
-    @property
-    def parts(self) -> tuple["PolicyEntry", "PolicyEntry | None"]:
-        """What selects prompts before training, and what chooses among them during it, if any."""
-        (static, of_static), online = policy_parts(self.policy, self.options)
-        if online is None:
-            return self.model_copy(update={"difficulty": None}), None
-        chooses = PolicyEntry(policy=online[0], options=online[1])
-        return PolicyEntry(policy=static, options=of_static), chooses
-
-    @property
-    def reads_columns(self) -> list[str]:
-        """The columns of the user's data that either part reads."""
-        static, online = self.parts
-        columns = {*static.build().reads_columns}
-        if online:
-            columns |= {*online.build_online().reads_columns}
-        return sorted(columns)
-
-    def build(self) -> Policy:
-        """The static policy, anew each time: a user's own may keep a state."""
-        return Policy(self.policy, get_policy(self.policy, **self.options))
-
-    def build_online(self) -> BuiltOnlinePolicy:
-        """The online policy, anew each time."""
-        return BuiltOnlinePolicy(self.policy, get_online_policy(self.policy, **self.options))
-
-
-class AllocationEntry(Settings):
-    """How the completions of an update are divided among its prompts, with options."""
-
-    rule: str
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    @classmethod
-    def of(cls, written: Any) -> "AllocationEntry | None":
-        """What an experiment's `allocation` names; None for groups of one size.
-
-        Options are in a canonical form. Raises PolicyError.
-        """
-        name: Any = written
-        options: Any = {}
-        if isinstance(written, dict) and len(written) == 1:
-            [(name, options)] = written.items()
-        if not isinstance(name, str) or not isinstance(options, dict):
-            raise PolicyError(
-                f"allocation is {shortened(str(written))}: write uniform, a rule such as sqrt, or "
-                "one with its options, such as {sqrt: {floor: 2}}"
-            )
-        if name == UNIFORM:
-            if options:
-                raise PolicyError("allocation uniform has no options: leave them out")
-            return None
-        return cls(rule=name, options=settled_options(get_allocation(name, **options), options))
-
-    def build(self) -> BuiltAllocation:
-        """The allocation, anew each time."""
-        return BuiltAllocation(self.rule, get_allocation(self.rule, **self.options))

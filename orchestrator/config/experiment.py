@@ -23,26 +23,29 @@ from pydantic import (
 )
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.corrections import shown
-from orchestrator.config.entries import (
+from orchestrator.config.allocation_entry import AllocationEntry
+from orchestrator.config.corrections import first_problem
+from orchestrator.config.grpo import GrpoBatch, GrpoSettings
+from orchestrator.config.library_settings import check_name, declared
+from orchestrator.config.policy_entries import (
     DIFFICULTIES,
+    Difficulty,
+    DifficultyEntry,
+    PolicyEntry,
+)
+from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.config.problems import Problem
+from orchestrator.config.settings import (
     MAX_LISTED,
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_UPDATES,
     MAX_WAIT,
-    AllocationEntry,
-    Difficulty,
-    DifficultyEntry,
-    PolicyEntry,
     Seed,
     Settings,
 )
-from orchestrator.config.grpo import GrpoBatch, GrpoSettings
-from orchestrator.config.library_settings import check_name, declared
-from orchestrator.config.probe import Evaluate, Probe
-from orchestrator.config.problems import Problem
 from orchestrator.config.vllm_rollouts import vllm_problem
+from orchestrator.config.wording import shown
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.registry import suggest
 from orchestrator.sampling.engine_args import largest_rank, unsupported_lora
@@ -385,7 +388,7 @@ class Experiment(Settings):
         cls, error: ValidationError, grid: Grid, axes: Axes, *, first: bool
     ) -> NoReturn:
         """Raise the first error of a combination at the axis that has caused it."""
-        problem = Problem.first_of(error, cls)
+        problem = first_problem(error, cls)
         axis = next((a for a in axes if problem.path[: len(path_of(a))] == path_of(a)), None)
         if axis is None:
             if first:  # with any value of the axes, as far as is known

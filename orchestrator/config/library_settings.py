@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.corrections import one_of, replacement, shown
+from orchestrator.config.wording import one_of, replacement, shown
 from orchestrator.storage.errors import shortened
 
 # Where each setting is declared: package, file inside it, class. Later classes override earlier.

@@ -7,15 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.config.corrections import replacement, shown
-from orchestrator.config.entries import (
-    MAX_RESOURCES,
-    MAX_SAMPLES,
-    MAX_TOKENS,
-    MAX_UPDATES,
-    Seed,
-    Settings,
-)
 from orchestrator.config.library_settings import (
     accepted_words,
     declared,
@@ -24,6 +15,15 @@ from orchestrator.config.library_settings import (
     site_packages,
 )
 from orchestrator.config.problems import Problem
+from orchestrator.config.settings import (
+    MAX_RESOURCES,
+    MAX_SAMPLES,
+    MAX_TOKENS,
+    MAX_UPDATES,
+    Seed,
+    Settings,
+)
+from orchestrator.config.wording import replacement, shown
 from orchestrator.plugins.registry import suggest
 from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
 from orchestrator.sampling.engine_args import ENGINE_ARGS, EngineArgs

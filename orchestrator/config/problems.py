@@ -6,11 +6,7 @@ A check knows its setting, not the file. `LoadedConfig.located` turns a Problem 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Self
-
-from pydantic import BaseModel, ValidationError
-
-from orchestrator.config.corrections import correction
+from typing import Any
 
 NO_AXES: Mapping[str, Any] = MappingProxyType({})
 
@@ -32,17 +28,6 @@ class Problem(ValueError):
 
     def __str__(self) -> str:
         return self.message
-
-    @classmethod
-    def first_of(cls, error: ValidationError, model: type[BaseModel]) -> Self:
-        """The first problem of a validation, at its path below the model."""
-        first = error.errors(include_url=False)[0]
-        path = first["loc"]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, Problem):
-            return cls(cause.code, cause.message, *path, *cause.path, axes=cause.axes)
-        message = correction(model.model_json_schema(), path, first["type"], first["input"])
-        return cls(first["type"].replace("_", "-"), message, *path)
 
 
 @contextmanager

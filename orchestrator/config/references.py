@@ -6,12 +6,12 @@ What depends on the prompts of a pool is checked by `planning.checks`.
 import numpy as np
 
 from orchestrator.config.claims import resolved_claim
-from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.policy_entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.problems import Problem, below
 from orchestrator.config.schema import Config
 from orchestrator.config.vllm_rollouts import model_problem
+from orchestrator.config.wording import one_of
 from orchestrator.storage.errors import shortened
 from policies import Groups, PolicyError
 from tasks import TaskError

@@ -9,9 +9,11 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings
+from orchestrator.config.entries import DatasetEntry, ModelEntry
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.config.problems import Problem, below
+from orchestrator.config.settings import Settings
 from orchestrator.storage.errors import shortened
 from policies import PolicyError, policy_parts
 from tasks import find_task

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.config.corrections import shown
 from orchestrator.config.problems import Problem
+from orchestrator.config.wording import shown
 
 # Settings with which vLLM draws from another distribution than the one that the trainer computes
 # log-probabilities of, and the values of each that change nothing. vLLM returns those of its own

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from orchestrator.difficulty.answers import Votes
 from orchestrator.difficulty.proportions import counts, wilson
+from orchestrator.difficulty.suspects import DOUBT
 from orchestrator.difficulty.wrong_answers import fit_wrong_answers
 from orchestrator.plugins.counts import counted
 
@@ -30,7 +31,6 @@ INEXACT = 0.1  # standard error of that number, as a share, besides chance and t
 MOST_RAISED = 3  # times that wrong golds may explain disputed ones beyond those by mistake
 VARIED = 5_000  # solved prompts whose wrong answers are counted, of each ROWS
 ROWS = 1_000_000  # prompts that are compared at once
-DOUBT = b"doubt"  # the key in a difficulty table's metadata
 
 
 class DisputedGold(NamedTuple):
@@ -235,12 +235,3 @@ def with_suspected(table: pa.Table, golds: DisputedGolds) -> pa.Table:
     for name, values in (("suspected", golds.suspected), ("dispute", golds.evidence)):
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
     return table.replace_schema_metadata({DOUBT: golds.doubt})
-
-
-def no_suspects(table: pa.Table) -> str:
-    """That no prompt of a difficulty table is suspected, which a policy relies on, and why."""
-    if pc.any(table["suspected"]).as_py():
-        return ""
-    doubt = (table.schema.metadata or {}).get(DOUBT, b"").decode()
-    why = doubt or "completions do not agree on other answers than the gold ones"
-    return f"no prompt is left out as suspected: {why}"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty.table import outcome_counts
+from orchestrator.difficulty.outcomes import outcome_counts
 from orchestrator.plugins.counts import counted
 
 NAMED = 1 / 4  # share of the failures from which on an outcome is named

@@ -22,8 +22,8 @@ from orchestrator.evaluation.liveness import HARDLY_ANY
 from orchestrator.evaluation.visits import ALPHA, Visits, pairs_needed
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
+from tasks.marking.boxes import last_box
 from tasks.marking.digits import read_last_number
-from tasks.marking.reading import last_box
 
 Floats = npt.NDArray[np.float64]
 

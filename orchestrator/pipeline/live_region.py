@@ -15,7 +15,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cluster.terminal import PrintableStream, printable, unfiltered
+from cluster.printable_streams import PrintableStream, unfiltered
+from cluster.terminal import printable
 
 REDRAWS = 2.0  # per second
 FALLBACK_SIZE = (80, 24)

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 from cluster.session import this_machine
 from orchestrator.config.catalog import resolve_paths, validated
-from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import DatasetEntry, ModelEntry
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.starter import GROUP, PROMPTS_PER_UPDATE, Starter
+from orchestrator.config.wording import one_of
 from orchestrator.cost.memory import (
     CHARACTERS_PER_TOKEN,
     DEFAULT_GPU,

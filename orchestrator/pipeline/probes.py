@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from cluster.actors import run_in_worker
 from orchestrator.config.problems import Problem
 from orchestrator.cost.memory import gpu_type
-from orchestrator.difficulty.disputed import no_suspects
+from orchestrator.difficulty.outcomes import outcome_counts
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.proportions import counts
 from orchestrator.difficulty.remedies import pool_warning
-from orchestrator.difficulty.table import fit_warning, outcome_counts, summarise, summary_lines
+from orchestrator.difficulty.summary import fit_warning, summarise, summary_lines
+from orchestrator.difficulty.suspects import no_suspects
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.probe_texts import probe_labels, samples_text

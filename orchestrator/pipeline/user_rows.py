@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store
 from tasks import TaskError
-from tasks.sources.files import check_distinct, row_text
+from tasks.sources.files import check_distinct
+from tasks.sources.values import row_text
 
 # A column of values of several types, of integers of more than 64 bits, or of invalid text.
 _MIXED = (pa.ArrowException, OverflowError, UnicodeEncodeError)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.entries import AllocationEntry, PolicyEntry
+from orchestrator.config.allocation_entry import AllocationEntry
 from orchestrator.config.experiment import (
     GRID_AXES,
     MAX_LOGP_DIFFERENCE,
@@ -22,11 +22,13 @@ from orchestrator.config.experiment import (
     value_text,
 )
 from orchestrator.config.grpo import GrpoBatch, GrpoSettings
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.config.probe import PASS_AT, Probe
-from orchestrator.planning.pools import Dataset, Split
+from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.schema import Split
 from tasks.reward_functions import reward_function
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.config.problems import Problem, below
 from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pools import Pool

@@ -9,15 +9,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.experiment import Axes, Experiment, path_of, value_text
+from orchestrator.config.policy_entries import DifficultyEntry, PolicyEntry
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.config.problems import Problem
 from orchestrator.planning.cells import Cell, DifficultySource, ExtraEval, ProbeSpec, own_source
-from orchestrator.planning.pools import Pool, Split, template_hash
+from orchestrator.planning.pools import Pool, template_hash
 from orchestrator.planning.resolve import trained_on
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.identity import file_identity
+from orchestrator.storage.schema import Split
 
 Models = Mapping[str, ModelSource]  # by name
 Policies = Mapping[str, PolicyEntry]  # by name

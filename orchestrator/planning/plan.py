@@ -18,9 +18,9 @@ from orchestrator.config.claims import (
     ClaimError,
     resolved_claim,
 )
-from orchestrator.config.corrections import one_of
 from orchestrator.config.experiment import Axes, Axis, Experiment, axes_text
 from orchestrator.config.problems import below
+from orchestrator.config.wording import one_of
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.checks import check_pools
 from orchestrator.planning.expand import expand

@@ -8,17 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.storage.schema import DIFFICULTY, SAMPLES, SUBSET
+from orchestrator.storage.schema import TAKEN
 from tasks.prompt_table import PromptTable
 from tasks.sources.values import json_text
 
-OF_PLACE = ("source", "file", "line")
-TEXTS = ("question", "answer", "prompt", "messages", "info", "group")
-OF_EVALUATIONS = ("correct", "gold")
-# Names that kept columns do not have in a table: those of Decile's own columns.
-TAKEN = frozenset(
-    (*SAMPLES.names, *DIFFICULTY.names, *SUBSET.names, *OF_PLACE, *TEXTS, *OF_EVALUATIONS)
-)
 _ALIKE = ({int, float}, {bool}, {list}, {dict})  # types of values that one column may hold
 _PLACE = r"^(?P<file>.*)(?::| row )(?P<line>[0-9]+)$"
 
@@ -40,11 +33,6 @@ def pool_columns(prompts: PromptTable) -> pa.Table:
     columns["line"] = pc.struct_field(places, "line").cast(pa.int64())
     columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
     return pa.table(columns | _kept(prompts.column("kept")))
-
-
-def pool_column_names(table: pa.Table) -> list[str]:
-    """The columns of a difficulty table or a subset that are not Decile's own."""
-    return [name for name in table.column_names if name in OF_PLACE or name not in TAKEN]
 
 
 def with_pool_columns(table: pa.Table, prompts: PromptTable) -> pa.Table:

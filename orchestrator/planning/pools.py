@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
+from orchestrator.storage.schema import Split
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.environments import environment_of
 from tasks.prompt_table import ROWS, PromptTable, labelled
@@ -38,8 +39,6 @@ from tasks.prompts import make_prompt
 from tasks.sources.labels import not_used, read_labels, with_labels
 from tasks.sources.row_corrections import RowCorrections
 from tasks.sources.source import IN_TEST, ReadTask
-
-Split = Literal["train", "test"]
 
 _FORM = "return a list of tasks.Prompt, such as make_prompt(task, question, answer, tier)"
 

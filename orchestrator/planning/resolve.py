@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry
+from orchestrator.config.entries import DatasetEntry, ModelEntry
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.config.problems import Problem
 from orchestrator.config.schema import Config
+from orchestrator.config.wording import one_of
 from orchestrator.embedded import IN_WHEELS, embedded_path
 from orchestrator.planning.flaws import Cleaning
 from orchestrator.planning.pools import Dataset

@@ -1,7 +1,7 @@
 """A file of difficulty by prompt: a difficulty table, or pass rates or scores by prompt_id."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,12 +9,14 @@ import pyarrow.compute as pc
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import read_parquet
 from orchestrator.storage.schema import DIFFICULTY
-from tasks.prompt_table import PromptTable
 from tasks.sources.files import read_file
 from tasks.sources.roles import columns_in_role
 
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
 
-def read_scores(file: str | Path, *pools: PromptTable) -> pa.Table:
+
+def read_scores(file: str | Path, *pools: "PromptTable") -> pa.Table:
     """The columns of DIFFICULTY that a Parquet, CSV or JSON Lines file has, a row per prompt.
 
     There are at least prompt_id and pass_rate; without the latter, it is `score`, from 0 to 1, or a

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from orchestrator.plugins.project_modules import name_clash
+from orchestrator.plugins.name_clashes import name_clash
 from orchestrator.plugins.user_code import describe
 
 

@@ -184,22 +184,6 @@ def _state_bounds(
     return float(scores.min()), float(scores.max())
 
 
-def complete_pass_rates(table: pa.Table, samples: int, count_truncated: str = "wrong") -> pa.Table:
-    """A difficulty table whose pass rates select the same subset as the full probe's would.
-
-    The missing samples of a prompt that was decided early count as failures; any other outcome
-    would lead to the same subset.
-    """
-    short = table["n"].to_numpy() < samples
-    unscored = (
-        table["error"].to_numpy() + (count_truncated == "exclude") * table["truncated"].to_numpy()
-    )
-    full = table["successes"].to_numpy() / np.maximum(samples - unscored, 1)
-    rate = np.where(short, full, table["pass_rate"].to_numpy(zero_copy_only=False).astype(float))
-    column = table.column_names.index("pass_rate")
-    return table.set_column(column, "pass_rate", pa.array(rate, mask=np.isnan(rate)))
-
-
 def count_outcomes(
     outcomes: Mapping[str, Mapping[int, str]], ids: Sequence[str], unscored: frozenset[str]
 ) -> Counts:

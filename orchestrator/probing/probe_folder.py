@@ -15,7 +15,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, Self, get_args
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.planning.cells import ProbeSpec
-from orchestrator.planning.pools import Split
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.answers import Answers, encoded, has_answer
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import update_marks
 from orchestrator.storage.proof import Unsound, canonical_hash
-from orchestrator.storage.schema import MARKED, SAMPLES, completed, without_empty
+from orchestrator.storage.schema import (
+    MARKED,
+    PROBE,
+    SAMPLES,
+    SPLIT,
+    Split,
+    completed,
+    split_of,
+    without_empty,
+)
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
 from tasks.prompt_table import PromptTable, labelled
@@ -40,8 +48,6 @@ Ints = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
-PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
-SPLIT = b"decile.split"  # in a part's metadata: train or test
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
 CODES = 10_000_000  # of answers that are changed at once
 PAIR = ("prompt_id", "sample")  # identifies a row
@@ -95,12 +101,6 @@ def _joined(texts: pa.Array, separator: str) -> bytes:
 
 def _bytes_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def split_of(schema: pa.Schema) -> Split | None:
-    """The split that a part's metadata names; None for a table that is no part."""
-    name = (schema.metadata or {}).get(SPLIT, b"").decode()
-    return next((known for known in get_args(Split) if known == name), None)
 
 
 def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLES.names) -> Part:

@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.experiment import axes_text
-from orchestrator.difficulty.disputed import DisputedGold, DisputedGolds, no_suspects
+from orchestrator.difficulty.disputed import DisputedGold, DisputedGolds
 from orchestrator.difficulty.estimates import fit_prior, reliability
+from orchestrator.difficulty.outcomes import band_of, outcome_counts
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.proportions import counts
-from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
+from orchestrator.difficulty.summary import Summary, summarise
+from orchestrator.difficulty.suspects import no_suspects
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.plan import Plan

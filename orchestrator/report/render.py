@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.difficulty.outcomes import BANDS, band_of, outcome_counts
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import NONE, Paragraph, Section, Table, one_line
 from orchestrator.report.html_pages import PAGES, relative_path, write_page
@@ -44,6 +43,7 @@ from orchestrator.report.terminal import as_text, indented
 from orchestrator.report.verdict_blocks import verdict_lines
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.local_files import check_output
+from orchestrator.storage.schema import PROBE, SPLIT
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 from tasks.sources.user_files import open_file

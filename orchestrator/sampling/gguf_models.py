@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from orchestrator.embedded import IN_WHEELS, wheel_file
 from orchestrator.storage import user_cache
-from orchestrator.storage.entries import local_entries
+from orchestrator.storage.entries import is_regular, local_entries, open_regular
 from orchestrator.storage.identity import content_hashes
-from orchestrator.storage.local_files import is_regular, open_regular, replace_file
+from orchestrator.storage.local_files import replace_file
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import Unsound, json_bytes, open_json, stream_proof
 from tasks.sources.user_files import free_memory, open_file

@@ -1,46 +1,56 @@
-"""`decile select`: a subset from stored probes or difficulty tables, without a sweep."""
+"""`decile select`: a subset from difficulty tables in files, without a sweep or its probes."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import (
-    MAX_SAMPLES,
-    DifficultyEntry,
-    PolicyEntry,
-    difficulty_option,
-)
+from orchestrator.config.policy_entries import DifficultyEntry, PolicyEntry, difficulty_option
 from orchestrator.difficulty.remedies import few_signals_of
-from orchestrator.difficulty.sources import (
-    OF_AGREEMENT,
-    by_agreement,
-    with_ranks_of,
-)
-from orchestrator.difficulty.table import difficulty
+from orchestrator.difficulty.sources import OF_AGREEMENT, by_agreement, with_ranks_of
 from orchestrator.planning.score_file import rated_table, read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
-from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
-from orchestrator.probing.probe_folder import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
-from orchestrator.selection.stored import subset_reasons
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
-from orchestrator.storage.errors import UserError
-from orchestrator.storage.local_files import check_output
-from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
-from orchestrator.storage.schema import MARKED, SAMPLES, completed
-from orchestrator.storage.store import Store
+from orchestrator.storage.addresses import why_no_storage
+from orchestrator.storage.errors import StoreError, UserError
+from orchestrator.storage.local_files import check_output, replace_file
+from orchestrator.storage.proof import Unsound, read_parquet, table_bytes
+from orchestrator.storage.schema import PROBE, SAMPLES, completed, split_of
 from policies import labelled_rows
-from tasks import OUTCOMES, TaskError
-from tasks.sources.user_files import reading_parquet
+from tasks import TaskError
+from tasks.sources.user_files import parquet_schema, reading_parquet
 
-_OWN_TABLE = (
+Files = Sequence[tuple[Path, pa.Table]]  # the tables that were read, each with the user's path
+OWN_TABLE = (
     "select from the difficulty table that decile probe FILE -e NAME writes beside its page, or "
     "use the subset that it writes to the storage's subsets/"
 )
+
+
+class RankedTable(NamedTuple):
+    """The prompts of a difficulty table that have a gold answer, and the subset to choose."""
+
+    rated: pa.Table
+    ranked: pa.Table  # the same prompts, by the difficulty that the policy ranks by
+    request: SubsetRequest
+    unlabelled: int  # prompts that are left out
+
+
+def is_rated(columns: Sequence[str]) -> bool:
+    """Whether a table with these columns has a pass rate by prompt, as a difficulty table does."""
+    return {"prompt_id", "pass_rate"} <= {*columns}
+
+
+def are_rated(files: Sequence[Path]) -> bool:
+    """Whether each is a Parquet file with a pass rate by prompt; False where one is not read."""
+    try:
+        return all(is_rated(parquet_schema(file).names) for file in files)
+    except (TaskError, OSError, ValueError):  # ValueError: a name that no library takes
+        return False
 
 
 def select_file(
@@ -51,61 +61,78 @@ def select_file(
     out: str | Path,
     ranked_by: str = "gold",
 ) -> dict[str, Any]:
-    """Select from probes of one key (folders or Parquet of samples), or from a difficulty table.
+    """Select from a difficulty table; `probes` are the Parquet files that hold it: see `are_rated`.
 
-    Of a probe that holds both splits, only the training prompts are read. Its samples must be those
-    of exactly one pool, under one marker. `ranked_by`: gold, agreement, or a file of difficulty by
-    prompt. Writes the subset to `out` and returns its reason, and `row_counts` of the prompts.
-    Raises UserError or PolicyError.
+    `ranked_by`: gold, agreement, or a file of difficulty by prompt. Writes the subset to `out` and
+    returns its reason, and `row_counts` of the prompts. Raises UserError or PolicyError.
     """
-    out, paths = Path(out), [*map(Path, probes)]
+    paths = [*map(Path, probes)]
+    ranking = checked_ranking(ranked_by, paths, Path(out))
+    tables = [(path, table) for path in paths for table in file_tables(path)]
+    key = common_key(tables)
+    rated = rated_table(paths[0], training_rows(tables))
+    request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed)
+    return write_subset(ranked_table(paths[0], rated, request, ranking), paths, key, Path(out))
+
+
+def checked_ranking(ranked_by: str, inputs: Sequence[Path], out: Path) -> DifficultyEntry | None:
+    """The difficulty that the policy ranks by, if not its own pass rates.
+
+    Raises UserError where it is a model's, or where the output cannot be written.
+    """
     ranking = DifficultyEntry.of(difficulty_option(ranked_by))
     if ranking and ranking.model:
         raise UserError(
             f"--difficulty {ranked_by}: models are those of FILE -e NAME: write the difficulty "
             "table of that model's probe"
         )
-    check_output(out, inputs=[*paths, *([ranking.file] if ranking and ranking.file else [])])
-    files = [(probe, table) for probe in paths for table in _tables(probe)]
-    key = _common_key(files)
-    table = _training_rows(files)
-    samples = rows = None
-    if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
-        rated = rated_table(paths[0], table)
-    else:
-        _check_one_pool(paths, key, table)
-        rows = _sample_rows(paths[0], table)
-        samples = int(pc.max(rows["sample"]).as_py()) + 1
-        rated = difficulty(rows, samples_per_prompt=samples)
-    request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
-    prompts = rated.num_rows
-    rated = rated.filter(pa.array(labelled_rows(rated)))
-    if not rated.num_rows:
+    check_output(out, inputs=[*inputs, *([ranking.file] if ranking and ranking.file else [])])
+    return ranking
+
+
+def ranked_table(
+    probe: Path, rated: pa.Table, request: SubsetRequest, ranking: DifficultyEntry | None
+) -> RankedTable:
+    """The prompts of a difficulty table to choose among. Raises UserError where there are none."""
+    labelled = rated.filter(pa.array(labelled_rows(rated)))
+    if not labelled.num_rows:
         raise UserError(
-            f"{paths[0]}: none of its prompts has a gold answer: write decile select FILE -e NAME "
+            f"{probe}: none of its prompts has a gold answer: write decile select FILE -e NAME "
             "--to-label FILE to have some labelled",
             "missing-gold-answers",
         )
-    ranked = rated
+    ranked = labelled
     if ranking:
-        ranked, request = _ranked(paths[0], rated, ranking, request)
-    if rows is not None and request.samples and pc.any(ranked["short"]).as_py():
-        _check_certain(paths[0], rows, ranked, request)
-    chosen, why = select(ranked, request, rated if ranking else None)
-    size = 1 if rule.build().takes_all else why["size"]
-    if warning := few_signals_of(rated, size):
+        ranked, request = _ranked(probe, labelled, ranking, request)
+    return RankedTable(labelled, ranked, request, rated.num_rows - labelled.num_rows)
+
+
+def write_subset(
+    table: RankedTable, source: Sequence[Path], key: str | None, out: Path
+) -> dict[str, Any]:
+    """Choose and write the subset; its reason and `row_counts`. Raises UserError or PolicyError.
+
+    source, key: the files that were read, and the key of their probe, if they have one.
+    """
+    request = table.request
+    own_table = None if table.ranked is table.rated else table.rated
+    chosen, why = select(table.ranked, request, own_table)
+    size = 1 if request.rule.build().takes_all else why["size"]
+    if warning := few_signals_of(table.rated, size):
         why["notes"] = [*why.get("notes", []), warning]
-    why |= {"source": [str(probe) for probe in paths], "probe_key": key}
-    Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
+    why |= {"source": [str(path) for path in source], "probe_key": key}
+    if problem := why_no_storage(str(out.parent)):
+        raise StoreError(f"storage {out.parent}: {problem}")
+    replace_file(Path(os.path.expanduser(out)), table_bytes(with_reason(chosen, why), out.name))
     left_out = {
-        "without a gold answer": prompts - rated.num_rows,
-        f"not chosen by {rule.policy}": rated.num_rows - chosen.num_rows,
+        "without a gold answer": table.unlabelled,
+        f"not chosen by {request.rule.policy}": table.rated.num_rows - chosen.num_rows,
     }
-    counts = RowCounts(prompts, left_out, chosen.num_rows)
+    counts = RowCounts(table.unlabelled + table.rated.num_rows, left_out, chosen.num_rows)
     return why | {"row_counts": counts.to_dict()}
 
 
-def _training_rows(files: Sequence[tuple[Path, pa.Table]]) -> pa.Table:
+def training_rows(files: Files) -> pa.Table:
     """The rows of the training split of all tables. Raises UserError."""
     first = files[0][0]
     tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
@@ -143,24 +170,12 @@ def _ranked(
     return by_agreement(rated), request._replace(difficulty="agreement")
 
 
-def _tables(probe: Path) -> Iterator[pa.Table]:
-    """The parts of a probe's folder, or one Parquet file; metadata names their probe and split."""
-    folder = Path(os.path.realpath(probe)) if os.path.isdir(probe) else None
-    if folder and folder.parent.name == "probes":
-        verified = {part.name: part for part in parts(_store_of(probe), folder.name)}
-        names = _store_of(probe).names("probes", folder.name)
-        if unsound := {name for name in names if name.endswith(".parquet")} - verified.keys():
-            raise UserError(
-                f"{probe / min(unsound)}: fails verification: probe again", "unsound-part"
-            )
-        for part in verified.values():
-            yield part.samples.replace_schema_metadata({PROBE: folder.name, SPLIT: part.split})
-        if verified:
-            return
-    files = sorted(probe.glob("*.parquet")) if folder else [probe]
+def file_tables(path: Path) -> Iterator[pa.Table]:
+    """The table of a Parquet file, or those of the files in a folder. Raises UserError."""
+    files = sorted(path.glob("*.parquet")) if os.path.isdir(path) else [path]
     if not files or not all(os.path.isfile(file) for file in files):
         raise UserError(
-            f"{probe}: no probe found: write a probe's folder or a Parquet file", "no-probe"
+            f"{path}: no probe found: write a probe's folder or a Parquet file", "no-probe"
         )
     for file in files:
         try:
@@ -177,20 +192,20 @@ def _key(table: pa.Table) -> str:
     return str((table.schema.metadata or {}).get(PROBE, b"").decode())
 
 
-def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
-    """The key that all tables share; UserError that names the difference where they do not."""
+def common_key(
+    files: Files, differences: Callable[[Path, Path], Sequence[str]] | None = None
+) -> str | None:
+    """The key that all tables share; UserError that names the difference where they do not.
+
+    differences: of two probes that are folders, the settings that differ.
+    """
     one, key = files[0][0], _key(files[0][1])
     for two, table in files:
         if _key(table) == key:
             continue
-        folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
-        keys = [store.read_json(*place, "key.json") for store, *place in folders]
-        left, right = (_flat(content or {}) for content in keys)
-        names = sorted(left.keys() | right.keys()) if left and right else ()
-        differences = [
-            f"{n} is {left.get(n)} and {right.get(n)}" for n in names if left.get(n) != right.get(n)
-        ]
-        reason = "; ".join(differences) or f"keys {key or 'none'} and {_key(table) or 'none'}"
+        reason = f"keys {key or 'none'} and {_key(table) or 'none'}"
+        if differences and (settings := differences(one, two)):
+            reason = "; ".join(settings)
         raise UserError(
             f"{one} and {two} are different probes and cannot be merged: {reason}: "
             "write paths of one probe",
@@ -199,14 +214,7 @@ def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
     return key or None
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {name: value}
-    inner = [_flat(v, f"{name}.{k}" if name else k) for k, v in value.items()]
-    return {k: v for part in inner for k, v in part.items()}
-
-
-def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
+def _training_tables(files: Files) -> list[pa.Table]:
     """The tables of the training split, and those that are no part of a probe.
 
     Raises UserError where training prompts cannot be distinguished from test questions.
@@ -228,109 +236,10 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
             raise UserError(
                 f"{files[0][0]}: {counted(len(both), 'prompt is', 'prompts are')} "
                 "both training prompts and test "
-                f"questions of the datasets that share this probe: {_OWN_TABLE}",
+                f"questions of the datasets that share this probe: {OWN_TABLE}",
                 "train-in-test",
             )
     return train
-
-
-def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) -> None:
-    """Refuse samples that are not those of exactly one pool, under one marker.
-
-    A probe's key names neither: data sets share its folder, also with an interrupted probe. The
-    subsets in the storage name the pools that it was finished for, by the hash of their prompts.
-    """
-    markers: set[str] = set()
-    if "marker" in samples.column_names and pa.types.is_string(samples["marker"].type):
-        markers |= {*samples["marker"].drop_null().unique().to_pylist()}
-    if key and "prompt_id" in samples.column_names:
-        stores = {store.uri: store for store in map(_store_of, probes)}.values()
-        reasons = [why for store in stores for why in subset_reasons(store, key)]
-        pools = {why["pool"] for why in reasons}
-        ids = samples["prompt_id"].unique().sort()
-        if len(pools) > 1:
-            raise UserError(
-                f"{probes[0]}: holds samples of {counted(len(pools), 'pool')}: {_OWN_TABLE}",
-                "several-pools",
-            )
-        if pools != {sequence_hash([ids.to_pylist()])}:
-            raise UserError(
-                f"{probes[0]}: its training prompts are not exactly the pool of one finished probe "
-                f"(several pools share a folder, or a probe was interrupted): {_OWN_TABLE}",
-                "not-one-pool",
-            )
-        markers |= {why["marker"] for why in reasons}
-        marked_again = (
-            store.read_table(MARKED, "probes", key, folder, name)
-            for store in stores
-            for folder in store.folders("probes", key)
-            for name in store.names("probes", key, folder)
-        )
-        for marks in marked_again:
-            if marks is not None:
-                own = marks.filter(pc.is_in(marks["prompt_id"], ids))
-                markers |= {*own["marker"].unique().to_pylist()}
-    if len(markers) > 1:
-        shown = ", ".join(sorted(markers))
-        raise UserError(
-            f"{probes[0]}: holds marks of several markers ({shown}): {_OWN_TABLE}",
-            "several-markers",
-        )
-
-
-def _store_of(probe: Path) -> Store:
-    """The storage of a probe's folder, or of a part in it."""
-    path = Path(os.path.realpath(probe))
-    folder = path if path.is_dir() else path.parent
-    return Store(str(folder.parent.parent))
-
-
-def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
-    """The samples of a probe, each once. Raises UserError where their columns are not valid."""
-    if not {*PAIR, "outcome"} <= set(table.column_names):
-        raise UserError(
-            f"{probe}: write the columns prompt_id and pass_rate, or a probe's samples",
-            "no-samples",
-        )
-    if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
-        raise UserError(f"{probe}: outcome {unknown.pop()!r}: write one of {', '.join(OUTCOMES)}")
-    numbers = table["sample"]
-    if not pa.types.is_integer(numbers.type) or numbers.null_count:
-        kind = "null" if numbers.null_count else numbers.type
-        raise UserError(f"{probe}: column sample holds {kind}: write integers from 0")
-    least, most = pc.min_max(numbers).as_py().values()
-    if least < 0 or most >= MAX_SAMPLES:
-        number = least if least < 0 else most
-        raise UserError(f"{probe}: sample {number}: write integers from 0 to {MAX_SAMPLES - 1:,}")
-    columns = [name for name in COUNTED[len(PAIR) :] if name in table.column_names]
-    for name, is_kind in (("extracted", pa.types.is_string), ("tokens", pa.types.is_integer)):
-        if name in table.column_names and is_kind(table[name].type):
-            columns.append(name)
-    grouped = table.group_by(list(PAIR)).aggregate([(name, "min") for name in columns])
-    return grouped.rename_columns([*PAIR, *columns])
-
-
-def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: SubsetRequest) -> None:
-    """Refuse a subset that missing samples could still change: the probe stopped early."""
-    policy = request.rule.build()
-    samples = request.samples or 0
-    ids = rated["prompt_id"].to_pylist()
-    undecided = len(ids)
-    if policy.needs != "all" and policy.scored and not request.difficulty:
-        outcomes: dict[str, dict[int, str]] = {}
-        for row in rows.to_pylist():
-            outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
-        counts = count_outcomes(outcomes, ids, frozenset({"error"}))
-        target = Target(policy.scored, request.size, request.seed, policy.stream)
-        undecided = len(undecided_rows([target], counts, [""] * len(ids), samples))
-    if undecided:
-        raise UserError(
-            f"{probe}: the probe stopped early, and {undecided} of "
-            f"{counted(len(ids), 'prompt')} could still "
-            f"change the subset of {request.rule.policy}: probe with adaptive: false, or with a "
-            f"grid that has this policy, size and seed",
-            "undecided",
-        )
 
 
 def size_of(budget: str, pool: int, name: str = "--budget") -> int:

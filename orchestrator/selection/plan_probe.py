@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.corrections import one_of
-from orchestrator.config.entries import Difficulty, DifficultyEntry, PolicyEntry
+from orchestrator.config.policy_entries import Difficulty, DifficultyEntry, PolicyEntry
 from orchestrator.config.problems import Problem
+from orchestrator.config.wording import one_of
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.planning.cells import Cell, DifficultySource, ProbeSpec, cells_of, readers_of
 from orchestrator.planning.expand import ProbeSpecs, choice_of, difficulty_source

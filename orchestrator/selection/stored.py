@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.subsets import SubsetRequest, narrowest, reason, select, with_reason
 from orchestrator.storage.proof import canonical_hash, sequence_hash

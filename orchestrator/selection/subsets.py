@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import PolicyEntry
-from orchestrator.difficulty.disputed import no_suspects
+from orchestrator.config.policy_entries import PolicyEntry
+from orchestrator.difficulty.outcomes import complete_pass_rates, outcome_counts
 from orchestrator.difficulty.remedies import unread_answers
-from orchestrator.difficulty.table import outcome_counts
-from orchestrator.planning.pool_columns import pool_column_names
+from orchestrator.difficulty.suspects import no_suspects
 from orchestrator.plugins.counts import counted
-from orchestrator.probing.adaptive import complete_pass_rates
-from orchestrator.storage.schema import SUBSET
+from orchestrator.storage.schema import SUBSET, pool_column_names
 from policies import Policy, PolicyError, choice_rng, get_policy
 
 

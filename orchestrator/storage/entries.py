@@ -1,9 +1,12 @@
 """What a local folder holds, and what of it is ignored."""
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 NOT_UTF8 = "has a name that is not UTF-8"
 
@@ -43,3 +46,18 @@ def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
             else:
                 with suppress(FileNotFoundError):  # deleted after the folder was read
                     yield Entry(path, child.stat(follow_symlinks=False).st_size)
+
+
+def is_regular(file: str | Path) -> bool:
+    """Whether a local path is that of a regular file, and of no link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(file).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def open_regular(file: str) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError if it does not exist or is none."""
+    if not is_regular(file):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+    return open(file, "rb")

@@ -1,32 +1,14 @@
-"""Files and folders of this machine: what they hold, whether one can be written, and writing it."""
+"""Files of this machine: whether one can be written, and writing it."""
 
-import errno
 import os
-import stat
 import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 
 from orchestrator.storage.errors import UserError, naming, shortened
-
-
-def is_regular(file: str | Path) -> bool:
-    """Whether a local path is that of a regular file, and of no link to one."""
-    try:
-        return stat.S_ISREG(os.lstat(file).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def open_regular(file: str) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError if it does not exist or is none."""
-    if not is_regular(file):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
-    return open(file, "rb")
 
 
 def replace_file(target: Path, data: bytes | pa.Buffer) -> None:

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from cluster.ending import at_end
+from orchestrator.storage.entries import is_regular
 from orchestrator.storage.errors import UserError, naming
-from orchestrator.storage.local_files import is_regular
 
 NAME = ".lock"
 MAX_DIGITS = 20  # of a process id

@@ -1,5 +1,7 @@
 """Arrow schemas of all stored tables."""
 
+from typing import Literal, get_args
+
 import pyarrow as pa
 
 from tasks.marking.marks import OUTCOMES
@@ -141,6 +143,18 @@ EVALUATIONS = pa.schema(
 # begin with gate, gates or stratum: of an online policy's choices for the update.
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
+Split = Literal["train", "test"]
+PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
+SPLIT = b"decile.split"  # in a part's metadata: train or test
+
+OF_PLACE = ("source", "file", "line")
+TEXTS = ("question", "answer", "prompt", "messages", "info", "group")
+OF_EVALUATIONS = ("correct", "gold")
+# Names that kept columns do not have in a table: those of Decile's own columns.
+TAKEN = frozenset(
+    (*SAMPLES.names, *DIFFICULTY.names, *SUBSET.names, *OF_PLACE, *TEXTS, *OF_EVALUATIONS)
+)
+
 # Columns that are only written where they hold anything.
 OPTIONAL = ("episode", "episodes", "group", "source")
 
@@ -170,3 +184,14 @@ def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
         columns[name] = pa.nulls(table.num_rows, schema.field(name).type)
     whole = pa.table({name: columns[name] for name in (*schema.names, *columns)})
     return whole.replace_schema_metadata(table.schema.metadata)
+
+
+def split_of(schema: pa.Schema) -> Split | None:
+    """The split that a part's metadata names; None for a table that is no part."""
+    name = (schema.metadata or {}).get(SPLIT, b"").decode()
+    return next((known for known in get_args(Split) if known == name), None)
+
+
+def pool_column_names(table: pa.Table) -> list[str]:
+    """The columns of a difficulty table or a subset that are not Decile's own."""
+    return [name for name in table.column_names if name in OF_PLACE or name not in TAKEN]

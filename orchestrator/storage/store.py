@@ -28,9 +28,9 @@ import pyarrow.fs as pafs
 from cluster.redaction import redact
 from orchestrator.plugins.deadlines import within
 from orchestrator.storage.addresses import scheme_of, why_no_storage
-from orchestrator.storage.entries import Entry, local_entries
+from orchestrator.storage.entries import Entry, is_regular, local_entries, open_regular
 from orchestrator.storage.errors import StoreError, naming
-from orchestrator.storage.local_files import is_regular, open_regular, replace_file
+from orchestrator.storage.local_files import replace_file
 from orchestrator.storage.proof import (
     FileProof,
     Json,

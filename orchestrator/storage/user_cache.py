@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.storage.local_files import is_regular, replace_file
+from orchestrator.storage.entries import is_regular
+from orchestrator.storage.local_files import replace_file
 from orchestrator.storage.proof import Unsound, json_bytes, open_json
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from accelerate.utils import gather_object
 
-from orchestrator.config.entries import AllocationEntry, PolicyEntry
+from orchestrator.config.allocation_entry import AllocationEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers

@@ -3,8 +3,7 @@
 import re
 from fractions import Fraction
 
-from tasks.marking.reading import REACH
-
+REACH = 200  # characters after "the answer is" that can hold the answer
 # Digits, in groups of three or not. Possessive, so that no run of groups is tried twice.
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")

@@ -9,11 +9,12 @@ the calling process.
 import re
 from collections.abc import Sequence
 
+from tasks.marking.boxes import last_box
 from tasks.marking.comparison import letters, same, same_text, tree
 from tasks.marking.latex import Node, TooLarge, is_product
 from tasks.marking.letters import one_option
 from tasks.marking.marks import Mark, Outcome, answer_mark, no_answer_mark
-from tasks.marking.reading import find_answer, last_box
+from tasks.marking.reading import find_answer
 from tasks.marking.spelling import MAX_LENGTH, AnswerComparison, plain, spelling_key
 from tasks.marking.tokens import Unreadable
 from tasks.marking.values import first_digits

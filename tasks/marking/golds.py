@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+from tasks.marking.boxes import filled_boxes, joined_boxes, outer_boxes
 from tasks.marking.digits import normalize_number
-from tasks.marking.reading import filled_boxes, joined_boxes, outer_boxes
 
 Marker = Literal["number", "letter", "expression", "text"]
 # Gold answers by marker; the first two of each serve as wrong answers.

@@ -2,14 +2,13 @@ r"""Marks lettered choices: `(B)`, `B`, "the answer is (B)"."""
 
 import re
 
+from tasks.marking.boxes import last_box, last_filled_box
+from tasks.marking.digits import REACH
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
 from tasks.marking.reading import (
-    REACH,
     final_text,
     find_statement,
     first_sentence,
-    last_box,
-    last_filled_box,
     last_hash_line,
     last_line,
 )

@@ -3,11 +3,12 @@
 from fractions import Fraction
 from typing import NamedTuple
 
+from tasks.marking.boxes import last_box
 from tasks.marking.comparison import named, tree, with_unit
-from tasks.marking.digits import parse_integer, read_last_number
+from tasks.marking.digits import REACH, parse_integer, read_last_number
 from tasks.marking.latex import SCALARS, Node
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
-from tasks.marking.reading import REACH, final_text, find_answer, last_box
+from tasks.marking.reading import final_text, find_answer
 from tasks.marking.tokens import Unreadable
 from tasks.marking.units import AMBIGUOUS
 from tasks.marking.values import constant, symbols

@@ -3,15 +3,9 @@
 import re
 import unicodedata
 
+from tasks.marking.boxes import last_box, last_filled_box
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
-from tasks.marking.reading import (
-    final_text,
-    find_statement,
-    first_sentence,
-    last_box,
-    last_filled_box,
-    last_hash_line,
-)
+from tasks.marking.reading import final_text, find_statement, first_sentence, last_hash_line
 from tasks.marking.spelling import MAX_LENGTH, UPRIGHT, UPRIGHT_END, AnswerComparison, unwrap
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"'})

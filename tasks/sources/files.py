@@ -1,6 +1,5 @@
-"""Reads the rows of a local file (JSON, Parquet or CSV), their values and chats."""
+"""Reads the rows of a local file (JSON, Parquet or CSV), with their columns and chats."""
 
-import ast
 import codecs
 import csv
 import json
@@ -27,7 +26,6 @@ from tasks.sources.user_files import (
     sha256_of,
     text_lines,
 )
-from tasks.sources.values import json_text
 
 # What is left out of a chat, as counted in notes.
 SYSTEM = "system messages dropped: the task's own prompt is used"
@@ -118,38 +116,6 @@ def message_text(content: Any) -> str:
         return ""
     parts = [part.get("text") for part in content if isinstance(part, Mapping)]
     return "".join(part for part in parts if isinstance(part, str))
-
-
-def completion_texts(value: Any, name: str = "") -> list[str] | None:
-    """The texts of a cell: one text or chat (its reply), or a list of them; None for any other.
-
-    A list may also be a text in JSON or Python, in a column whose name is a plural.
-    """
-    if isinstance(value, str) and name.lower().endswith("s") and value.lstrip().startswith("["):
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                texts = read(value.strip())
-                is_list = isinstance(texts, list) and all(isinstance(t, str) for t in texts)
-                value = texts if is_list or is_chat(texts) else value
-                break
-    values = [value] if isinstance(value, str) or is_chat(value) else value
-    if not isinstance(values, list):
-        return None
-    texts = [read_chat(each).reply if is_chat(each) else each for each in values]
-    return texts if all(isinstance(text, str) for text in texts) else None
-
-
-def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
-    """Columns of a row as JSON text. Raises TaskError, with the remedy, for a value without one."""
-    try:
-        return json_text(columns)
-    except TypeError:
-        for name, value in columns.items():
-            try:
-                json_text(value)
-            except TypeError as error:
-                raise TaskError(f"{place}: column {name!r:.80} {error}: {remedy}") from error
-        raise
 
 
 Row = dict[str, Any]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tasks.errors import TaskError
-from tasks.sources.files import cell, row_text
-from tasks.sources.values import value_text
+from tasks.sources.files import cell
+from tasks.sources.values import row_text, value_text
 
 Column: TypeAlias = str | Sequence[str]  # a name, or names of which each file has another
 

@@ -136,3 +136,16 @@ def json_object_of(text: str) -> Mapping[str, Any] | None:
         value = json.loads(text)
         return value if isinstance(value, Mapping) else None
     return None
+
+
+def row_text(columns: Mapping[str, Any], place: str, remedy: str) -> str:
+    """Columns of a row as JSON text. Raises TaskError, with the remedy, for a value without one."""
+    try:
+        return json_text(columns)
+    except TypeError:
+        for name, value in columns.items():
+            try:
+                json_text(value)
+            except TypeError as error:
+                raise TaskError(f"{place}: column {name!r:.80} {error}: {remedy}") from error
+        raise

@@ -19,7 +19,8 @@ from orchestrator.difficulty import answers as module
 from orchestrator.difficulty.answers import Spellings, votes_of
 from orchestrator.difficulty.pool_spellings import PoolSpellings, comparison_of
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.difficulty.table import difficulty, summarise
+from orchestrator.difficulty.summary import summarise
+from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.answers import LONGEST, Answers, encoded
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.report.render import terminal_probe

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from import_graph import HEAVY, ROOT, TOPS, pure_modules
 from processes import loaded_libraries, output_of
@@ -67,6 +69,19 @@ def test_a_call_on_small_files_loads_no_sweep(call: str, tmp_path: Path) -> None
     assert not loaded_libraries(code) & (PARTS | {"transformers", "datasets"})
     tops = tuple(f"{ROOT / top}/" for top in TOPS)
     assert 3_000 < int(output_of(code + LINES % (tops,)).splitlines()[-1]) <= 6_300
+
+
+def test_selecting_from_a_table_loads_neither_samples_nor_a_sweep(tmp_path: Path) -> None:
+    table = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"prompt_id": ["a", "b"], "pass_rate": [0.5, 1.0]}), table)
+    options = ["--policy", "hard", "--budget", "1", "--out", str(tmp_path / "subset.parquet")]
+    code = (
+        "import sys\nfrom orchestrator.cli.main import main\n"
+        f"assert main(['select', '--probe', {str(table)!r}, *{options}]) == 0\n"
+        "absent = ('orchestrator.planning.cells', 'orchestrator.probing.probe_folder')\n"
+        "assert not {*absent} & {*sys.modules}"
+    )
+    assert not loaded_libraries(code) & (PARTS | {"transformers", "datasets"})
 
 
 def test_checking_a_file_loads_no_heavy_library() -> None:

@@ -21,12 +21,12 @@ from remedies import place, problems, refused
 from trl import GRPOTrainer
 
 from orchestrator.cli.main import main
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.optional.exchange.exports import LAYOUTS, exported_table
-from orchestrator.planning.pool_columns import TAKEN, pool_columns, with_pool_columns
+from orchestrator.planning.pool_columns import pool_columns, with_pool_columns
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.selection.subsets import SubsetRequest, select
-from orchestrator.storage.schema import DIFFICULTY
+from orchestrator.storage.schema import DIFFICULTY, TAKEN
 from policies import get_policy
 from tasks import Prompt, TaskError
 from tasks.prompt_table import PromptTable

@@ -13,7 +13,8 @@ from factories import finished_sweep, small_plan
 from sweeps import command
 from terminal import FakeTerminal, Screen, run_in_terminal
 
-from cluster.terminal import echo, printable, printable_line, printable_streams
+from cluster.printable_streams import printable_streams
+from cluster.terminal import echo, printable, printable_line
 from orchestrator.cli.main import main
 from orchestrator.pipeline import live_region
 from orchestrator.pipeline.live_region import LiveRegion, styled

@@ -13,7 +13,7 @@ import torch
 from factories import evaluation
 from safetensors.numpy import load_file
 
-from orchestrator.config.entries import AllocationEntry
+from orchestrator.config.allocation_entry import AllocationEntry
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.planning.cells import Cell

@@ -9,7 +9,7 @@ import pytest
 from factories import marked_rollout, small_plan
 from grpo import GROUP
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, Marked
 from orchestrator.planning.cells import Cell
 from orchestrator.training.online import Chooser, Rollout

@@ -16,7 +16,7 @@ from transformers import PrinterCallback, set_seed
 from trl import GRPOTrainer
 
 from decile.trl import PromptSelector
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.expand import choice_of
 from orchestrator.planning.pools import load_pool

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator import __version__
-from orchestrator.difficulty.table import BANDS, band_of
+from orchestrator.difficulty.outcomes import BANDS, band_of
 from orchestrator.optional.exchange.exports import export_subset
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.plugins.counts import counted

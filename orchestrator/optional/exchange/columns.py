@@ -1,7 +1,10 @@
 """Tables of one question per row: completions, solve rates or plain pools, by named columns."""
 
+import ast
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from math import ceil, floor
@@ -20,7 +23,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
 from tasks.sources.choices import Numbering, choices_of
-from tasks.sources.files import TURNS, cell, column_value, completion_texts, is_chat, or_list
+from tasks.sources.files import TURNS, cell, column_value, is_chat, or_list, read_chat
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
 from tasks.sources.texts import choice_numbering, other_golds, read_texts
@@ -368,7 +371,7 @@ class RowCompletion(NamedTuple):
 def row_completions(row: Row, place: str, name: str) -> list[RowCompletion]:
     """The completions in a column of a row, with what the row says of each. Raises TaskError."""
     value = cell(row, name)
-    texts = completion_texts(value, name)
+    texts = _completion_texts(value, name)
     if texts is None:
         kinds = sorted({type(each).__name__ for each in value}) if isinstance(value, list) else []
         inside = f" of {', '.join(kinds)}" if kinds else ""
@@ -420,3 +423,22 @@ def _per_completion(row: Row, role: str, count: int, place: str) -> Sequence[Any
             f"{counted(count, 'completion')}"
         )
     return value
+
+
+def _completion_texts(value: Any, name: str = "") -> list[str] | None:
+    """The texts of a cell: one text or chat (its reply), or a list of them; None for any other.
+
+    A list may also be a text in JSON or Python, in a column whose name is a plural.
+    """
+    if isinstance(value, str) and name.lower().endswith("s") and value.lstrip().startswith("["):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                texts = read(value.strip())
+                is_list = isinstance(texts, list) and all(isinstance(t, str) for t in texts)
+                value = texts if is_list or is_chat(texts) else value
+                break
+    values = [value] if isinstance(value, str) or is_chat(value) else value
+    if not isinstance(values, list):
+        return None
+    texts = [read_chat(each).reply if is_chat(each) else each for each in values]
+    return texts if all(isinstance(text, str) for text in texts) else None

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator import __version__
-from orchestrator.planning.pool_columns import distinct_names, pool_column_names, pool_columns
+from orchestrator.planning.pool_columns import distinct_names, pool_columns
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.local_files import check_output
 from orchestrator.storage.proof import Unsound, read_parquet
+from orchestrator.storage.schema import pool_column_names
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 from tasks.prompt_table import PromptTable

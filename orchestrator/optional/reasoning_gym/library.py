@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.plugins.registry import suggest
-from tasks.marking.reading import last_box
+from tasks.marking.boxes import last_box
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 # The items of some data sets depend on how many there are, so all are drawn from data sets of one

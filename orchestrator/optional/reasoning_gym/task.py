@@ -20,14 +20,9 @@ from orchestrator.storage.proof import canonical_hash
 from tasks.base import Marking, Task, Template, check_integer, check_size
 from tasks.children import ChildError, Children
 from tasks.errors import TaskError
+from tasks.marking.boxes import last_box, last_filled_box
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
-from tasks.marking.reading import (
-    find_statement,
-    first_sentence,
-    last_box,
-    last_filled_box,
-    without_thinking,
-)
+from tasks.marking.reading import find_statement, first_sentence, without_thinking
 from tasks.prompts import TEST_SHARE, Answer, Prompt, in_test_split, make_prompt
 
 EXCLUDED: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty.table import outcome_histogram
+from orchestrator.difficulty.outcomes import outcome_histogram
 from orchestrator.plugins.counts import counted
 from orchestrator.report.claim_verdicts import policies_text
 from orchestrator.report.compare import rows_by_policy

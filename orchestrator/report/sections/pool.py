@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.difficulty.outcomes import BANDS, band_of, outcome_counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.proportions import counts
 from orchestrator.difficulty.remedies import pool_warning, reading_remedies
-from orchestrator.difficulty.table import BANDS, band_of, fit_warning, outcome_counts, shares_text
+from orchestrator.difficulty.summary import fit_warning, shares_text
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import (

@@ -11,7 +11,7 @@ from grpo import Killed, learned, rated_pool
 from sweeps import plan_of, probed, store_of
 
 from benchmarks.local_cluster import environment
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset
 from orchestrator.training.cell_folder import CellFolder

@@ -12,7 +12,7 @@ from policies_cases import ONLINE
 from remedies import refused
 
 from orchestrator.config.catalog import load_config
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.selection.candidates import check_candidates, history_of
 from orchestrator.storage.errors import UserError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from factories import small_plan
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import Tally, explain_dead_groups, total

@@ -12,19 +12,14 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config.entries import PolicyEntry
-from orchestrator.difficulty import table as difficulty_table
+from orchestrator.config.policy_entries import PolicyEntry
+from orchestrator.difficulty import summary as summary_module
 from orchestrator.difficulty.estimates import fit_prior, rates, reliability
+from orchestrator.difficulty.outcomes import outcome_histogram, pass_rate_histogram
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.proportions import counts, wilson
-from orchestrator.difficulty.table import (
-    Summary,
-    difficulty,
-    outcome_histogram,
-    pass_rate_histogram,
-    summarise,
-    summary_lines,
-)
+from orchestrator.difficulty.summary import Summary, summarise, summary_lines
+from orchestrator.difficulty.table import difficulty
 from orchestrator.report.content import svg_of
 from orchestrator.report.sections.figures import MAX_BARS, failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
@@ -244,7 +239,7 @@ def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
     counts = np.random.default_rng(0).permutation([0] * 300 + [2] * 300 + [4] * 300)
     large = pool_of(counts.tolist(), ["wrong"], 4)
     whole = summarise(large, 150, built("hard"), 0, 4)
-    monkeypatch.setattr(difficulty_table, "SIMULATED", 300)
+    monkeypatch.setattr(summary_module, "SIMULATED", 300)
     share = summarise(large, 150, built("hard"), 0, 4)
     assert 0 < abs(share.overlap - whole.overlap) < 0.1
     assert replace(share, overlap=0) == replace(whole, overlap=0)

@@ -10,7 +10,6 @@ from orchestrator.difficulty import disputed as module
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import (
     DEVIATIONS,
-    DOUBT,
     LEAST,
     PRECISION,
     SHARE,
@@ -18,6 +17,7 @@ from orchestrator.difficulty.disputed import (
     disputed_golds,
 )
 from orchestrator.difficulty.proportions import wilson
+from orchestrator.difficulty.suspects import DOUBT
 from orchestrator.difficulty.table import difficulty
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, select
 from orchestrator.storage.schema import SAMPLES

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from exchange_files import RIGHT, TASK, WRONG, imported, noted, outcomes, refusal, select, written
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.remedies import FORM
 from orchestrator.optional.exchange.exports import (
     export_subset,
@@ -18,7 +18,7 @@ from orchestrator.optional.exchange.exports import (
     summary_of,
 )
 from orchestrator.optional.exchange.imports import import_file, import_probe, write_import
-from orchestrator.selection.from_file import select_file
+from orchestrator.selection.from_samples import select_samples
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.schema import SAMPLES
 from tasks import make_prompt
@@ -174,6 +174,6 @@ def test_a_pool_that_the_marker_does_not_read_is_noted_by_import_and_select(
     file = tmp_path / "probe.parquet"
     summary = import_file(written(tmp_path, rows), TASK, file)
     assert any(FORM in note for note in summary["notes"]) == noted
-    why = select_file([file], PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
+    why = select_samples([file], PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
     assert any(FORM in note for note in why.get("notes", [])) == noted
     assert reason(pq.read_table(tmp_path / "subset.parquet")).get("notes") == why.get("notes")

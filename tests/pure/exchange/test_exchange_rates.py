@@ -19,7 +19,7 @@ from orchestrator.optional.exchange.records import Hints
 from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted_label
 from orchestrator.selection.candidates import probed_history
-from orchestrator.selection.from_file import select_file
+from orchestrator.selection.from_samples import select_samples
 from orchestrator.selection.subsets import SubsetRequest, policy_entry
 from orchestrator.selection.subsets import select as build_subset
 from orchestrator.storage.schema import DIFFICULTY
@@ -228,5 +228,5 @@ def test_a_pool_in_which_nothing_can_be_learnt_is_warned_of(
     summary = import_file(written(tmp_path, rows), TASK, out)
     start = "only 0 of 30 prompts "
     assert sum(note.startswith(start) for note in summary["notes"]) == 1
-    why = select_file([out], policy_entry("hard", {}), "6", 0, tmp_path / "subset.parquet")
+    why = select_samples([out], policy_entry("hard", {}), "6", 0, tmp_path / "subset.parquet")
     assert sum(note.startswith(start) for note in why["notes"]) == 1

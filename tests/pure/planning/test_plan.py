@@ -13,7 +13,7 @@ from remedies import place, refused
 from orchestrator.cli.doctor import checks
 from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import load_config
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site

@@ -7,8 +7,9 @@ import pytest
 from factories import small_plan
 from paths import ROOT
 
-from orchestrator.config.entries import AllocationEntry, PolicyEntry
+from orchestrator.config.allocation_entry import AllocationEntry
 from orchestrator.config.experiment import Refresh, Resources
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
 from orchestrator.planning.cells import Cell, DifficultySource, ExtraEval, ProbeSpec, Spec
 from orchestrator.report.compare import policy_key

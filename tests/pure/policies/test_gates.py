@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies_cases import ONLINE
 from remedies import refused
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from policies import BuiltOnlinePolicy, PolicyError, get_online_policy, settled_options
 from policies.composed import MEASURED
 from policies.gates import Gaussian, Rates, Rest, Retire

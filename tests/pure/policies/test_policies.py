@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policies_cases import OPTIONS, ROWS, SCORED, STATIC, policy_of
 from remedies import refused
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from policies import (
     Policy,

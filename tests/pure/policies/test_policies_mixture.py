@@ -12,7 +12,7 @@ from difficulty_tables import RATES, rates_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.selection.subsets import SubsetRequest, select
 from policies import PolicyError, get_policy, settled_options
 from policies.mixture import Mixture

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from difficulty_tables import selected_rows
 
-from orchestrator.difficulty.table import BANDS, band_of
+from orchestrator.difficulty.outcomes import BANDS, band_of
 from policies import BuiltOnlinePolicy, get_online_policy
 from policies.online import History
 from policies.partition import column_texts, rate_bands

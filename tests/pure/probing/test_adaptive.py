@@ -11,16 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.adaptive import simulate
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
+from orchestrator.difficulty.outcomes import complete_pass_rates
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing import probe
-from orchestrator.probing.adaptive import (
-    Counts,
-    Target,
-    complete_pass_rates,
-    score_bounds,
-    undecided_rows,
-)
+from orchestrator.probing.adaptive import Counts, Target, score_bounds, undecided_rows
 from orchestrator.probing.outcomes import NONE, Outcomes
 from orchestrator.probing.probe import AdaptiveState
 from orchestrator.selection.subsets import SubsetRequest, select

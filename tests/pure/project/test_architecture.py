@@ -111,6 +111,7 @@ LEAVES = {
     "statistics": (below("orchestrator.stats"), 2_500),
     "decile.compare": (["decile.comparison"], 6_300),
     "decile.diagnose": (["decile.diagnosis"], 6_300),
+    "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_300),
     "marks": (below("tasks.marking"), 4_000),
 }
 
@@ -137,6 +138,7 @@ def test_functions_stay_short() -> None:
 # Modules that name standard output or error for more than flush(), isatty() and echo(…, stream):
 # a default for a stream that they pass to echo, or another stream in its place.
 STREAMS = {
+    "cluster.printable_streams",
     "cluster.terminal",
     "orchestrator.cli.fetch",
     "orchestrator.cli.main",

@@ -9,7 +9,7 @@ import pytest
 from factories import finished_sweep
 from matplotlib.figure import Figure
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.report import sentences
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import (

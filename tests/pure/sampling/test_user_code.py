@@ -13,7 +13,7 @@ from remedies import refused
 from user_code_cases import line, mine  # noqa: F401 (fixtures)
 
 from orchestrator.cli.main import main
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.plugins.user_code import place_of, user_errors
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.sampling import Request, load_sampler

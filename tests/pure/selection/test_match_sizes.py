@@ -10,7 +10,7 @@ import pytest
 from factories import cell_record, sample_row, small_plan, store_samples
 from remedies import place, refused
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.pipeline import probes
 from orchestrator.pipeline.progress import ProgressDisplay

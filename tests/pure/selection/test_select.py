@@ -1,6 +1,7 @@
 """`decile select`: a subset from stored probes or difficulty tables, without a sweep."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from factories import small_plan
 from remedies import refused
 
 from orchestrator.cli.main import main
-from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
+from orchestrator.config.settings import MAX_SAMPLES
 from orchestrator.difficulty.table import difficulty
-from orchestrator.planning.pools import Split
 from orchestrator.probing.probe_folder import write_part
-from orchestrator.selection.from_file import select_file
+from orchestrator.selection.from_file import are_rated, select_file
+from orchestrator.selection.from_samples import select_samples
 from orchestrator.selection.stored import store_subset
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, reason, select, with_reason
+from orchestrator.storage.errors import StoreError
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET
+from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET, Split
 from orchestrator.storage.store import Store
 from policies import PolicyError, choice_rng, get_policy
 from tasks import OUTCOMES
@@ -70,7 +73,8 @@ def marked(table: pa.Table, marker: str) -> pa.Table:
 
 def chosen(source: Path, policy: str = "hard", budget: str = "2", seed: int = 0) -> list[str]:
     out = source.parent / "subset.parquet"
-    select_file([source], PolicyEntry(policy=policy), budget, seed, out)
+    select_subset = select_file if are_rated([source]) else select_samples
+    select_subset([source], PolicyEntry(policy=policy), budget, seed, out)
     return pq.read_table(out)["prompt_id"].to_pylist()
 
 
@@ -229,7 +233,7 @@ def test_a_share_is_floored_and_a_count_is_used_directly(
 def test_the_reason_is_returned_and_stored_with_the_subset(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples())
     out = tmp_path / "new" / "folder" / "subset.parquet"
-    why = select_file([folder], PolicyEntry(policy="hard"), "0.5", 3, out)
+    why = select_samples([folder], PolicyEntry(policy="hard"), "0.5", 3, out)
     left_out = {"without a gold answer": 0, "not chosen by hard": 2}
     assert why.pop("row_counts") == {"read": 4, "left_out": left_out, "written": 2}
     assert why == {
@@ -239,6 +243,41 @@ def test_the_reason_is_returned_and_stored_with_the_subset(tmp_path: Path) -> No
     }
     assert reason(pq.read_table(out)) == why
     assert [p.name for p in out.parent.iterdir()] == ["subset.parquet"]
+
+
+def test_tables_in_files_give_the_same_subset_with_and_without_what_reads_samples(
+    tmp_path: Path,
+) -> None:
+    files, out = [tmp_path / "one.parquet", tmp_path / "two.parquet"], tmp_path / "subset.parquet"
+    for file, ids in zip(files, ("ab", "cd"), strict=True):
+        pq.write_table(difficulty(samples(ids)), file)
+    subsets = []
+    for select_subset in (select_file, select_samples):
+        why = select_subset(files, PolicyEntry(policy="hard"), "0.5", 3, out)
+        subsets.append((why, pq.read_table(out)))
+    assert subsets[0] == subsets[1]
+    assert subsets[0][0]["row_counts"]["written"] == 2
+
+
+def test_only_files_with_a_pass_rate_by_prompt_are_tables(tmp_path: Path) -> None:
+    table, marks = tmp_path / "table.parquet", tmp_path / "samples.parquet"
+    pq.write_table(difficulty(samples()), table)
+    pq.write_table(samples(), marks)
+    (tmp_path / "junk.parquet").write_text("no table")
+    os.mkfifo(tmp_path / "pipe")
+    assert are_rated([table]) and are_rated([table, table])
+    for other in (marks, tmp_path / "junk.parquet", tmp_path, tmp_path / "pipe", Path("a\0b")):
+        assert not are_rated([other]) and not are_rated([table, other])
+
+
+def test_a_subset_is_not_written_to_an_address_that_a_path_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(difficulty(samples()), "table.parquet")
+    with refused("s3://bucket", by=StoreError):
+        select_file(["table.parquet"], PolicyEntry(policy="hard"), "1", 0, "s3://bucket/out")
+    assert [file.name for file in tmp_path.iterdir()] == ["table.parquet"]
 
 
 @pytest.mark.parametrize("budget", ["", "nan", "inf", "10%"])
@@ -299,7 +338,7 @@ def test_probes_of_other_settings_are_not_merged_and_the_difference_is_named(
         ((one, file), "keys one and none"),
     ):
         with refused(*pair, f": {difference}: ", code="different-probes"):
-            select_file(pair, PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
+            select_samples(pair, PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +398,7 @@ def test_unknown_outcomes_and_non_numeric_rates_are_refused(tmp_path: Path) -> N
         select_file([file], PolicyEntry(policy="hard"), "1", 0, out)
     pq.write_table(pa.table({"prompt_id": ["a"], "sample": [0], "outcome": ["right"]}), file)
     with refused(file, "'right'", *OUTCOMES):
-        select_file([file], PolicyEntry(policy="hard"), "1", 0, out)
+        select_samples([file], PolicyEntry(policy="hard"), "1", 0, out)
 
 
 def test_datasets_that_share_a_folder_are_refused(tmp_path: Path) -> None:
@@ -413,7 +452,7 @@ def test_samples_of_anything_but_one_pool_are_refused(
     files, out = sorted(folder.glob("*.parquet")), tmp_path / "subset.parquet"
     for probes in ([folder], files):
         with refused(probes[0], code=code):
-            select_file(probes, PolicyEntry(policy="hard"), "1", 0, out)
+            select_samples(probes, PolicyEntry(policy="hard"), "1", 0, out)
     assert not out.exists()
 
 
@@ -422,14 +461,14 @@ def test_the_parts_of_one_pool_are_selected_from_under_any_path_in_their_storage
 ) -> None:
     folder = probe_folder(tmp_path / "runs", samples("ab"), samples("cd"))
     own = tmp_path / "subset.parquet"
-    expected = select_file([folder], PolicyEntry(policy="hard"), "3", 0, own)
+    expected = select_samples([folder], PolicyEntry(policy="hard"), "3", 0, own)
     mine = with_reason(SUBSET.empty_table(), expected)
     Store(str(tmp_path / "runs")).write_table(mine, "subsets", "mine.parquet")
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(folder)
     files = [Path(file.name) for file in folder.glob("*.parquet")]
     for probes in (files, [Path(".")], [Path("../key/")], [tmp_path / "link"]):
-        why = select_file(probes, PolicyEntry(policy="hard"), "3", 0, tmp_path / "out.parquet")
+        why = select_samples(probes, PolicyEntry(policy="hard"), "3", 0, tmp_path / "out.parquet")
         assert {**why, "source": None} == {**expected, "source": None}
         assert pq.read_table(tmp_path / "out.parquet").equals(pq.read_table(own))
     other = tmp_path / "other"

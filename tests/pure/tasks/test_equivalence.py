@@ -383,7 +383,7 @@ def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
 
 @pytest.fixture(scope="module")
 def golds() -> list[str]:
-    from tasks.marking.reading import last_box
+    from tasks.marking.boxes import last_box
 
     boxed = []
     for split in ("train", "test"):

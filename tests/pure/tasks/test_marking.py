@@ -7,19 +7,11 @@ from hypothesis import strategies as st
 from processes import hang_limit
 
 from tasks import OUTCOMES
+from tasks.marking.boxes import filled_boxes, last_box, last_filled_box, outer_boxes
 from tasks.marking.letters import mark_letter
 from tasks.marking.marks import Mark
 from tasks.marking.numbers import mark_number, number_in
-from tasks.marking.reading import (
-    filled_boxes,
-    find_hash_line,
-    find_statement,
-    first_sentence,
-    last_box,
-    last_filled_box,
-    outer_boxes,
-    without_thinking,
-)
+from tasks.marking.reading import find_hash_line, find_statement, first_sentence, without_thinking
 
 CASES = [
     # text, strict outcome, lenient outcome; the gold letter is (B)

@@ -24,7 +24,8 @@ from torch.nn.functional import pad
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
-from orchestrator.config.entries import AllocationEntry, PolicyEntry
+from orchestrator.config.allocation_entry import AllocationEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.liveness import is_live
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.online import Generation

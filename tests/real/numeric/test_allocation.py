@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from remedies import refused
 
+from orchestrator.config.allocation_entry import AllocationEntry
 from orchestrator.config.catalog import load_config
-from orchestrator.config.entries import AllocationEntry, PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.groups import (
     GroupRecorder,
     Marked,

@@ -32,7 +32,7 @@ from online_cases import (
     pool_of,
 )
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.liveness import is_live
 from orchestrator.planning.cells import Cell

@@ -16,8 +16,8 @@ from grpo import (  # noqa: F401 (a fixture)  # noqa: F401 (a fixture)
     trained_cell,
 )
 
-from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Refresh
+from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.evaluation.groups import GroupRecorder, group_table
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
