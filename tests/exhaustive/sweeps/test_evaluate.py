@@ -52,7 +52,7 @@ def test_a_killed_evaluation_draws_what_is_missing(finished: Path, tmp_path: Pat
     file, log = experiments(tmp_path), tmp_path / "log"
     file.write_text(file.read_text().replace("test: 16", "test: 600"))
     save_adapter(tmp_path / "adapter")
-    options = ("--adapter", "adapter", "--out", "after.parquet")
+    options = ("--adapter", "adapter", "--out", "after.parquet", "--force")
     spec = plan_evaluation(plan_of(file), adapter=tmp_path / "adapter").spec
     parts = tmp_path / "runs" / "probes" / spec.key
     driver = sweeps.start(file, log, *options, verb="evaluate")

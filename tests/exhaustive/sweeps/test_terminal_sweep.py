@@ -31,5 +31,6 @@ def test_a_sweep_fits_a_small_terminal_and_leaves_only_its_messages(tmp_path: Pa
     assert any(re.match(r"1/2 cells finished, ETA \d:\d\d$", f) for f in frames)
     lines = screen.printed.split("\n")
     assert not [line for line in lines if "━" in line or "cells finished" in line]
-    assert lines[0].startswith("marker of few: "), "Ray prints nothing when it starts"
+    assert lines[0] == "few" and lines[1].strip().startswith("rows: ")
+    assert lines[2].startswith("marker of few: "), "Ray prints nothing when it starts"
     assert "core_worker.cc" not in screen.printed
