@@ -27,7 +27,15 @@ from tasks.sources.files import TURNS, cell, column_value, is_chat, or_list, rea
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, spelling
 from tasks.sources.texts import choice_numbering, other_golds, read_texts
-from tasks.sources.values import counts_of, is_missing, number_of, parse_count, truth_of, value_text
+from tasks.sources.values import (
+    counts_of,
+    is_missing,
+    number_of,
+    parse_count,
+    truth_of,
+    valid_count,
+    value_text,
+)
 
 # Names of solve rates, with or without the model's: `pass_rate`, `llama8b_solve_rate`, `passrate`,
 # `qwen_best_pass_rate_per_8`, `avg@8_qwen3_4b`. The number behind `@` or `per_` is that of samples.
@@ -37,7 +45,6 @@ RATE = re.compile(
 )
 BIG_MATH_RATE, BIG_MATH_SAMPLES = "llama8b_solve_rate", 64
 RATES_ONLY = "solve rates only: no outcome detail, so hard may also mean unparsed or truncated"
-RATE_ROUNDED = 0.0051  # between a rate of two digits and its counts
 SINGLE_PRECISION = 6e-8  # relative rounding error of a float32, in which rates are often stored
 # Counts of one of several models end with its name: num_passed_MODEL of n_MODEL samples.
 COUNTS_OF_MODEL = re.compile(r"(?:num_passed|n_passed|num_correct|n_correct)_(.+)")
@@ -154,10 +161,10 @@ def rate_record(
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
-    if successes is None:
+    if successes is None or n is None:  # without a number of samples, counts say nothing
         successes = counted_successes(rate, n)
-    elif not n or abs(successes / n - rate) > RATE_ROUNDED:
-        of_n = f"{counted(successes, 'success', 'successes')} of {counted(n or 0, 'sample')}"
+    elif not n or abs(successes / n - rate) > 2 * _rounding(rate):  # it may also be cut off
+        of_n = f"{counted(successes, 'success', 'successes')} of {counted(n, 'sample')}"
         raise TaskError(
             f"{source.place}: {columns.rate} is {value!r:.60}, and there are {of_n}: correct one, "
             "or name the columns with --rate, --samples and --successes"
@@ -166,7 +173,9 @@ def rate_record(
 
 
 def _first_count(row: Row, names: Sequence[str], place: str) -> int | None:
-    name = next((name for name in names if not is_missing(cell(row, name))), None)
+    values = ((name, cell(row, name)) for name in names)
+    # A truth value, such as of `solved`, is no count.
+    name = next((n for n, v in values if not is_missing(v) and not isinstance(v, bool)), None)
     return None if name is None else parse_count(cell(row, name), place, name)
 
 
@@ -180,10 +189,15 @@ def counted_successes(rate: float, n: int | None) -> int | None:
     nearest = round(n * rate)
     if abs(n * rate - nearest) <= 1e-6:
         return nearest
-    digits = max(0, -int(Decimal(repr(rate)).as_tuple().exponent))
-    off = max(0.5 * 10.0**-digits, SINGLE_PRECISION) + 1e-12
+    off = _rounding(rate)
     least, most = max(0, ceil(n * (rate - off))), min(n, floor(n * (rate + off)))
     return least if least == most else None
+
+
+def _rounding(rate: float) -> float:
+    """The most that a rate is off, by the digits that it is written with."""
+    digits = max(0, -int(Decimal(repr(rate)).as_tuple().exponent))
+    return max(0.5 * 10.0**-digits, SINGLE_PRECISION) + 1e-12
 
 
 TEXTS = tuple(name for name in ROLES["completion"].names if name != "text")  # of any kind
@@ -349,22 +363,23 @@ def _completions(
     if name is None or cell(row, name) == []:
         notes.count("rows dropped: no completion", source.place)
         return
-    value = column_value(row, name)
-    single = isinstance(value, str) or is_chat(value)
-    drawn = row_completions(row, source.place, name)
-    single = single and len(drawn) == 1
-    sample = parse_count(row.get("sample"), source.place, "sample") if single else None
-    for text, finish, tokens, correct in drawn:
+    place, value = source.place, column_value(row, name)
+    drawn = row_completions(row, place, name)
+    single = (isinstance(value, str) or is_chat(value)) and len(drawn) == 1
+    sample = parse_count(row.get("sample"), place, "sample") if single else None
+    counts = _per_completion(row, "tokens", len(drawn), place)
+    is_own = row.get("tokens") is not None
+    for (text, finish, correct), count in zip(drawn, counts, strict=True):
+        tokens = parse_count(count, place, "tokens") if is_own else valid_count(count)
         completion = Completion(text, tokens or 0, finish)
         yield CompletionRecord(source, completion, tokens, sample, correct)
 
 
 class RowCompletion(NamedTuple):
-    """A completion of a row; tokens and correct are the source's own, None where it has none."""
+    """A completion of a row; `correct` is of the source's grader, None where it says nothing."""
 
     text: str
     finish: Finish
-    tokens: int | None
     correct: bool | None
 
 
@@ -379,20 +394,20 @@ def row_completions(row: Row, place: str, name: str) -> list[RowCompletion]:
             f"{place}: {name} holds {type(value).__name__}{inside}: write a text, a list of texts, "
             "or chat messages"
         )
-    cuts, ends, counts, grades = (
-        _per_completion(row, role, len(texts), place)
-        for role in ("truncated", "finish", "tokens", "correct")
+    cuts, ends, grades = (
+        _per_completion(row, role, len(texts), place) for role in ("truncated", "finish", "correct")
     )
     completions = []
-    for text, cut, end, count, grade in zip(texts, cuts, ends, counts, grades, strict=True):
+    for text, cut, end, grade in zip(texts, cuts, ends, grades, strict=True):
         end = None if is_missing(end) else _FINISHES.get(str(end), end)
         if end is not None and end not in FINISHES:
-            raise TaskError(f"{place}: finish {end!r:.60}: write {or_list(FINISHES)}")
+            if row.get("finish") is not None:
+                raise TaskError(f"{place}: finish {end!r:.60}: write {or_list(FINISHES)}")
+            end = None  # a server's own word
         finish: Finish = "length" if truth_of(cut, place, "truncated") else end or "stop"
-        number = number_of(grade)  # of the source's own grader
+        number = number_of(grade)
         correct = None if number not in (0, 1, -1) else number == 1
-        tokens = parse_count(count, place, "tokens")
-        completions.append(RowCompletion(text, finish, tokens, correct))
+        completions.append(RowCompletion(text, finish, correct))
     return completions
 
 
@@ -410,19 +425,25 @@ _FINISHES: Mapping[str, Finish] = {
 
 
 def _per_completion(row: Row, role: str, count: int, place: str) -> Sequence[Any]:
-    """A role's value for each of `count` completions, where it is a list or one value for all."""
+    """A role's value for each of `count` completions; None where a row does not tell them apart.
+
+    The column `truncated`, `finish` or `tokens` may have one value for all. Raises TaskError where
+    it has another number of values.
+    """
     names = columns_in_role(role, row)
     names += columns_in_role("score", row) if role == "correct" else []
     name = _first(row, names) or role
     value = row.get(name)
+    if isinstance(value, list) and len(value) == count:
+        return value
+    if name != role or role == "correct":  # of another tool, where it may mean the whole row
+        return [value if count == 1 and not isinstance(value, list) else None] * count
     if not isinstance(value, list):
         return [value] * count
-    if len(value) != count:
-        raise TaskError(
-            f"{place}: {name} has {counted(len(value), 'entry', 'entries')} for "
-            f"{counted(count, 'completion')}"
-        )
-    return value
+    raise TaskError(
+        f"{place}: {name} has {counted(len(value), 'entry', 'entries')} for "
+        f"{counted(count, 'completion')}"
+    )
 
 
 def _completion_texts(value: Any, name: str = "") -> list[str] | None:

@@ -163,3 +163,34 @@ def test_lines_of_a_sheet_that_end_with_carriage_returns_are_refused(tmp_path: P
     (file := tmp_path / "old.csv").write_bytes(b"question,answer\ra,1\rb,2\r")
     with pytest.raises(TaskError, match="old.csv.*carriage returns"):
         read_file(file, [])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"finish_reason": "content_filter"},
+        {"reward": [0.5, 0.2, 1.0]},
+        {"completion_tokens": "many"},
+        {"score": {"f1": 0.5}},
+    ],
+)
+def test_what_another_tool_says_otherwise_of_a_completion_refuses_no_row(
+    tmp_path: Path, columns: Mapping[str, Any]
+) -> None:
+    row = {"question": "2+2", "answer": "4", "completion": r"\boxed{4}"} | dict(columns)
+    assert outcomes(imported(tmp_path, [row], TASK)) == ["correct"]
+    file = tmp_path / "in.jsonl"
+    file.write_text(json.dumps(row | {"tokens": [1, 2, 3]}))  # their ids, which no mark needs
+    marked = mark_file("file", {"marker": "number"}, file, tmp_path / "m.jsonl", 1)
+    assert marked.outcomes["correct"] == 1
+
+
+def test_counts_without_a_number_of_samples_and_rounded_rates_refuse_no_row(tmp_path: Path) -> None:
+    row = {"question": "2+2", "answer": "4"}
+    for columns in (
+        {"pass_rate": 0.5, "num_correct": 4},
+        {"pass_rate": 0.5, "n": 8, "solved": True},
+        {"pass_rate": 0.1, "n": 8, "num_correct": 1},
+        {"pass_rate": 0.66, "n": 3, "num_correct": 2},
+    ):
+        assert imported(tmp_path, [row | columns], TASK).difficulty is not None, columns
