@@ -1,11 +1,7 @@
 """The forms of gold answers, the marker that each needs, and whether a model could give one."""
 
-import ast
-import json
 import re
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -16,7 +12,7 @@ from tasks.sources.choices import choices_of
 from tasks.sources.files import Row, cell
 from tasks.sources.row_corrections import RowEdit, row_id
 from tasks.sources.texts import NO_ANSWERS, PLACEHOLDERS, one_answer, plain_answer, read_texts
-from tasks.sources.values import TRUTH_WORDS, json_object_of
+from tasks.sources.values import TRUTH_WORDS, json_object_of, literal_of
 
 Kind = Literal[Marker, "none"]
 """The marker that an answer needs; `none` where it is no answer."""
@@ -133,7 +129,7 @@ def structure_of(answer: str) -> str:
         return "a test of a program"
     if not _STRUCTURE.match(answer):
         return ""
-    value = _parsed(answer)
+    value = literal_of(answer)
     if isinstance(value, Mapping):
         return "an object"
     if not isinstance(value, list | tuple):
@@ -148,16 +144,6 @@ def structure_of(answer: str) -> str:
     if any(isinstance(each, list | tuple) for each in value):
         return "" if _is_matrix(value) else "a nested list"
     return "a list of texts" if len(texts) > 1 else ""
-
-
-def _parsed(text: str) -> Any:
-    """The value that a text is in JSON or in Python; None for any other text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of backslashes in texts, which LaTeX has
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-                return read(text.strip())
-    return None
 
 
 def _is_matrix(value: Sequence[Any]) -> bool:

@@ -1,7 +1,6 @@
 """Questions whose choices stand in columns of their own: asked with a letter before each choice."""
 
 import ast
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tasks.errors import TaskError
 from tasks.marking.digits import normalize_number
+from tasks.sources.values import literal_of
 
 COLUMNS = ("choices", "options", "endings", "answer_choices", "answer_options", "alternatives")
 # Of one column per choice: what is before its letter, or before its number.
@@ -256,11 +256,8 @@ def _parsed(text: str) -> Any:
         return None
     if _ARRAY.fullmatch(text):
         return [ast.literal_eval(quoted) for quoted in re.findall(_QUOTED, text)]
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            value = read(text)
-            return value if isinstance(value, Mapping | list | tuple) else None
-    return None
+    value = literal_of(text)
+    return value if isinstance(value, Mapping | list | tuple) else None
 
 
 def _lettered(text: str) -> Choices | None:

@@ -131,21 +131,30 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def columns_in_role(role: str, columns: Iterable[str], *apart_from: str | None) -> list[str]:
-    """The columns with a name of the role, the most telling name first, but for `apart_from`.
+    """The columns with a name of the role, the most telling name first, but for `apart_from`."""
+    return columns_named(ROLES[role].names, (name for name in columns if name not in apart_from))
+
+
+def columns_named(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    """The columns that have one of the names, in the order of the names.
 
     Case does not count, nor whether words are joined by spaces, hyphens or underscores; a column
     with exactly the name comes before one with another spelling.
     """
     spellings: dict[str, list[str]] = {}
     for column in dict.fromkeys(columns):
-        if column not in apart_from:
-            spellings.setdefault(spelling(column), []).append(column)
-    names = ROLES[role].names
+        spellings.setdefault(spelling(column), []).append(column)
     return [
         column
         for name in names
-        for column in sorted(spellings.get(name, ()), key=lambda column: column != name)
+        for column in sorted(spellings.get(spelling(name), ()), key=lambda column: column != name)
     ]
+
+
+def has_grades(columns: Iterable[str]) -> bool:
+    """Whether a column grades what a model has written: then an output is the model's."""
+    columns = [*columns]
+    return any(columns_in_role(role, columns) for role in ("correct", "score", "reward"))
 
 
 def spelling(column: str) -> str:

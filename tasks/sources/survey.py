@@ -27,8 +27,15 @@ from tasks.sources.answer_kinds import (
 from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import Row, Rows, cell, is_chat
 from tasks.sources.media import check_no_media
-from tasks.sources.roles import ROLES, columns_in_role, spelling
-from tasks.sources.texts import RENDERED, choice_numbering, input_text, plain_answer, read_texts
+from tasks.sources.roles import ROLES, columns_in_role, has_grades, spelling
+from tasks.sources.texts import (
+    RENDERED,
+    choice_numbering,
+    input_text,
+    is_unasked,
+    plain_answer,
+    read_texts,
+)
 from tasks.sources.values import is_missing
 
 SAMPLED = 2_000  # rows that columns are recognized by
@@ -492,10 +499,7 @@ def _contexts(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence
     texts = [_texts(row, *used)[0] for row in rows]
     unused = columns_in_role("context", columns, *used)
     apart = {
-        name: sum(
-            isinstance(text := cell(row, name), str) and text.strip() not in asked
-            for row, asked in zip(rows, texts, strict=True)
-        )
+        name: sum(is_unasked(row, name, asked) for row, asked in zip(rows, texts, strict=True))
         for name in unused
     }
     return [name for name, count in apart.items() if 2 * count > len(rows)]
@@ -553,8 +557,7 @@ def choose_columns(
     answer_columns = {name: column for name, column in columns.items() if column.answers}
     question = question or _known("question", question_columns, answer)
     # Beside a grade, an output is what a model has written.
-    graded = any(columns_in_role(role, columns) for role in ("correct", "score", "reward"))
-    gold = "answer beside completions" if graded else "answer"
+    gold = "answer beside completions" if has_grades(columns) else "answer"
     answer = answer or _known(gold, answer_columns, question)
     both = len(answer_columns) == 2 and all(map(_may_be_answer, answer_columns))
     if question is None and answer is None and both and question_columns:

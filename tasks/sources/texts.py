@@ -1,6 +1,5 @@
 """The question and the answer of a row, as texts."""
 
-import ast
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from tasks.sources.chat_templates import is_rendered, unwrapped
 from tasks.sources.choices import Numbering, choices_of, numbering_of
 from tasks.sources.files import SYSTEM, TURNS, cell, column_value, is_chat, read_chat
 from tasks.sources.roles import GOLDS, ROLES, columns_in_role, spelling
-from tasks.sources.values import json_object_of, value_text, whole
+from tasks.sources.values import json_object_of, literal_of, value_text, whole
 
 ANSWERS = "rows have several answers: the first is used"
 INSTRUCTIONS = (
@@ -58,15 +57,8 @@ def plain_answer(text: str) -> str:
     for form in _FORMS:
         if match := form.fullmatch(text):
             inside = next(filter(None, match.groups()))
-            text = str(_literal(inside)) if inside[0] in "\"'" else inside.strip()
-    return text
-
-
-def _literal(text: str) -> Any:
-    """The value of a quoted text, in JSON or in Python; the text itself where it is neither."""
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError):
-            return read(text)
+            value = literal_of(inside) if inside[0] in "\"'" else None
+            text = inside.strip() if value is None else str(value)
     return text
 
 
@@ -189,6 +181,12 @@ def other_golds(
                 f"than in {answer!r:.40}, which is read as the gold answer ({shown})"
             )
     return ""
+
+
+def is_unasked(row: Mapping[str, Any], name: str, asked: str) -> bool:
+    """Whether a column has a text, such as an article, that the question asked does not contain."""
+    text = cell(row, name)
+    return isinstance(text, str) and text.strip() not in asked
 
 
 def gold_field(value: Mapping[str, Any]) -> Any:

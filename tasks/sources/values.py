@@ -1,7 +1,9 @@
 """Values of cells, read alike whatever the file: numbers may be texts, as in CSV."""
 
+import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date, time, timedelta
@@ -126,6 +128,16 @@ def _as_text(value: Any) -> str:
     if isinstance(value, date | time | timedelta | Decimal | UUID):
         return str(value)
     raise TypeError(f"holds {type(value).__name__}, which JSON does not have")
+
+
+def literal_of(text: str) -> Any:
+    """The value that a text is in JSON, or as Python writes it; None for any other text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of backslashes in texts, which LaTeX has
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+                return read(text.strip())
+    return None
 
 
 def json_object_of(text: str) -> Mapping[str, Any] | None:

@@ -1,10 +1,7 @@
 """Tables of one question per row: completions, solve rates or plain pools, by named columns."""
 
-import ast
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from math import ceil, floor
@@ -25,11 +22,12 @@ from tasks import TaskError
 from tasks.sources.choices import Numbering, choices_of
 from tasks.sources.files import TURNS, cell, column_value, is_chat, or_list, read_chat
 from tasks.sources.media import check_no_media
-from tasks.sources.roles import ROLES, columns_in_role, spelling
-from tasks.sources.texts import choice_numbering, other_golds, read_texts
+from tasks.sources.roles import ROLES, columns_in_role, columns_named, has_grades, spelling
+from tasks.sources.texts import choice_numbering, is_unasked, other_golds, read_texts
 from tasks.sources.values import (
     counts_of,
     is_missing,
+    literal_of,
     number_of,
     parse_count,
     truth_of,
@@ -201,10 +199,7 @@ def _rounding(rate: float) -> float:
 
 
 TEXTS = tuple(name for name in ROLES["completion"].names if name != "text")  # of any kind
-SOLUTIONS = ("answer", "solution", "ground_truth", "final_answer")
 KNOWN_ANSWERS = ROLES["answer beside completions"].names
-
-
 OUTPUTS = ("output", "response")  # the gold answer in rows of instructions
 
 
@@ -277,13 +272,12 @@ def _with_answer(columns: Columns, hints: Hints, rows: Sequence[PlacedRow]) -> C
     if answered or hints.completions or hints.prompt_id:
         return columns
     names = [*dict.fromkeys(name for _, row in rows for name in row)]
-    is_graded = any(columns_in_role(role, names) for role in ("correct", "score"))
     outputs = [name for name in columns.completions if spelling(name) in OUTPUTS and name in names]
-    if outputs and not is_graded:
+    if outputs and not has_grades(names):
         rest = tuple(name for name in columns.completions if name != outputs[0])
         return columns._replace(answer=(outputs[0],), completions=rest)
     completed = any(_first(row, columns.completions) is not None for _, row in rows)
-    chats = [name for name in columns.question if is_chat(cell(rows[0].row, name))]
+    chats = [n for n in columns.question if any(is_chat(cell(row, n)) for _, row in rows)]
     return columns if completed or not chats else columns._replace(answer=(chats[0],))
 
 
@@ -300,11 +294,8 @@ def _questions(
     answered = (n for n in answers if any(cell(row, n) is not None for row in contents))
     if note := other_golds(contents, places, next(answered, "")):
         notes.add(note)
-    names = [*dict.fromkeys(name for row in contents for name in row)]
-    for context in columns_in_role("context", names, *questions, *answers):
-        apart = (_is_apart(row, context, _first(row, questions)) for row in contents)
-        if 2 * sum(apart) > len(rows):
-            notes.add(f"{context!r:.40} is not asked: write it into the question if that needs it")
+    names = dict.fromkeys(name for row in contents for name in row)
+    unasked = dict.fromkeys(columns_in_role("context", names, *questions, *answers), 0)
     for place, row in rows:
         question = _first(row, questions)
         answer = _first(row, answers)
@@ -321,6 +312,8 @@ def _questions(
         source = source_question(row, place, texts.question, texts.answer, notes)
         if source is None:
             continue
+        for name in unasked:
+            unasked[name] += is_unasked(row, name, texts.question)
         dropped = list(texts.dropped)
         if question in columns.completions and TURNS in dropped:
             dropped.remove(TURNS)  # the reply to the question is the completion
@@ -334,22 +327,15 @@ def _questions(
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue
         yield row, source
+    for name, count in unasked.items():
+        if 2 * count > len(rows):
+            notes.add(f"{name!r:.40} is not asked: write it into the question if that needs it")
 
 
-def _is_apart(row: Row, context: str, question: str | None) -> bool:
-    """Whether a row has a text that its question may be about and does not contain."""
-    text = cell(row, context)
-    if not isinstance(text, str) or not text.strip():
-        return False
-    return text.strip() not in str(cell(row, question or ""))
-
-
-def _spelled(names: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The columns that have a known name in any spelling; dotted names of values as they are."""
-    spellings: dict[str, str] = {}
-    for name in names:
-        spellings.setdefault(spelling(name), name)
-    return [name if name in names else spellings.get(name, name) for name in known]
+def _spelled(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The columns that have a known name in any spelling, and dotted names of values inside."""
+    inside = [name for name in known if "." in name and name not in names]
+    return [*columns_named(known, names), *inside]
 
 
 def _first(row: Row, names: Iterable[str]) -> str | None:
@@ -452,12 +438,9 @@ def _completion_texts(value: Any, name: str = "") -> list[str] | None:
     A list may also be a text in JSON or Python, in a column whose name is a plural.
     """
     if isinstance(value, str) and name.lower().endswith("s") and value.lstrip().startswith("["):
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                texts = read(value.strip())
-                is_list = isinstance(texts, list) and all(isinstance(t, str) for t in texts)
-                value = texts if is_list or is_chat(texts) else value
-                break
+        texts = literal_of(value)
+        is_list = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        value = texts if is_list or is_chat(texts) else value
     values = [value] if isinstance(value, str) or is_chat(value) else value
     if not isinstance(values, list):
         return None

@@ -271,6 +271,12 @@ def test_names_of_roles_are_spelled_as_they_are_compared_and_none_is_given_twice
     assert all(suffix in SUFFIXES for suffix, _ in FORMATS.values())
 
 
+def test_a_column_that_is_named_may_have_any_spelling(tmp_path: Path) -> None:
+    (file := tmp_path / "named.jsonl").write_text(json_lines(pool(answer="answerKey No1")))
+    probe = import_probe(file, None, TASK, hints=Hints(answer="answerKey No1"))
+    assert len(probe.prompts) == len(QUESTIONS)
+
+
 def test_completions_are_found_under_any_name(tmp_path: Path) -> None:
     names = [name for known in ROLES["completion"].names for name in spellings(known)]
     for number, name in enumerate(name for name in names if name.lower() != "text"):
