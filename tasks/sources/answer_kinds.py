@@ -204,15 +204,15 @@ def kind_counts(forms: Mapping[str, int]) -> dict[Kind, int]:
     return counts
 
 
-def mixed_kinds(counts: Mapping[Kind, int]) -> list[tuple[Kind, ...]]:
+def mixed_kinds(counts: Mapping[Kind, int], most: float = MOST) -> list[tuple[Kind, ...]]:
     """The kinds of each data set of a mix that has all answers; empty where one marker fits.
 
-    One does where a tenth of the answers at most need another. What is no answer is with the most
+    One does where it reads `most` of the answers, as a share. What is no answer is with the most
     frequent kind, so that every row is in one data set.
     """
     total = sum(counts.values()) - counts["none"]
     families = [sum(counts[kind] for kind in family) for family in FAMILIES]
-    if not total or max(families) >= MOST * total:
+    if not total or max(families) >= most * total:
         return []
     parts: list[tuple[Kind, ...]] = [(kind,) for kind in KINDS if counts[kind] and kind != "none"]
     if 0 < min(counts["number"], counts["expression"]) < MIN_PART:

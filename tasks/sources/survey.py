@@ -38,6 +38,7 @@ from tasks.sources.texts import (
 )
 from tasks.sources.values import is_missing
 
+CERTAIN = 0.95  # share of one kind among SAMPLED answers, 7 standard errors above MOST
 SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
 MAX_SOURCES = 100  # of a column of sources, which have four rows each at least
@@ -150,6 +151,10 @@ def survey_rows(
     rendered = sum(_is_rendered(row, used[0]) for row in read.rows)
     if marker is not None or optional:
         return _survey(read, columns, used, marker, optional=optional, rendered=rendered)
+    # Reading every answer for its kind takes as long as the survey: most pools have one kind.
+    sample = Counter(row_kind(row, used[1]) for row in read.rows[:: -(-len(read.rows) // SAMPLED)])
+    if not mix and not mixed_kinds(sample, CERTAIN):
+        return _survey(read, columns, used, None, rendered=rendered)
     kinds = [row_kind(row, used[1]) for row in read.rows]
     counts = {kind: kinds.count(kind) for kind in KINDS}
     mix = with_other_kinds(mix, counts) if mix else mixed_kinds(counts)
