@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import gzip
 import json
 import os
 import re
@@ -157,7 +158,8 @@ def read_file(path: str | Path, columns: Sequence[str], records: str | None = No
     except UnicodeDecodeError as error:
         raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
     except (OSError, EOFError, zlib.error) as error:
-        remedy = "compress it again" if file.suffix == ".gz" else "check its permissions"
+        is_torn = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
+        remedy = "compress it again" if is_torn else "check its permissions"
         raise TaskError(f"{file} cannot be read: {error}: {remedy}") from error
     return Rows(rows, f"{file.name} sha256:{digest}", places=places)
 

@@ -95,6 +95,11 @@ def imported(file: Path) -> list[Any]:
     return [sorted(prompt.prompt_id for prompt in probe.prompts), rates]
 
 
+def loaded(file: Path) -> list[Any]:
+    task = get_task("file", train=str(file), marker="number")
+    return [sorted(task.prompt_table("train").column("prompt_id").to_pylist())]
+
+
 def marked(file: Path) -> list[Any]:
     return [
         mark_file("file", {"marker": "number"}, file, file.with_suffix(".out.jsonl"), 1).outcomes
@@ -117,6 +122,7 @@ GRADES = {"id": [f"q{n}" for n in range(6)], "correct": [True, False] * 3}
 UPDATES = {"update": [0, 0, 1, 1, 2, 2], "reward": [0.0, 1.0, 0.0, 1.0, 0.5, 0.25]}
 READERS: Mapping[str, tuple[Callable[[Path], list[Any]], Mapping[str, list[Any]]]] = {
     "init": (surveyed, {}),
+    "task: file": (loaded, {}),
     "import": (imported, RATES),
     "mark": (marked, COMPLETIONS),
     "compare": (compared, GRADES),

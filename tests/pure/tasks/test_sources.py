@@ -145,6 +145,7 @@ def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
         ("a.jsonl", b'{"question": "\xff"}', "utf-8"),
         ("a.jsonl.gz", b"\x1f\x8b{}", "compress"),
         ("a.json.gz", gzip.compress(b"[]" * 99, mtime=0)[:-12], "compress"),
+        ("a.csv", gzip.compress(b"question\na\n" * 99, mtime=0)[:-12], "compress"),
         ("a.json", b"[", "JSON"),
         ("a.xls", b"", ", ".join(SUFFIXES[:-1])),
     ],
