@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 import pyarrow as pa
 
 from cluster.resources import usable_cpus
-from orchestrator.optional.exchange.columns import row_completions
+from orchestrator.optional.exchange.columns import TEXTS, row_completions
 from orchestrator.optional.exchange.disagreement import Disagreement
 from orchestrator.plugins.counts import counted_label
 from orchestrator.plugins.row_counts import RowCounts
@@ -47,7 +47,7 @@ from tasks.sources.files import (
     is_chat,
     read_file,
 )
-from tasks.sources.roles import columns_in_role
+from tasks.sources.roles import columns_in_role, columns_named
 from tasks.sources.texts import ANSWERS, choice_numbering, one_answer, other_golds, read_texts
 from tasks.sources.values import json_text
 
@@ -235,8 +235,9 @@ def _read_prompts(
     names = [*dict.fromkeys(name for row in read.rows for name in row)]
     answers = columns_in_role("answer beside completions", names, source.completions)
     answer = source.answer or next(iter(answers), "answer")
-    known = columns_in_role("completion", names, answer, "text")
+    known = [name for name in columns_named(TEXTS, names) if name != answer]
     completions = [source.completions] if source.completions else known
+    asked = next(iter(columns_in_role("question", names, answer, *completions)), "question")
     for place, row in zip(read.places, read.rows, strict=True):
         check_columns(place, row, [answer])
     if note := other_golds(read.rows, read.places, answer, source.completions or ""):
@@ -276,7 +277,7 @@ def _read_prompts(
         prompt = {
             "prompt_id": str(row.get("prompt_id", index)),
             "question": question,
-            "question_text": question or _question_text(row, letters),
+            "question_text": question or _question_text(row, asked, letters),
             "answer": gold,
             "info": info,
         }
@@ -296,11 +297,11 @@ def _completions_of(row: Row, place: str, columns: Sequence[str]) -> list[tuple[
     return [(text, finish == "length") for text, finish, *_ in row_completions(row, place, column)]
 
 
-def _question_text(row: Row, letters: bool) -> str:
+def _question_text(row: Row, column: str, letters: bool) -> str:
     """The question of a row, to show and to attack with; "" where there is none to read."""
     with suppress(KeyError, TaskError):
         choices = Numbering() if letters else None
-        return read_texts(row, "question", "question", choices=choices).question
+        return read_texts(row, column, column, choices=choices).question
     return ""
 
 

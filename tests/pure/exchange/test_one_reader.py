@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.optional.exchange.imports import import_probe
 from orchestrator.optional.exchange.item_files import ItemColumns, read_results
-from orchestrator.optional.exchange.mark import mark_file
+from orchestrator.optional.exchange.mark import Source, compare_markers, mark_file
 from orchestrator.optional.exchange.records import Hints
 from orchestrator.optional.exchange.run_logs import read_logs
 from orchestrator.storage.errors import UserError
@@ -183,6 +183,14 @@ def test_every_name_of_a_question_is_known(tmp_path: Path, command: str) -> None
     read, more = READERS[command]
     (file := tmp_path / "first.jsonl").write_text(json_lines(pool(**more)))
     assert differences(read, read(file), renamed(tmp_path, "question", tuple(TEXTS), **more)) == []
+
+
+def test_the_questions_of_marked_completions_are_shown_under_every_name(tmp_path: Path) -> None:
+    markers = [get_task("file", marker=marker) for marker in ("number", "text")]
+    more = {"completion": [rf"\boxed{{{n + 1}.0}}" for n in range(6)]}  # no text of a gold answer
+    for name, file in renamed(tmp_path, "question", tuple(TEXTS), **more):
+        examples = compare_markers(Source(file), markers, None, []).examples
+        assert [example.question for example in examples] == QUESTIONS, name
 
 
 def test_every_name_of_an_id_and_of_a_grade_is_known(tmp_path: Path) -> None:
