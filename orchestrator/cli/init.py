@@ -204,7 +204,7 @@ def next_lines(file: Path, plan: Plan) -> list[str]:
     lines = [
         "",
         f"Wrote {_name(str(file))}. Next:",
-        f"  decile plan {name}   # what would run, and how long it takes",
+        f"  decile plan {name}   # what would run; with --pilot, how long",
         f"  decile probe {name}  # how hard each prompt is",
     ]
     if plan.lacking_golds:
