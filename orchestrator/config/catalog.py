@@ -15,6 +15,7 @@ from orchestrator.config.problems import Problem
 from orchestrator.config.references import check_references
 from orchestrator.config.schema import Config
 from orchestrator.config.vllm_rollouts import vllm_warnings
+from orchestrator.config.wording import shown
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.addresses import scheme_of
@@ -93,8 +94,7 @@ class LoadedConfig:
                 Problem("vllm-rollouts", text, "experiments", name, "grpo", setting, axes=axes)
                 for setting, text in vllm_warnings(variant.grpo).items()
             ]
-            if not_installed := _without_vllm(name, variant, axes):
-                unusual.append(not_installed)
+            unusual += _missing_packages(name, variant, axes)
             every, updates = variant.evaluate.every, variant.grpo_settings.max_steps
             if every > updates:
                 text = (
@@ -112,18 +112,21 @@ class LoadedConfig:
         `plan` only warns of it: a file for a cluster can be checked on another machine.
         """
         for axes, variant in self.experiment(name).variants:
-            if problem := _without_vllm(name, variant, axes):
+            for problem in _missing_packages(name, variant, axes):
                 raise self.error(problem)
 
 
-def _without_vllm(name: str, variant: Experiment, axes: Mapping[str, Any]) -> Problem | None:
-    if not variant.grpo_settings.use_vllm or settings.has_vllm():
-        return None
-    text = (
-        "true, and vLLM is not installed here: pip install 'decile[vllm]', or write use_vllm: false"
-    )
-    path = ("experiments", name, "grpo", "use_vllm")
-    return Problem("vllm-not-installed", text, *path, axes=axes)
+def _missing_packages(name: str, variant: Experiment, axes: Mapping[str, Any]) -> list[Problem]:
+    """The settings of GRPO whose packages are not installed here."""
+    problems = []
+    for setting, package in settings.missing_packages(variant.grpo).items():
+        text = (
+            f"{shown(variant.grpo[setting])} needs a package that is not installed here: "
+            f"pip install '{package}', or leave {setting} out"
+        )
+        path = ("experiments", name, "grpo", setting)
+        problems.append(Problem("package-not-installed", text, *path, axes=axes))
+    return problems
 
 
 def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:

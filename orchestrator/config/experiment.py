@@ -518,6 +518,12 @@ class Experiment(Settings):
         return self
 
     @model_validator(mode="after")
+    def _generation_kwargs_are_free(self) -> Self:
+        if problem := settings.generation_kwargs_problem(self.grpo.get("generation_kwargs")):
+            raise Problem("overrides-own-setting", problem, "grpo", "generation_kwargs")
+        return self
+
+    @model_validator(mode="after")
     def _refresh_is_possible(self) -> Self:
         every, updates = self.refresh.every, self.grpo_settings.max_steps
         shared = self.batch.updates_per_generation

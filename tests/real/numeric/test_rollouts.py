@@ -138,7 +138,7 @@ def test_too_little_memory_draws_the_same_rollouts_in_parts(
         ({"min_p": 0.0, "repetition_penalty": 1.0, "use_vllm": False}, ""),
         ({"min_p": 0.1}, "grpo.min_p"),
         ({"repetition_penalty": 1.1}, "grpo.repetition_penalty"),
-        ({"generation_kwargs": {"num_beams": 2}}, "grpo.generation_kwargs"),
+        ({"generation_kwargs": {"min_new_tokens": 2}}, "grpo.generation_kwargs"),
         ({"use_transformers_continuous_batching": True}, "grpo.use_transformers_cont"),
         ({"use_transformers_paged": True}, "grpo.use_transformers_paged"),
     ],
