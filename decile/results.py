@@ -11,6 +11,7 @@ from orchestrator.plugins.counts import counted
 from orchestrator.report.analysis import SweepAnalysis, cell_table, comparison_table
 from orchestrator.report.churn import churn_table
 from orchestrator.report.content import Page
+from orchestrator.report.gain_parts import gain_part_table
 from orchestrator.report.html_pages import section_html
 from orchestrator.report.render import terminal_report, verdict_text
 from orchestrator.report.sections.page import sweep_page
@@ -41,6 +42,11 @@ class Results:
     def churn(self) -> pa.Table:
         """A row per cell, pair of evaluations and part of the test set: questions gained, lost."""
         return churn_table(self.analysis.rows)
+
+    @cached_property
+    def gain_parts(self) -> pa.Table:
+        """A row per cell and part of the test set: what the gain consists of (docs/results.md)."""
+        return gain_part_table(self.analysis.rows)
 
     @cached_property
     def page(self) -> Page:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from orchestrator.config.probe import PASS_AT
 from orchestrator.evaluation.turns import episode_numbers, total, turns_by
 from orchestrator.stats.churn import Marks
+from orchestrator.stats.factors import FACTORS, AnswerCounts, factors_of
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
@@ -83,6 +84,18 @@ def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tupl
     return counts
 
 
+def answer_counts(evaluation: pa.Table, reading: str = "outcome") -> dict[str, AnswerCounts]:
+    """prompt_id -> its marked samples, and those finished, parsed and correct, of one evaluation.
+
+    `reading` as of `per_prompt`.
+    """
+    outcomes: dict[str, list[str]] = {}
+    columns = (evaluation[name].to_pylist() for name in ("prompt_id", reading))
+    for prompt_id, outcome in zip(*columns, strict=True):
+        outcomes.setdefault(prompt_id, []).append(outcome)
+    return {i: AnswerCounts.of(own) for i, own in outcomes.items()}
+
+
 def marks(evaluation: pa.Table) -> dict[str, Marks]:
     """prompt_id -> its samples by their numbers, of one evaluation."""
     words: dict[str, list[int]] = {}
@@ -118,6 +131,7 @@ def evaluation_metrics(
     outcomes = own["outcome"].to_pylist()
     for outcome in OUTCOMES[: OUTCOMES.index("unlabelled")]:  # test questions have gold answers
         metrics[f"eval/{outcome}"] = outcomes.count(outcome) / max(1, len(outcomes))
+    metrics |= {f"eval/{name}": value for name, value in _factor_metrics(own).items()}
     if greedy.num_rows:
         metrics["eval/greedy_accuracy"] = accuracy(greedy)
     for name in pc.unique(evaluation["dataset"]).to_pylist():
@@ -127,9 +141,19 @@ def evaluation_metrics(
     for kind in ("tier", "source"):
         for name in filter(None, pc.unique(own[kind]).to_pylist()):
             own_part = own.filter(pc.equal(own[kind], name))
-            metrics[f"{kind}/{metric_segment(name)}/accuracy"] = accuracy(own_part)
+            segment = f"{kind}/{metric_segment(name)}"
+            metrics[f"{segment}/accuracy"] = accuracy(own_part)
+            if kind == "source":
+                of_part = _factor_metrics(own_part)
+                metrics |= {f"{segment}/{name}": value for name, value in of_part.items()}
     bands = by_band(base, own) if base is not None else {}
     return metrics | {f"band/{n}/accuracy": v for n, v in bands.items()}
+
+
+def _factor_metrics(rows: pa.Table) -> dict[str, float]:
+    """The factors of the accuracy (`stats.factors`) that are known, under their metrics' names."""
+    factors = zip(FACTORS, factors_of([answer_counts(rows)]), strict=True)
+    return {name.replace("-", "_"): value for name, value in factors if value is not None}
 
 
 def metric_segment(name: str) -> str:

@@ -6,8 +6,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.report.rows import OWN, Row, axes_of
-from orchestrator.report.sentences import rising
+from orchestrator.report.rows import OWN, Row, axes_of, question_parts
 from orchestrator.stats.churn import Churn, churn, flips
 
 
@@ -27,16 +26,8 @@ def churn_by_part(rows: Sequence[Row], span: tuple[int, int] | None = None) -> l
     spans = [(row.marks, span or (0, row.cell.updates)) for row in rows]
     changed = [flips([marks[first]], [marks[last]]) for marks, (first, last) in spans]
     groups = rows[0].groups.get(OWN, {})
-    parts = [PartChurn("", "", every)] if (every := churn(changed, groups)) else []
-    kinds: tuple[Literal["tier", "source"], ...] = ("tier", "source")
-    for kind in kinds:
-        of = rows[0].kinds[kind]
-        names = rising({*of.values()})
-        for name in names if len(names) > 1 else ():
-            own = {i for i, each in of.items() if each == name}
-            if part := churn(changed, groups, own):
-                parts.append(PartChurn(kind, name, part))
-    return parts
+    churns = ((kind, name, churn(changed, groups, own)) for kind, name, own in question_parts(rows))
+    return [PartChurn(kind, name, own) for kind, name, own in churns if own]
 
 
 def churn_table(rows: Sequence[Row]) -> pa.Table:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from orchestrator.config.experiment import value_text
 from orchestrator.evaluation.drift import Drift, drift_of
 from orchestrator.evaluation.groups import GroupShares, group_shares
 from orchestrator.evaluation.metrics import (
+    answer_counts,
     bands,
     by_update,
     held_out,
@@ -23,6 +24,7 @@ from orchestrator.evaluation.metrics import (
     part,
     pass_at_k,
     per_prompt,
+    scores,
 )
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
@@ -34,6 +36,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.stats.churn import Marks
 from orchestrator.stats.comparison import ItemScores
 from orchestrator.stats.correlation import independent_points
+from orchestrator.stats.factors import RunAnswers
 from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
@@ -64,7 +67,10 @@ class Row:
     be scored in both. counts: test set (OWN, or its name) -> sample counts. marks: update ->
     question of the own test set -> its samples. kinds: "tier", "source" and "band" -> question of
     the own test set -> its tier, source or band. held_out: counts before and after training, of
-    samples that assign no bands. shares, tier_shares: update, tier -> its
+    samples that assign no bands. answers_read: test set -> update -> question -> its samples that
+    are finished, parsed and correct; other_reading: question of the own test set -> its mean
+    correctness under the marking that rewards do not use, before and after training, None where
+    there is no such marking. shares, tier_shares: update, tier -> its
     groups by kind. costs: axis of `fairness.AXES` -> cumulative cost after each update. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
     after training. mislabeled: prompts of the subset whose gold answer label noise has replaced;
@@ -81,6 +87,8 @@ class Row:
     marks: Mapping[int, Mapping[str, Marks]]
     kinds: Mapping[str, Mapping[str, str]]
     held_out: tuple[QuestionCounts, QuestionCounts]
+    answers_read: Mapping[str, Mapping[int, RunAnswers]]
+    other_reading: tuple[Mapping[str, float], Mapping[str, float]] | None
     shares: Mapping[int, GroupShares]
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
@@ -180,6 +188,30 @@ def axes_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
+class QuestionPart(NamedTuple):
+    """The test questions of a tier or source; all of them where `kind` is empty."""
+
+    kind: Literal["", "tier", "source"]
+    name: str
+    questions: Collection[str] | None
+
+
+def question_parts(rows: Sequence[Row]) -> list[QuestionPart]:
+    """All questions of the rows' own test set, then those of each tier and source.
+
+    A kind with one name is left out.
+    """
+    parts = [QuestionPart("", "", None)]
+    kinds: tuple[Literal["tier", "source"], ...] = ("tier", "source")
+    for kind in kinds:
+        of = rows[0].kinds[kind]
+        names = rising({*of.values()})
+        for name in names if len(names) > 1 else ():
+            own = {i for i, each in of.items() if each == name}
+            parts.append(QuestionPart(kind, name, own))
+    return parts
+
+
 def training_tiers(rows: Sequence[Row]) -> list[str]:
     """The tiers of the training prompts, in rising order."""
     return rising({tier for row in rows for tier in row.tier_shares if tier})
@@ -224,12 +256,8 @@ def _read_row(
     paid = drawn if again is None else pa.concat_tables([drawn, again])
     subset = read_subset(store, cell)
     seconds, labels = result.ledger.seconds, cell.labels_before(result.size)
-    counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
     steps = by_update(evaluations)
-    for update, table in steps.items():
-        for name in pc.unique(table["dataset"]).to_pylist():
-            if (sampled := part(table, name, greedy=False)).num_rows:
-                counts.setdefault(name, {})[update] = per_prompt(sampled)
+    counts, answers_read = _by_question(steps)
     base, final = own_test_set(steps[0]), own_test_set(steps[cell.updates])
     related = {name: groups_by_name.get(name or cell.probe.dataset.name, {}) for name in counts}
     of_tiers = _of_each_tier(base)
@@ -241,7 +269,7 @@ def _read_row(
         cell,
         result,
         gain=_gain(counts[OWN], cell.updates, related[OWN]),
-        counts=dict(counts),
+        counts=counts,
         marks={update: marks(own_test_set(table)) for update, table in steps.items()},
         kinds={
             "tier": {i: tier for i, tier in tiers if tier},
@@ -249,6 +277,8 @@ def _read_row(
             "band": bands(base),
         },
         held_out=(held_out(base), held_out(final)),
+        answers_read=answers_read,
+        other_reading=_other_reading(base, final),
         shares=group_shares(groups, lost),
         tier_shares=group_shares(groups, by="tier"),
         costs={axis: cost_curve(axis, cell.updates, paid, log, seconds, labels) for axis in AXES},
@@ -265,6 +295,31 @@ def _read_row(
             turns_by(episode_numbers(final), "prompt_id"),
         ),
     )
+
+
+def _by_question(
+    steps: Mapping[int, pa.Table],
+) -> tuple[dict[str, SampleCounts], dict[str, Mapping[int, RunAnswers]]]:
+    """Test set -> update -> counts of its sampled answers, as in `Row`; the own one is there."""
+    counts: dict[str, dict[int, QuestionCounts]] = {OWN: {}}
+    read: dict[str, dict[int, RunAnswers]] = {OWN: {}}
+    for update, table in steps.items():
+        for name in pc.unique(table["dataset"]).to_pylist():
+            if (sampled := part(table, name, greedy=False)).num_rows:
+                counts.setdefault(name, {})[update] = per_prompt(sampled)
+                read.setdefault(name, {})[update] = answer_counts(sampled)
+    return {**counts}, {**read}
+
+
+def _other_reading(
+    base: pa.Table, final: pa.Table
+) -> tuple[dict[str, float], dict[str, float]] | None:
+    """Scores under the marking that rewards do not use; None where each sample has one mark."""
+    sides = (base, final)
+    if all(side["other_outcome"].equals(side["outcome"]) for side in sides):
+        return None
+    before, after = (scores(side, "other_outcome") for side in sides)
+    return before, after
 
 
 def _of_each_tier(base: pa.Table) -> list[str]:

@@ -29,6 +29,11 @@ from orchestrator.report.sections.figures import (
     policy_styles,
     training_curves,
 )
+from orchestrator.report.sections.gain_parts import (
+    gain_part_figures,
+    gain_part_tables,
+    gains_by_marking,
+)
 from orchestrator.report.sections.pool import pool_section, pool_sections
 from orchestrator.report.sections.verdicts import control_lines, family_verdict
 from tasks import Prompt
@@ -226,9 +231,24 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section:
 
 
 def breakdown(families: Sequence[Family]) -> Section:
-    """Churn, and accuracy by source, tier (paper B) and base difficulty; empty if unscored."""
-    parts = (tables.sources(families), tables.tiers(families), tables.bands(families))
-    return Section.of("tiers", "Where the gain comes from", *tables.churns(families), *parts)
+    """The gain's factors, churn, and accuracy by source, tier (paper B) and base difficulty.
+
+    Empty if unscored.
+    """
+    every, by_part = gain_part_tables(families)
+    figures = gain_part_figures(families)
+    return Section.of(
+        "tiers",
+        "Where the gain comes from",
+        every,
+        *([FigureRow(tuple(figures))] if figures else []),
+        by_part,
+        gains_by_marking(families),
+        *tables.churns(families),
+        tables.sources(families),
+        tables.tiers(families),
+        tables.bands(families),
+    )
 
 
 def reproduce(plan: Plan, rows: Sequence[Row]) -> Section:
