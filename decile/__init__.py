@@ -16,6 +16,7 @@ _MODULES = {
     "ItemComparison": "decile.comparison",
     "Probe": "decile.probes",
     "PromptSelector": "decile.trl",
+    "Replay": "decile.recordings",
     "Results": "decile.results",
     "Subset": "decile.probes",
     "UserError": "decile.errors",
@@ -24,6 +25,7 @@ _MODULES = {
     "evaluate": "decile.experiments",
     "load": "decile.experiments",
     "probe": "decile.experiments",
+    "replay": "decile.recordings",
 }
 
 _SUBMODULES = ("trl",)

@@ -492,6 +492,38 @@ def diagnose(arguments: argparse.Namespace) -> int:
     return ExitCode.PROBLEM if any(each.bad for each in diagnoses) else ExitCode.DONE
 
 
+def replay(arguments: argparse.Namespace) -> int:
+    """Say what policies would have chosen in recorded runs."""
+    from orchestrator.config.yaml_lines import option_value
+    from orchestrator.optional.exchange.replay_files import replay_logs
+    from orchestrator.plugins.row_counts import RowCounts
+    from orchestrator.report.html_pages import PAGES, write_page
+    from orchestrator.report.sections.replay import replay_page, terminal_replay
+    from orchestrator.storage.local_files import check_output
+
+    if arguments.out:
+        check_output(arguments.out, PAGES)
+    replays = replay_logs(
+        arguments.logs,
+        [option_value(text, "--policy") for text in arguments.policy],
+        arguments.budget,
+        arguments.visits,
+        arguments.probe,
+        arguments.correct,
+    )
+    if arguments.out:
+        write_page(replay_page(replays), arguments.out)
+    if arguments.json:
+        values = [each.to_dict() for each in replays]
+        echo(json.dumps(values, indent=2, allow_nan=False))
+    else:
+        echo(terminal_replay(replays, output_width()))
+        echo(f"\n{RowCounts.sum(each.recording.rows for each in replays).line()}")
+        if arguments.out:
+            echo(f"\npage: {arguments.out}")
+    return ExitCode.DONE
+
+
 _OF_FILES = ("probe", "subset", "task", "texts")
 
 

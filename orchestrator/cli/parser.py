@@ -519,6 +519,48 @@ COMMANDS = (
         JSON.but("print all values as JSON"),
     ),
     Command(
+        "replay",
+        commands.replay,
+        "say what each policy would have chosen in recorded runs, and what was live later",
+        "outputs/grpo --policy hard --policy learnable --out replay.html",
+        Option(
+            "logs",
+            "what diagnose reads, or a table of pass rates by prompt and visit",
+            nargs="+",
+            metavar="LOG",
+        ),
+        Option(
+            "--policy",
+            "policy, such as hard or 'band: {low: 0.2, high: 0.8}'; repeat for several (default: "
+            "all that choose by pass rates)",
+            action="append",
+            default=[],
+        ),
+        Option(
+            "--budget", "share (0.1) or number (80) of the prompts (default: 0.1)", default="0.1"
+        ),
+        Option(
+            "--visits",
+            "choose by the first N visits of each prompt (default: 1)",
+            integer(1, 1_000),
+            "N",
+            default=1,
+        ),
+        Option(
+            "--probe",
+            "choose by this difficulty table, with the prompt ids of the logs",
+            metavar="FILE",
+        ),
+        Option(
+            "--correct",
+            "reward function or column of 0 and 1 that says which completions are correct",
+            metavar="NAME",
+        ),
+        OUT.but("HTML page to write"),
+        FORCE,
+        JSON.but("print all values as JSON"),
+    ),
+    Command(
         "ls",
         commands.ls,
         "list tasks, policies, models or experiments",

@@ -212,11 +212,16 @@ def named_values(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise UserError(f"invalid option {pair!r}: write --option NAME=VALUE")
-        try:
-            values[name] = parsed(value)[0]
-        except yaml.YAMLError as error:
-            raise UserError(f"--option {name}: {_explained(value, error)[1]}") from error
+        values[name] = option_value(value, f"--option {name}")
     return values
+
+
+def option_value(text: str, option: str) -> Any:
+    """The value of an option, read as in the file. Raises UserError."""
+    try:
+        return parsed(text)[0]
+    except yaml.YAMLError as error:
+        raise UserError(f"{option}: {_explained(text, error)[1]}") from error
 
 
 def line_of(path: YamlPath, lines: dict[YamlPath, int]) -> int:

@@ -14,6 +14,7 @@ from orchestrator.difficulty.sources import OF_AGREEMENT, by_agreement, with_ran
 from orchestrator.planning.score_file import rated_table, read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
+from orchestrator.selection.budgets import size_of
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.addresses import why_no_storage
 from orchestrator.storage.errors import StoreError, UserError
@@ -240,13 +241,3 @@ def _training_tables(files: Files) -> list[pa.Table]:
                 "train-in-test",
             )
     return train
-
-
-def size_of(budget: str, pool: int, name: str = "--budget") -> int:
-    """`0.1` is a share of the pool, `80` a count."""
-    try:
-        return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
-    except (ValueError, OverflowError) as error:
-        raise UserError(
-            f"{name} {budget[:40]}: write a share (0.1) or a count (80)", "invalid-budget"
-        ) from error

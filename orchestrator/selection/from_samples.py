@@ -15,6 +15,7 @@ from orchestrator.planning.score_file import rated_table
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.probe_folder import COUNTED, PAIR, parts
+from orchestrator.selection.budgets import size_of
 from orchestrator.selection.from_file import (
     OWN_TABLE,
     checked_ranking,
@@ -22,7 +23,6 @@ from orchestrator.selection.from_file import (
     file_tables,
     is_rated,
     ranked_table,
-    size_of,
     training_rows,
     write_subset,
 )

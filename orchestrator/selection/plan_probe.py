@@ -23,7 +23,7 @@ from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import pending_samples, targets_of
 from orchestrator.probing.probe_folder import ProbeFolder
-from orchestrator.selection.from_file import size_of
+from orchestrator.selection.budgets import size_of
 from orchestrator.selection.stored import select_for
 from orchestrator.selection.subsets import policy_entry
 from orchestrator.storage.errors import UserError, shortened

@@ -84,6 +84,12 @@ class _Pairs(NamedTuple):
         return np.stack([correlation, shared, *own], axis=1)
 
 
+def rank_agreement(a: Floats, b: Floats) -> tuple[float, float]:
+    """`rank_correlation` and `hardest_overlap` at once."""
+    correlation, overlap, *_ = _Pairs.of(a, b).estimates
+    return correlation, overlap
+
+
 def rank_correlation(a: Floats, b: Floats) -> float:
     """Spearman's: Pearson's correlation of the ranks, equal values sharing the mean of theirs.
 

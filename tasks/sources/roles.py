@@ -1,8 +1,8 @@
 """What a column of data holds: roles, and the names that each of them is known under.
 
 Every command that reads a user's rows looks up its columns here: `init`, `task: file`, `import`,
-`mark`, `compare` and `diagnose`. The order of names is that of preference. A published format with
-columns of its own (`verl`, `lm-eval`, …) is described where it is read.
+`mark`, `compare`, `diagnose` and `replay`. The order of names is that of preference. A published
+format with columns of its own (`verl`, `lm-eval`, …) is described where it is read.
 """
 
 import re
@@ -93,6 +93,7 @@ ROLES: Mapping[str, Role] = {
         "a share from 0 to 1, or `7/8`; also with a model's name, and as `avg@8_MODEL`",
     ),
     "update": Role(word_list("update, step, global_step, training_step"), "a whole number"),
+    "visit": Role(word_list("visit, epoch"), "a whole number: of a prompt's groups in their order"),
     "group": Role(word_list("group, group_id"), "a text or a number"),
     "tokens": Role(word_list("tokens, num_tokens, completion_tokens"), "a whole number"),
     "finish": Role(word_list("finish, finish_reason, stop_reason"), "`stop`, `length` or `error`"),
@@ -127,6 +128,7 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "mark": (("answer beside completions",), ("completion",)),
     "compare": (("id", "question"), ("correct", "score")),
     "diagnose": (("update",), ("question", "id"), ("reward", "correct")),
+    "replay": (("id", "question"), ("visit", "update"), ("rate", "correct", "reward")),
 }
 
 

@@ -1,0 +1,236 @@
+"""Recorded runs of any trainer as `Recording`: logs that `diagnose` reads, and tables of rates."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.evaluation.diagnosis import RunLog
+from orchestrator.evaluation.recording import Recording, Visit
+from orchestrator.optional.exchange.run_logs import columns_in, first_value, read_logs
+from orchestrator.planning.score_file import read_scores
+from orchestrator.plugins.counts import counted
+from orchestrator.plugins.row_counts import RowCounts
+from orchestrator.storage.errors import UserError
+from tasks.sources.files import SUFFIXES, is_json_lines, parse_json, read_file
+from tasks.sources.roles import NEEDS
+from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
+from tasks.sources.values import counts_of, is_missing, number_of, share_of, valid_count, value_text
+
+MOST_SAMPLES = 64  # completions of a group, up to which rates tell their number
+ROUNDED = 6e-4  # error of a rate with three decimals
+PARTS = ("source", "tier")  # roles of columns by which a choice is divided
+_PROMPT, _VISIT, _RATE = NEEDS["replay"]
+
+Row = Mapping[str, Any]
+
+
+class _Cell(NamedTuple):
+    """A cell of a table: the rate of a visit, or its marks, and how many samples the row names."""
+
+    prompt: str
+    visit: int
+    value: Any
+    samples: int | None
+    place: str
+
+
+def read_recordings(path: str, correct: str | None = None) -> list[Recording]:
+    """The runs of a log, or of a table of rates by prompt and visit.
+
+    `correct` is the reward function or column that says which completions are correct. Raises
+    UserError or TaskError for what is neither.
+    """
+    if not exists(path):
+        raise UserError(f"{path} does not exist: write a log of a run, or a table of pass rates")
+    rows = _rated_rows(Path(path)) if Path(path).is_file() else []
+    if rows:
+        return [_of_rates(path, rows)]
+    return [_of_log(log) for log in read_logs(path, correct)]
+
+
+def _rated_rows(file: Path) -> Sequence[Row]:
+    """The rows of a table with a rate, or a list of marks, in each; none of another file."""
+    if not file.name.endswith(SUFFIXES):
+        return []
+    if file.name.endswith(".parquet"):
+        schema = parquet_schema(file)
+        rated = _rate_columns(schema.names)
+        lists = [name for name in rated[1] if pa.types.is_list(schema.field(name).type)]
+        return read_file(file, ()).rows if rated[0] or lists else []
+    if file.name.endswith((".json", ".json.gz")) and not is_json_lines(file):
+        content = parse_json(read_bytes(file), str(file))
+        if isinstance(content, dict) and content and all(map(_is_list, content.values())):
+            return [{"prompt_id": name, "pass_rate": each} for name, each in content.items()]
+    if file.name.endswith((".jsonl", ".jsonl.gz")):  # a log of completions may be large
+        first = next((line for _, line in text_lines(file) if line.strip()), "null")
+        rows = [parse_json(first, f"{file}:1")]
+    else:
+        rows = read_file(file, ()).rows
+    first_rows = [row for row in islice(rows, 1) if isinstance(row, Mapping)]
+    names = [name for row in first_rows for name in row]
+    rates, marks = _rate_columns(names)
+    if rates or any(isinstance(row[name], list) for row in first_rows for name in marks):
+        return read_file(file, ()).rows
+    return []
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+
+
+def _rate_columns(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The columns of rates, and those that may have the marks of a group in each row."""
+    if not columns_in(_PROMPT, names):
+        return [], []
+    return columns_in(("rate",), names), columns_in(_RATE[1:], names)
+
+
+def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
+    """The recording of a table: a row per visit, or one per prompt with a list of rates."""
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    prompts, places = columns_in(_PROMPT, names), columns_in(_VISIT, names)
+    rated = [*_rate_columns(names)[0], *_rate_columns(names)[1]][:1]
+    sizes = columns_in(("samples",), names)
+    parts = {role: own for role in PARTS if (own := columns_in((role,), names))}
+    texts: dict[str, dict[str, str]] = {role: {} for role in parts}
+    cells = []
+    for number, row in enumerate(rows, 1):
+        place = f"{path} row {number}"
+        prompt = value_text(first_value(row, prompts))
+        if not prompt:
+            raise UserError(f"{place} has no {prompts[0]}: write one in every row")
+        for role, known in texts.items():
+            known.setdefault(prompt, value_text(first_value(row, parts[role])))
+        value, size = row.get(rated[0]), valid_count(first_value(row, sizes))
+        visit = valid_count(first_value(row, places))
+        if visit is not None:
+            cells.append(_Cell(prompt, visit, value, size, place))
+        elif isinstance(value, list) and not places:
+            cells += [_Cell(prompt, at, each, size, place) for at, each in enumerate(value, 1)]
+        else:
+            raise UserError(
+                f"{place} has no number of a visit: write the column visit or update, or all rates "
+                f"of a prompt as a list in {rated[0]}"
+            )
+    known_cells = [cell for cell in cells if not is_missing(cell.value)]
+    if not known_cells:
+        raise UserError(f"{path} holds no rate: write a share from 0 to 1 in {rated[0]}")
+    _check_once(known_cells, places)
+    visits = _visits(path, rated[0], known_cells)
+    ids = sorted({visit.prompt for visit in visits})
+    columns = {role: tuple(known[name] for name in ids) for role, known in texts.items()}
+    return Recording.of(
+        path,
+        "rates",
+        visits,
+        columns={role: own for role, own in columns.items() if len({*own}) > 1},
+        rows=RowCounts(len(cells), {"without a rate": len(cells) - len(known_cells)}),
+    )
+
+
+def _check_once(cells: Sequence[_Cell], places: Sequence[str]) -> None:
+    """Raise UserError where a table has a visit of a prompt twice, as tables of two runs have."""
+    seen = dict[tuple[str, int], str]()
+    for cell in cells:
+        if (first := seen.setdefault(cell[:2], cell.place)) != cell.place:
+            raise UserError(
+                f"{cell.place} has {places[0]} {cell.visit} of prompt {cell.prompt:.60} again, "
+                f"after {first}: write one row for each, and each run in a file of its own"
+            )
+
+
+def _visits(path: str, column: str, cells: Sequence[_Cell]) -> list[Visit]:
+    """The groups of these cells. Raises UserError or TaskError where a cell is no rate."""
+    shares = np.full(len(cells), np.nan)
+    counts: dict[int, tuple[int, int]] = {}
+    for number, cell in enumerate(cells):
+        if isinstance(cell.value, list):
+            marks = [number_of(mark) for mark in cell.value if not is_missing(mark)]
+            if not {*marks} <= {0.0, 1.0}:
+                raise UserError(
+                    f"{cell.place}: {column} is {cell.value!r:.60}: write 0 or 1 for each "
+                    "completion, or the rate of the group in pass_rate"
+                )
+            counts[number] = (marks.count(1.0), len(marks))
+        elif pair := counts_of(cell.value):
+            if pair[0] > pair[1]:
+                raise UserError(f"{cell.place}: {column} is {cell.value}: write at most 1")
+            counts[number] = pair
+        else:
+            share = share_of(cell.value, cell.place, column)
+            assert share is not None, "missing cells are left out"
+            shares[number] = share
+    own = [cell.samples for cell in cells]
+    rated = np.flatnonzero(np.isfinite(shares))
+    if any(own[number] is None for number in rated.tolist()):
+        size = _group_size(path, column, shares[rated])
+        own = [samples or size for samples in own]
+    for number in rated.tolist():
+        samples = own[number] or 0
+        correct = round(shares[number] * samples)
+        if not samples or abs(shares[number] - correct / samples) > ROUNDED:
+            raise UserError(
+                f"{cells[number].place}: {column} is {cells[number].value} of {samples} samples: "
+                "write a multiple of their reciprocal"
+            )
+        counts[number] = (correct, samples)
+    return [
+        Visit(cell.prompt, cell.visit, *counts[number])
+        for number, cell in enumerate(cells)
+        if counts[number][1]
+    ]
+
+
+def _group_size(path: str, column: str, shares: np.ndarray) -> int:
+    """The completions of a group: the smallest number of which all rates are multiples."""
+    values = np.unique(shares)
+    for size in range(2, MOST_SAMPLES + 1):
+        if np.abs(values - (values * size).round() / size).max() < ROUNDED:
+            return size
+    raise UserError(
+        f"{path}: the rates in {column} are no shares of up to {MOST_SAMPLES} completions: write "
+        "the completions of a group in a column samples"
+    )
+
+
+def _of_log(log: RunLog) -> Recording:
+    """The recording of a log. Raises UserError where it does not say what is correct."""
+    table = log.completions
+    if not table.num_rows:
+        raise UserError(f"{log.name} holds metrics alone: write a log with completions and prompts")
+    if not pc.any(pc.is_valid(table["correct"])).as_py():
+        raise UserError(
+            f"{log.name} does not say which completions are correct: write --correct NAME with a "
+            "reward function or column of 0 and 1"
+        )
+    table = table.append_column("marked", pc.cast(pc.is_valid(table["correct"]), pa.int64()))
+    table = table.append_column("right", pc.fill_null(pc.cast(table["correct"], pa.int64()), 0))
+    groups = table.group_by(["prompt", "update", "group"]).aggregate(
+        [("right", "sum"), ("marked", "sum")]
+    )
+    names = ("prompt", "update", "right_sum", "marked_sum")
+    rows = zip(*(groups[name].to_pylist() for name in names), strict=True)
+    visits = [Visit(*row) for row in rows if row[-1]]
+    notes = (*log.notes,)
+    if left_out := groups.num_rows - len(visits):
+        notes += (f"{counted(left_out, 'group')} without a marked completion left out",)
+    return Recording.of(log.name, log.layout, visits, notes=notes, rows=log.rows)
+
+
+def read_probe(path: str, recording: Recording) -> pa.Table:
+    """A difficulty table from a file, in the order of a recording's prompts.
+
+    Prompts that the file does not have are null. Raises UserError where it has none of them.
+    """
+    table = read_scores(path)
+    ids = pa.array(recording.prompt_ids, pa.string())
+    places = pc.index_in(ids, value_set=table["prompt_id"].combine_chunks())
+    if places.null_count == len(ids):
+        raise UserError(f"{path}: has no prompt of {recording.name}: write its prompt_ids")
+    table = table.take(places)
+    return table.set_column(table.column_names.index("prompt_id"), "prompt_id", ids)

@@ -1,0 +1,320 @@
+"""What policies would have chosen in a recorded run: lines, tables, and a page."""
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf, isfinite, isnan
+from typing import TYPE_CHECKING
+
+from cluster.terminal import printable_line
+from orchestrator.evaluation.replay import (
+    ENDS,
+    REFERENCE,
+    Estimate,
+    Replay,
+    Replayed,
+    always,
+    mean_live,
+    never,
+    repeated,
+)
+from orchestrator.plugins.counts import counted
+from orchestrator.report.content import (
+    NONE,
+    Block,
+    Figure,
+    FigureRow,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    one_line,
+)
+from orchestrator.report.layout import wrapped
+from orchestrator.report.sections.axes import COLOURS, new_axes
+from orchestrator.report.sections.panels import moving_mean
+from orchestrator.report.terminal import as_text, indented
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MplFigure
+
+LIMITS = (
+    "One run, which trained on the prompts of its own trainer: a choice would have changed the "
+    "training, and so the later visits. A live group is not a gain in accuracy, about which "
+    "nothing is said here. Intervals (95 %) are of other prompts of this kind, not of other runs "
+    "or models."
+)
+
+
+def _shares(estimate: Estimate) -> str:
+    """A share with its interval, in %."""
+    if isnan(estimate.value):
+        return NONE
+    return f"{_number(estimate.value)} [{_number(estimate.low)}, {_number(estimate.high)}]"
+
+
+def _number(share: float) -> str:
+    return f"{100 * share:.0f}" if isfinite(share) else NONE
+
+
+def _percent(share: float) -> str:
+    return f"{_number(share)} %" if isfinite(share) else NONE
+
+
+def _points(estimate: Estimate) -> str:
+    """A difference of shares in points, with its interval."""
+    value, low, high = (f"{100 * each:+.0f}".replace("-", "−") for each in estimate)
+    return f"{value} [{low}, {high}]"
+
+
+def run_lines(replay: Replay) -> list[str]:
+    """The run, and what choices rest on."""
+    run = replay.recording
+    by = f"the mean of the first {replay.looks} visits" if replay.looks > 1 else "the first visit"
+    if replay.probe is not None:
+        by = "a probe"
+    return [
+        f"{counted(len(run.prompt_ids), 'prompt')}, {counted(run.visits, 'visit')} that at least "
+        f"90 % of them have, {counted(run.group_size, 'completion')} per group",
+        f"choices of {counted(replay.budget, 'prompt')} by {by}, groups counted at the later ones",
+        *run.notes,
+    ]
+
+
+def policy_table(replay: Replay) -> Table:
+    """A row per policy: its live groups, and what its choice is made of."""
+    reference = replay.replayed.get(REFERENCE)
+    body = []
+    for name, each in replay.replayed.items():
+        compared = NONE
+        if reference is not None and each is not reference:
+            compared = _points(each.less(reference, mean_live))
+        passes = replay.passes_to_repay(each)
+        body.append(
+            (
+                name,
+                f"{each.size:,}",
+                _shares(each.later),
+                compared,
+                f"{_number(each.start.value)} → {_number(each.end.value)}",
+                half_life_text(replay, each),
+                _number(each.estimate(never).value),
+                _number(each.estimate(always).value),
+                _number(each.estimate(repeated).value),
+                NONE if passes is None else "never" if passes == inf else f"{passes:.1f}",
+            )
+        )
+    head = (
+        *("policy", "prompts", "live % [95 %]", f"minus {REFERENCE}"),
+        *("first → last", "half-life", "never", "always", "repeated", "probe repaid"),
+    )
+    caption = (
+        "Live: groups with a correct and a wrong completion, at the visits after the choice, % of "
+        f"all. First → last: of the {ENDS} first and the {ENDS} last of these. "
+        f"Half-life: visits after which half of the difference to {REFERENCE} is left, where it "
+        "is beyond chance at first. Never, always: % of "
+        "the prompts that no, or every, later completion solves. Repeated: % of the choice that "
+        "the next look would choose again. Probe repaid: passes over the choice after which the "
+        "rollouts of the probe are saved, because random prompts take more rollouts for as many "
+        "live groups."
+    )
+    return Table("Choices", head, body, caption)
+
+
+def conclusion_lines(replay: Replay) -> list[str]:
+    """What is beyond chance, in words: live groups against random ones, and crossings."""
+    lines = []
+    reference = replay.replayed.get(REFERENCE)
+    for name, each in replay.replayed.items():
+        if reference is None or each is reference:
+            continue
+        less = each.less(reference, mean_live)
+        if less.low > 0 or less.high < 0:
+            word = "more" if less.value > 0 else "fewer"
+            ends = sorted((abs(less.low), abs(less.high)))
+            lines.append(
+                f"{name} has {word} live groups than {REFERENCE}: {100 * abs(less.value):.0f} "
+                f"points [{100 * ends[0]:.0f}, {100 * ends[1]:.0f}]"
+            )
+    lines += [
+        f"after visit {each.visit.value:.0f} [{each.visit.low:.0f}, {each.visit.high:.0f}], "
+        f"{each.second} has more live groups than {each.first}, which had more before"
+        for each in replay.crossings
+    ]
+    return lines or ["no difference between policies is beyond chance"]
+
+
+def forecast_table(replay: Replay) -> Table:
+    """The probe's estimator beside what came."""
+    body = [
+        (
+            str(each.samples),
+            _percent(each.predicted),
+            _percent(each.observed),
+            _points(each.error),
+            "{:.3f} [{:.3f}, {:.3f}]".format(*each.brier),
+            f"{each.plain.value:.3f}",
+        )
+        for each in replay.forecasts
+    ]
+    head = ("completions", "forecast", "came", "error, points [95 %]", "Brier [95 %]", "plain rate")
+    caption = (
+        f"Live groups at the {ENDS} visits that follow, forecast by the probe's estimator from so "
+        "many completions of each prompt. Brier: the mean squared error of single groups; plain "
+        "rate: the same of 1 − pᴳ − (1 − p)ᴳ with the share p of correct completions."
+    )
+    return Table("Forecasts", head, body, caption)
+
+
+def calibration_table(replay: Replay) -> Table:
+    """Forecasts by tenths of the prompts."""
+    body = [
+        (str(each.samples), f"{count:,}", _percent(predicted), _percent(observed))
+        for each in replay.forecasts
+        for count, predicted, observed in each.bins
+    ]
+    head = ("completions", "prompts", "forecast", "came")
+    return Table("Calibration of the forecasts", head, body, folded=True)
+
+
+def drift_table(replay: Replay) -> Table:
+    """How alike two visits are by their distance."""
+    body = [
+        (
+            str(each.distance),
+            "{:.2f} [{:.2f}, {:.2f}]".format(*each.correlation),
+            _shares(each.shared),
+        )
+        for each in replay.drift
+    ]
+    head = ("visits apart", "rank correlation [95 %]", "shared tenth, % [95 %]")
+    caption = (
+        "Of the pass rates of two visits of a prompt. Shared tenth: of the hardest ones, 10 % by "
+        "chance, expected where ties are broken at random. Both are limited by the few completions "
+        "of a visit, so that only the fall with the distance is drift."
+    )
+    return Table("Drift", head, body, caption)
+
+
+def half_life_text(replay: Replay, each: Replayed) -> str:
+    """The visits after which half of a choice's difference to the reference is left."""
+    half_life = replay.half_life(each)
+    if half_life is None:
+        return NONE
+    return f"> {len(each.live)}" if half_life == inf else f"{half_life:.0f}"
+
+
+def changed_table(replay: Replay) -> Table:
+    """The prompts that changed most."""
+    body = [
+        (one_line(each.prompt_id), _percent(each.start), _percent(each.end))
+        for each in replay.changed
+    ]
+    head = ("prompt", f"first {ENDS} visits", f"last {ENDS} visits")
+    title = "Prompts whose pass rate changed most"
+    return Table(title, head, body, "Chosen as the largest of all changes.", folded=True)
+
+
+def part_tables(replay: Replay) -> list[Table]:
+    """Of each source or tier: its share of every choice, and the live groups there."""
+    tables = []
+    for column in replay.recording.columns:
+        parts = replay.parts(column)
+        values = [*dict.fromkeys(value for own in parts.values() for value in own)]
+        body = [
+            (
+                name,
+                *(f"{_number(own[value][0])} ({_number(own[value][1])})" for value in values),
+            )
+            for name, own in parts.items()
+        ]
+        caption = "% of the choice, and in brackets % of its later groups that are live."
+        head = ("policy", *map(one_line, values))
+        tables.append(Table(f"Choices by {column}", head, body, caption))
+    return tables
+
+
+def refused_lines(replay: Replay) -> list[str]:
+    """Policies that could not be asked."""
+    if not replay.refused:
+        return []
+    names = ", ".join(replay.refused)
+    return [f"not replayed, because such a log lacks what they read: {names} (--json has reasons)"]
+
+
+def live_curves(replay: Replay) -> "MplFigure":
+    """Live groups of every choice by visit, a moving mean."""
+    figure, axes = new_axes(6.4, 3.6)
+    policies: Sequence[Replayed] = [*replay.replayed.values()]
+    for number, each in enumerate(policies):
+        visits = range(replay.looks + 1, replay.looks + 1 + len(each.live))
+        smooth = moving_mean(each.live, min(ENDS, len(each.live)))
+        colour = COLOURS[number % len(COLOURS)]
+        style = "-" if number < len(COLOURS) else "--"
+        axes.plot(visits, 100 * smooth, style, color=colour, lw=1.4, label=each.policy)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("visit of a prompt")
+    axes.set_ylabel("live groups, %")
+    figure.legend(frameon=False, ncols=4, loc="outside upper center", fontsize=9)
+    return figure
+
+
+def replay_page(replays: Sequence[Replay]) -> Page:
+    """The page: a section per run."""
+    sections = []
+    for number, replay in enumerate(replays, 1):
+        figure = Figure("Live groups of each choice by visit", partial(live_curves, replay))
+        blocks: tuple[Block, ...] = (
+            *map(Paragraph, run_lines(replay)),
+            policy_table(replay),
+            *map(Paragraph, [*conclusion_lines(replay), *refused_lines(replay)]),
+            FigureRow((figure,)),
+            *part_tables(replay),
+            forecast_table(replay),
+            calibration_table(replay),
+            drift_table(replay),
+            changed_table(replay),
+        )
+        title = one_line(replay.recording.name)
+        sections.append(Section.of(f"run-{number}", title, *blocks))
+    sections.append(Section("limits", "Limits", (Paragraph(LIMITS, "note"),)))
+    return Page(
+        "Replay of recorded runs",
+        "What each policy would have chosen, and how many groups of its choice were live later.",
+        f"{counted(len(replays), 'run')}.",
+        tuple(sections),
+    )
+
+
+def runs_table(replays: Sequence[Replay]) -> Table:
+    """Live groups of every policy, a column per run."""
+    names = [*dict.fromkeys(name for replay in replays for name in replay.replayed)]
+    body = [
+        (
+            name,
+            *(
+                _shares(replay.replayed[name].later) if name in replay.replayed else NONE
+                for replay in replays
+            ),
+        )
+        for name in names
+    ]
+    head = ("policy", *(one_line(replay.recording.name) for replay in replays))
+    return Table("Live groups of all runs, % [95 %]", head, body)
+
+
+def terminal_replay(replays: Sequence[Replay], width: int | None = None) -> str:
+    """Every run with its tables, then the limits; of several runs, one table of all first."""
+    parts = [as_text(runs_table(replays), width)] if len(replays) > 1 else []
+    for replay in replays:
+        run = replay.recording
+        title = wrapped(printable_line(f"{run.name} ({run.layout})"), width)
+        lines = indented(run_lines(replay), width)
+        parts.append("\n".join([title, *lines]))
+        parts.append(as_text(policy_table(replay), width))
+        parts.append("\n".join(indented(conclusion_lines(replay) + refused_lines(replay), width)))
+        parts += [as_text(table, width) for table in part_tables(replay)]
+        if replay.forecasts:
+            parts.append(as_text(forecast_table(replay), width))
+        if replay.drift:
+            parts.append(as_text(drift_table(replay), width))
+    return "\n\n".join([*parts, wrapped(LIMITS, width)])

@@ -1,0 +1,255 @@
+"""What policies would have chosen in recordings that are small enough to check by hand."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import decile
+from orchestrator.cli.main import main
+from orchestrator.evaluation import replay
+from orchestrator.evaluation.recording import Recording, Visit
+from orchestrator.evaluation.replay import Replay
+from orchestrator.optional.exchange.recordings import read_recordings
+from orchestrator.optional.exchange.replay_files import check_visits, policy_of, replay_logs
+from orchestrator.storage.errors import UserError
+
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "RESAMPLES", 20)
+    monkeypatch.setattr(replay, "DRAWS", 4)
+
+
+def recording(rates: np.ndarray, **more: object) -> Recording:
+    """Of the rates of prompts by visit, [prompts, visits]; nan: no such visit."""
+    visits = [
+        Visit(f"p{row:03}", visit, round(rate * SIZE), SIZE)
+        for row, own in enumerate(rates.tolist(), 1)
+        for visit, rate in enumerate(own, 1)
+        if rate == rate
+    ]
+    return Recording.of("run", "rates", visits, **more)  # type: ignore[arg-type]
+
+
+def replayed(run: Recording, *policies: str, budget: int = 10, looks: int = 1) -> Replay:
+    return Replay(run, [policy_of(each) for each in policies], budget, looks)
+
+
+def constant(*rates: float, visits: int = 12, each: int = 10) -> np.ndarray:
+    """So many prompts of each of these rates, which stay."""
+    return np.repeat(np.repeat(np.array(rates, float), each)[:, None], visits, axis=1)
+
+
+def test_live_groups_of_prompts_that_do_not_change() -> None:
+    run = recording(constant(0, 0.25, 0.5, 1))
+    asked = replayed(run, "hard", "easy", "hardest_nonzero", "learnable", "full", "random")
+    live = {name: each.later.value for name, each in asked.replayed.items()}
+    exact = {"hard": 0, "easy": 0, "hardest_nonzero": 1, "learnable": 1, "full": 0.5}
+    assert {name: live[name] for name in exact} == exact
+    hard, easy = asked.replayed["hard"], asked.replayed["easy"]
+    assert hard.estimate(replay.never).value == easy.estimate(replay.always).value == 1
+    assert hard.estimate(replay.always).value == easy.estimate(replay.never).value == 0
+    assert hard.estimate(replay.repeated).value == 1
+    assert hard.size == 10 and asked.replayed["full"].size == 40
+    # A probe of 40 · 8 completions; per group of the choice, random takes live / own - 1 more.
+    random = asked.replayed["random"].later.value
+    learnable = asked.passes_to_repay(asked.replayed["learnable"])
+    assert learnable == pytest.approx(40 * 8 / (8 * (1 / random - 1)) / 10)
+    assert asked.passes_to_repay(asked.replayed["hard"]) == np.inf
+    assert asked.passes_to_repay(asked.replayed["random"]) is None
+    assert asked.probe_rollouts == 320
+
+
+def test_what_is_chosen_by_is_not_counted() -> None:
+    """The first visit is live, all later ones are dead: a leak would show as live groups."""
+    rates = constant(0.5, 1, each=20)
+    rates[:20, 1:] = 1
+    asked = replayed(recording(rates), "learnable", "random")
+    assert asked.replayed["learnable"].later.value == 0
+    two = replayed(recording(rates), "learnable", "random", looks=2)
+    assert two.replayed["learnable"].live.shape == (10,) and two.probe_rollouts == 40 * 16
+
+
+def test_a_crossing_lies_where_the_lines_cross() -> None:
+    rates = constant(0, 1, visits=21, each=20)
+    rates[:20, 15:] = 0.5  # from visit 16 on the hard ones are live
+    rates[20:, 1:15] = 0.75  # until visit 15 the easy ones are
+    asked = replayed(recording(rates), "hard", "easy", "random", budget=5)
+    crossings = {(each.first, each.second): each for each in asked.crossings}
+    assert {*crossings} == {("easy", "hard"), ("easy", "random"), ("random", "hard")}
+    crossing = crossings["easy", "hard"]
+    assert (crossing.visit.value, crossing.visit.low, crossing.visit.high) == (15, 15, 15)
+    same = replayed(recording(constant(0, 0.5, 1)), "hard", "easy", "random", budget=5)
+    assert same.crossings == []
+
+
+def test_drift_of_a_run_that_stands_still_and_of_one_that_is_turned_round() -> None:
+    rates = np.repeat((np.arange(80) // 10 / 8)[:, None], 12, axis=1)
+    assert {each.correlation.value for each in replayed(recording(rates), "random").drift} == {1.0}
+    rates[:, 6:] = 1 - rates[:, 6:]
+    drift = {each.distance: each for each in replayed(recording(rates), "random").drift}
+    assert drift[10].correlation.value == pytest.approx(-1)
+    assert drift[10].shared.value == 0 and drift[1].correlation.value > 0.5
+
+
+def test_forecasts_of_binomial_draws_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.6, 0.8, 2000)
+    rates = rng.binomial(SIZE, p[:, None], (2000, 9)) / SIZE
+    forecasts = replayed(recording(rates), "random").forecasts
+    assert [each.samples for each in forecasts] == [8, 16, 32]
+    for each in forecasts:
+        assert abs(each.error.value) < 0.03 and each.brier.value < each.plain.value
+        assert sum(prompts for prompts, _, _ in each.bins) == 2000
+        assert max(abs(predicted - came) for _, predicted, came in each.bins) < 0.1
+    assert forecasts[0].brier.value > forecasts[2].brier.value
+
+
+def test_visits_that_few_prompts_have_are_left_out() -> None:
+    rates = constant(0, 0.5, 1)
+    rates[:4, 8:] = np.nan  # 26 of 30 prompts have visit 9
+    assert recording(rates).visits == 8
+    rates = constant(0, 0.5, 1)
+    rates[:3, 5] = np.nan  # their later visits move up, and 27 of 30 have visit 12
+    assert recording(rates).visits == 12 and np.isnan(recording(rates).live[:, 11]).sum() == 3
+    with pytest.raises(UserError, match="1 visit"):
+        check_visits(recording(constant(0, 0.5, 1, visits=1)), 1)
+
+
+def test_choices_by_source() -> None:
+    sources = ("a",) * 10 + ("b",) * 20
+    run = recording(constant(0, 0.5, 1), columns={"source": sources})
+    parts = replayed(run, "learnable", "easy", "random").parts("source")
+    assert parts["learnable"] == {"a": (0.0, 0.0), "b": (1.0, 1.0)}
+    assert parts["easy"]["b"] == (1.0, 0.0)
+
+
+def files(folder: Path, run: Recording) -> dict[str, Path]:
+    """The same recording in every form of a table."""
+    counts = [
+        (name, visit, right)
+        for name, own in zip(run.prompt_ids, run.correct.tolist(), strict=True)
+        for visit, right in enumerate(own, 1)
+    ]
+    marks = [[1] * right + [0] * (SIZE - right) for *_, right in counts]
+    groups = [*zip(counts, marks, strict=True)]
+    texts = {
+        "long.csv": [
+            "prompt_id,visit,pass_rate",
+            *(f"{name},{visit},{right / SIZE}" for name, visit, right in counts),
+        ],
+        "counts.csv": [
+            "id,epoch,pass_rate",
+            *(f"{name},{visit},{right}/{SIZE}" for name, visit, right in counts),
+        ],
+        "marks.jsonl": [
+            json.dumps({"prompt_id": name, "update": visit, "rewards": own})
+            for (name, visit, _), own in groups
+        ],
+        "completions.csv": [
+            "update,prompt,reward",
+            *(f"{visit},{name},{mark}" for (name, visit, _), own in groups for mark in own),
+        ],
+        "dictionary.json": [json.dumps(dict(zip(run.prompt_ids, run.rates.tolist(), strict=True)))],
+    }
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join(lines))
+    table = pa.table({"id": [*run.prompt_ids], "pass_rate": run.rates.tolist()})
+    pq.write_table(table, folder / "lists.parquet")
+    return {name: folder / name for name in [*texts, "lists.parquet"]}
+
+
+def test_every_form_of_a_table_is_the_same_recording(tmp_path: Path) -> None:
+    run = recording(constant(0, 0.125, 0.5, 1, visits=4, each=2))
+    for name, file in files(tmp_path, run).items():
+        [read] = read_recordings(str(file))
+        assert read.prompt_ids == run.prompt_ids, name
+        assert (read.correct == run.correct).all() and (read.marked == run.marked).all(), name
+        assert read.rows.used == read.rows.read > 0, name
+
+
+BAD = {
+    "prompt_id,visit,pass_rate\na,1,1.5": "row 1",
+    "prompt_id,visit,pass_rate\na,1,half": "row 1",
+    "prompt_id,visit,pass_rate\na,1,0.5\na,1,0.25": "row 2",
+    "prompt_id,visit,pass_rate\na,,0.5": "row 1",
+    "prompt_id,visit,pass_rate\n,1,0.5": "row 1",
+    "prompt_id,visit,pass_rate\na,1,": "holds no rate",
+    "prompt_id,visit,pass_rate\na,1,9/8": "row 1",
+    "prompt_id,visit,pass_rate\na,1,0.1234567\nb,1,0.7654321\nc,1,0.002": "samples",
+    "prompt_id,visit,pass_rate,n\na,1,0.3,8": "row 1",
+    "prompt_id,pass_rate\na,0.5": "visit",
+    "update,prompt,reward\n1,a,0.3\n1,a,0.7\n2,a,0.1": "--correct",
+    "update,loss\n1,0.5": "",
+}
+
+
+def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, capsys) -> None:
+    for number, (text, named) in enumerate(BAD.items()):
+        file = tmp_path / f"{number}.csv"
+        file.write_text(text)
+        assert main(["replay", str(file)]) == 2, text
+        error = capsys.readouterr().err
+        assert named in error and str(file) in error and error.count("\n") == 1, error
+
+
+def run_command(arguments: Sequence[str], capsys) -> tuple[int, str, str]:
+    code = main(["replay", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_command_prints_json_lines_and_a_page(tmp_path: Path, capsys) -> None:
+    run = recording(constant(0, 0.125, 0.5, 1))
+    file = files(tmp_path, run)["long.csv"]
+    page = tmp_path / "page.html"
+    code, out, _ = run_command([str(file), "--out", str(page), "--budget", "5"], capsys)
+    assert code == 0 and "hardest_nonzero" in out and "480 read, 0 left out" in out
+    assert page.read_text().count("<svg") == 1
+    options = ["--policy", "{band: {low: 0.1, high: 0.6}}", "--policy", "hard", "--json"]
+    code, out, _ = run_command([str(file), *options], capsys)
+    [values] = json.loads(out)
+    assert [*values["policies"]] == ["band low 0.1 high 0.6", "hard", "random"]
+    assert values["policies"]["hard"]["passes_to_repay"] is None  # never
+    assert (
+        values
+        == decile.replay(file, policies=[{"band": {"low": 0.1, "high": 0.6}}, "hard"]).to_dict()[0]
+    )
+
+
+def test_policies_that_cannot_be_asked(tmp_path: Path, capsys) -> None:
+    file = files(tmp_path, recording(constant(0, 0.5, 1)))["long.csv"]
+    for option, named in {
+        "--policy=harder": "harder",
+        "--policy=longest": "tokens",
+        "--policy={hard: {low: 1}}": "low",
+        "--policy=[hard]": "hard",
+        "--budget=400": "400",
+        "--budget=x": "--budget",
+        "--visits=12": "--visits 11",
+    }.items():
+        code, _, error = run_command([str(file), option], capsys)
+        assert code == 2 and named in error and error.count("\n") == 1, (option, error)
+
+
+def test_a_probe_file_in_place_of_visits(tmp_path: Path) -> None:
+    run = recording(constant(0, 0.5, 1))
+    file = files(tmp_path, run)["long.csv"]
+    probe = tmp_path / "probe.csv"
+    # It says that the prompts which are never solved are the easy ones, and leaves one out.
+    rows = [f"{name},{1 - run.rates[row, 0]},4" for row, name in enumerate(run.prompt_ids)]
+    probe.write_text("\n".join(["prompt_id,pass_rate,n", *rows[1:]]))
+    [asked] = replay_logs([str(file)], ["easy"], "9", 1, str(probe))
+    assert asked.replayed["easy"].estimate(replay.never).value == 1
+    assert asked.replayed["easy"].live.shape == (12,)
+    assert asked.probe_rollouts == 29 * 4
+    probe.write_text("prompt_id,pass_rate\nother,0.5\n")
+    with pytest.raises(UserError, match=r"probe\.csv"):
+        replay_logs([str(file)], ["easy"], "9", 1, str(probe))
