@@ -13,7 +13,8 @@ from orchestrator.config.experiment import GRID_AXES
 from orchestrator.plugins.counts import counted
 
 # learnable takes prompts that are never solved last: many of these have a wrong gold answer.
-POLICIES = ("hard", "learnable", "middle", "easy", "random")
+# random and full, the whole pool at equal updates, are what the others must beat.
+POLICIES = ("hard", "learnable", "middle", "easy", "random", "full")
 WITHOUT_GOLDS = ("least_agreed", "most_agreed", "random")  # where gold answers come later
 SEEDS = (0, 1, 2)
 GROUP = 8  # completions of a prompt in an update
