@@ -64,6 +64,8 @@ PLAIN = (
     "match_sizes",
     "label_noise",
     "label_noise_seed",
+    "false_positive_rate",
+    "false_negative_rate",
     "reward",
     "allocation",
     "difficulty",
@@ -333,6 +335,11 @@ class Experiment(Settings):
     noise does to each policy. Test sets stay as they are."""
     label_noise_seed: Seed = 0
     """Decides which gold answers are replaced, and by what."""
+    false_positive_rate: float = Field(default=0, ge=0, le=1, examples=[0.1])
+    """Share of the completions that are not correct whose reward in training is that of a correct
+    one, as with a verifier that errs. Marks, selection and evaluation stay as they are."""
+    false_negative_rate: float = Field(default=0, ge=0, le=1, examples=[0.1])
+    """Share of the correct completions whose reward in training is that of a wrong one."""
     reward: str | dict[str, float] = Field(default="score", examples=["random"])
     """What training rewards: score (1 for a correct completion, else 0, unless the task's marker
     gives others), a control, or package.module:function, a reward function of TRL's form; or
@@ -515,6 +522,15 @@ class Experiment(Settings):
         cells = self.grid.cells
         if problem := vllm_problem(self.full_grpo(), gpus=gpus, workers=workers, cells=cells):
             raise problem
+        return self
+
+    @model_validator(mode="after")
+    def _verifier_noise_acts(self) -> Self:
+        if {"score", "flipped"}.isdisjoint(self.reward_weights or {"score": 1.0}):
+            for name in ("false_positive_rate", "false_negative_rate"):
+                if getattr(self, name):
+                    message = f"the reward {value_text(self.reward)} has no score: leave {name} out"
+                    raise Problem("noise-without-score", message, name)
         return self
 
     @model_validator(mode="after")

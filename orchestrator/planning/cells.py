@@ -319,6 +319,13 @@ class Cell(Spec):
     reward: Annotated[dict[str, float], Part("treatment")] = Field(
         default={}, exclude_if=operator.not_
     )
+    # Of the verifier that training rewards with.
+    false_positive_rate: Annotated[float, Part("treatment")] = Field(
+        default=0.0, exclude_if=operator.not_
+    )
+    false_negative_rate: Annotated[float, Part("treatment")] = Field(
+        default=0.0, exclude_if=operator.not_
+    )
     allocation: Annotated[AllocationEntry | None, Part("treatment")] = Field(
         default=None, exclude_if=operator.not_
     )
@@ -579,12 +586,13 @@ class Cell(Spec):
     def trains_on_golds(self) -> bool:
         """Whether training uses the gold answers of its prompts, as far as can be known.
 
-        It does not where nothing that is rewarded needs a mark: the reward `random`, and functions
-        of the user's own that are given neither the answer nor columns of the data.
+        It does not where nothing that is rewarded compares an answer: the rewards `random` and
+        `format`, and functions of the user's own that are given neither the answer nor columns of
+        the data.
         """
         if self.mask_dead_groups or self.allocation or self.online or not self.reward:
             return True
-        if any(name in REWARDS and name != "random" for name in self.reward):
+        if any(name in ("score", "flipped") for name in self.reward):
             return True
         own = [name for name in self.reward if name not in REWARDS]
         return any(reward_function(name).may_read_golds for name in own)

@@ -110,6 +110,8 @@ def _cells(
                 lora=experiment.full_lora(model.target_modules),
                 mask_dead_groups=experiment.mask_dead_groups,
                 reward=experiment.reward_weights,
+                false_positive_rate=experiment.false_positive_rate,
+                false_negative_rate=experiment.false_negative_rate,
                 allocation=experiment.allocation_entry,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,

@@ -132,6 +132,9 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings["rollouts"]
     if not settings.get("label_noise", True):  # added later
         del settings["label_noise"], settings["label_noise_seed"]
+    for name in ("false_positive_rate", "false_negative_rate"):  # also added later
+        if not settings.get(name, True):
+            del settings[name]
     for name, default in {"reward": "score", "allocation": UNIFORM, "difficulty": "gold"}.items():
         if settings.get(name) == default:
             del settings[name]

@@ -111,18 +111,20 @@ def with_rewards(cell: Cell, update: int, marks: Sequence[Marked], group_size: i
     It is the score, or the sum of weighted components, in which one that does not apply counts as
     0. `random`, `format` and `flipped` are controls: `random` is a coin that depends on (seed,
     update, prompt_id, number in the group) alone; `format` is 1 for any answer; `flipped` is 1 less
-    the score. A completion of which marking or a component failed has no reward (None).
+    the score. A completion of which marking or a component failed has no reward (None). Where the
+    verifier errs (`noisy_score`), rewards follow it, and the marks stay.
     """
+    scores = [noisy_score(cell, update, i % group_size, mark) for i, mark in enumerate(marks)]
     if not cell.reward:
-        return [mark._replace(reward=mark.score) for mark in marks]
+        return [m._replace(reward=score) for m, score in zip(marks, scores, strict=True)]
     rewarded = []
-    for number, mark in enumerate(marks):
+    for number, (mark, score) in enumerate(zip(marks, scores, strict=True)):
         coin = stream_key(cell.seed, update, mark.prompt_id, number % group_size) % 2
         built_in = {
-            "score": mark.score,
+            "score": score,
             "random": float(coin),
             "format": float(mark.outcome in ("correct", "wrong")),
-            "flipped": None if mark.score is None else 1.0 - mark.score,
+            "flipped": None if score is None else 1.0 - score,
         }
         values = {**built_in, **mark.components}
         each = {name: values[name] for name in cell.reward}
@@ -131,6 +133,20 @@ def with_rewards(cell: Cell, update: int, marks: Sequence[Marked], group_size: i
         reward = sum(weight * (known[name] or 0.0) for name, weight in cell.reward.items())
         rewarded.append(mark._replace(components=known, reward=None if failed else reward))
     return rewarded
+
+
+def noisy_score(cell: Cell, update: int, number: int, mark: Marked) -> float | None:
+    """The score that a verifier with the cell's rates of error gives a rollout.
+
+    An error makes a correct answer 0 and any other 1. Which rollouts it concerns depends on (seed,
+    update, prompt_id, number in the group) alone; a higher rate adds further ones.
+    """
+    correct = mark.outcome == "correct"
+    rate = cell.false_negative_rate if correct else cell.false_positive_rate
+    if mark.score is None or not rate:
+        return mark.score
+    draw = stream_key("verifier", cell.seed, update, mark.prompt_id, number) / 2**128
+    return float(not correct) if draw < rate else mark.score
 
 
 def reward_function(

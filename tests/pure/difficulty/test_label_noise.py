@@ -111,6 +111,24 @@ def test_label_noise_is_an_axis(tmp_path: Path) -> None:
         load_config(plan.source.file)
 
 
+def test_errors_of_the_verifier_are_axes_that_change_training_alone(tmp_path: Path) -> None:
+    rates = {"false_positive_rate": [0, 0.2], "false_negative_rate": [0, 0.1]}
+    plan = small_plan(tmp_path, grid=GRID | rates)
+    clean = small_plan(tmp_path / "clean")
+    assert [c.cell_id for c in plan.cells[:2]] == [c.cell_id for c in clean.cells]
+    assert len({cell.cell_id for cell in plan.cells}) == 8
+    one_each = [{getattr(c, name) for c in plan.cells} for name in ("train_hash", "subset_key")]
+    assert [len(each) for each in one_each] == [1, 2], "each policy selects what it selected"
+    assert len({cell.baseline.key for cell in plan.cells}) == 1
+    assert "false_positive_rate" not in plan.cells[0].model_dump()
+    assert plan.cells[-1].settings_shown["false_positive_rate"] == 0.2
+    for name in rates:
+        with refused("format has no score", code="noise-without-score"):
+            small_plan(tmp_path / name, reward="format", **{name: 0.1})
+    with refused("write a number of at most 1"):
+        small_plan(tmp_path / "high", false_positive_rate=1.5)
+
+
 def test_prompts_that_pools_share_are_sampled_once(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, grid=GRID | {"label_noise": [0.1, 0, 0.25]})
     run = Run.of(plan, Store(str(tmp_path / "runs")))

@@ -39,6 +39,8 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "test_hash": ("2" * 16, ""),
     "mask_dead_groups": (True, "1a61e8b789511465"),
     "reward": ({"brevity": 0.5}, "6bb1123d8e945c61"),
+    "false_positive_rate": (0.2, ""),
+    "false_negative_rate": (0.2, ""),
     "allocation": (AllocationEntry(rule="sqrt"), "92a117db5d3a376c"),
     "rollouts_by": ("trl", "a1f04e3090205bf5"),
     "grpo": ({"beta": 0.5}, "ad96d652baefcd9b"),

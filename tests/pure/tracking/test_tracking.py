@@ -16,7 +16,11 @@ from orchestrator.tracking.views import as_csv, clean, flatten, sweep_params, sw
 def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(tmp_path: Path) -> None:
     experiment = load_config(experiments(tmp_path)).experiment(NAME)
     assert sweep_tags(NAME, experiment)["decile.settings"] == "50e56acb5dc87ed2"
-    for axis in ({"rollouts": ["decile", "trl"]}, {"label_noise": [0, 0.1]}):
+    for axis in (
+        {"rollouts": ["decile", "trl"]},
+        {"label_noise": [0, 0.1]},
+        {"false_positive_rate": [0, 0.1]},
+    ):
         grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"], **axis}
         swept = load_config(experiments(tmp_path, grid=grid)).experiment(NAME)
         assert not axis.keys() & sweep_params(swept).keys()

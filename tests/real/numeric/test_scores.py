@@ -131,6 +131,39 @@ def test_rewards_are_weighted_sums_of_what_applies(tmp_path: Path) -> None:
     assert training_metrics(stored)[1]["train/reward/m:f"] == 0.75
 
 
+def test_a_verifier_that_errs_changes_rewards_and_no_mark(tmp_path: Path) -> None:
+    [clean, *_] = small_plan(tmp_path).cells
+    marks = [mark("correct", 1.0), mark("wrong", 0.25), mark("unparsed", 0.0), mark("error", None)]
+    marks *= 1_000
+
+    def rewards(update: int = 1, group: int = 4_000, **changes: Any) -> list[float | None]:
+        cell = clean.model_copy(update=changes)
+        rewarded = with_rewards(cell, update, marks, group)
+        assert [m._replace(reward=None, components={}) for m in rewarded] == marks
+        return [m.reward for m in rewarded]
+
+    plain = rewards()
+    few, many = rewards(false_positive_rate=0.1), rewards(false_positive_rate=0.3)
+    missed = rewards(false_negative_rate=0.2)
+    assert few[::4] == plain[::4] and missed[1::4] == plain[1::4], "each rate has its own marks"
+    shares = [np.mean(np.array(flipped) == 1.0) for flipped in (few[1::4], few[2::4], many[1::4])]
+    assert shares == pytest.approx([0.1, 0.1, 0.3], abs=0.05)  # five standard deviations
+    assert np.mean(np.array(missed[::4]) == 0.0) == pytest.approx(0.2, abs=0.07)
+    assert {*few[1::4]} == {0.25, 1.0} and {*missed[::4]} == {0.0, 1.0} and {*few[3::4]} == {None}
+    extended = [b for a, b in zip(few, many, strict=True) if a == 1.0]
+    assert {*extended} == {1.0}, "a higher rate keeps the errors of a lower one"
+    assert few == rewards(false_positive_rate=0.1), "the same in every process"
+    assert few != rewards(2, false_positive_rate=0.1) != rewards(false_positive_rate=0.1, seed=9)
+    both = {"false_positive_rate": 0.1, "reward": {"flipped": 1.0}}
+    assert rewards(**both)[1::4] == [1.0 - r for r in few[1::4] if r is not None]
+    recorder = GroupRecorder()
+    noisy = clean.model_copy(update={"false_positive_rate": 1.0})
+    recorder.add(1, with_rewards(noisy, 1, marks[:4], 4), 4)
+    [row] = recorder.table().to_pylist()
+    assert row["scores"] == [1.0, 0.25, 0.0, None] and row["rewards"] == [1.0, 1.0, 1.0, None]
+    assert row["outcomes"] == ["correct", "wrong", "unparsed", "error"]
+
+
 def test_phantom_groups_are_counted_beside_those_that_are_live_by_correctness(
     tmp_path: Path,
 ) -> None:
