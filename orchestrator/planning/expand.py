@@ -63,6 +63,16 @@ def expand(
     return _distinct(cells, experiment.grid.setting_axes)
 
 
+# Fields of a cell that are settings of its experiment, by their names.
+AS_WRITTEN = (
+    "mask_dead_groups",
+    "false_positive_rate",
+    "false_negative_rate",
+    "resources",
+    "max_logp_difference",
+)
+
+
 def _cells(
     experiment: Experiment,
     axes: Mapping[str, Any],
@@ -108,17 +118,13 @@ def _cells(
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),
                 lora=experiment.full_lora(model.target_modules),
-                mask_dead_groups=experiment.mask_dead_groups,
                 reward=experiment.reward_weights,
-                false_positive_rate=experiment.false_positive_rate,
-                false_negative_rate=experiment.false_negative_rate,
                 allocation=experiment.allocation_entry,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
                 refresh=experiment.refresh if experiment.refresh.every else None,
                 evaluate_engine=evaluate.engine,
-                resources=experiment.resources,
-                max_logp_difference=experiment.max_logp_difference,
+                **{name: getattr(experiment, name) for name in AS_WRITTEN},
                 provenance=pool.task.provenance,
                 setting_axes=dict(axes),
             )

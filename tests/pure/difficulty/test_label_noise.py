@@ -125,7 +125,7 @@ def test_errors_of_the_verifier_are_axes_that_change_training_alone(tmp_path: Pa
     for name in rates:
         with refused("format has no score", code="noise-without-score"):
             small_plan(tmp_path / name, reward="format", **{name: 0.1})
-    with refused("write a number of at most 1"):
+    with refused("write a number from 0 to 1"):
         small_plan(tmp_path / "high", false_positive_rate=1.5)
 
 
