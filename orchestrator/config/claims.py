@@ -7,6 +7,7 @@
       - learnable probe.samples=1 > probe.samples=32 for hard at update 100
       - low = full on math in every tier within 2
       - gain per 1M tokens hard > random on gsm8k by 2
+      - correct-where-parsed hard > random
       - r2 > 0.5
 
 docs/claims.md describes it. A claim compares two sides, each of which fixes the values of some axes
@@ -34,8 +35,9 @@ from orchestrator.config.problems import Problem
 from orchestrator.config.wording import one_of
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import shortened
+from tasks.marking.marks import FACTORS
 
-METRICS = ("accuracy", "gain", "learnable")
+METRICS = ("accuracy", "gain", "learnable", *FACTORS)
 COSTS: tuple[Axis, ...] = get_args(Axis)
 OVER = tuple(cost for cost in COSTS if cost != "labels")  # most cells have all from the first on
 BASE = "base"  # a side: the base model
@@ -60,7 +62,7 @@ _AMOUNT = rf"({_NUMBER})([kM]?)"
 _SIZE = rf"({_NUMBER})\s*(?:points?|pp|%)?"
 _PER = rf"per\s+(?:{_AMOUNT}\s+)?(update|rollout|token|second|hour|label)s?"
 _PAIR = re.compile(
-    rf"(?:(?P<metric>[\w@]+)(?P<per>\s+{_PER})?\s+)?"
+    rf"(?:(?P<metric>[\w@-]+)(?P<per>\s+{_PER})?\s+)?"
     rf"(?P<a>{_SETTINGS})\s*{_SIGN}\s*(?P<b>{_SETTINGS})(?=\s|$)"
 )
 _LEVEL = re.compile(rf"(?:r|R)[2²]\s*{_SIGN}\s*(?P<level>{_NUMBER})(?=\s|$)")
@@ -73,7 +75,7 @@ _CLAUSES = {  # each at most once, by the word that a message names it by
     "at": rf"at\s+(?:update\s+(\d{{1,12}})|{_AMOUNT}\s+({'|'.join(COSTS)}))",
     "over": rf"over\s+({'|'.join(OVER)})",
     "per": _PER,
-    "metric": r"(accuracy|gain|learnable|pass@[1-9]\d{0,8})",
+    "metric": rf"({'|'.join(METRICS)}|pass@[1-9]\d{{0,8}})",
 }
 _PATTERNS = {word: re.compile(rf"\s+{each}(?=\s|$)") for word, each in _CLAUSES.items()}
 _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -122,7 +124,7 @@ class Part(NamedTuple):
 class Claim:
     """`a` is above `b` by more than `size` (sign ">"), and so on for the other signs; see `region`.
 
-    metric: accuracy, gain, learnable, pass@K, or r2, which has a `level` and no sides. a, b: the
+    metric: of METRICS, pass@K, or r2, which has a `level` and no sides. a, b: the
     axes that the cells of each side fix; BASE_SIDE is the base model. "<" and "<=" are stored with
     the sides swapped. test_set: None for each cell's own. only: restricts the cells. part: of the
     test questions; EVERY judges each tier or source by itself. at: where curves are read; None:

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from orchestrator.config.probe import PASS_AT
 from orchestrator.evaluation.turns import episode_numbers, total, turns_by
 from orchestrator.stats.churn import Marks
-from orchestrator.stats.factors import FACTORS, AnswerCounts, factors_of
+from orchestrator.stats.factors import AnswerCounts, factors_of
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
+from tasks.marking.marks import FACTORS
 
 # Base difficulty of a test question, by the base model's pass rate on it.
 BANDS = (("low", 0.0, 1 / 3), ("middle", 1 / 3, 2 / 3), ("high", 2 / 3, 1.01))

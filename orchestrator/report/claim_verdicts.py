@@ -37,7 +37,9 @@ from orchestrator.report.sentences import counted_runs, in_digits, in_points, mi
 from orchestrator.stats.changes import compare_learnable, compare_with_base
 from orchestrator.stats.comparison import Comparison, ItemScores, compare_policies
 from orchestrator.stats.correlation import FEWEST_POINTS, SMALLEST_BLOCK, RSquared, r_squared
+from orchestrator.stats.factors import factors_of
 from orchestrator.stats.inference import ALPHA, SeedSpread
+from tasks.marking.marks import FACTORS
 
 Conclusion = Literal["supported", "refuted", "inconclusive"]
 NAMED = 3  # cells of a list
@@ -133,10 +135,7 @@ class ClaimBlock:
         runs = []
         for row in rows:
             weights = self._weights(row)
-            values = [
-                row.run(update, self.test_set(row), self.claim.pass_at, self.questions)
-                for update in weights
-            ]
+            values = [self._scores(row, update) for update in weights]
             runs.append(ItemScores.weighted(values, [*weights.values()]))
         if self.claim.per:
             costs = np.array([self._spent(row) for row in rows])
@@ -145,6 +144,19 @@ class ClaimBlock:
             share = self.unit / costs.mean()
             runs = [run.scaled(share, each) for run, each in zip(runs, excess, strict=True)]
         return {row.cell.seed: run for row, run in zip(rows, runs, strict=True)}
+
+    def _scores(self, row: Row, update: int) -> ItemScores:
+        """What an evaluation measured of the claim. Raises NotMeasured for a share of nothing."""
+        metric, test_set = self.claim.metric, self.test_set(row)
+        if metric not in FACTORS:
+            return row.run(update, test_set, self.claim.pass_at, self.questions)
+        if (scores := row.factor(metric, update, test_set, self.questions)) is None:
+            lacking = factors_of([row.answers_read[test_set][update]], self.questions).lacking
+            model = (
+                f"{row.cell.name} after update {update}" if update else row.cell.probe.model.name
+            )
+            raise NotMeasured(f"{metric} is unknown: {lacking} of {model}")
+        return scores
 
     def _weights(self, row: Row) -> dict[int, float]:
         """Update -> the weight of its evaluation in what is measured. Raises NotMeasured."""
@@ -389,7 +401,9 @@ def _stored(
     stored = spreads.get(keys.pop(), Spreads())
     if claim.metric == "learnable":
         return stored.learnable
-    if claim.metric.startswith("pass@") or not block.is_compared(block.rows[0]):
+    if claim.metric.startswith("pass@") or claim.metric in FACTORS:
+        return None
+    if not block.is_compared(block.rows[0]):
         return None
     return stored.accuracy
 

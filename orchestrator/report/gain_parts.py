@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from orchestrator.report.rows import OWN, Row, axes_of, question_parts
-from orchestrator.stats.factors import FACTORS, DividedGain, divided_gain
+from orchestrator.stats.factors import DividedGain, divided_gain
+from tasks.marking.marks import FACTORS
 
 
 class PartGain(NamedTuple):

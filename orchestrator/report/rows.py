@@ -36,7 +36,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.stats.churn import Marks
 from orchestrator.stats.comparison import ItemScores
 from orchestrator.stats.correlation import independent_points
-from orchestrator.stats.factors import RunAnswers
+from orchestrator.stats.factors import RunAnswers, factor_scores
 from orchestrator.stats.inference import Effect, group_codes, mean_effect
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
@@ -130,6 +130,15 @@ class Row:
             values.append((pass_at_k(n, c, k) if n >= k else np.nan, worst, best - worst))
         scores, low, missing = np.array(values, float).reshape(-1, 3).T
         return ItemScores([*counts], scores, low, missing)
+
+    def factor(
+        self, name: str, update: int, test_set: str, only: Collection[str] | None = None
+    ) -> ItemScores | None:
+        """A factor of the accuracy of an evaluation (`factor_scores`); None where it is unknown."""
+        read = self.answers_read[test_set][update]
+        if only is not None:
+            read = {i: each for i, each in read.items() if i in only}
+        return factor_scores(read, name, self.samples(test_set))
 
     def run_at(self, point: Point) -> ItemScores:
         """The same at a point, each question between the evaluations before and after it."""
@@ -316,6 +325,8 @@ def _other_reading(
 ) -> tuple[dict[str, float], dict[str, float]] | None:
     """Scores under the marking that rewards do not use; None where each sample has one mark."""
     sides = (base, final)
+    if any(side["other_outcome"].null_count for side in sides):
+        return None
     if all(side["other_outcome"].equals(side["outcome"]) for side in sides):
         return None
     before, after = (scores(side, "other_outcome") for side in sides)

@@ -27,13 +27,8 @@ from orchestrator.stats.inference import (
     mean_effect,
     seed_spread,
 )
+from tasks.marking.marks import FACTORS, FINISHED, MARKED, PARSED
 
-# The factors, as reports and claims name them.
-FACTORS = ("finished", "parsed-where-finished", "correct-where-parsed")
-# The outcomes of samples that count in each of `AnswerCounts`; others, such as errors, in none.
-PARSED = ("correct", "wrong")
-FINISHED = (*PARSED, "unparsed")
-MARKED = (*FINISHED, "truncated")
 STEP = 1e-30  # of complex numbers, whose imaginary part is then the derivative, exactly
 
 

@@ -8,6 +8,11 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 UNSCORED: tuple[Outcome, ...] = ("error", "unlabelled")  # of which no score is known
 UNSCORED_BY = {"wrong": UNSCORED, "exclude": (*UNSCORED, "truncated")}  # by count_truncated
 UNREAD: tuple[Outcome, ...] = ("unparsed", "truncated", "error")  # without an answer
+PARSED: tuple[Outcome, ...] = ("correct", "wrong")
+FINISHED: tuple[Outcome, ...] = (*PARSED, "unparsed")
+MARKED: tuple[Outcome, ...] = (*FINISHED, "truncated")
+# The shares whose product is the accuracy of marked samples, as reports and claims name them.
+FACTORS = ("finished", "parsed-where-finished", "correct-where-parsed")
 
 
 class _Mark(NamedTuple):

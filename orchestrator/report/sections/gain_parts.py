@@ -14,7 +14,8 @@ from orchestrator.report.sections.axes import COLOURS, SMALL, label, new_axes
 from orchestrator.report.sections.figures import legend_above
 from orchestrator.report.sections.tables import change_between, level_text
 from orchestrator.report.sentences import effect_text
-from orchestrator.stats.factors import FACTORS, DividedGain, Factors
+from orchestrator.stats.factors import DividedGain, Factors
+from tasks.marking.marks import FACTORS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure

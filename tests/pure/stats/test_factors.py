@@ -1,5 +1,6 @@
 """Accuracy as a product of three shares, and the parts of a gain: what holds for any counts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,15 @@ from factories import finished_sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config.claims import resolved_claim
 from orchestrator.report.analysis import analyse
+from orchestrator.report.claim_verdicts import claim_results
+from orchestrator.report.compare import families
 from orchestrator.report.gain_parts import gain_by_part, gain_part_table
-from orchestrator.report.rows import read_rows
+from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections.gain_parts import gain_part_tables
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.stats.factors import (
-    FACTORS,
     AnswerCounts,
     RunAnswers,
     divided_gain,
@@ -24,8 +27,10 @@ from orchestrator.stats.factors import (
     gain_parts,
 )
 from orchestrator.stats.inference import mean_effect
+from tasks.marking.marks import FACTORS
 
 QUESTIONS = [f"q{i}" for i in range(8)]
+GRID = {"model": ["stub"], "dataset": ["small"], "policy": ["hard", "random"], "seed": [0, 1, 2]}
 SHARES = st.floats(0, 1)
 FACTOR = st.tuples(SHARES, SHARES, SHARES)
 
@@ -176,3 +181,40 @@ def test_a_sweep_says_what_its_gains_consist_of(tmp_path: Path) -> None:
     # Under the strict marking of the factory, no wrong answer is parsed: both gains are equal.
     [marking] = [table for table in section.tables if table.title == "Gain by marking"]
     assert all(line[4].startswith("+0.0 ") for line in marking.body), marking.body
+
+
+def test_claims_about_a_factor_are_judged_as_those_about_accuracy(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, grid=GRID)
+    rng = np.random.default_rng(2)
+
+    def reads(row: Row) -> dict[int, RunAnswers]:
+        """Hard learns to answer in the form that is read; among read answers, half are right."""
+        chance = {0: 0.25, row.cell.updates: 0.9 if row.cell.policy == "hard" else 0.3}
+        read = {}
+        for update, parsed in chance.items():
+            counts = {i: int(rng.binomial(8, parsed)) for i in row.counts[OWN][0]}
+            read[update] = {
+                i: AnswerCounts(8, 8, c, int(rng.binomial(c, 0.5))) for i, c in counts.items()
+            }
+        return read
+
+    rows = [replace(row, answers_read={OWN: reads(row)}) for row in read_rows(store, plan.cells)]
+    verdicts = {
+        "parsed-where-finished hard > random by 20": "supported",
+        "parsed-where-finished hard > base by 20": "supported",
+        "finished hard = base within 1": "inconclusive",  # none differ, of few questions
+        "parsed-where-finished random > hard": "refuted",
+        "hard > random parsed-where-finished": "supported",
+        "correct-where-parsed hard > random by 30": "refuted",
+    }
+    for text, verdict in verdicts.items():
+        claim = resolved_claim(text, plan.experiment)
+        [result] = claim_results([claim], families(rows))
+        assert result.verdict == verdict, result
+    blind = {
+        update: dict.fromkeys(read, AnswerCounts(8, 8)) for update, read in reads(rows[0]).items()
+    }
+    rows = [replace(row, answers_read={OWN: blind}) for row in rows]
+    claim = resolved_claim("correct-where-parsed hard > random", plan.experiment)
+    [result] = claim_results([claim], families(rows))
+    assert (result.verdict, result.value) == ("inconclusive", "–") and "parsed" in result.reason
