@@ -13,6 +13,13 @@ from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.sentences import pairing_caveats, rising
 from orchestrator.stats.churn import Churn, Flips, Marks, churn, flips
 from orchestrator.stats.comparison import Comparison, ItemScores, adjust, compare_policies
+from orchestrator.stats.factors import (
+    AnswerCounts,
+    DividedGain,
+    Factors,
+    divided_gain,
+    factors_of,
+)
 from orchestrator.stats.inference import (
     Available,
     Effect,
@@ -21,6 +28,7 @@ from orchestrator.stats.inference import (
     group_codes,
     mean_effect,
 )
+from tasks.marking.marks import FACTORS
 
 MOST_PARTS = 50  # tiers or sources whose churn is shown
 HANDFUL = 5  # questions on which two runs may well have equal scores
@@ -37,13 +45,15 @@ class ItemFile(NamedTuple):
 class Rated(NamedTuple):
     """A question's samples in one run: how many have a score, their sum, and how many have none.
 
-    marks: each sample by its number; None where a score is between right and wrong.
+    marks: each sample by its number; None where a score is between right and wrong. answers: how
+    many are finished, parsed and correct; None where not all outcomes are known.
     """
 
     samples: int
     total: float
     missing: int
     marks: Marks | None = None
+    answers: AnswerCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,18 @@ class Arm:
         return runs if every else None
 
     @property
+    def answers(self) -> list[dict[str, AnswerCounts]] | None:
+        """Of each run, question -> its samples; None where not all outcomes are known."""
+        runs = [{i: r.answers for i, r in run.items.items() if r.answers} for run in self.runs]
+        sizes = zip(runs, self.runs, strict=True)
+        return runs if all(len(answers) == len(run.items) for answers, run in sizes) else None
+
+    @property
+    def factors(self) -> Factors | None:
+        """Of its accuracy, over all runs; None where not all outcomes are known."""
+        return factors_of(self.answers) if self.answers else None
+
+    @property
     def missing(self) -> int:
         """Samples without a score."""
         return sum(each.missing for run in self.runs for each in run.items.values())
@@ -187,15 +209,48 @@ class ItemAnalysis:
 
         A kind with one name, or with more than MOST_PARTS, is left out.
         """
-        parts: list[list[tuple[str, str, Churn]]] = []
-        for each in self._flips:
-            parts.append([])
-            for kind, of in self.kinds.items():
-                names = rising({*of.values()})
-                for name in names if each and 1 < len(names) <= MOST_PARTS else ():
-                    own = {item for item, known in of.items() if known == name}
-                    if each and (part := churn([each], self.groups, own)):
-                        parts[-1].append((kind, name, part))
+        return [
+            [
+                (kind, name, part)
+                for kind, name, own in self._question_parts
+                if each and (part := churn([each], self.groups, own))
+            ]
+            for each in self._flips
+        ]
+
+    @cached_property
+    def divided(self) -> list[list[tuple[str, str, DividedGain]]]:
+        """Of each comparison, what the difference consists of, as if `b` became `a`.
+
+        Kind, name, parts: of all questions first, where both are empty, then of each tier and
+        source as in `part_churns`. Empty where outcomes of an arm are unknown.
+        """
+        answers = {arm.name: arm.answers for arm in self.arms}
+        kinds = [("", "", None), *self._question_parts]
+        divided: list[list[tuple[str, str, DividedGain]]] = []
+        for c in self.comparisons:
+            divided.append([])
+            before, after = answers[c.b], answers[c.a]
+            if not before or not after:
+                continue
+            for kind, name, own in kinds:
+                if gain := divided_gain(before, after, self.groups, own, paired=False):
+                    divided[-1].append((kind, name, gain))
+        return divided
+
+    @property
+    def unknown_outcomes(self) -> list[str]:
+        """The arms of which not all outcomes are known, so that no difference is divided."""
+        return [arm.name for arm in self.arms if arm.answers is None]
+
+    @cached_property
+    def _question_parts(self) -> list[tuple[str, str, set[str]]]:
+        """Kind and name of each tier and source, and its questions."""
+        parts = []
+        for kind, of in self.kinds.items():
+            names = rising({*of.values()})
+            for name in names if 1 < len(names) <= MOST_PARTS else ():
+                parts.append((kind, name, {item for item, known in of.items() if known == name}))
         return parts
 
     @property
@@ -203,6 +258,10 @@ class ItemAnalysis:
         """The comparisons in plain values, with the questions that one arm alone answers."""
         only = [
             {
+                "consists_of": [
+                    {"kind": kind, "name": name, **divided_values(gain)}
+                    for kind, name, gain in divided
+                ],
                 "only_a": own.gained if own else None,
                 "only_b": own.lost if own else None,
                 "only_by_chance": own.by_chance if own else None,
@@ -215,7 +274,7 @@ class ItemAnalysis:
                     for kind, name, part in parts
                 ],
             }
-            for own, parts in zip(self.churns, self.part_churns, strict=True)
+            for own, parts, divided in zip(self.churns, self.part_churns, self.divided, strict=True)
         ]
         values = map(comparison_values, self.comparisons)
         return [{**pair, **more} for pair, more in zip(values, only, strict=True)]
@@ -256,6 +315,7 @@ class ItemAnalysis:
                     "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
+                    "factors": arm.factors and factor_values(arm.factors),
                     "row_counts": arm.rows.to_dict(),
                     "gain_per": {
                         unit: dict(zip(("effect", "low", "high"), map(_finite, rate), strict=False))
@@ -356,6 +416,21 @@ def comparison_values(c: Comparison) -> dict[str, Any]:
         "needed_questions_range": [least.items, most.items],
     }
     return {name: _finite(value) for name, value in values.items()}
+
+
+def factor_values(factors: Factors) -> dict[str, float | None]:
+    """The factors of an accuracy by name; None: unknown."""
+    return {name.replace("-", "_"): f for name, f in zip(FACTORS, factors, strict=True)}
+
+
+def divided_values(gain: DividedGain) -> dict[str, Any]:
+    """A divided difference in plain values: points; None: unknown."""
+    points: dict[str, Any] = dict.fromkeys(factor_values(gain.after))
+    for name, part in zip(points, gain.parts or (), strict=False):
+        ends = zip(("effect", "low", "high"), part[:3], strict=True)
+        points[name] = {end: _finite(100 * value) for end, value in ends}
+    sides = {"of_a": factor_values(gain.after), "of_b": factor_values(gain.before)}
+    return {"questions": gain.questions, "parts": points, **sides, "unknown": gain.unknown or None}
 
 
 def _finite(value: Any) -> Any:

@@ -6,12 +6,17 @@ from math import floor, isfinite, isnan, log10, sqrt
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import NONE
 from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.factors import DividedGain, Factors
 from orchestrator.stats.inference import ALPHA, Effect
+from tasks.marking.marks import FACTORS
 
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
 # that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
 REALISTIC_SEEDS, REALISTIC_ITEMS, TIMES_CURRENT = 100, 10_000, 10
 NEGLIGIBLE = 1.0  # points
+UNKNOWN = "unknown"
+SHORT = ("finished", "parsed", "correct")  # the parts of a gain
+PART_HEAD = (*SHORT, *(f"{factor} %" for factor in FACTORS))  # of `part_texts`
 NO_DIFFERENCE = "practically no difference was observed"
 SINGLE_SEED = (
     "single seed: the intervals of such a policy cover test questions but not training seeds, so "
@@ -236,6 +241,18 @@ def effect_text(effect: Effect) -> str:
         return NONE
     mean, low, high = (in_points(max(-100.0, min(100.0, 100 * x))) for x in effect[:3])
     return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
+
+
+def part_texts(gain: DividedGain) -> tuple[str, ...]:
+    """The gain, its parts (PART_HEAD), and each factor before and after."""
+    parts = map(effect_text, gain.parts) if gain.parts else [UNKNOWN] * len(FACTORS)
+    sides = zip(factor_texts(gain.before), factor_texts(gain.after), strict=True)
+    return (effect_text(gain.gain), *parts, *(" → ".join(side) for side in sides))
+
+
+def factor_texts(factors: Factors) -> list[str]:
+    """The factors in %."""
+    return [UNKNOWN if value is None else f"{100 * value:.1f}" for value in factors]
 
 
 def rising(tiers: Iterable[str]) -> list[str]:

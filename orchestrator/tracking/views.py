@@ -18,13 +18,19 @@ from cluster.redaction import names_secret, redact
 from orchestrator.config.experiment import GRID_AXES, NO_PARAMETERS, Experiment
 from orchestrator.evaluation.drift import drift_of
 from orchestrator.evaluation.groups import training_metrics
-from orchestrator.evaluation.metrics import by_update, evaluation_metrics
+from orchestrator.evaluation.metrics import (
+    answer_counts,
+    by_update,
+    evaluation_metrics,
+    own_test_set,
+)
 from orchestrator.planning.cells import Cell, axis_names
 from orchestrator.planning.result import Result
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.compare import Family, whole_pool_policy
 from orchestrator.report.content import Table
 from orchestrator.report.difficulty_sources import SourceMatrix
+from orchestrator.report.gain_parts import factor_name, gain_by_part
 from orchestrator.report.html_pages import page_html, render
 from orchestrator.report.render import verdict_text
 from orchestrator.report.rows import Row, before_and_after
@@ -34,6 +40,7 @@ from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.report.verdict_blocks import FamilyVerdict
 from orchestrator.selection.stored import read_subset
 from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.factors import DividedGain, divided_gain
 from orchestrator.storage.errors import StoreError
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
@@ -41,11 +48,12 @@ from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, Cell
 from orchestrator.training.record import logged_name, with_label_count
 from policies import UNIFORM
 from tasks import Prompt
+from tasks.marking.marks import FACTORS
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
 NAME_LIMIT = 250
 SAMPLES = 20
-VERSION = 3  # of what is written; runs of version 1 may have been written by two drivers
+VERSION = 4  # of what is written; runs of version 1 may have been written by two drivers
 
 
 @dataclass(frozen=True)
@@ -188,6 +196,20 @@ def summary(result: Result) -> dict[str, float]:
     return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
 
 
+def divided_gain_metrics(evaluations: pa.Table, result: Result) -> dict[str, float]:
+    """final/gain_from_finished and so on: the parts of the gain; empty where one is unknown."""
+    steps = by_update(evaluations)
+    before, after = (answer_counts(own_test_set(steps[u])) for u in (0, result.updates))
+    return part_metrics(divided_gain([before], [after], paired=True))
+
+
+def part_metrics(gain: DividedGain | None) -> dict[str, float]:
+    """The parts of a gain (shares) by metric; empty where one is unknown."""
+    parts = gain.parts if gain and gain.parts else ()
+    named = zip(map(factor_name, FACTORS), parts, strict=False)
+    return {f"final/gain_from_{name}": part.mean for name, part in named}
+
+
 def view_digest(result: Result) -> str:
     """Identifies what MLflow shows of a result; another version is compared point by point."""
     return canonical_hash([VERSION, result.as_json()])
@@ -209,7 +231,8 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
         drawn = pa.concat_tables([groups, *([tables[DISCARDED]] if DISCARDED in tables else [])])
         for update, metrics in drift_of(known, drawn, again).metrics.items():
             points.setdefault(update, {}).update(metrics)
-    points.setdefault(0, {}).update(summary(result))  # with one step, MLflow draws bars
+    # With one step, MLflow draws bars.
+    points.setdefault(0, {}).update(summary(result) | divided_gain_metrics(evaluations, result))
     end = round(1000 * result.finished_at.timestamp())
     started = end - round(1000 * result.ledger.seconds)
     questions = {p.prompt_id: p for p in test}
@@ -313,6 +336,8 @@ def source_tags(matrices: Sequence[SourceMatrix]) -> dict[str, str]:
 def means(family: Family) -> dict[str, float]:
     """final/accuracy, final/gain, final/learnable_pct of each policy: means over its seeds.
 
+    And the parts of the gain (final/gain_from_finished, …), as the report has them.
+
     Shares, and % for learnable_pct, as in the runs of the cells; the names end in model, dataset
     and policy.
     """
@@ -322,6 +347,11 @@ def means(family: Family) -> dict[str, float]:
         )
         for policy, rows in family.by_policy().items()
         for name, key in MEANS.items()
+    } | {
+        clean(f"{metric}/{_name(family)}/{policy}"): value
+        for policy, rows in family.by_policy().items()
+        for part in gain_by_part(rows)[:1]
+        for metric, value in part_metrics(part.gain).items()
     }
 
 

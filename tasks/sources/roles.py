@@ -73,6 +73,9 @@ ROLES: Mapping[str, Role] = {
         word_list("correct, is_correct, acc, accuracy, passed"),
         "true or false, yes or no, 1 or 0",
     ),
+    "outcome": Role(
+        ("outcome",), "`correct`, `wrong`, `unparsed`, `truncated`, `error` or `unlabelled`"
+    ),
     "score": Role(word_list("score, reward"), "a number"),
     "reward": Role(word_list("reward, score, rewards"), "a number"),
     "samples": Role(

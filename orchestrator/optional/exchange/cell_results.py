@@ -41,6 +41,7 @@ def read_cell(folder: Path) -> ResultFile:
             group=group or "",
             tier=tier or "",
             source=source or "",
+            outcome=outcome,
         )
         for n, (item, outcome, sample, group, tier, source) in enumerate(
             zip(*columns, strict=True), 1

@@ -31,7 +31,8 @@ from orchestrator.optional.exchange.placed_rows import Notes, PlacedRow, Row, ne
 from orchestrator.optional.exchange.source_files import json_content, located, read_source
 from orchestrator.storage.errors import UserError
 from orchestrator.training.cell_paths import CELLS, is_cell
-from tasks import TaskError
+from tasks import OUTCOMES, TaskError
+from tasks.marking.marks import UNSCORED
 from tasks.sources.files import (
     SUFFIXES,
     cell,
@@ -63,7 +64,8 @@ class ItemRow(NamedTuple):
     """One score: None where the sample has none; `sample`, `seed`: None where the file has none.
 
     `data` are the texts that identify the question's content: equal ids need equal texts. `group`:
-    of related questions; "" for a question by itself. `tier` and `source` are "" where unknown.
+    of related questions; "" for a question by itself. `tier` and `source` are "" where unknown, and
+    `outcome`, of OUTCOMES, is None.
     """
 
     place: str
@@ -76,6 +78,7 @@ class ItemRow(NamedTuple):
     group: str = ""
     tier: str = ""
     source: str = ""
+    outcome: str | None = None
 
 
 @dataclass(frozen=True)
@@ -331,6 +334,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
     seed = column("seed", columns.seed, ("seed",))
     sample = column("sample", columns.sample, ("sample",))
     group = column("group", columns.group, (GROUP,))
+    outcome = column("outcome", None, ("outcome",))
     questions = columns_in_role("question", names)
     if item not in questions:  # a prompt may hold a template, in which runs of one question differ
         questions = [name for name in questions if spelling(name) in ("question", "problem")]
@@ -344,11 +348,12 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
                 raise TaskError(f"{place}: {item} is empty: write the question's id")
             texts = tuple(_text(cell(row, name)) if name else "" for name in (question, gold))
             number = cell(row, sample) if sample else None
+            share = share_of(cell(row, score), place, score)
             read.append(
                 ItemRow(
                     place,
                     identity,
-                    share_of(cell(row, score), place, score),
+                    share,
                     None if number in (None, "") or number != number else _text(number),
                     _seed(cell(row, seed), place, seed) if seed else None,
                     texts[0],
@@ -356,6 +361,7 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
                     _text(cell(row, group)) if group else "",
                     _text(row.get("tier")),
                     _text(row.get("source")),
+                    _outcome(cell(row, outcome), share) if outcome else None,
                 )
             )
         except TypeError as error:
@@ -363,13 +369,25 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
             raise located(file, TaskError(f"{place}: a value {error}: {remedy}")) from error
         except TaskError as error:
             raise located(file, error) from error
+    return ResultFile(str(file), "table", digest, score, read, _model_of(file, rows))
+
+
+def _model_of(file: Path, rows: Sequence[PlacedRow]) -> dict[str, str]:
+    """The model that a table names, if it does. Raises UserError where there are several."""
     models = sorted({_text(row["model"]) for _, row in rows if row.get("model") is not None})
     if len(models) > 1:
         raise UserError(
             f"{file} has several models ({', '.join(models[:5])}): write a file for each"
         )
-    about = {"model": models[0]} if models else {}
-    return ResultFile(str(file), "table", digest, score, read, about)
+    return {"model": models[0]} if models else {}
+
+
+def _outcome(value: Any, score: float | None) -> str | None:
+    """The outcome in a row, None where it is none of OUTCOMES, or not that of the score."""
+    if value not in OUTCOMES or (value in UNSCORED) != (score is None):
+        return None
+    agrees = score is None or score == (value == "correct")
+    return str(value) if agrees else None
 
 
 def _seed(value: Any, place: str, name: str) -> int:

@@ -34,6 +34,7 @@ from orchestrator.report.item_comparison import (
     distinct_runs,
 )
 from orchestrator.stats.churn import Marks
+from orchestrator.stats.factors import AnswerCounts
 from orchestrator.stats.inference import Effect, SeedSpread
 from orchestrator.storage.errors import UserError
 from tasks.sources.values import json_text
@@ -276,20 +277,33 @@ def _runs(
                 origin[seed].append(item_file)
     runs = []
     for seed, items in sorted(parts.items()):
-        scores = {}
-        for item, samples in items.items():
-            known = {s: row.score for s, (row, _) in samples.items() if row.score is not None}
-            bits = numbers.setdefault(item, {})
-            scored = {bits.setdefault(s, len(bits)): score for s, score in known.items()}
-            marks = None
-            if {*scored.values()} <= {0, 1}:
-                right = (1 << number for number, score in scored.items() if score)
-                marks = Marks(sum(1 << number for number in scored), sum(right))
-            scores[item] = Rated(
-                len(scored), sum(scored.values()), len(samples) - len(scored), marks
-            )
+        scores = {
+            item: _rated({s: row for s, (row, _) in samples.items()}, numbers.setdefault(item, {}))
+            for item, samples in items.items()
+        }
         runs.append(ArmRun(seed, scores, tuple(origin[seed])))
     return tuple(runs), ordered and len(files) > 1 and stated == {False}
+
+
+def _rated(samples: Mapping[str | None, ItemRow], bits: dict[str | None, int]) -> Rated:
+    """A question's samples in one run; `bits`: sample -> its bit in `Marks`, new ones are added."""
+    scored = {
+        bits.setdefault(sample, len(bits)): row.score
+        for sample, row in samples.items()
+        if row.score is not None
+    }
+    marks = None
+    if {*scored.values()} <= {0, 1}:
+        right = (1 << number for number, score in scored.items() if score)
+        marks = Marks(sum(1 << number for number in scored), sum(right))
+    outcomes = [row.outcome for row in samples.values() if row.outcome]
+    return Rated(
+        len(scored),
+        sum(scored.values()),
+        len(samples) - len(scored),
+        marks,
+        AnswerCounts.of(outcomes) if len(outcomes) == len(samples) else None,
+    )
 
 
 def _row_counts(files: Sequence[ResultFile], runs: Sequence[ArmRun]) -> RowCounts:

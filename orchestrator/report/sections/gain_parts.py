@@ -13,17 +13,14 @@ from orchestrator.report.rows import OWN, Row
 from orchestrator.report.sections.axes import COLOURS, SMALL, label, new_axes
 from orchestrator.report.sections.figures import legend_above
 from orchestrator.report.sections.tables import change_between, level_text
-from orchestrator.report.sentences import effect_text
-from orchestrator.stats.factors import DividedGain, Factors
-from tasks.marking.marks import FACTORS
+from orchestrator.report.sentences import PART_HEAD, SHORT, effect_text, part_texts
+from orchestrator.stats.factors import DividedGain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
 
 Sides = tuple[Mapping[str, float], Mapping[str, float]]  # question -> score, before and after
 
-UNKNOWN = "unknown"
-SHORT = ("finished", "parsed", "correct")
 TITLE = "What the gain consists of"
 CAPTION = (
     "Accuracy is the product of three shares: completions that finished (they did not end at the "
@@ -46,23 +43,11 @@ def gain_part_tables(families: Sequence[Family]) -> list[Table]:
                     parts.append((family.title, policy, f"{kind} {name}", *part_texts(gain)))
                 else:
                     every.append((family.title, policy, *part_texts(gain)))
-    head, columns = ("model and data", "policy"), ("gain", *SHORT, *(f"{f} %" for f in FACTORS))
+    head, columns = ("model and data", "policy"), ("gain", *PART_HEAD)
     return [
         Table(TITLE, (*head, *columns), every, CAPTION),
         Table(f"{TITLE}, by tier and source", (*head, "of", *columns), parts, CAPTION, folded=True),
     ]
-
-
-def part_texts(gain: DividedGain) -> tuple[str, ...]:
-    """The gain, its parts, and each factor before and after."""
-    parts = map(effect_text, gain.parts) if gain.parts else [UNKNOWN] * len(FACTORS)
-    sides = zip(factor_texts(gain.before), factor_texts(gain.after), strict=True)
-    return (effect_text(gain.gain), *parts, *(" → ".join(side) for side in sides))
-
-
-def factor_texts(factors: Factors) -> list[str]:
-    """The factors in %."""
-    return [UNKNOWN if value is None else f"{100 * value:.1f}" for value in factors]
 
 
 def gains_by_marking(families: Sequence[Family]) -> Table:

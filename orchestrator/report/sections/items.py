@@ -16,7 +16,15 @@ from orchestrator.report.content import (
 from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import wrapped
 from orchestrator.report.sections.axes import difference_intervals
-from orchestrator.report.sentences import effect_text, in_points, range_text, rate_text, sentence
+from orchestrator.report.sentences import (
+    PART_HEAD,
+    effect_text,
+    in_points,
+    part_texts,
+    range_text,
+    rate_text,
+    sentence,
+)
 from orchestrator.report.terminal import as_text
 from orchestrator.report.verdict_blocks import FamilyVerdict, PairVerdict, verdict_lines
 from orchestrator.stats.inference import Effect
@@ -35,6 +43,16 @@ METHOD = (
     "runs, it is one about policies, which needs several runs of both. The sample size stated as "
     "needed detects a difference of the observed size with 80 % power at the strictest level of "
     "Holm's correction."
+)
+
+
+CONSISTS = (
+    "In points, from the second arm to the first: by completions that finish (they do not end at "
+    "the token limit without an answer), by answers that are parsed where they do, and by right "
+    "answers among these. The three parts (Shapley's values) add up to the difference over the "
+    "questions whose outcomes are known on both sides. In brackets: 95 % intervals, as for the "
+    "difference. Then the three shares in %, of the second arm and of the first. Unknown: a share "
+    "of nothing."
 )
 
 
@@ -64,6 +82,7 @@ def item_page(analysis: ItemAnalysis) -> Page:
                     arms_table(analysis),
                     pairs_table(analysis),
                     *more_tables(analysis),
+                    *([Paragraph(text, "note")] if (text := unknown_text(analysis)) else []),
                     FigureRow((figure,)),
                 ),
             ),
@@ -175,6 +194,7 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         for arm in analysis.arms
         if units
     ]
+    consists, by_part_of = _consists(analysis)
     churn = Table(
         "Questions that one of two arms answers",
         ("arms", "only the first", "only the second", "by chance", "questions"),
@@ -199,7 +219,38 @@ def more_tables(analysis: ItemAnalysis) -> list[Table]:
         by_part,
         folded=True,
     )
-    return [table for table in (churn, parts, per_cost) if table.body]
+    every = (consists, by_part_of, churn, parts, per_cost)
+    return [table for table in every if table.body]
+
+
+def _consists(analysis: ItemAnalysis) -> tuple[Table, Table]:
+    """What the differences consist of: of all questions, and of each tier and source."""
+    every, parts = [], []
+    for c, divided in zip(analysis.comparisons, analysis.divided, strict=True):
+        for kind, name, gain in divided:
+            texts = part_texts(gain)
+            pair = f"{c.b} → {c.a}"
+            if kind:
+                parts.append((pair, f"{kind} {name}", *texts))
+            else:
+                every.append((pair, *texts))
+    title = "What the differences consist of"
+    head = ("difference", *PART_HEAD)
+    return (
+        Table(title, ("arms", *head), every, CONSISTS),
+        Table(f"{title}, by tier and source", ("arms", "part", *head), parts, folded=True),
+    )
+
+
+def unknown_text(analysis: ItemAnalysis) -> str:
+    """Why differences are not divided; empty where all are."""
+    if not analysis.unknown_outcomes:
+        return ""
+    return (
+        "What the differences consist of (completions that finish, answers that are parsed, right "
+        f"answers) is unknown: no outcomes of {', '.join(analysis.unknown_outcomes)}. Files of "
+        "decile evaluate and decile mark have them in the column outcome."
+    )
 
 
 def questions_table(analysis: ItemAnalysis) -> Table:
@@ -240,4 +291,6 @@ def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
     lines = verdict_lines(item_verdict(analysis), width)
     arms = as_text(arms_table(analysis), width)
     more = [line for t in more_tables(analysis) if not t.folded for line in ("", as_text(t, width))]
+    unknown = unknown_text(analysis)
+    more += ["", wrapped(unknown, width)] if unknown else []
     return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:], *more])

@@ -10,6 +10,7 @@ from factories import finished_sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
+import decile
 from orchestrator.config.claims import resolved_claim
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import claim_results
@@ -218,3 +219,42 @@ def test_claims_about_a_factor_are_judged_as_those_about_accuracy(tmp_path: Path
     claim = resolved_claim("correct-where-parsed hard > random", plan.experiment)
     [result] = claim_results([claim], families(rows))
     assert (result.verdict, result.value) == ("inconclusive", "–") and "parsed" in result.reason
+
+
+def test_compare_divides_differences_of_files_that_hold_outcomes() -> None:
+    outcomes = {
+        "tuned": ["correct", "correct", "wrong", "truncated"],
+        "base": ["correct", "unparsed", "wrong", "truncated"],
+        "blind": ["unparsed", "unparsed", "truncated", "error"],
+    }
+
+    def table(name: str, *, sources: bool = True) -> pa.Table:
+        own = outcomes[name]
+        score = [None if o == "error" else o == "correct" for o in own]
+        columns = {"prompt_id": ["p", "q", "r", "s"], "correct": score, "outcome": own}
+        return pa.table(columns | ({"source": ["x", "x", "y", "y"]} if sources else {}))
+
+    both = decile.compare({name: table(name) for name in ("tuned", "base")}).to_dict()
+    [pair] = both["comparisons"]
+    whole, x, y = pair["consists_of"]
+    parts = [part["effect"] for part in whole["parts"].values()]
+    assert sum(parts) == pytest.approx(pair["effect"]) == 25
+    # finished .75 -> .75; parsed 2/3 -> 1; correct 1/2 -> 2/3: by hand.
+    assert parts == pytest.approx([0, 100 * 0.75 * (1 / 3) * (7 / 12), 100 * 0.75 * (5 / 6) / 6])
+    assert both["arms"][0]["factors"]["correct_where_parsed"] == pytest.approx(2 / 3)
+    assert [(x["kind"], x["name"]), (y["kind"], y["name"])] == [("source", "x"), ("source", "y")]
+    assert x["parts"]["parsed_where_finished"]["effect"] == pytest.approx(50)
+    unknown = [
+        ("outcomes of another tool", table("base").set_column(2, "outcome", [["pass"] * 4])),
+        ("outcomes beside other scores", table("base").set_column(1, "correct", [[1, 1, 1, 1]])),
+        ("no outcomes", table("base").drop_columns("outcome")),
+    ]
+    for why, other in unknown:
+        compared = decile.compare({"tuned": table("tuned"), "other": other})
+        values = compared.to_dict()
+        assert values["arms"][1]["factors"] is None, why
+        assert values["comparisons"][0]["consists_of"] == [], why
+        assert "is unknown" in str(compared) and "other" in str(compared), why
+    [pair] = decile.compare({n: table(n) for n in ("tuned", "blind")}).to_dict()["comparisons"]
+    assert {*pair["consists_of"][0]["parts"].values()} == {None}
+    assert pair["consists_of"][0]["of_b"]["correct_where_parsed"] is None
