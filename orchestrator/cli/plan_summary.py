@@ -37,6 +37,7 @@ from orchestrator.stats.planned_power import collapse_seen, minimum_detectable, 
 from orchestrator.storage.errors import StoreError
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks import OUTCOMES
+from tasks.prompt_table import PromptTable
 from tasks.sources.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
@@ -128,8 +129,10 @@ class DatasetSummary:
     provenance: Mapping[str, str]
     notes: Sequence[str]
     overlap: Mapping[str, Sequence[Mapping[str, Any]]]
+    containment: Mapping[str, Mapping[str, Any]]
     resolution: str
     overlap_text: Sequence[str]
+    containment_text: Sequence[str]
     missing_gold_answers: str = ""
     """Why no cell can be trained on it yet; empty where cells can be."""
     row_counts: RowCounts
@@ -144,7 +147,8 @@ class DatasetSummary:
         lacking = self.missing_gold_answers and f"can only be probed: {self.missing_gold_answers}"
         rows = [self.row_counts.line()]
         rows += [counts.line(file) for file, counts in self.row_counts_of.items()]
-        details = [origin, *rows, *self.notes, lacking, *self.overlap_text, self.resolution]
+        details = [origin, *rows, *self.notes, lacking, *self.overlap_text]
+        details += [*self.containment_text, self.resolution]
         return [f"{self.dataset}: {sizes}", *(f"  {line}" for line in details if line)]
 
 
@@ -447,8 +451,14 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         tables = len(grid.model) * len(grid.dataset) * max(1, len(grid.probe_seed))
         comparisons = tables * len(plan.experiment.variants) * comb(len(grid.policy), 2)
     trained = {cell.probe.dataset.name for cell in plan.cells}
-    test_sets = plan.pools if name in trained else {}
-    overlaps = {other: pool.overlap(test_set) for other, test_set in test_sets.items()}
+    test_sets: dict[str, PromptTable] = {}
+    if name in trained:
+        test_sets = {other: each.test for other, each in plan.pools.items()}
+        test_sets |= pool.benchmarks
+    overlaps = {other: pool.overlap(questions) for other, questions in test_sets.items()}
+    contained = {other: pool.containment(questions) for other, questions in test_sets.items()}
+    own = {name, *pool.benchmarks}
+    droppable = own | {*plan.experiment.ood_sets}
     return DatasetSummary(
         dataset=name,
         train=len(pool.train),
@@ -456,6 +466,11 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
         provenance=pool.task.provenance,
         notes=[*pool.notes, *(pool.flaw_lines if name in grid.dataset else [])],
         overlap={other: [o._asdict() for o in items] for other, items in overlaps.items()},
+        containment={
+            other: found._asdict() | {"prompts": [each._asdict() for each in found.prompts]}
+            for other, found in contained.items()
+            if found
+        },
         resolution=resolution(name, *_test_size(plan, name), comparisons) if pool.test else "",
         missing_gold_answers=plan.lacking_golds.get(name, ""),
         row_counts=pool.rows,
@@ -464,14 +479,23 @@ def _dataset(plan: Plan, name: str) -> DatasetSummary:
             overlap_line(
                 pool.train,
                 items,
-                describe(items, len(pool.train), f"the test set of {other}"),
-                droppable=not pool.dataset.drop_overlap
-                and (other == name or other in plan.experiment.ood_sets),
+                describe(items, len(pool.train), _test_title(plan, other)),
+                droppable=not pool.dataset.drop_overlap and other in droppable,
             )
             for other, items in overlaps.items()
-            if items or other == name
+            if items or other in own
+        ],
+        containment_text=[
+            pool.containment_line(found, _test_title(plan, other))
+            for other, found in contained.items()
+            if found and (found.prompts or other in own)
         ],
     )
+
+
+def _test_title(plan: Plan, name: str) -> str:
+    """The test questions of a data set, or a file of them, as a line names them."""
+    return f"the test set of {name}" if name in plan.pools else name
 
 
 def _part(rollouts: int, cell: Cell, left: Mapping[str, int]) -> int:

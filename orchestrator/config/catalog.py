@@ -209,7 +209,7 @@ def resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     for name, model in entries("models"):
         visit(model, ("models", name), "path", "gguf", "recorded")
     for name, dataset in entries("datasets"):
-        visit(dataset, ("datasets", name), "without", "corrections", "labels")
+        visit(dataset, ("datasets", name), "without", "corrections", "labels", "benchmarks")
         if ":" not in str(dataset.get("task")):
             visit(dataset.get("options"), ("datasets", name, "options"), *PATH_OPTIONS)
     for block in ("policies", "experiments"):

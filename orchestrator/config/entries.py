@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from orchestrator.config.problems import Problem
 from orchestrator.config.settings import MAX_TOKENS, Settings
+from orchestrator.config.wording import shown
 from orchestrator.embedded import IN_WHEELS, NAMES
 from tasks import TaskError, find_task
 from tasks.base import PromptSettings
@@ -99,8 +100,12 @@ class DatasetEntry(Settings):
     """The task's own options, such as train: 800."""
     prompt: dict[str, Any] = Field(default_factory=dict, examples=[{"preset": "plain"}])
     """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
-    drop_overlap: bool = False
-    """Remove training prompts that are exact or near duplicates of test questions."""
+    drop_overlap: bool | Literal["containment"] = False
+    """Remove training prompts that are exact or near duplicates of test questions; containment:
+    and those that contain one, by runs of 8 words or of 50 characters."""
+    benchmarks: list[str] = Field(default_factory=list, examples=[["aime.jsonl"]])
+    """Files of further test questions, which are compared with the training prompts as the test
+    set is; nothing is evaluated on them."""
     max_prompt_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS, examples=[1024])
     """Remove training prompts of more tokens for a model of the grid, chat template not counted."""
     duplicates: Literal["keep", "first", "drop"] = "keep"
@@ -120,10 +125,18 @@ class DatasetEntry(Settings):
     """A Parquet file of training prompts to leave out, by prompt_id. Of a table that decile probe
     writes, the suspected ones: those of a better model, for instance."""
 
-    @field_validator("labels", mode="before")
+    @field_validator("drop_overlap", mode="before")
     @classmethod
-    def _listed(cls, labels: Any) -> Any:
-        return [labels] if isinstance(labels, str) and labels else labels
+    def _known_overlap(cls, value: Any) -> Any:
+        if isinstance(value, bool) or value == "containment":
+            return value
+        message = f"drop_overlap is {shown(value)}: write true, false or containment"
+        raise Problem("invalid-drop-overlap", message)
+
+    @field_validator("labels", "benchmarks", mode="before")
+    @classmethod
+    def _listed(cls, files: Any) -> Any:
+        return [files] if isinstance(files, str) and files else files
 
     @field_validator("task")
     @classmethod

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.planning.containment import Contained
 from orchestrator.planning.near_duplicates import joined, near_groups
 from orchestrator.planning.overlap import Overlap
 from orchestrator.planning.prompt_texts import most_bytes, prompt_texts
@@ -267,10 +268,15 @@ def _long(prompts: PromptTable, task: Task, limit: int, models: Sequence[ModelSo
 
 
 def overlap_line(
-    prompts: PromptTable, overlaps: Sequence[Overlap], text: str, *, droppable: bool
+    prompts: PromptTable,
+    overlaps: Sequence[Overlap | Contained],
+    text: str,
+    *,
+    droppable: bool,
+    value: str = "true",
 ) -> str:
     """A line on test questions in the pool: where the first stand, and what leaves them out."""
     rows = np.zeros(len(prompts), dtype=bool)
     rows[prompts.rows_of(pa.array([each.train_id for each in overlaps], pa.string()))] = True
-    remedy = "; write drop_overlap: true to leave them out" if droppable else ""
+    remedy = f"; write drop_overlap: {value} to leave them out" if droppable else ""
     return f"{text}: {places(prompts, rows)}{remedy}" if overlaps else text

@@ -14,10 +14,8 @@ duplicate, a long question with one word changed is. This finds 64 of MATH's 7,5
 13 of them templates with other numbers. Runs of two words find 141 and 42, and runs of five miss a
 single typo in any question under 41 words.
 
-Comparing words takes some 20 µs a question in Python. So the words of a whole batch are hashed at
-once with NumPy first, and only questions that share enough runs of words with the test set are left
-to compare. Hashes can only add candidates, never lose one: a pair of equal
-hashes makes a question look smaller by one run at most, for which `SLACK` makes room.
+Words are compared as hashes of 64 bits (`shingles`), those of a whole batch at once; only questions
+that share enough runs of words with the test set are left to compare one by one.
 """
 
 import math
@@ -29,13 +27,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.planning.containment import Contained
 from orchestrator.planning.shingles import (
     NEAR,
     SHINGLE,
     Hashes,
     Ints,
     hashed_runs,
-    words,
+    hashed_words,
 )
 from orchestrator.plugins.counts import counted
 from tasks import Prompt
@@ -89,7 +88,7 @@ class NearFilter:
 
 
 Kind = Literal["exact", "near"]
-Shingle = tuple[str, ...]
+Shingle = tuple[int, ...]
 
 
 class Overlap(NamedTuple):
@@ -121,18 +120,22 @@ def find_overlap(
     by_id = tests.take(tests.order)
     ids = by_id.column("prompt_id").to_pylist()
     filter_ = NearFilter(by_id.column("question"), threshold)
-    search = _Search([words(text) for text in by_id.column("question").to_pylist()], threshold)
+    search = _Search(hashed_words(by_id.column("question").combine_chunks()), threshold)
     overlaps: list[Overlap] = []
     for batch in pool.batches:
-        rows = filter_.rows(batch.column("question"))
-        for prompt in PromptTable([batch]).take(rows):
-            if best := search.best(words(prompt.question)):
+        similar = batch.take(filter_.rows(batch.column("question")))
+        train_ids = similar.column("prompt_id").to_pylist()
+        texts = hashed_words(similar.column("question")) if train_ids else []
+        for train_id, text in zip(train_ids, texts, strict=True):
+            if best := search.best(text):
                 row, kind, similarity = best
-                overlaps.append(Overlap(prompt.prompt_id, ids[row], kind, similarity))
+                overlaps.append(Overlap(train_id, ids[row], kind, similarity))
     return overlaps
 
 
-def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> PromptTable:
+def without_overlap(
+    train: Sequence[Prompt], overlaps: Sequence[Overlap | Contained]
+) -> PromptTable:
     """The training prompts without overlap, in their order."""
     pool = PromptTable.of(train)
     dropped = pa.array([overlap.train_id for overlap in overlaps], pa.string())
@@ -159,7 +162,7 @@ class _Search:
     every question contains.
     """
 
-    def __init__(self, questions: Sequence[list[str]], threshold: float) -> None:
+    def __init__(self, questions: Sequence[list[int]], threshold: float) -> None:
         self.threshold = threshold
         self.same = {tuple(text): row for row, text in reversed(list(enumerate(questions)))}
         self.sets = [_shingles(text) for text in questions]
@@ -174,7 +177,7 @@ class _Search:
         length = len(shingles) - math.ceil(self.threshold * len(shingles) - 1e-9) + 1
         return sorted(shingles, key=lambda each: (self.frequency[each], each))[:length]
 
-    def best(self, text: list[str]) -> tuple[int, Kind, float] | None:
+    def best(self, text: list[int]) -> tuple[int, Kind, float] | None:
         """The row of the best match of a question's words, its kind and its similarity, or None."""
         if (exact := self.same.get(tuple(text))) is not None:
             return exact, "exact", 1.0
@@ -198,11 +201,11 @@ class _Search:
         return similar
 
 
-def _shingles(text: list[str]) -> frozenset[Shingle]:
+def _shingles(text: list[int]) -> frozenset[Shingle]:
     """Every run of SHINGLE words.
 
     The first and last words, often the number of a short question, are in as many as any other.
     """
-    edge = [""] * (SHINGLE - 1)
+    edge = [0] * (SHINGLE - 1)
     padded = [*edge, *text, *edge]
     return frozenset(zip(*(padded[i:] for i in range(SHINGLE)), strict=False))

@@ -139,13 +139,14 @@ class Plan:
         ranked = [cell.difficulty for cell in self.cells if cell.difficulty]
         files += dict.fromkeys(source.file for source in ranked if source.file)
         for entry in self.source.config.datasets.values():
-            named = {name: getattr(entry, name) for name in ("without", "corrections", "labels")}
+            names = ("without", "corrections", "labels", "benchmarks")
+            named = {name: getattr(entry, name) for name in names}
             for name, value in (entry.options | named).items():
                 texts = value if isinstance(value, list) else [value]
                 for text in texts:
                     if not isinstance(text, str) or not text:
                         continue
-                    if name in PATH_OPTIONS or name == "labels":
+                    if name in PATH_OPTIONS or name in ("labels", "benchmarks"):
                         files += matching(text)
                     else:
                         files.append(text)

@@ -7,13 +7,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.planning.containment import Containment, find_containment
 from orchestrator.planning.flaw_list import Corrections, correct_rows, corrected, flaw_rows
 from orchestrator.planning.flaws import (
     Cleaning,
@@ -36,7 +37,10 @@ from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, ti
 from tasks.environments import environment_of
 from tasks.prompt_table import ROWS, PromptTable, labelled
 from tasks.prompts import make_prompt
+from tasks.sources.files import check_columns, is_chat, read_chat, read_file
 from tasks.sources.labels import not_used, read_labels, with_labels
+from tasks.sources.named_files import named_files
+from tasks.sources.roles import columns_in_role
 from tasks.sources.row_corrections import RowCorrections
 from tasks.sources.source import IN_TEST, ReadTask
 
@@ -49,7 +53,8 @@ class Dataset:
 
     `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
     which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
-    questions in the test set, or in those of `apart_from`; `cleaning` leaves out others.
+    questions in the test set, in those of `apart_from` and in the files `benchmarks`, or also those
+    that contain one; `cleaning` leaves out others.
     `corrections` is a corrected list of flawed prompts, and `labels` are files of gold answers for
     prompts that lack one. `label_noise` replaces that share of the
     training pool's gold answers by wrong ones: see `with_label_noise`. `without` is a table of
@@ -62,7 +67,7 @@ class Dataset:
     marking: str
     prompt: dict[str, Any] = field(default_factory=dict)
     max_marking_errors: float = 1.0
-    drop_overlap: bool = False
+    drop_overlap: bool | Literal["containment"] = False
     apart_from: tuple["Dataset", ...] = ()
     label_noise: float = 0.0
     label_noise_seed: int = 0
@@ -70,6 +75,7 @@ class Dataset:
     cleaning: Cleaning = Cleaning()
     corrections: str = ""
     labels: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ()
 
     @property
     def variant_key(self) -> str:
@@ -101,6 +107,7 @@ class Pool:
     whole: PromptTable = field(default_factory=PromptTable)
     rows: RowCounts = RowCounts(0)  # of the data, for the prompts of both splits
     rows_of: Mapping[str, RowCounts] = field(default_factory=dict)  # of labels and corrections
+    benchmarks: Mapping[str, PromptTable] = field(default_factory=dict)  # their questions, by file
 
     @cached_property
     def labelled(self) -> npt.NDArray[np.bool_]:
@@ -111,14 +118,20 @@ class Pool:
         """The prompts of one split."""
         return self.train if split == "train" else self.test
 
-    def overlap(self, test: "Pool") -> list[Overlap]:
-        """The training prompts that are exact or near duplicates of a test set's.
+    def overlap(self, questions: PromptTable) -> list[Overlap]:
+        """The training prompts that are exact or near duplicates of test questions.
 
         Episodes with the same question may be of different rows: they are not compared.
         """
         if self.task.environment is not None:
             return []
-        return find_overlap(self.train, test.test)
+        return find_overlap(self.train, questions)
+
+    def containment(self, questions: PromptTable) -> Containment | None:
+        """The test questions that training prompts contain; None for tasks of several turns."""
+        if self.task.environment is not None:
+            return None
+        return find_containment(self.train, questions)
 
     @cached_property
     def flaws(self) -> Flaws:
@@ -153,15 +166,27 @@ class Pool:
 
     @property
     def overlap_lines(self) -> list[str]:
-        """A line on test questions in the pool, if there are any."""
-        overlaps = self.overlap(self)
+        """A line on test questions in the pool, and on those inside its prompts, if any are."""
+        overlaps, containment = self.overlap(self.test), self.containment(self.test)
         text, droppable = describe(overlaps, len(self.train)), not self.dataset.drop_overlap
-        line = overlap_line(self.train, overlaps, text, droppable=droppable)
-        return [line] if overlaps else []
+        lines = [overlap_line(self.train, overlaps, text, droppable=droppable)] if overlaps else []
+        if containment and containment.prompts:
+            lines.append(self.containment_line(containment, "test"))
+        return lines
+
+    def containment_line(self, containment: Containment, evaluation: str) -> str:
+        """What training prompts contain of a test set, and what leaves these prompts out."""
+        return overlap_line(
+            self.train,
+            containment.prompts,
+            containment.describe(len(self.train), evaluation),
+            droppable=self.dataset.drop_overlap != "containment",
+            value="containment",
+        )
 
     def flaw_rows(self) -> list[dict[str, Any]]:
         """The flawed prompts, test questions among them, as rows of a file to correct."""
-        overlaps = self.overlap(self)
+        overlaps = self.overlap(self.test)
         tests = self.test.with_ids([each.evaluation_id for each in overlaps])
         places = {each.train_id: [tests[each.evaluation_id].place] for each in overlaps}
         task, edits = self.dataset.build(), Corrections.of(self.dataset.corrections).rows
@@ -281,6 +306,7 @@ def _read(dataset: Dataset) -> Pool:
         task.dropped_prompts,
         whole=whole,
         rows=_row_counts(task, len(train) + len(test)),
+        benchmarks=read_benchmarks(dataset.benchmarks),
     )
     if not dataset.corrections:
         return pool
@@ -382,11 +408,17 @@ def _drop_overlap(pool: Pool) -> Pool:
         return pool
     others = {d.name: load_prompts(d.build(), "test") for d in pool.dataset.apart_from}
     train, notes = pool.train, [*pool.notes]
-    for name, prompts in {"test": pool.test, **others}.items():
+    for name, prompts in {"test": pool.test, **others, **pool.benchmarks}.items():
         if overlaps := find_overlap(train, prompts):
             text = f"dropped: {describe(overlaps, len(train), name)}"
             notes.append(overlap_line(train, overlaps, text, droppable=False))
             train = without_overlap(train, overlaps)
+        if pool.dataset.drop_overlap == "containment":
+            containment = find_containment(train, prompts)
+            if containment.prompts:
+                text = f"dropped: {containment.describe(len(train), name)}"
+                notes.append(overlap_line(train, containment.prompts, text, droppable=False))
+                train = without_overlap(train, containment.prompts)
     dropped = len(pool.train) - len(train)
     return replace(
         pool,
@@ -558,6 +590,32 @@ def load_prompts(task: Task, split: Split) -> PromptTable:
         return PromptTable.of(prompts)
     except TaskError as error:
         raise TaskError(f"{place}: {error}") from error
+
+
+def read_benchmarks(files: Sequence[str]) -> dict[str, PromptTable]:
+    """The questions of each file, from the column that has one of their names, as prompts.
+
+    Raises TaskError where a file has no such column, or a question that is no text.
+    """
+    tables = {}
+    for file in named_files(files) if files else ():
+        read = read_file(file, ())
+        names = dict.fromkeys(name for row in read.rows if isinstance(row, Mapping) for name in row)
+        if not (columns := columns_in_role("question", names)):
+            raise TaskError(
+                f"benchmarks: {file} has no column of questions: name it question; it has "
+                f"{', '.join(map(str, names)) or 'no rows'}"
+            )
+        prompts = []
+        for row, place in zip(read.rows, read.places, strict=True):
+            check_columns(place, row, columns[:1])
+            text = row[columns[0]]
+            text = read_chat(text).question if is_chat(text) else text
+            if not isinstance(text, str) or not text.strip():
+                raise TaskError(f"benchmarks: {place}: {columns[0]} is no text: write a question")
+            prompts.append(replace(make_prompt("benchmark", text, "", ""), place=place))
+        tables[file] = PromptTable.of(prompts).distinct()
+    return tables
 
 
 def template_hash(task: Task) -> str:

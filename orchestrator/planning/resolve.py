@@ -98,6 +98,7 @@ def _dataset(config: Config, experiment: Experiment, name: str, *, training: boo
         cleaning=cleaning,
         corrections=entry.corrections,
         labels=tuple(entry.labels),
+        benchmarks=tuple(entry.benchmarks) if training else (),
     )
 
 

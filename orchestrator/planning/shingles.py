@@ -1,4 +1,8 @@
-"""Runs of three words, by which nearly equal questions are told. Pure: NumPy and Arrow."""
+"""Words of questions, and their runs as hashes: what overlap and near duplicates compare. Pure.
+
+`words` defines what a word is. The words of many ASCII questions are hashed from their bytes, by
+the same rules, at a hundred times the speed.
+"""
 
 import re
 import unicodedata
@@ -43,6 +47,7 @@ _LETTER_OF_DIGIT = str.maketrans("0123456789", "ghijklmnop")
 _random = generator("hashes of words")
 _BYTE_HASH = _random.integers(0, 2**64, (_POSITIONS, 256), dtype=np.uint64).reshape(-1)
 _FACTORS = _random.integers(0, 2**63, SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+_PAIR = _random.integers(0, 2**63, 2, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 # What each byte of a text in lower case is in the expression that finds words. Bytes of other
 # alphabets are letters.
 _KINDS = np.full(256, _SIGN, dtype=np.uint8)
@@ -74,12 +79,92 @@ def hashed_runs(questions: pa.Array) -> Runs:
     return Runs(mixed, lengths)
 
 
-def _plain(questions: pa.Array) -> pa.Array:
-    """The questions as texts whose words can be told by their bytes alone."""
-    special = pc.or_(
+def hashed_words(questions: pa.Array) -> list[list[int]]:
+    """The words of each question, in order, each as its hash."""
+    hashes, counts = _hashed_words(_plain(questions))
+    return [part.tolist() for part in np.split(hashes, np.cumsum(counts)[:-1])]
+
+
+class RowRuns(NamedTuple):
+    """The hashes of runs of some questions, and the question of each; in no order."""
+
+    hashes: Hashes
+    rows: Ints
+
+
+def word_runs(questions: pa.Array, length: int) -> RowRuns:
+    """Every run of `length` words of each question, not padded; none of one with fewer words."""
+    hashes, counts = _hashed_words(_plain(questions))
+    return _inside(hashes, counts, np.arange(len(counts)), length)
+
+
+def character_runs(questions: pa.Array, length: int) -> RowRuns:
+    """Every run of `length` characters of each question's words, without what is between words."""
+    special = _special(questions)
+    plain = pc.ascii_lower(questions.filter(pc.invert(special)))
+    text, places = _joined_bytes(plain)
+    inside = _kinds_of(text)[0] != _SPACE
+    counts = np.diff(np.concatenate([[0], np.cumsum(inside)])[places])
+    rows = np.flatnonzero(~special.to_numpy(zero_copy_only=False))
+    runs = [_inside(_CHARACTER_HASH[text[inside]], counts, rows, length)]
+    texts = ["".join(words(text)) for text in questions.filter(special).to_pylist()]
+    codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32).astype(np.uint64)
+    rows = np.flatnonzero(special.to_numpy(zero_copy_only=False))
+    counts = np.array([len(text) for text in texts], dtype=np.int64)
+    runs.append(_inside(_hashed_codes(codes), counts, rows, length))
+    return RowRuns(*(np.concatenate(each) for each in zip(*runs, strict=True)))
+
+
+def _inside(values: Hashes, counts: Ints, rows: Ints, length: int) -> RowRuns:
+    """The runs of values that lie within one question; `counts` are the values of each of `rows`.
+
+    A run is hashed from those of half its length.
+    """
+    if len(values) < length:
+        return RowRuns(np.empty(0, np.uint64), np.empty(0, np.int64))
+    half, size = values, 1  # hashes of the runs of `size`
+    whole, covered = values[:0], 0
+    while covered < length:
+        if length & size:
+            many = len(values) - covered - size + 1
+            whole = _mixed(whole[:many], half[covered:]) if covered else half
+            covered += size
+        if covered < length:
+            half, size = _mixed(half[:-size], half[size:]), 2 * size
+    ends = np.repeat(np.cumsum(counts), counts)[: len(whole)]
+    within = np.arange(length, len(whole) + length) <= ends
+    return RowRuns(whole[within], np.repeat(rows, np.maximum(counts - length + 1, 0)))
+
+
+def _mixed(one: Hashes, two: Hashes) -> Hashes:
+    """The hash of each pair of hashes."""
+    mixed: Hashes = one * _PAIR[0]
+    mixed ^= mixed >> np.uint64(29)
+    mixed += two
+    mixed *= _PAIR[1]
+    mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+def _hashed_codes(codes: Hashes) -> Hashes:
+    """The hash of each character, from its number."""
+    return _mixed(codes + np.uint64(1), codes)
+
+
+_CHARACTER_HASH = _hashed_codes(np.arange(128, dtype=np.uint64))
+
+
+def _special(questions: pa.Array) -> pa.Array:
+    """The questions whose words cannot be told by their bytes alone."""
+    return pc.or_(
         pc.invert(pc.string_is_ascii(questions)),
         pc.match_substring_regex(questions, _GROUPED_DIGITS),
     )
+
+
+def _plain(questions: pa.Array) -> pa.Array:
+    """The questions as texts whose words can be told by their bytes alone."""
+    special = _special(questions)
     if not pc.any(special).as_py():
         return questions
     # Words of ASCII stay as they are; the rules for bytes read all others as words of letters, too.
@@ -95,13 +180,7 @@ def _plain(questions: pa.Array) -> pa.Array:
 
 def _hashed_words(questions: pa.Array) -> tuple[Hashes, Ints]:
     """The hash of every word, and how many each question has."""
-    # Two spaces, so that no rule looks from one question into another.
-    joined = pc.binary_join_element_wise(pc.ascii_lower(questions), "", "  ")
-    _, offsets, data = joined.buffers()
-    # The bytes of all questions, and where each begins: [questions + 1].
-    places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-    text = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
-    places = (places - places[0]).astype(np.int64)
+    text, places = _joined_bytes(pc.ascii_lower(questions))
     kind, forced = _kinds_of(text)
     # A word starts where bytes change their kind; every sign is a word of its own.
     inside = kind != _SPACE
@@ -119,6 +198,16 @@ def _hashed_words(questions: pa.Array) -> tuple[Hashes, Ints]:
         return np.empty(0, np.uint64), counts
     # A word's hash is the sum of those of its bytes.
     return np.add.reduceat(values, np.searchsorted(at, first)), counts
+
+
+def _joined_bytes(questions: pa.Array) -> tuple[Octets, Ints]:
+    """The bytes of all questions, and where each begins: [questions + 1]."""
+    # Two spaces, so that no rule looks from one question into another.
+    joined = pc.binary_join_element_wise(questions, "", "  ")
+    _, offsets, data = joined.buffers()
+    places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    text = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
+    return text, (places - places[0]).astype(np.int64)
 
 
 def _kinds_of(text: Octets) -> tuple[Octets, npt.NDArray[np.bool_]]:

@@ -217,7 +217,7 @@ def test_no_prompt_of_a_plain_file_becomes_an_object(
     monkeypatch.setattr(Prompt, "__init__", counted(Prompt.__init__, created))
     files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
     pool = load_pool(Dataset("d", "file", files, "lenient", drop_overlap=True))
-    assert pool.train_hash and pool.overlap(pool) == [] and len(pool.train) == 3000
+    assert pool.train_hash and pool.overlap(pool.test) == [] and len(pool.train) == 3000
     assert pool.tiers("train") and not created
     assert pool.train[7].question == "Is it 7?" and len(created) == 1
 
