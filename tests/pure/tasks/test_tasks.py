@@ -128,6 +128,20 @@ def test_marker_checks_need_no_data(kind: type[Task], marking: Any) -> None:
         assert {mark.outcome for mark in task.mark_all(wrong)} == {"wrong"}
 
 
+@pytest.mark.parametrize("kind", READ)
+def test_whether_an_answer_is_read_does_not_depend_on_the_gold(kind: type[Task]) -> None:
+    """So that the reward `format` needs no gold answer."""
+    for task in kind.marker_variants():
+        prompts = task.check_prompts()[:6]
+        golds = [prompt.answer for prompt in prompts]
+        for prompt in prompts:
+            right, wrong = task.format_answer(prompt.answer), task.wrong_completion(prompt)
+            for text in (right, wrong, "I do not know", f"The answer is {prompt.answer}", ""):
+                answers = [Answer(text, gold, False, prompt.question) for gold in golds]
+                read = {mark.outcome in ("correct", "wrong") for mark in task.mark_all(answers)}
+                assert len(read) == 1, text
+
+
 def test_options_that_change_marks_are_part_of_the_marker_id() -> None:
     assert Gsm8k().marker_id == "gsm8k/4/lenient"
     assert Gsm8k(last_number=True).marker_id == "gsm8k/4/lenient/last-number"
