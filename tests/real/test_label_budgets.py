@@ -260,7 +260,7 @@ def test_sizes_that_others_decide_read_their_golds(tmp_path: Path) -> None:
     ("reward", "used"),
     [
         ("random", 0),
-        ("format", 8),
+        ("format", 0),
         ("flipped", 8),
         (f"{__name__}:majority", 0),
         (f"{__name__}:declared", 0),
