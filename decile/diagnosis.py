@@ -7,7 +7,7 @@ from decile.errors import as_user_error
 from orchestrator.evaluation import diagnosis
 from orchestrator.optional.exchange.run_logs import read_logs
 from orchestrator.report.html_pages import PAGES, section_html, write_page
-from orchestrator.report.sections.diagnosis import diagnosis_page, terminal_diagnosis
+from orchestrator.report.sections.diagnosis import checks_line, diagnosis_page, terminal_diagnosis
 from orchestrator.storage.local_files import check_output
 
 
@@ -21,7 +21,7 @@ class Diagnosis:
         self.runs = runs
 
     def __repr__(self) -> str:
-        return terminal_diagnosis(self.runs)
+        return f"{terminal_diagnosis(self.runs)}\n{checks_line(self.runs)}"
 
     def _repr_html_(self) -> str:
         return "".join(map(section_html, diagnosis_page(self.runs).sections[:2]))

@@ -472,7 +472,11 @@ def diagnose(arguments: argparse.Namespace) -> int:
     from orchestrator.optional.exchange.run_logs import read_logs
     from orchestrator.plugins.row_counts import RowCounts
     from orchestrator.report.html_pages import PAGES, write_page
-    from orchestrator.report.sections.diagnosis import diagnosis_page, terminal_diagnosis
+    from orchestrator.report.sections.diagnosis import (
+        checks_line,
+        diagnosis_page,
+        terminal_diagnosis,
+    )
     from orchestrator.storage.local_files import check_output
 
     if arguments.out:
@@ -486,9 +490,10 @@ def diagnose(arguments: argparse.Namespace) -> int:
         echo(json.dumps(values, indent=2, allow_nan=False))
     else:
         echo(terminal_diagnosis(diagnoses, output_width()))
-        echo(f"\n{RowCounts.sum(log.rows for log in logs).line()}")
         if arguments.out:
             echo(f"\npage: {arguments.out}")
+        echo(f"\n{RowCounts.sum(log.rows for log in logs).line()}")
+        echo(checks_line(diagnoses))
     return ExitCode.PROBLEM if any(each.bad for each in diagnoses) else ExitCode.DONE
 
 

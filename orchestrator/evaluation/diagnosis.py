@@ -7,7 +7,8 @@ hold is named by `absent`, and a check that cannot be made is `Unchecked`: no ch
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,12 +19,14 @@ from scipy.special import stdtrit
 
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, tally
+from orchestrator.evaluation.dependence import Dependence, dependence
 from orchestrator.evaluation.liveness import HARDLY_ANY
 from orchestrator.evaluation.visits import ALPHA, Visits, pairs_needed
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from tasks.marking.boxes import last_box
-from tasks.marking.digits import read_last_number
+from tasks.marking.digits import normalize_number, read_last_number
+from tasks.marking.spelling import spelling_key
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,6 +41,11 @@ COMPLETIONS = pa.schema(
         "tokens": pa.int32(),
         "truncated": pa.bool_(),
         "text": pa.large_string(),
+        "advantage": pa.float64(),  # where it says more than the reward
+        "gold": pa.string(),
+        "source": pa.string(),
+        "version": pa.int32(),  # of the weights that wrote it
+        "named_group": pa.string(),  # as the log numbers groups
     }
 )
 
@@ -62,6 +70,9 @@ METRICS = {
     ),
     "correct": Metric("share of correct completions", panel=True),
     "dead": Metric("share of groups whose rewards are equal", ("frac_reward_zero_std",)),
+    "reward_std": Metric("standard deviation of rewards", ("reward_std",)),
+    "reward_high": Metric("highest reward", ("critic/score/max",)),
+    "reward_low": Metric("lowest reward", ("critic/score/min",)),
     "truncated": Metric(
         "share of completions that end at the token limit",
         (
@@ -94,6 +105,10 @@ METRICS = {
         "mean |log-probability of the sampler - of the trainer|",
         ("sampling/sampling_logp_difference/mean",),
     ),
+    "stale": Metric(
+        "number of updates between the weights that wrote completions and the trainer's",
+        ("off_policy_level/all/mean", "batch/off_policy_level/mean"),
+    ),
     "grad_norm": Metric(
         "norm of the gradient before clipping",
         ("grad_norm", "actor/grad_norm", "optim/grad_norm"),
@@ -108,6 +123,8 @@ METRICS = {
     "evaluation": Metric("score on held-out questions", ("eval_reward",), panel=True),
 }
 NOT_LOGGED = "not in the log"
+ONLY_UPDATES = "the log tells only in which updates all rewards are equal"
+UNREADABLE = "in the log, but its values cannot be read"
 LEAST_UPDATES = 8  # with a value, from which on a change is looked for
 FEW_LIVE = 1 / 4  # share of live groups below which most of a run is wasted
 NEVER = 1 / 2  # share of prompts without any signal that is reported
@@ -120,6 +137,7 @@ LOGP, LOGP_BAD = 0.05, 0.1  # nats; trl#5312: .20 where the sampler's weights ar
 KL, KL_BAD = 1.0, 10.0
 SPIKE, SPIKE_LEAST = 10.0, 0.2  # times KL before and after, and KL at least
 CLIPPED = 0.3
+STALE, STALE_BAD = 4, 16  # updates; asynchronous trainers allow for up to 8
 LORA_LEARNING_RATE = 5e-3  # above which it is reported: five times the largest of experiments.yaml
 FULL_LEARNING_RATE = 1e-4  # of all weights: a hundred times TRL's default
 KL_AGAIN = 0.1  # share of its level to which KL falls within an update if weights are reset
@@ -129,6 +147,15 @@ EVALUATION = 0.8  # share of its start to which the score on held-out questions 
 MOST_LEFT_OUT = 0.25  # of groups, above which the others do not stand for them
 FEW_PROMPTS = 256  # that are drawn in every update
 LEAST_GROUPS = 10  # from which on a mean over groups is taken
+CONSTANT = 0.7  # share of the most frequent answer, each prompt counting once
+INDEPENDENT = 0.15  # `Dependence` up to which such answers are taken not to depend on prompts
+LOST = 1 / 4  # share of its start to which the dependence falls
+SOLVED = 0.9  # share of correct completions from which on constant answers are right
+DEVIATIONS = 3.3  # standard errors: ALPHA
+SINGLE = 0.05  # share of groups of one completion that is reported
+REGULAR = 0.9  # share of groups, or of updates, with the usual number of completions
+ANOTHER_FORM = 0.01  # share of wrong completions that give the gold answer in another form
+MOST_DIGITS = 100  # of a number that is compared by its value
 LEAST_PAIRS = pairs_needed(1)  # of visits of the same prompts
 AGAIN = 30  # visits of each prompt, on average
 
@@ -156,7 +183,9 @@ class RunLog:
     planned: updates that the run was to have; most_tokens: the limit of a completion; lora:
     whether an adapter is trained; running: whether files were written a moment ago. None: unknown.
     `by_correct`: the column or rule that says which completions are correct; "" if none does.
-    rows: the completions of the files, or the rows of metrics where they hold no completions.
+    weights: those of reward functions, by name; {} where they are unknown. unreadable: metrics and
+    columns of COMPLETIONS with values that cannot be read. rows: the completions of the files, or
+    the rows of metrics where they hold no completions.
     """
 
     name: str
@@ -168,6 +197,8 @@ class RunLog:
     lora: bool | None = None
     running: bool = False
     by_correct: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     rows: RowCounts = RowCounts(0)
 
@@ -189,11 +220,6 @@ class Change(NamedTuple):
     def rose(self) -> bool:
         """Beyond chance."""
         return self.low > 0
-
-    @property
-    def rising(self) -> bool:
-        """Upwards by half of the margin at least, which chance may explain."""
-        return self.end - self.start > (self.high - self.low) / 4
 
 
 def change_of(series: Floats) -> Change | None:
@@ -219,7 +245,7 @@ class Groups:
     whether rewards differ; rewarded: whether rewards differ; correct: the share of correct
     completions; length: mean tokens of a completion, or characters where tokens are unknown;
     alike, agree: the correlation of reward with length and with correctness, nan where one of both
-    is constant.
+    is constant; version: the mean number of the weights that wrote the completions.
     """
 
     update: npt.NDArray[np.int32]
@@ -235,6 +261,7 @@ class Groups:
     length: Floats
     alike: Floats
     agree: Floats
+    version: Floats
 
 
 def groups_of(completions: pa.Table) -> Groups:
@@ -259,7 +286,8 @@ def groups_of(completions: pa.Table) -> Groups:
     lengths = tokens
     if not np.isfinite(tokens).any():
         lengths = column_lengths(completions["text"])
-    rewarded = _differs(reward, starts, size)
+    rewarded, advantages = (_differs(each, starts, size) for each in (reward, column("advantage")))
+    rewarded = np.where(np.isfinite(advantages), advantages, rewarded)
     by_correct = _differs(correct, starts, size)
 
     def correlation(left: Floats, right: Floats) -> Floats:
@@ -286,6 +314,7 @@ def groups_of(completions: pa.Table) -> Groups:
         length=share(lengths),
         alike=correlation(reward, lengths),
         agree=correlation(reward, correct),
+        version=share(column("version")),
     )
 
 
@@ -335,6 +364,7 @@ class Facts:
         }
         series = {name: self._unknown() for name in METRICS}
         series |= {name: self.mean_by_update(values) for name, values in from_groups.items()}
+        series["stale"] = lag_of(self.updates, self.mean_by_update(self.groups.version))
         for name, values in self.log.metrics.items():
             for update, value in values.items():
                 row = int(np.searchsorted(self.updates, update))
@@ -368,11 +398,29 @@ class Facts:
         """What says how good completions are: correctness where it is known."""
         return "correct" if np.isfinite(self.series("correct")).any() else "reward"
 
+    @property
+    def knows_live(self) -> bool:
+        """Whether the share of live groups is known."""
+        return bool(np.isfinite(self.live))
+
     @cached_property
     def live(self) -> float:
         """Share of live groups, 0 to 1; nan if nothing is known."""
         known = self.groups.live[np.isfinite(self.groups.live)]
         return float(known.mean()) if len(known) else 1 - self.mean("dead")
+
+    @cached_property
+    def varied(self) -> Floats:
+        """1 where rewards of an update differ, 0 where all are equal, nan if unknown; [updates].
+
+        Where they differ, all groups may still be dead.
+        """
+        spread, pooled = (
+            self.series("reward_high") - self.series("reward_low"),
+            self.series("reward_std"),
+        )
+        spread = np.where(np.isfinite(pooled), pooled, spread)
+        return np.sign(np.round(np.abs(spread), 9))
 
     @cached_property
     def kinds(self) -> dict[str, int]:
@@ -422,6 +470,22 @@ class Facts:
         live = np.bincount(self.groups.prompt, np.nan_to_num(self.groups.live), len(visits))
         return [self.groups.prompts[i] for i in np.flatnonzero((visits >= VISITS) & (live == 0))]
 
+    @cached_property
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """How many groups of each source are known to be live or not, and how many are live.
+
+        {} where the log names no source, or does not tell which groups are live.
+        """
+        table = self.log.completions
+        starts = np.flatnonzero(np.diff(table["group"].to_numpy(), prepend=-1))
+        of = table["source"].take(pa.array(starts)).to_pylist()
+        known = np.isfinite(self.groups.live)
+        return {
+            name: (int(known[rows].sum()), int((self.groups.live[rows] == 1).sum()))
+            for name in dict.fromkeys(of)
+            if name is not None and known[rows := [each == name for each in of]].any()
+        }
+
     def visits(self, name: str) -> Visits:
         """The groups by prompt, with one of the arrays of `Groups` that are shares or means."""
         return self._visits[name]
@@ -445,38 +509,89 @@ class Facts:
         return {*table.filter(pc.invert(finite))["update"].to_pylist()}
 
     @cached_property
+    def answers(self) -> pa.StringArray:
+        """The answer in each text; null where none can be read."""
+        texts = self.log.completions["text"].to_pylist()
+        return pa.array([None if text is None else answer_of(text) for text in texts], pa.string())
+
+    def dependence(self, of: npt.NDArray[np.bool_]) -> Dependence | None:
+        """How far the answers of these completions, [rows], depend on their prompts.
+
+        None where fewer than LEAST_GROUPS prompts have two answers.
+        """
+        prompts = self.log.completions["prompt"].combine_chunks().dictionary_encode()
+        answers = self.answers.dictionary_encode()
+        codes = (each.indices.filter(pa.array(of)).to_numpy() for each in (prompts, answers))
+        result = dependence(*codes)
+        return result if result and result.prompts >= LEAST_GROUPS else None
+
+    @cached_property
     def golds(self) -> DisputedGolds | None:
         """What the completions say about the gold answers; None without texts or correctness."""
         table = self.log.completions
         known = pc.and_(pc.is_valid(table["text"]), pc.is_valid(table["correct"]))
         if not pc.any(known).as_py():
             return None
-        table = table.filter(known)
-        answers = [answer_of(text) for text in table["text"].to_pylist()]
+        table, answers = table.filter(known), self.answers.filter(known.combine_chunks())
         outcomes = [
             "correct" if correct else "unparsed" if answer is None else "wrong"
-            for correct, answer in zip(table["correct"].to_pylist(), answers, strict=True)
+            for correct, answer in zip(
+                table["correct"].to_pylist(), answers.to_pylist(), strict=True
+            )
         ]
         samples = pa.table(
             {
                 "prompt_id": table["prompt"].cast(pa.string()),
                 "outcome": pa.array(outcomes, pa.string()),
-                "extracted": pa.array(answers, pa.string()),
+                "extracted": answers,
             }
         )
         prompts = tally(samples)
         return disputed_golds(votes_of(samples, prompts), prompts)
 
+    def why_unknown(self, *names: str) -> str:
+        """Why nothing is known of these metrics or columns: absent, or unreadable."""
+        related = {"dead": ("reward", "correct", "advantage"), "stale": ("version",)}
+        names = (*names, *(each for name in names for each in related.get(name, ())))
+        return UNREADABLE if self.log.unreadable & {*names} else NOT_LOGGED
+
     @property
     def absent(self) -> list[str]:
         """What the log does not hold, of what the checks read."""
         unknown = (name for name in METRICS if not np.isfinite(self.series(name)).any())
-        names = [METRICS[name].text for name in unknown]
+        # Rewards that differ within updates only tell what the share of dead groups does not.
+        spread = ("reward_std", "reward_high", "reward_low") if self.knows_live else ()
+        names = [
+            METRICS[name].text
+            for name in unknown
+            if name not in spread and self.why_unknown(name) == NOT_LOGGED
+        ]
         if not len(self.groups.update):
             names.append("completions with their prompts")
         elif not pc.any(pc.is_valid(self.log.completions["text"])).as_py():
             names.append("texts of completions")
         return names
+
+
+def lag_of(updates: npt.NDArray[np.int_], version: Floats) -> Floats:
+    """The updates by which weights are behind, [updates]; nan where their version is unknown.
+
+    A version may count updates, or how often the sampler has got new weights: its usual growth
+    tells. Where it counts no update's own number, the lag is that since the first update.
+    """
+    known = np.isfinite(version)
+    if known.sum() < LEAST_UPDATES:
+        return np.full(len(updates), np.nan)
+    at, of = updates[known], version[known]
+    quarters = np.linspace(0, len(at) - 1, 5).astype(int)
+    growth = np.diff(of[quarters]) / np.diff(at[quarters])
+    rate = float(np.median(growth[growth > 0])) if (growth > 0).any() else 1.0
+    if 1 / 2 < rate < 3 / 2:
+        rate = 1.0
+    is_own = rate == 1 and (at - of).min() >= 0 and (growth > 0).any()
+    lag = np.full(len(updates), np.nan)
+    lag[known] = at - of if is_own else (at - at[0]) - (of - of[0]) / rate
+    return lag
 
 
 def answer_of(text: str) -> str | None:
@@ -517,16 +632,28 @@ def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 def _dead(facts: Facts) -> Iterator[Finding | Unchecked]:
     left_out = len(facts.groups.size) - facts.judged
+    live, text = facts.live, "{} of groups are live"
+    if not facts.knows_live:  # no group is live where all rewards of an update are equal
+        varied = facts.varied[np.isfinite(facts.varied)]
+        live, text = (
+            float(varied.mean()) if len(varied) else np.nan,
+            "rewards differ at {} of updates",
+        )
     if left_out > MOST_LEFT_OUT * len(facts.groups.size):
-        text = f"{left_out:,} of {len(facts.groups.size):,} groups have too few known rewards"
-        yield Unchecked("dead", text)
+        of = counted(len(facts.groups.size), "group")
+        yield Unchecked("dead", f"{left_out:,} of {of} have too few known rewards")
         return
-    if np.isnan(facts.live) or facts.live > FEW_LIVE:
+    if np.isnan(live):
+        yield Unchecked("dead", facts.why_unknown("dead"))
+        return
+    if live > FEW_LIVE:
+        if not facts.knows_live:
+            yield Unchecked("dead", ONLY_UPDATES)
         return
     kinds, shares, groups = facts.kinds, [], facts.judged
-    for kind, text in (("all_right", "all correct"), ("all_wrong", "all wrong")):
+    for kind, name in (("all_right", "all correct"), ("all_wrong", "all wrong")):
         if kinds[kind]:
-            shares.append(f"{percent(kinds[kind] / groups)} are {text}")
+            shares.append(f"{percent(kinds[kind] / groups)} are {name}")
     detail = f" ({', '.join(shares)})" if shares else ""
     if any(True for _ in _learning_rate(facts)):
         remedy = "lower the learning rate"
@@ -538,25 +665,18 @@ def _dead(facts: Facts) -> Iterator[Finding | Unchecked]:
         remedy = "train on easier prompts, draw larger groups, or check that answers are read"
     else:
         remedy = "train on prompts that the model solves sometimes; check that the reward varies"
-    yield Finding(
-        "dead",
-        facts.live <= HARDLY_ANY,
-        f"{percent(facts.live)} of groups are live{detail}",
-        remedy,
-    )
+    yield Finding("dead", live <= HARDLY_ANY, text.format(percent(live)) + detail, remedy)
 
 
 def _single_completions(facts: Facts) -> Iterator[Finding | Unchecked]:
     size = facts.groups.size
+    single = int((size == 1).sum())
     if not len(size):
         yield Unchecked("one-completion", NOT_LOGGED)
-    elif (size == 1).all():
-        yield Finding(
-            "one-completion",
-            False,
-            "each prompt has one completion in an update: there is no group to compare it with",
-            "log all completions of a group, or draw several of each prompt",
-        )
+    elif single == len(size) or single >= max(LEAST_GROUPS, SINGLE * len(size)):
+        text = f"{single:,} of {counted(len(size), 'group')} have one completion"
+        remedy = "log all completions of a group, or draw several of each prompt"
+        yield Finding("one-completion", False, text, remedy)
 
 
 def _updates(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -573,30 +693,40 @@ def _updates(facts: Facts) -> Iterator[Finding | Unchecked]:
     twice = [int(u) for u in updates[drawn >= 2 * np.median(drawn)]]
     texts = []
     if gaps and counts.max() > len(steps) / 2:
-        texts.append(f"updates are missing after {_listed(gaps)}")
+        texts.append(f"updates are missing after update {_listed(gaps)}")
     if twice and len(twice) < len(updates) / 4:
-        texts.append(f"twice as many completions as usual are at {_listed(twice)}")
+        texts.append(f"twice as many completions as usual are at update {_listed(twice)}")
     if texts:
         remedy = "look whether the log is whole, and whether a part was written twice"
         yield Finding("updates", False, "; ".join(texts), remedy)
 
 
-def _listed(updates: Sequence[int]) -> str:
-    shown = ", ".join(map(str, updates[:5]))
-    return f"update {shown}{f' and {len(updates) - 5} more' if len(updates) > 5 else ''}"
+def _listed(values: Sequence[int | str]) -> str:
+    shown = ", ".join(map(str, values[:5]))
+    return f"{shown}{f' and {len(values) - 5} more' if len(values) > 5 else ''}"
 
 
 def _run_dry(facts: Facts) -> Iterator[Finding | Unchecked]:
-    live = change_of(1 - facts.series("dead"))
-    if live is None or not live.fell or live.end > HARDLY_ANY or live.start <= FEW_LIVE:
-        return
-    solved = facts.mean(facts.quality, last=True) > 1 / 2
-    yield Finding(
-        "run-dry",
-        False,
-        f"live groups fell from {percent(live.start)} to {percent(live.end)}",
-        "stop earlier, or go on with harder prompts" if solved else "look at entropy and rewards",
-    )
+    known = 1 - facts.series("dead") if facts.knows_live else facts.varied
+    live = change_of(known)
+    if live is None:
+        needed = f"{LEAST_UPDATES} updates are needed"
+        yield Unchecked(
+            "run-dry", needed if np.isfinite(known).any() else facts.why_unknown("dead")
+        )
+    elif live.fell and live.end <= HARDLY_ANY and live.start > FEW_LIVE:
+        solved = facts.mean(facts.quality, last=True) > 1 / 2
+        groups = "live groups" if facts.knows_live else "updates in which rewards differ"
+        yield Finding(
+            "run-dry",
+            False,
+            f"{groups} fell from {percent(live.start)} to {percent(live.end)}",
+            "stop earlier, or go on with harder prompts"
+            if solved
+            else "look at entropy and rewards",
+        )
+    elif not facts.knows_live:
+        yield Unchecked("run-dry", ONLY_UPDATES)
 
 
 def _truncated(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -748,13 +878,9 @@ def _never_live(facts: Facts) -> Iterator[Finding | Unchecked]:
     if not often:
         yield Unchecked("never-live", f"no prompt was drawn {VISITS} times")
     elif never and never >= NEVER * often and facts.live > HARDLY_ANY:
-        yield Finding(
-            "never-live",
-            False,
-            f"{never} of the {counted(often, 'prompt')} that were drawn {VISITS} times or more "
-            "never had a live group",
-            "leave them out: decile probe shows such prompts before training",
-        )
+        of = f"{counted(often, 'prompt')} that were drawn {VISITS} times or more"
+        remedy = "leave them out: decile probe shows such prompts before training"
+        yield Finding("never-live", False, f"{never} of the {of} never had a live group", remedy)
 
 
 def _few_prompts(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -835,7 +961,12 @@ def _entropy(facts: Facts) -> Iterator[Finding | Unchecked]:
         text = f"entropy rises from {entropy.start:.3g} to {entropy.end:.3g} nats"
         yield Finding("entropy", True, text, "lower the learning rate")
     solved = facts.mean(facts.quality, last=True) > 1 / 2
-    if entropy.end >= entropy.start / 5 or solved or live is None or live.end > HARDLY_ANY:
+    if entropy.end >= entropy.start / 5 or solved:
+        return
+    if live is None:
+        yield Unchecked("entropy", "it is unknown whether groups are live")
+        return
+    if live.end > HARDLY_ANY:
         return
     again = facts.visits("live").trend
     if again.number < LEAST_PAIRS:
@@ -850,6 +981,9 @@ def _entropy(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 def _length(facts: Facts) -> Iterator[Finding | Unchecked]:
     length, quality = facts.visits("length").trend, facts.visits(facts.quality).trend
+    if not np.isfinite(facts.groups.length).any():
+        yield Unchecked("length", facts.why_unknown("tokens"))
+        return
     if length.number < LEAST_PAIRS or quality.number < LEAST_PAIRS:
         yield Unchecked("length", drawn_again(min(length.number, quality.number), LEAST_PAIRS))
         return
@@ -868,13 +1002,15 @@ def _length(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def _no_gradient(facts: Facts) -> Iterator[Finding | Unchecked]:
+    if not facts.knows_live:
+        yield Unchecked("no-gradient", "it is unknown whether groups are live")
+        return
     for name in ("grad_norm", "learning_rate"):
         values = facts.series(name)[np.isfinite(facts.series(name))]
         if len(values) >= LEAST_UPDATES and (values == 0).mean() > 0.9 and facts.live > HARDLY_ANY:
             text = f"{METRICS[name].text} is 0 at {percent(float((values == 0).mean()))} of updates"
-            yield Finding(
-                "no-gradient", True, text, "check which weights are trained, and the rate"
-            )
+            remedy = "check which weights are trained, and the rate"
+            yield Finding("no-gradient", True, text, remedy)
 
 
 def _learning_rate(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -901,6 +1037,174 @@ def _wrong_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
             f"gold one. {golds.expected_by_mistake}. {golds.expected_precision}",
             "check these gold answers; the JSON lists them with the agreed answer",
         )
+
+
+def _constant_answers(facts: Facts) -> Iterator[Finding | Unchecked]:
+    """Answers that do not depend on the prompt: of all prompts, else of those of a source."""
+    table, update = facts.log.completions, facts.log.completions["update"].to_numpy()
+    if table["text"].null_count == len(table):
+        yield Unchecked("constant-answers", facts.why_unknown("text"))
+        return
+    updates, answered = np.unique(update), pc.is_valid(facts.answers).to_numpy(False)
+    width = max(WINDOW, len(updates) // 5)
+    ends = update <= updates[:width][-1], update >= updates[-width:][0]
+    if min(answered[rows].mean() for rows in ends) < 1 / 2:
+        yield Unchecked("constant-answers", "most texts have neither a box nor a number")
+        return
+    sources = table["source"].to_numpy(zero_copy_only=False)
+    scopes = {"": answered}
+    for name in table["source"].drop_null().unique().to_pylist():
+        scopes[f" of {name}"] = answered & (sources == name)
+    results = [
+        _independent(facts, of, *(rows & end for end in ends)) for of, rows in scopes.items()
+    ]
+    findings = [result for result in results if isinstance(result, Finding)]
+    yield from findings[:1] or filter(None, results[:1])
+
+
+def _independent(
+    facts: Facts, of: str, start: npt.NDArray[np.bool_], end: npt.NDArray[np.bool_]
+) -> Finding | Unchecked | None:
+    """Whether the answers at the end of a run depend on the prompt; [rows] of its start and end."""
+    code, table = "constant-answers", facts.log.completions
+    remedy = "read completions of the end; stop earlier, and check what the reward pays for"
+    last = facts.dependence(end)
+    if last is None:
+        return Unchecked(code, f"{LEAST_GROUPS} prompts with two answers at the end are needed")
+    if last.share >= CONSTANT and last.value <= INDEPENDENT:
+        right = pc.mean(table["correct"].filter(pa.array(end))).as_py()
+        one_gold = pc.count_distinct(table["gold"].filter(pa.array(end))).as_py() == 1
+        text = f"at the end, {percent(last.share)} of answers{of} are the same for all prompts"
+        is_right = one_gold or (right is not None and right >= SOLVED)
+        return None if is_right else Finding(code, True, text, remedy)
+    prompts = table["prompt"].to_numpy()
+    both = np.isin(prompts, prompts[start]) & np.isin(prompts, prompts[end])
+    first, again = facts.dependence(start & both), facts.dependence(end & both)
+    if again is None or first is None:
+        return Unchecked(code, f"{LEAST_GROUPS} prompts drawn both early and late are needed")
+    margin = max(DEVIATIONS * float(np.hypot(first.error, again.error)), (1 - LOST) * first.value)
+    if first.value - again.value <= margin or facts.visits(facts.quality).trend.is_rising:
+        return None
+    text = (
+        f"answers{of} to the same prompts depend less on the prompt: two completions of a prompt "
+        f"agree beyond chance by {first.value:.2f} at the start and {again.value:.2f} at the end"
+    )
+    return Finding(code, True, text, remedy)
+
+
+def _mixed_prompts(facts: Facts) -> Iterator[Finding | Unchecked]:
+    table = facts.log.completions
+    table = table.filter(pc.is_valid(table["named_group"]))
+    if not len(table):
+        yield Unchecked("mixed-prompts", "the log does not number groups")
+        return
+    groups = table.group_by(["update", "named_group"])
+    counts = groups.aggregate([("prompt", "count_distinct"), ("prompt", "count")])
+    size = counts["prompt_count"].to_numpy()
+    several = counts["prompt_count_distinct"].to_numpy() > 1
+    if several.mean() < SINGLE:
+        return
+    if (size == np.median(size)).mean() < REGULAR:  # rather kinds of prompts than groups
+        yield Unchecked("mixed-prompts", "the numbered groups have different sizes")
+        return
+    text = f"{several.sum():,} of {counted(len(size), 'group')} compare different prompts"
+    remedy = "check that the sampler repeats each prompt as often as groups have completions"
+    yield Finding("mixed-prompts", True, text, remedy)
+
+
+def _mixed_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
+    table = facts.log.completions
+    if table["gold"].null_count == len(table):
+        yield Unchecked("mixed-golds", facts.why_unknown("gold"))
+        return
+    golds = table.group_by("group").aggregate([("gold", "count_distinct")])
+    several = golds["gold_count_distinct"].to_numpy() > 1
+    if several.mean() >= SINGLE:
+        text = f"{several.sum():,} of {counted(len(several), 'group')} have several gold answers"
+        remedy = "check that gold answers stay with their prompts"
+        yield Finding("mixed-golds", True, text, remedy)
+
+
+def _group_size(facts: Facts) -> Iterator[Finding | Unchecked]:
+    """A number of completions of a prompt in an update that changes in mid-run, and stays so."""
+    table = facts.log.completions
+    drawn = table.group_by(["update", "prompt"]).aggregate([("prompt", "count")])
+    update, count = drawn["update"].to_numpy(), drawn["prompt_count"].to_numpy()
+    updates, row = np.unique(update, return_inverse=True)
+    if len(updates) < LEAST_UPDATES:
+        yield Unchecked("group-size", f"{LEAST_UPDATES} updates with completions are needed")
+        return
+    order = np.lexsort((count, row))
+    middle = np.searchsorted(row[order], np.arange(len(updates))) + np.bincount(row) // 2
+    usual = count[order][middle]  # the median of each update
+    regular = np.bincount(row, count == usual[row]) / np.bincount(row) >= REGULAR
+    starts = np.flatnonzero(np.diff(usual, prepend=-1))
+    parts = np.diff(starts, append=len(usual))
+    if len(starts) > 1 and regular.mean() >= REGULAR and parts.min() >= WINDOW:
+        sizes = ", then ".join(f"{usual[at]} from update {updates[at]} on" for at in starts[:4])
+        text = f"the completions of a prompt in an update are {sizes}"
+        remedy = "keep the size of groups when a run is resumed, as advantages depend on it"
+        yield Finding("group-size", False, text, remedy)
+
+
+def _source(facts: Facts) -> Iterator[Finding | Unchecked]:
+    dead = [name for name, (groups, live) in facts.sources.items() if groups and not live]
+    if not facts.sources:
+        lacking = ("source",) if facts.knows_live else ("source", "dead")
+        yield Unchecked("source", facts.why_unknown(*lacking))
+    elif dead and facts.live > HARDLY_ANY:
+        of = counted(sum(facts.sources[name][0] for name in dead), "group")
+        text = f"no group of {_listed(dead)} was live, of {of}"
+        remedy = "leave the source out, or check how its answers are marked"
+        yield Finding("source", False, text, remedy)
+
+
+def _zero_weight(facts: Facts) -> Iterator[Finding | Unchecked]:
+    weights = facts.log.weights
+    if not weights:
+        yield Unchecked("zero-weight", NOT_LOGGED)
+    elif unused := [name for name, weight in weights.items() if weight == 0]:
+        text = f"the reward does not count {_listed(unused)}: the weight is 0"
+        remedy = "set its weight, unless it is only to be logged"
+        yield Finding("zero-weight", False, text, remedy)
+
+
+def _gold_form(facts: Facts) -> Iterator[Finding | Unchecked]:
+    """Completions marked wrong whose answer is the gold one in another form."""
+    table = facts.log.completions
+    lacking = [n for n in ("text", "gold", "correct") if table[n].null_count == len(table)]
+    if lacking:
+        yield Unchecked("gold-form", facts.why_unknown(*lacking))
+        return
+    wrong = table.append_column("answer", facts.answers).filter(pc.invert(table["correct"]))
+    pairs = wrong.group_by(["gold", "answer"]).aggregate([("prompt", "count")]).to_pylist()
+    pairs = [pair for pair in pairs if pair["gold"] is not None and pair["answer"] is not None]
+    same = [pair for pair in pairs if _value(pair["gold"]) == _value(pair["answer"])]
+    number = sum(pair["prompt_count"] for pair in same)
+    if number >= max(LEAST_GROUPS, ANOTHER_FORM * len(wrong)):
+        first = max(same, key=lambda pair: pair["prompt_count"])
+        yield Finding(
+            "gold-form",
+            False,
+            f"{number:,} of {counted(len(wrong), 'completion')} marked wrong give the gold answer, "
+            f"such as {first['answer']!r:.40} for {first['gold']!r:.40}",
+            "check how answers are read and compared, and what else the reward asks for",
+        )
+
+
+@lru_cache(100_000)
+def _value(answer: str) -> Fraction | str:
+    """A number by its value, any other answer by its spelling."""
+    key = spelling_key(answer)
+    number = normalize_number(key)
+    return key if number is None or len(number) > MOST_DIGITS else Fraction(number)
+
+
+def _stale(facts: Facts) -> Iterator[Finding | Unchecked]:
+    text, value = highest(facts, "stale", STALE)
+    if value > STALE:
+        remedy = "update the sampler's weights more often, or limit how far it may run ahead"
+        yield Finding("stale", value > STALE_BAD, text, remedy)
 
 
 def _early_end(facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -935,15 +1239,18 @@ class Check(NamedTuple):
         elif any(known[name] for name in lacking):
             yield Unchecked(self.code, f"{self.updates} updates are needed")
         else:
-            yield Unchecked(self.code, NOT_LOGGED)
+            yield Unchecked(self.code, facts.why_unknown(*lacking))
 
 
 CHECKS = (
     Check("not-finite", _not_finite),
     Check("updates", _updates),
     Check("one-completion", _single_completions),
-    Check("dead", _dead, ("dead",)),
-    Check("run-dry", _run_dry, ("dead",), LEAST_UPDATES),
+    Check("mixed-prompts", _mixed_prompts),
+    Check("mixed-golds", _mixed_golds),
+    Check("group-size", _group_size),
+    Check("dead", _dead),
+    Check("run-dry", _run_dry),
     Check("truncated", _truncated, ("truncated",)),
     Check("phantom", _phantom, ("correct", "reward")),
     Check("reward-not-correctness", _reward_not_correctness, ("correct", "reward")),
@@ -959,6 +1266,11 @@ CHECKS = (
     Check("length", _length),
     Check("no-gradient", _no_gradient, ("grad_norm",), LEAST_UPDATES),
     Check("learning-rate", _learning_rate, ("learning_rate",)),
+    Check("constant-answers", _constant_answers),
+    Check("source", _source),
+    Check("zero-weight", _zero_weight),
+    Check("gold-form", _gold_form),
+    Check("stale", _stale, ("stale",)),
     Check("wrong-golds", _wrong_golds),
     Check("early-end", _early_end),
 )
@@ -977,6 +1289,11 @@ class Diagnosis:
         """Whether something is badly wrong."""
         return any(finding.bad for finding in self.findings)
 
+    @property
+    def not_made(self) -> set[str]:
+        """The codes of checks that could not be made."""
+        return {each.code for each in self.unchecked} - {each.code for each in self.findings}
+
     def to_dict(self) -> dict[str, Any]:
         """What `decile diagnose --json` prints of this run; shares are from 0 to 1."""
         facts, log = self.facts, self.facts.log
@@ -994,6 +1311,11 @@ class Diagnosis:
             "groups": facts.kinds,
             "live": None if np.isnan(facts.live) else facts.live,
             "taught_nothing": facts.wasted,
+            "sources": {
+                name: {"groups": groups, "live": live}
+                for name, (groups, live) in facts.sources.items()
+            },
+            "reward_weights": dict(log.weights),
             "findings": [finding._asdict() for finding in self.findings],
             "unchecked": {each.code: each.why for each in self.unchecked},
             "prompts_without_signal": facts.without_signal,

@@ -98,6 +98,11 @@ ROLES: Mapping[str, Role] = {
     "update": Role(word_list("update, step, global_step, training_step"), "a whole number"),
     "visit": Role(word_list("visit, epoch"), "a whole number: of a prompt's groups in their order"),
     "group": Role(word_list("group, group_id"), "a text or a number"),
+    "advantage": Role(word_list("advantage, advantages"), "a number"),
+    "version": Role(
+        word_list("version, policy_version, model_version, weights_version, weight_version"),
+        "a whole number: of the weights that wrote a completion",
+    ),
     "tokens": Role(word_list("tokens, num_tokens, completion_tokens"), "a whole number"),
     "finish": Role(word_list("finish, finish_reason, stop_reason"), "`stop`, `length` or `error`"),
     "truncated": Role(word_list("truncated, is_truncated"), "true or false"),
@@ -130,7 +135,7 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "mark": (("answer beside completions",), ("completion",)),
     "compare": (("id", "question"), ("correct", "score")),
-    "diagnose": (("update",), ("question", "id"), ("reward", "correct")),
+    "diagnose": (("update",), ("question", "id"), ("reward", "correct", "advantage")),
     "replay": (("id", "question"), ("visit", "update"), ("rate", "correct", "reward")),
 }
 

@@ -136,6 +136,21 @@ def write_areal(folder: Path) -> None:
         write_lines(folder / "rollout" / str(row["update"]) / f"{task}.jsonl", [value])
 
 
+def write_swift(folder: Path) -> None:
+    for update in range(1, UPDATES + 1):
+        own = [row for row in rows() if row["update"] == update]
+        batch = {
+            "step": [str(update)] * len(own),
+            "prompt": [f"<|user|>{row['prompt']}" for row in own],
+            "completion": ["so"] * len(own),
+            "Accuracy": [float(row["mark"]) for row in own],
+            "advantages": [0.0] * len(own),
+        }
+        write_lines(folder / "completions.jsonl", [batch])
+        metrics = {"reward": 0.5, "reward_std": 0.3, "global_step/max_steps": f"{update}/{UPDATES}"}
+        write_lines(folder / "logging.jsonl", [metrics])
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "TRL": write_trl,
     "verl": write_verl,
@@ -144,6 +159,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "NeMo-RL": write_nemo,
     "rLLM": write_rllm,
     "AReaL": write_areal,
+    "ms-swift": write_swift,
 }
 
 

@@ -3,16 +3,18 @@
 TRL: trainer_state.json and completions/*.parquet (`log_completions`). verl: the dumps of
 `trainer.rollout_data_dir` and `validation_data_dir`, and the metrics of its file logger. prime-rl:
 rollouts/step_N/train/all, and metrics.jsonl. verifiers: results.jsonl, traces.jsonl. NeMo-RL:
-train_data_stepN.jsonl. rLLM: episodes/train_step_N_epoch_E. AReaL: rollout/V/T.jsonl. Nothing that
-is pickled is read, such as TRL's training_args.bin and the dumps of slime and SkyRL.
+train_data_stepN.jsonl. rLLM: episodes/train_step_N_epoch_E. AReaL: rollout/V/T.jsonl. ms-swift:
+completions.jsonl and logging.jsonl. Nothing that is pickled is read, such as TRL's
+training_args.bin and the dumps of slime and SkyRL.
 """
 
 import json
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -29,9 +31,16 @@ from orchestrator.storage.errors import UserError
 from orchestrator.training.cell_paths import CELLS, is_cell
 from tasks import TaskError
 from tasks.sources.files import is_chat, is_json_lines, message_text, parse_json, read_file
-from tasks.sources.roles import NEEDS, columns_in_role, spelling
+from tasks.sources.roles import GOLDS, NEEDS, columns_in_role, spelling
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
-from tasks.sources.values import json_text, number_of, valid_count
+from tasks.sources.values import (
+    counts_of,
+    is_missing,
+    json_text,
+    number_of,
+    valid_count,
+    value_text,
+)
 
 # Cells are read by modules of the sweep. They load where a path is one: no other log needs them.
 CELL_LOGS = "orchestrator.optional.exchange.cell_logs"
@@ -48,14 +57,18 @@ OF_CORRECTNESS = re.compile(r"correct|accura|(^|_)acc($|_)", re.IGNORECASE)
 _HELD_OUT = re.compile(r"(^|[/_.-])(e?val|valid)", re.IGNORECASE)  # in the path of a folder
 _STEP = re.compile(r"step_?(\d+)|(\d+)")
 _NEEDED = dict(zip(("update", "prompt", "reward"), NEEDS["diagnose"], strict=True))
+_DESCRIBED = ("gold", "source", "version")  # fields of `Rollout`, and roles but for the first
+_COUNTED = ("tokens", "truncated", "advantage")  # of tables; other logs have names of their own
+_PREFERENCES = {"rewards/chosen", "rewards/margins", "logps/chosen"}  # metrics of DPO and others
+_EXACT = 1e-4  # relative error up to which logged rewards are the weighted sum of their functions
 
 
 class Rollout(NamedTuple):
     """A completion of a log; None is what the log does not hold.
 
     `group` tells groups of one prompt in one update apart; `rewards` are named values of reward
-    functions, of which `correct` may be one. Readers give values as the log has them, which may be
-    of any type; `typed` are those of COMPLETIONS.
+    functions, of which `correct` may be one. `version` counts the weights that wrote it. Readers
+    give values as the log has them, which may be of any type; `typed` are those of COMPLETIONS.
     """
 
     update: Any
@@ -67,6 +80,20 @@ class Rollout(NamedTuple):
     tokens: Any = None
     truncated: Any = None
     text: str | None = None
+    advantage: Any = None
+    gold: str | None = None
+    source: str | None = None
+    version: Any = None
+
+    def unreadable(self) -> Iterator[tuple[str, Any]]:
+        """The names of values that are there and are no numbers, with the values."""
+        values = {**self.rewards, "reward": self.reward, "advantage": self.advantage}
+        for name, value in (values | {"truncated": self.truncated}).items():
+            if number_of(value) is None and not is_missing(value):
+                yield name, value
+        for name, value in (("tokens", self.tokens), ("version", self.version)):
+            if valid_count(value) is None and not is_missing(value):
+                yield name, value
 
     def typed(self) -> "Rollout":
         """The same with values of the types of COMPLETIONS; those without sense are unknown.
@@ -76,15 +103,48 @@ class Rollout(NamedTuple):
         update, cut = valid_count(self.update), number_of(self.truncated)
         if update is None or isinstance(self.update, bool):
             raise TaskError(f"the update is {self.update!r:.60}: write a number from 0")
+        texts: dict[str, Any] = {n: getattr(self, n) and _utf8(getattr(self, n)) for n in TEXTS}
         return self._replace(
             update=update,
-            prompt=_utf8(self.prompt),
             reward=number_of(self.reward),
-            group=None if self.group is None else _utf8(self.group),
+            advantage=number_of(self.advantage),
             tokens=valid_count(self.tokens),
+            version=valid_count(self.version),
             truncated=None if cut is None else cut == 1,
-            text=None if self.text is None else _utf8(self.text),
+            **texts,
         )
+
+
+TEXTS = ["group", *(f.name for f in COMPLETIONS if "string" in str(f.type))]
+TEXTS = [name for name in TEXTS if name in Rollout._fields]
+
+
+class Remarks(list[str]):
+    """Remarks on a log; and the values that are there and cannot be read, by column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts = Counter[str]()
+        self._first: dict[str, str] = {}
+
+    def cannot_read(self, name: str, value: Any, place: str) -> None:
+        """One more value of a column or metric that cannot be read."""
+        self._counts[name] += 1
+        self._first.setdefault(name, f"{value!r:.40} in {place}")
+
+    def lines(self) -> tuple[str, ...]:
+        """All remarks."""
+        unreadable = (
+            f"{counted(count, 'value')} of {name} cannot be read, the first is {self._first[name]}"
+            for name, count in self._counts.items()
+        )
+        return (*self, *unreadable)
+
+    def unreadable(self) -> frozenset[str]:
+        """What cannot be read, as `diagnosis` calls it."""
+        correct = {"correct" for name in self._counts if OF_CORRECTNESS.search(name)}
+        known = {*COMPLETIONS.names, *METRICS}
+        return frozenset(correct | {name if name in known else "reward" for name in self._counts})
 
 
 class Layout(NamedTuple):
@@ -136,16 +196,16 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
             f"{path} holds no log of a training that can be read: write a folder with "
             f"trainer_state.json (TRL), {expected}, or a table with update, prompt and reward"
         )
-    notes: list[str] = []
+    notes = Remarks()
     state = _newest_state(path, states, notes, needed=not files)
-    if layout is None and not states:
-        _refuse_several(path, metric_files)
     history = state["log_history"] if state else _metric_rows(metric_files)
-    rows = [row for row in objects(history) if valid_count(row.get("step")) is not None]
-    if layout is None and not states:
-        _refuse_rollouts(path, rows)
+    rows = [row for row in map(_flat, objects(history)) if row["step"] is not None]
+    if layout is None:
+        _refuse_metrics(path, rows, [] if states else metric_files)
     batches = _batches(layout, files, notes) if layout else {}
     read = sum(map(len, batches.values()))
+    if layout in (TRL, SWIFT):
+        batches = _of_functions(batches, rows)
     if layout is TRL:
         batches = _trained_batches(batches, rows, notes)
     rollouts = [rollout for batch in batches.values() for rollout in batch]
@@ -156,15 +216,13 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         left_out["replaced by a resumed run"] = every - len(rollouts)
     if path.is_file() and layout and not rollouts:
         raise UserError(f"{path} holds no completions: write a row per completion")
-    column, marked = _with_correctness(rollouts, correct)
+    weights = _weights(rows)
+    column, marked = _with_correctness(rollouts, correct, weights)
     if correct is not None and not column:
-        names = {name for rollout in rollouts for name in rollout.rewards}
-        graded = sorted(name for name in names if _with_correctness(rollouts, name)[0])
-        choices = f"write one of {', '.join(graded)}" if graded else "the log has none"
-        raise UserError(f"{path} has no reward or column {correct!r} with 0 or 1: {choices}")
+        raise _no_correctness(path, correct, rollouts)
     _note_missing(path, layout, marked, notes)
     left_out["without a reward"] = unrated(marked)
-    metrics = metrics_of(rows)
+    metrics = metrics_of(rows, notes)
     if validation and layout:
         metrics["evaluation"] = _validation(_batches(layout, validation, notes))
     newest = max(file.stat().st_mtime for file in [*files, *states, *metric_files])
@@ -173,13 +231,23 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         layout=layout.name if layout else "TRL" if states else "metrics",
         completions=completions_of(marked),
         metrics=metrics,
-        planned=valid_count((state or {}).get("max_steps")) or None,
+        planned=valid_count((state or dict(*rows[-1:])).get("max_steps")) or None,
         lora=_is_lora(path),
         running=time.time() - newest < LIVE and not any("train_runtime" in row for row in rows),
         by_correct=column,
-        notes=tuple(notes),
+        weights=weights,
+        unreadable=notes.unreadable(),
+        notes=notes.lines(),
         rows=RowCounts(read, left_out) if layout else RowCounts(len(rows)),
     )
+
+
+def _no_correctness(path: Path, name: str, rollouts: Sequence[Rollout]) -> UserError:
+    """The error for a column that does not say what is correct, with those that do."""
+    names = {each for rollout in rollouts for each in rollout.rewards}
+    graded = sorted(each for each in names if _with_correctness(rollouts, each, {})[0])
+    choices = f"write one of {', '.join(graded)}" if graded else "the log has none"
+    return UserError(f"{path} has no reward or column {name!r} with 0 or 1: {choices}")
 
 
 def unrated(rollouts: Iterable[Rollout]) -> int:
@@ -188,13 +256,16 @@ def unrated(rollouts: Iterable[Rollout]) -> int:
 
 
 def _note_missing(
-    path: Path, layout: Layout | None, rollouts: Sequence[Rollout], notes: list[str]
+    path: Path, layout: Layout | None, rollouts: Sequence[Rollout], notes: Remarks
 ) -> None:
     """Notes how many completions have no reward. Raises UserError for a table without any."""
     without = sum(rollout.reward is None for rollout in rollouts)
     if without == len(rollouts) and layout is TABLE:
-        if all(rollout.correct is None for rollout in rollouts):
-            raise UserError(f"{path} holds no reward: write the columns update, prompt and reward")
+        if all(each.correct is None and each.advantage is None for each in rollouts):
+            remedy = "write the columns update, prompt and reward"
+            if "reward" in notes.unreadable():
+                raise UserError(f"{path}: {'; '.join(notes.lines())}: write rewards as numbers")
+            raise UserError(f"{path} holds no reward: {remedy}")
     elif 0 < without < len(rollouts):
         notes.append(f"{without:,} of {len(rollouts):,} completions have no reward")
     unmarked = sum(rollout.correct is None for rollout in rollouts)
@@ -262,40 +333,56 @@ def _step_of(file: Path) -> tuple[int, str]:
     return 0, str(file)
 
 
-def _batches(layout: Layout, files: Sequence[Path], notes: list[str]) -> dict[Path, list[Rollout]]:
+def _batches(layout: Layout, files: Sequence[Path], notes: Remarks) -> dict[Path, list[Rollout]]:
     """The rollouts of each file; one that a live run is writing is left out, with a note."""
     batches: dict[Path, list[Rollout]] = {}
     for file in files:
+        batch, place = list[Rollout](), file.name
         try:
-            batches[file] = [rollout.typed() for rollout in layout.rollouts(file)]
+            for number, rollout in enumerate(layout.rollouts(file), 1):
+                place = f"{file.name} row {number}"
+                for name, value in rollout.unreadable():
+                    notes.cannot_read(name, value, place)
+                batch.append(rollout.typed())
+            batches[file] = batch
         except UNREADABLE as error:
             if len(files) == 1:
                 raise UserError(
-                    f"{file} cannot be read as a log of {layout.name}: {error}"
+                    f"{file} cannot be read as a log of {layout.name}: {place}: {error}"
                 ) from error
             notes.append(f"{file.name} is left out: {error}")
     return batches
 
 
-def _trained_batches(
-    batches: Mapping[Path, list[Rollout]], history: Sequence[Mapping[str, Any]], notes: list[str]
+def _of_functions(
+    batches: Mapping[Path, list[Rollout]], history: Sequence[Mapping[str, Any]]
 ) -> dict[Path, list[Rollout]]:
-    """TRL's batches of training, with their reward functions.
+    """The batches without columns of `log_extra`: those of which no metric has the mean."""
+    names = [name for row in history if "reward" in row for name in row if name[:8] == "rewards/"]
+    known = {name.split("/")[1] for name in names}
+    if not known:
+        return dict(batches)
+    return {
+        file: [
+            r._replace(rewards={n: v for n, v in r.rewards.items() if n in known}) for r in batch
+        ]
+        for file, batch in batches.items()
+    }
+
+
+def _trained_batches(
+    batches: Mapping[Path, list[Rollout]], history: Sequence[Mapping[str, Any]], notes: Remarks
+) -> dict[Path, list[Rollout]]:
+    """TRL's batches of training.
 
     TRL writes a batch again at every update that trains on it, and the completions of an evaluation
-    over those of the update. Columns of `log_extra` are no rewards: metrics have no mean of them.
+    over those of the update.
     """
     means = {row.get("step"): row for row in history if "reward" in row}
     evaluated = {row.get("step"): row for row in history if "eval_reward" in row}
-    known = {name.split("/")[1] for row in means.values() for name in row if name[:8] == "rewards/"}
     trained: dict[Path, list[Rollout]] = {}
     before: list[Rollout] = []
     for file, batch in batches.items():
-        if known:
-            batch = [
-                r._replace(rewards={n: v for n, v in r.rewards.items() if n in known})
-                for r in batch
-            ]
         again = [r._replace(update=0) for r in batch] == [r._replace(update=0) for r in before]
         before = batch
         if again or not batch:
@@ -312,7 +399,7 @@ def _trained_batches(
     return trained
 
 
-def _in_one_count(rollouts: Sequence[Rollout], notes: list[str]) -> list[Rollout]:
+def _in_one_count(rollouts: Sequence[Rollout], notes: Remarks) -> list[Rollout]:
     """The rollouts of a table to which a resumed run was appended, with updates that go on.
 
     Where updates go back to a checkpoint, those after it were lost and are left out; where they
@@ -348,7 +435,7 @@ def _in_one_count(rollouts: Sequence[Rollout], notes: list[str]) -> list[Rollout
 
 def _validation(batches: Mapping[Path, list[Rollout]]) -> dict[int, float]:
     """Update -> mean correctness, or else score, of verl's dumps of validation."""
-    _, marked = _with_correctness([r for batch in batches.values() for r in batch], None)
+    _, marked = _with_correctness([r for batch in batches.values() for r in batch], None, {})
     values = defaultdict[int, list[float]](list)
     for rollout in marked:
         grade = rollout.reward if rollout.correct is None else float(rollout.correct)
@@ -382,13 +469,52 @@ def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:
 def _trl(file: Path) -> Iterator[Rollout]:
     """A file of `log_completions`: prompt, completion, a column per reward function, advantage."""
     for row in read_file(file, ["step", "prompt", "completion"]).rows:
-        values = {
-            name: value
-            for name, value in row.items()
-            if name != "advantage" and (value is None or isinstance(value, float))
-        }
-        text = _text(row["completion"])
-        yield Rollout(row["step"], _text(row["prompt"]), values, text=text)
+        yield _completion(row["step"], row, "advantage")
+
+
+def _swift(file: Path) -> Iterator[Rollout]:
+    """completions.jsonl of ms-swift: of each batch, an object with a list for each column."""
+    for row in _json_rows(file):
+        batch = {name: each for name, each in row.items() if isinstance(each, list)}
+        for values in zip(*batch.values(), strict=False):
+            own = dict(zip(batch, values, strict=True))
+            yield _completion(own["step"], own, "advantages")
+
+
+def _completion(update: Any, row: Mapping[str, Any], advantage: str) -> Rollout:
+    """A row with prompt, completion, advantage, and a column of numbers per reward function."""
+    values = {
+        name: value
+        for name, value in row.items()
+        if name != advantage and (value is None or isinstance(value, float))
+    }
+    return Rollout(
+        update,
+        _text(row["prompt"]),
+        values,
+        text=_text(row["completion"]),
+        advantage=row.get(advantage),
+        **_described(row),
+    )
+
+
+def _described(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """What columns say of the prompt and of the weights that wrote a completion, and of more."""
+    values = {}
+    for name in (*_DESCRIBED, *more):
+        value = first_value(row, _in_role(name, tuple(row)))
+        if name in _COUNTED or name == "version":
+            values[name] = value
+        elif value is not None:
+            scalar = isinstance(value, str | int | float)
+            values[name] = (value_text(value) if scalar else _text(value)) or None
+    return values
+
+
+@lru_cache(1000)
+def _in_role(name: str, columns: tuple[str, ...]) -> list[str]:
+    """The columns that a field of `Rollout` is read from."""
+    return columns_in_role("answer beside completions" if name == "gold" else name, columns)
 
 
 def _verl(file: Path) -> Iterator[Rollout]:
@@ -400,6 +526,7 @@ def _verl(file: Path) -> Iterator[Rollout]:
             {"score": row["score"]} | {name: row[name] for name in ("acc",) if name in row},
             group=uid.rsplit("_", 2)[0] if uid.count("_") >= 2 else None,
             text=str(row["output"]),
+            **_described({"ground_truth": row.get("gts"), **row}),
         )
 
 
@@ -428,6 +555,7 @@ def _prime(file: Path) -> Iterator[Rollout]:
                 tokens=trace.get("num_output_tokens"),
                 truncated=calls[-1].get("finish_reason") == "length" if calls else None,
                 text="\n".join(message_text(nested(n, "message").get("content")) for n in nodes),
+                **_described(nested(episode, "task", "data")),
             )
 
 
@@ -442,6 +570,7 @@ def _verifiers(file: Path) -> Iterator[Rollout]:
             tokens=json_object(row.get("token_usage")).get("output_tokens"),
             truncated=row.get("is_truncated"),
             text=_text(row["completion"]),
+            **_described(row),
         )
 
 
@@ -470,24 +599,36 @@ def _table(file: Path) -> Iterator[Rollout]:
     columns = {kind: columns_in(roles, names) for kind, roles in _NEEDED.items()}
     prompt_names = sorted(columns["prompt"], key=lambda name: spelling(name) != "prompt_id")
     rewards, grades = columns_in(("reward",), names), columns_in(("correct",), names)
-    graded = {*rewards, *grades, *(name for name in names if OF_CORRECTNESS.search(name))}
+    graded = dict.fromkeys([*rewards, *grades])
+    golds = columns_in_role("answer beside completions", names)
+    more = [n for n in names if OF_CORRECTNESS.search(n) and n not in [*graded, *golds]]
     texts = [name for name in columns_in(("completion",), names) if name not in prompt_names[:1]]
-    others = {role: columns_in((role,), names) for role in ("group", "tokens", "truncated")}
+    # A column such as `answer` may be the model's: then most prompts have several.
+    written = {
+        name for name in golds if spelling(name) not in GOLDS and _varies(rows, prompt_names, name)
+    }
     for number, row in enumerate(rows, 1):
         update, prompt = first_value(row, columns["update"]), first_value(row, prompt_names)
         if update is None or prompt is None:
             raise TaskError(f"row {number}: write the columns update, prompt and reward")
-        text, group = first_value(row, texts), first_value(row, others["group"])
+        text, own = first_value(row, texts), {n: v for n, v in row.items() if n not in written}
+        numbers = {name: n for name in more if (n := number_of(row.get(name))) is not None}
         yield Rollout(
             update,
             _text(prompt),
-            {name: n for name in graded if (n := number_of(row.get(name))) is not None},
+            {name: row[name] for name in graded if row.get(name) is not None} | numbers,
             reward=first_value(row, rewards),
-            group=None if group is None else str(group),
-            tokens=first_value(row, others["tokens"]),
-            truncated=first_value(row, others["truncated"]),
             text=None if text is None else _text(text),
+            **_described(own, "group", *_COUNTED),
         )
+
+
+def _varies(rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], name: str) -> bool:
+    """Whether a column has several values for most prompts."""
+    values = defaultdict[str, set[str]](set)
+    for row in rows:
+        values[_text(first_value(row, prompts))].add(_text(row.get(name)))
+    return 2 * sum(len(each) > 1 for each in values.values()) > len(values)
 
 
 def columns_in(roles: Sequence[str], names: Iterable[str]) -> list[str]:
@@ -512,6 +653,7 @@ def _rllm(file: Path) -> Iterator[Rollout]:
         {"is_correct": correct} if isinstance(correct, bool) else {},
         reward=reward,
         truncated="max" in ended.lower(),
+        **_described(json_object(episode.get("task"))),
     )
 
 
@@ -524,6 +666,7 @@ def _areal(file: Path) -> Iterator[Rollout]:
             group=str(row["task_id"]),
             tokens=int(row["seqlen"]) - int(row["prompt_len"]),
             text=str(row["completion"]),
+            version=row.get("head_version"),  # when it was begun; the tail's is the update
         )
 
 
@@ -537,10 +680,17 @@ def _open_instruct(file: Path) -> Iterator[Rollout]:
             group=str(row["prompt_idx"]),
             tokens=len(row["response_tokens"]),
             truncated=row["finish_reason"] == "length",
+            **_described(row),
         )
 
 
 TRL = Layout("TRL", ("completions_*.parquet",), frozenset(), _trl)
+SWIFT = Layout(
+    "ms-swift",
+    ("completions.jsonl",),
+    frozenset({"step", "prompt", "completion", "advantages"}),
+    _swift,
+)
 VERIFIERS = Layout(
     "verifiers", ("results.jsonl",), frozenset({"prompt", "completion", "reward"}), _verifiers
 )
@@ -575,6 +725,7 @@ LAYOUTS = (
         frozenset({"content", "rewards", "input_lengths"}),
         _nemo,
     ),
+    SWIFT,
 )
 TABLE = Layout("table", (), frozenset(), _table)
 
@@ -597,12 +748,38 @@ def _text(value: Any) -> str:
     return json_text(value)
 
 
-def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[str, list[Rollout]]:
+def _weights(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The weights of reward functions; {} where a history does not determine them.
+
+    No log states them, but the logged reward is the sum of the means of functions by their weights.
+    A function that is always 0 has no weight here.
+    """
+    pattern = re.compile(r"rewards/(.+?)(/mean)?")
+    names = {match[1]: key for row in history for key in row if (match := pattern.fullmatch(key))}
+    names = {name: key for name, key in names.items() if not name.endswith("/std")}
+    logged = [[row.get(key) for key in (*names.values(), "reward")] for row in history]
+    table = np.array([row for row in logged if all(map(_is_number, row))], dtype=float)
+    if not names or len(table) < len(names) + 3:
+        return {}
+    table = table[np.isfinite(table).all(axis=1)]
+    used = np.flatnonzero((table[:, :-1] != 0).any(axis=0))
+    values, reward = table[:, used], table[:, -1]
+    weights, _, rank, _ = np.linalg.lstsq(values, reward, rcond=1e-6)
+    error = np.abs(values @ weights - reward).max(initial=0)
+    if rank < len(used) or error > _EXACT * max(1.0, np.abs(reward).max()):
+        return {}
+    return {[*names][i]: round(float(w), 4) for i, w in zip(used, weights, strict=True)}
+
+
+def _with_correctness(
+    rollouts: Sequence[Rollout], named: str | None, weights: Mapping[str, float]
+) -> tuple[str, list[Rollout]]:
     """The reward that says what is correct, and the rollouts with it and with their reward.
 
     It is the one named; else the only one with a name such as accuracy; else the only one. It has
     two values at most, of which the larger means correct; "" where there is none. Where the log
-    has no rewards of its own, they are the sum of reward functions, whose weights no log holds.
+    has no rewards of its own, they are the sum of reward functions by their weights; those whose
+    weights are unknown count once, and advantages then tell where the rewards of a group differ.
     """
     values = defaultdict[str, set[float]](set)
     for rollout in rollouts:
@@ -610,9 +787,10 @@ def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[s
             number = number_of(value)
             if number is not None and np.isfinite(number) and len(values[name]) < 3:
                 values[name].add(number)
-    binary = [name for name, seen in values.items() if 0 < len(seen) <= 2 and _grades(seen)]
+    binary = [name for name, seen in values.items() if 0 < len(seen) <= 2 and _grades(name, seen)]
     likely = [name for name in binary if OF_CORRECTNESS.search(name)]
     summed = all(rollout.reward is None for rollout in rollouts)
+    is_exact = not summed or len(values) == 1 or bool(weights) or "score" in values
     column = ""
     if named is not None:
         column = named if named in binary else ""
@@ -620,25 +798,29 @@ def _with_correctness(rollouts: Sequence[Rollout], named: str | None) -> tuple[s
         column = (likely or binary)[0]
     marked = []
     for rollout in rollouts:
-        numbers = [n for value in rollout.rewards.values() if (n := number_of(value)) is not None]
         reward = rollout.reward
-        if summed and numbers:
-            reward = number_of(rollout.rewards.get("score"))
-            reward = sum(numbers) if reward is None else reward
+        if summed:
+            numbers = {
+                n: v for n, each in rollout.rewards.items() if (v := number_of(each)) is not None
+            }
+            total = sum(weights.get(name, 1.0) * value for name, value in numbers.items())
+            reward = numbers.get("score", total if numbers else None)
         grade = number_of(rollout.rewards.get(column)) if column else None
         marked.append(
             rollout._replace(
                 reward=reward,
-                correct=None if grade is None or np.isnan(grade) else grade == 1.0,
+                correct=None if grade is None or np.isnan(grade) else grade in (1.0, 100.0),
                 rewards={},
+                advantage=None if is_exact and reward is not None else rollout.advantage,
             )
         )
     return column, marked
 
 
-def _grades(values: set[float]) -> bool:
-    """Whether values are right or wrong: 0 and 1, or -1 and 1."""
-    return values <= {0.0, 1.0} or values <= {-1.0, 1.0}
+def _grades(name: str, values: set[float]) -> bool:
+    """Whether values are right or wrong: 0 and 1, -1 and 1, or 0 and 100 of a grade in percent."""
+    percent = values <= {0.0, 100.0} and bool(OF_CORRECTNESS.search(name))
+    return values <= {0.0, 1.0} or values <= {-1.0, 1.0} or percent
 
 
 def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
@@ -650,8 +832,7 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
     """
     if not rollouts:
         return COMPLETIONS.empty_table()
-    columns = list(zip(*rollouts, strict=True))
-    named = dict(zip(Rollout._fields, columns, strict=True))
+    named: dict[str, Any] = dict(zip(Rollout._fields, zip(*rollouts, strict=True), strict=True))
     update = np.array(named["update"], dtype=np.int64)
     prompt = pa.array(named["prompt"], pa.string()).dictionary_encode().indices.to_numpy()
     groups = pa.array(named["group"], pa.string())
@@ -667,23 +848,9 @@ def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
         code = code[order] * (int(sizes.max()) // least + 1) + place // least
     else:
         code = code[order]
-    table = pa.table(
-        {
-            "update": pa.array(update, pa.int32()),
-            "group": pa.array(np.zeros(len(update)), pa.int64()),
-            **{
-                name: pa.array(values, COMPLETIONS.field(name).type)
-                for name, values in (
-                    ("prompt", named["prompt"]),
-                    ("reward", named["reward"]),
-                    ("correct", named["correct"]),
-                    ("tokens", named["tokens"]),
-                    ("truncated", named["truncated"]),
-                    ("text", named["text"]),
-                )
-            },
-        },
-    ).take(pa.array(order))
+    named |= {"group": np.zeros(len(update), dtype=np.int64), "named_group": named["group"]}
+    columns = {field.name: pa.array(named[field.name], field.type) for field in COMPLETIONS}
+    table = pa.table(columns).take(pa.array(order))
     return table.set_column(1, "group", pa.array(code, pa.int64())).cast(COMPLETIONS)
 
 
@@ -706,7 +873,7 @@ def _trainer_state(file: Path) -> dict[str, Any]:
 
 
 def _newest_state(
-    path: Path, files: Sequence[Path], notes: list[str], *, needed: bool
+    path: Path, files: Sequence[Path], notes: Remarks, *, needed: bool
 ) -> dict[str, Any] | None:
     """The longest of a run's states: its own, and those of its checkpoints.
 
@@ -729,26 +896,30 @@ def _newest_state(
     return max(states, key=lambda state: len(state["log_history"]), default=None)
 
 
-def _refuse_several(path: Path, files: Sequence[Path]) -> None:
-    """Raises UserError if files of metrics have updates in common: they are of several runs."""
+def _refuse_metrics(path: Path, rows: Sequence[Mapping[str, Any]], files: Sequence[Path]) -> None:
+    """Raises UserError for metrics that are not those of one GRPO run.
+
+    They are those of a training without rewards; of several runs, if files have updates in common;
+    or rows of completions whose prompts are not known: there the reward of an update is more than
+    twice on average.
+    """
+    names = dict.fromkeys(str(name) for row in rows for name in row)
+    no_reward = "loss" in names and not any("reward" in n or "score" in n for n in names)
+    if no_reward or {*names} & _PREFERENCES:
+        kind = "supervised fine-tuning (SFT)" if no_reward else "training from preferences (DPO)"
+        raise UserError(f"{path} is a log of {kind}, not of GRPO: write the log of a GRPO run")
     seen = set[int]()
     for file in files:
-        steps = {step for row in _metric_rows([file]) if isinstance(step := row.get("step"), int)}
+        steps = {row["step"] for row in _metric_rows([file])} - {None}
         if steps & seen:
-            names = ", ".join(map(str, files))
-            raise UserError(f"{path} holds metrics of several runs: write one of {names}")
+            listed = ", ".join(map(str, files))
+            raise UserError(f"{path} holds metrics of several runs: write one of {listed}")
         seen |= steps
-
-
-def _refuse_rollouts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raises UserError if rows of metrics are rather those of completions, whose prompts are not
-    known: the reward of an update is there more than twice on average."""
     rewarded = [row["step"] for row in rows if columns_in_role("reward", row)]
-    if len(rewarded) > 2 * len({*rewarded}):
-        names = ", ".join(dict.fromkeys(str(name) for row in rows for name in row))
+    if files and len(rewarded) > 2 * len({*rewarded}):
         raise UserError(
             f"{path} has several rows per update, and no column is known as that of the prompts: "
-            f"write the columns update, prompt and reward; it has: {names:.200}"
+            f"write the columns update, prompt and reward; it has: {', '.join(names):.200}"
         )
 
 
@@ -762,11 +933,19 @@ def _metric_rows(files: Iterable[Path]) -> list[Mapping[str, Any]]:
 
 
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of metrics; verl's file logger has them in `data`."""
-    return {"step": row.get("step"), **json_object(row.get("data", row))}
+    """A row of metrics with its update; verl's file logger has them in `data`.
+
+    ms-swift writes `7/100`, the update and how many there will be.
+    """
+    values, counts = json_object(row.get("data", row)), counts_of(row.get("global_step/max_steps"))
+    if counts and is_missing(row.get("step")):
+        return {**values, "step": counts[0], "max_steps": counts[1]}
+    return {**values, "step": valid_count(row.get("step"))}
 
 
-def metrics_of(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+def metrics_of(
+    history: Iterable[Mapping[str, Any]], remarks: Remarks | None = None
+) -> dict[str, dict[int, float]]:
     """The metrics under Decile's names, by update; a later row of an update replaces an earlier."""
     metrics: dict[str, dict[int, float]] = {}
     longest = set[Any]()
@@ -775,10 +954,15 @@ def metrics_of(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, floa
         if not isinstance(step, int):
             continue
         for name, metric in METRICS.items():
-            logged = (row.get(alias) for alias in metric.logged_as)
-            numbers = (number for value in logged if (number := _logged(value)) is not None)
-            if (value := next(numbers, None)) is not None:
-                metrics.setdefault(name, {})[step] = value
+            logged = {alias: row[alias] for alias in metric.logged_as if row.get(alias) is not None}
+            numbers = [
+                number for value in logged.values() if (number := _logged(value)) is not None
+            ]
+            if numbers:
+                metrics.setdefault(name, {})[step] = numbers[0]
+            elif logged and remarks is not None:
+                alias, value = next(iter(logged.items()))
+                remarks.cannot_read(name, value, f"{alias} of update {step}")
         longest.add(number_of(row.get("response_length/max")))
         validation = (number_of(row[key]) for key in row if key.startswith("val-core/"))
         if (score := next(validation, None)) is not None:

@@ -48,11 +48,16 @@ def finding_lines(diagnosis: Diagnosis) -> list[str]:
         f"{finding.remedy[0].upper()}{finding.remedy[1:]}."
         for finding in diagnosis.findings
     ]
-    if lines:
-        return lines
-    unknown = len({each.code for each in diagnosis.unchecked})
-    checked = f" by {len(CHECKS) - unknown} of {len(CHECKS)} checks" if unknown else ""
-    return [f"no problem found{checked}"]
+    if "dead" in diagnosis.not_made:
+        why = dict(diagnosis.unchecked)["dead"]
+        lines.append(f"unknown: whether rewards differ within groups ({why})")
+    return lines or ["no problem found"]
+
+
+def checks_line(diagnoses: Sequence[Diagnosis]) -> str:
+    """How many checks were made, and how many a log does not allow."""
+    not_made = sum(len(diagnosis.not_made) for diagnosis in diagnoses)
+    return f"checks: {len(CHECKS) * len(diagnoses) - not_made:,} made, {not_made:,} not made"
 
 
 def fact_lines(diagnosis: Diagnosis) -> list[str]:
@@ -122,7 +127,7 @@ def run_table(diagnoses: Sequence[Diagnosis]) -> Table:
                     for name in ("rollouts", "tokens", "seconds")
                 ),
                 ", ".join(codes) or NONE,
-                f"{len(diagnosis.unchecked)} of {len(CHECKS)}",
+                f"{len(diagnosis.not_made)} of {len(CHECKS)}",
             )
         )
     head = (
@@ -160,7 +165,7 @@ def _run_blocks(diagnosis: Diagnosis) -> tuple[Block, ...]:
     if findings:
         blocks.append(Table("Findings", ("", "code", "what", "what to change"), findings))
     else:
-        blocks.append(Paragraph("No problem found."))
+        blocks += [Paragraph(f"{line[0].upper()}{line[1:]}.") for line in finding_lines(diagnosis)]
     figures = [Figure("Groups by kind, % of each update", partial(kind_areas, facts))]
     if np.isnan(facts.live):
         figures = []

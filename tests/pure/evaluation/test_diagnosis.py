@@ -177,6 +177,7 @@ def test_a_planted_trouble_is_named(name: str) -> None:
     assert findings[code].bad == bad
 
 
+# Those that need whole logs are planted in test_what_logs_lack.py.
 UNPLANTED = ("reward-is-length", "wrong-golds", "never-live", "one-completion", "updates")
 
 

@@ -124,7 +124,7 @@ def test_a_missing_reward_is_not_taken_from_correctness(tmp_path: Path) -> None:
 
 
 def test_states_and_metrics_of_several_runs_are_refused(tmp_path: Path) -> None:
-    state = json.dumps({"log_history": [{"step": 1, "loss": 0.1}]})
+    state = json.dumps({"log_history": [{"step": 1, "loss": 0.1, "reward": 0.5}]})
     for folder in ("a", "a/checkpoint-1", "a/final", "b/checkpoint-1"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "trainer_state.json").write_text(state)
