@@ -5,8 +5,8 @@ missing. A check reads `Facts` and gives findings; CHECKS is the list of them. W
 hold is named by `absent`, and a check that cannot be made is `Unchecked`: no check guesses.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
@@ -21,107 +21,15 @@ from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, tally
 from orchestrator.evaluation.dependence import Dependence, dependence
 from orchestrator.evaluation.liveness import HARDLY_ANY
+from orchestrator.evaluation.run_log import METRICS, RunLog
 from orchestrator.evaluation.visits import ALPHA, Visits, pairs_needed
 from orchestrator.plugins.counts import counted
-from orchestrator.plugins.row_counts import RowCounts
 from tasks.marking.boxes import last_box
 from tasks.marking.digits import normalize_number, read_last_number
 from tasks.marking.spelling import spelling_key
 
 Floats = npt.NDArray[np.float64]
 
-# One row per completion, sorted by group. A column that the log does not hold is null.
-COMPLETIONS = pa.schema(
-    {
-        "update": pa.int32(),
-        "group": pa.int64(),  # numbered within the run
-        "prompt": pa.string(),
-        "reward": pa.float64(),
-        "correct": pa.bool_(),
-        "tokens": pa.int32(),
-        "truncated": pa.bool_(),
-        "text": pa.large_string(),
-        "advantage": pa.float64(),  # where it says more than the reward
-        "gold": pa.string(),
-        "source": pa.string(),
-        "version": pa.int32(),  # of the weights that wrote it
-        "named_group": pa.string(),  # as the log numbers groups
-    }
-)
-
-
-class Metric(NamedTuple):
-    """A number by update: what it is, and what trainers call it; the first name of a log counts.
-
-    panel: whether it is drawn, where a log has it.
-    """
-
-    text: str
-    logged_as: tuple[str, ...] = ()
-    panel: bool = False
-
-
-# Metrics under one name, whatever the trainer calls them.
-METRICS = {
-    "reward": Metric(
-        "mean reward",
-        ("reward", "critic/score/mean", "train/agg/all/agent/reward/mean"),
-        panel=True,
-    ),
-    "correct": Metric("share of correct completions", panel=True),
-    "dead": Metric("share of groups whose rewards are equal", ("frac_reward_zero_std",)),
-    "reward_std": Metric("standard deviation of rewards", ("reward_std",)),
-    "reward_high": Metric("highest reward", ("critic/score/max",)),
-    "reward_low": Metric("lowest reward", ("critic/score/min",)),
-    "truncated": Metric(
-        "share of completions that end at the token limit",
-        (
-            "completions/clipped_ratio",
-            "response_length/clip_ratio",
-            "train/agg/all/agent/is_truncated/mean",
-        ),
-        panel=True,
-    ),
-    "tokens": Metric(
-        "mean tokens of a completion",
-        ("completions/mean_length", "completion_length", "response_length/mean"),
-        panel=True,
-    ),
-    "entropy": Metric(
-        "entropy of the next token, in nats",
-        ("entropy", "actor/entropy", "actor/entropy_loss", "entropy/all/mean"),
-        panel=True,
-    ),
-    "kl": Metric(
-        "KL divergence from the reference model",
-        ("kl", "actor/kl_loss", "actor/reward_kl_penalty"),
-        panel=True,
-    ),
-    "clipped": Metric(
-        "share of tokens whose ratio is clipped",
-        ("clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac"),
-    ),
-    "logp_difference": Metric(
-        "mean |log-probability of the sampler - of the trainer|",
-        ("sampling/sampling_logp_difference/mean",),
-    ),
-    "stale": Metric(
-        "number of updates between the weights that wrote completions and the trainer's",
-        ("off_policy_level/all/mean", "batch/off_policy_level/mean"),
-    ),
-    "grad_norm": Metric(
-        "norm of the gradient before clipping",
-        ("grad_norm", "actor/grad_norm", "optim/grad_norm"),
-        panel=True,
-    ),
-    "loss": Metric("loss", ("loss", "actor/pg_loss")),
-    "learning_rate": Metric("learning rate", ("learning_rate", "actor/lr", "optim/lr")),
-    "seconds": Metric(
-        "seconds of an update",
-        ("step_time", "timing_s/step", "perf/time_per_step", "time/step"),
-    ),
-    "evaluation": Metric("score on held-out questions", ("eval_reward",), panel=True),
-}
 NOT_LOGGED = "not in the log"
 ONLY_UPDATES = "the log tells only in which updates all rewards are equal"
 UNREADABLE = "in the log, but its values cannot be read"
@@ -174,33 +82,6 @@ class Unchecked(NamedTuple):
 
     code: str
     why: str
-
-
-@dataclass(frozen=True)
-class RunLog:
-    """What the files of one run hold. `metrics`: name of METRICS -> update -> value.
-
-    planned: updates that the run was to have; most_tokens: the limit of a completion; lora:
-    whether an adapter is trained; running: whether files were written a moment ago. None: unknown.
-    `by_correct`: the column or rule that says which completions are correct; "" if none does.
-    weights: those of reward functions, by name; {} where they are unknown. unreadable: metrics and
-    columns of COMPLETIONS with values that cannot be read. rows: the completions of the files, or
-    the rows of metrics where they hold no completions.
-    """
-
-    name: str
-    layout: str
-    completions: pa.Table
-    metrics: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    planned: int | None = None
-    most_tokens: int | None = None
-    lora: bool | None = None
-    running: bool = False
-    by_correct: str = ""
-    weights: Mapping[str, float] = field(default_factory=dict)
-    unreadable: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
-    rows: RowCounts = RowCounts(0)
 
 
 class Change(NamedTuple):
@@ -355,15 +236,11 @@ class Facts:
     @cached_property
     def _series(self) -> dict[str, Floats]:
         """The series of every metric."""
-        from_groups = {
-            "reward": self.groups.reward,
-            "correct": self.groups.correct,
-            "dead": 1 - self.groups.live,
-            "truncated": self.groups.truncated,
-            "tokens": self.groups.tokens / np.maximum(1, self.groups.size),
-        }
+        groups = self.groups
+        own = {name: getattr(groups, name) for name in METRICS if hasattr(groups, name)}
+        own |= {"dead": 1 - groups.live, "tokens": groups.tokens / np.maximum(1, groups.size)}
         series = {name: self._unknown() for name in METRICS}
-        series |= {name: self.mean_by_update(values) for name, values in from_groups.items()}
+        series |= {name: self.mean_by_update(values) for name, values in own.items()}
         series["stale"] = lag_of(self.updates, self.mean_by_update(self.groups.version))
         for name, values in self.log.metrics.items():
             for update, value in values.items():
@@ -558,14 +435,9 @@ class Facts:
     @property
     def absent(self) -> list[str]:
         """What the log does not hold, of what the checks read."""
-        unknown = (name for name in METRICS if not np.isfinite(self.series(name)).any())
-        # Rewards that differ within updates only tell what the share of dead groups does not.
-        spread = ("reward_std", "reward_high", "reward_low") if self.knows_live else ()
-        names = [
-            METRICS[name].text
-            for name in unknown
-            if name not in spread and self.why_unknown(name) == NOT_LOGGED
-        ]
+        unknown = [name for name in METRICS if not np.isfinite(self.series(name)).any()]
+        logged = [name for name in unknown if self.why_unknown(name) == NOT_LOGGED]
+        names = [METRICS[name].text for name in logged if METRICS[name].text]
         if not len(self.groups.update):
             names.append("completions with their prompts")
         elif not pc.any(pc.is_valid(self.log.completions["text"])).as_py():

@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.evaluation.diagnosis import RunLog
+from orchestrator.evaluation.run_log import RunLog
 from orchestrator.optional.exchange.run_logs import Rollout, completions_of, metrics_of, unrated
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.errors import UserError

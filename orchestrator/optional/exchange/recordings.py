@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.evaluation.diagnosis import RunLog
 from orchestrator.evaluation.recording import Recording, Visit
+from orchestrator.evaluation.run_log import RunLog
 from orchestrator.optional.exchange.run_logs import columns_in, first_value, read_logs
 from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted

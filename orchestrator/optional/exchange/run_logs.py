@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, RunLog
+from orchestrator.evaluation.run_log import COMPLETIONS, METRICS, RunLog
 from orchestrator.optional.exchange.placed_rows import json_object, nested, objects
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from paths import ROOT
 
 from orchestrator.evaluation import diagnosis
-from orchestrator.evaluation.diagnosis import COMPLETIONS, METRICS, Facts, RunLog, change_of
+from orchestrator.evaluation.diagnosis import Facts, change_of
+from orchestrator.evaluation.run_log import COMPLETIONS, METRICS, RunLog
 from orchestrator.report.sections.diagnosis import diagnosis_page
 
 UPDATES, PROMPTS, SIZE = 40, 8, 8
@@ -177,8 +178,12 @@ def test_a_planted_trouble_is_named(name: str) -> None:
     assert findings[code].bad == bad
 
 
-# Those that need whole logs are planted in test_what_logs_lack.py.
-UNPLANTED = ("reward-is-length", "wrong-golds", "never-live", "one-completion", "updates")
+# Planted in tests of their own.
+UNPLANTED = (
+    *("reward-is-length", "wrong-golds", "never-live", "one-completion", "updates"),
+    *("mixed-prompts", "mixed-golds", "group-size", "constant-answers", "source", "zero-weight"),
+    *("gold-form", "stale"),
+)
 
 
 def test_the_page_lists_every_code() -> None:
@@ -289,7 +294,7 @@ def test_what_a_log_lacks_is_named_and_no_check_guesses_it() -> None:
     empty = RunLog("run", "table", COMPLETIONS.empty_table())
     result = diagnosis.diagnose(empty)
     assert result.findings == ()
-    assert {metric.text for metric in METRICS.values()} < {*result.facts.absent}
+    assert {metric.text for metric in METRICS.values() if metric.text} < {*result.facts.absent}
     assert result.to_dict()["live"] is None
     rewards = completions(lambda done: 0.5).set_column(
         4, "correct", pa.nulls(UPDATES * PROMPTS * SIZE, pa.bool_())
@@ -457,3 +462,130 @@ def test_a_change_is_that_of_the_ends_and_shifts_with_them(values: list[float], 
 def test_noise_alone_is_rarely_a_change() -> None:
     changes = [change_of(np.random.default_rng(seed).normal(size=60)) for seed in range(400)]
     assert sum(change is not None and (change.fell or change.rose) for change in changes) <= 6
+
+
+# ---- what a log gives away beside rewards
+
+
+def rewritten(
+    table: pa.Table, change: Callable[[dict[str, Any], np.random.Generator], dict[str, Any]]
+) -> pa.Table:
+    """The table with other values in each row."""
+    rng = np.random.default_rng(0)
+    rows = [row | change(row, rng) for row in table.to_pylist()]
+    return pa.Table.from_pylist(rows, schema=COMPLETIONS)
+
+
+def answered(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Half of the answers are the prompt's number, the others any number."""
+    own = row["prompt"][1:] if row["correct"] else rng.integers(1000, 1100)
+    return {"text": f"so \\boxed{{{own}}}", "gold": row["prompt"][1:]}
+
+
+HALF = completions(lambda done: 0.5)
+# What is planted -> the change of rows that plants it, its code, and the columns that show it.
+GIVEN_AWAY: dict[str, tuple[Callable[..., dict[str, Any]], str, tuple[str, ...]]] = {
+    "one answer at the end": (
+        lambda row, rng: {"text": "7"} if row["update"] > 25 else answered(row, rng),
+        "constant-answers",
+        ("text",),
+    ),
+    "answers of other prompts": (
+        lambda row, rng: (
+            {"text": f"{rng.integers(20)}" if row["update"] > 25 else row["prompt"][1:]}
+        ),
+        "constant-answers",
+        ("text",),
+    ),
+    "one answer of a source": (
+        lambda row, rng: {
+            "source": "ab"[int(row["prompt"][1:]) % 2],
+            "text": "7" if int(row["prompt"][1:]) % 2 else f"{row['prompt'][1:]}.{rng.integers(2)}",
+        },
+        "constant-answers",
+        ("text",),
+    ),
+    "groups of two prompts": (
+        lambda row, rng: {"named_group": str(row["group"] // 2)},
+        "mixed-prompts",
+        ("named_group",),
+    ),
+    "golds of other prompts": (
+        lambda row, rng: {"gold": str(rng.integers(2))},
+        "mixed-golds",
+        ("gold",),
+    ),
+    "a dead source": (
+        lambda row, rng: (
+            {"source": "a", "group": row["group"]}
+            | ({"source": "b", "correct": False, "reward": 0.0} if row["prompt"] < "p2" else {})
+        ),
+        "source",
+        ("source",),
+    ),
+    "a marker that reads one form": (
+        lambda row, rng: {"gold": "1/2", "text": "so \\boxed{0.5}"},
+        "gold-form",
+        ("text", "gold", "correct"),
+    ),
+    "old weights": (
+        lambda row, rng: {"version": max(0, row["update"] - 9)},
+        "stale",
+        ("version",),
+    ),
+    "weights that stay": (lambda row, rng: {"version": 3}, "stale", ("version",)),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_AWAY)
+def test_a_fault_is_found_or_unknown_without_the_columns_that_show_it(name: str) -> None:
+    change, code, columns = GIVEN_AWAY[name]
+    table = rewritten(HALF, change)
+    assert code in diagnosed(table)
+    assert code not in diagnosed(rewritten(HALF, answered))
+    for column in columns:
+        place = table.schema.get_field_index(column)
+        lacking = table.set_column(
+            place, column, pa.nulls(len(table), COMPLETIONS.field(column).type)
+        )
+        assert code not in diagnosed(lacking)
+        assert code in unchecked(lacking), column
+
+
+def test_a_version_that_counts_transfers_is_not_stale() -> None:
+    every_fourth = rewritten(HALF, lambda row, rng: {"version": row["update"] // 4})
+    assert "stale" not in diagnosed(every_fourth) and "stale" not in unchecked(every_fourth)
+
+
+def test_a_size_of_groups_that_changes_is_named() -> None:
+    rows = [row for i, row in enumerate(HALF.to_pylist()) if row["update"] <= 20 or i % 2]
+    table = pa.Table.from_pylist(rows, schema=COMPLETIONS)
+    assert "then 4 from update 21 on" in diagnosed(table)["group-size"].text
+    varied = [row for i, row in enumerate(HALF.to_pylist()) if row["group"] % 3 or i % 2]
+    assert "group-size" not in diagnosed(pa.Table.from_pylist(varied, schema=COMPLETIONS))
+
+
+def test_updates_whose_rewards_are_all_equal_are_dead_and_the_others_unknown() -> None:
+    for metrics in (
+        {"reward_std": steps(lambda done: 0.0)},
+        {"reward_high": steps(lambda done: 1.0), "reward_low": steps(lambda done: 1.0)},
+    ):
+        assert diagnosed(metrics=metrics)["dead"].bad
+    alive = {"reward_std": steps(lambda done: 0.4)}
+    assert "dead" not in diagnosed(metrics=alive) and "dead" in unchecked(metrics=alive)
+    dries = {"reward_std": steps(lambda done: float(done < 0.5))}
+    assert {*diagnosed(metrics=dries)} == {"run-dry"}
+
+
+def test_advantages_tell_live_groups_where_rewards_do_not() -> None:
+    def advantage(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"advantage": 0.0, "correct": None}
+
+    assert diagnosed(rewritten(HALF, advantage))["dead"].bad
+    assert Facts(RunLog("run", "table", rewritten(HALF, advantage))).live == 0
+
+
+def test_a_reward_function_without_weight_is_named() -> None:
+    assert "format" in diagnosed(HALF, weights={"accuracy": 1.0, "format": 0.0})["zero-weight"].text
+    assert "zero-weight" not in diagnosed(HALF, weights={"accuracy": 1.0})
+    assert "zero-weight" in unchecked(HALF)

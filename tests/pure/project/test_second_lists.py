@@ -41,7 +41,8 @@ REASONS = {
     ),
     "the same words for other things: kinds of groups, and numbers that TRL logs": (
         ("orchestrator.evaluation.diagnosis", "orchestrator.report.sections.tables"),
-        ("orchestrator.cli.gpu_checks", "orchestrator.evaluation.diagnosis"),
+        ("orchestrator.cli.gpu_checks", "orchestrator.evaluation.run_log"),
+        ("orchestrator.evaluation.diagnosis", "orchestrator.evaluation.run_log"),
     ),
     "the signs of comparison: spelled in LaTeX, computed, of a claim, and in words": (
         ("orchestrator.config.claims", "orchestrator.report.claim_verdicts"),
@@ -56,7 +57,7 @@ REASONS = {
         ("orchestrator.optional.exchange.exports", "orchestrator.optional.exchange.layouts"),
     ),
     "roles of columns in users' files, which have the names of Decile's own columns": (
-        ("orchestrator.evaluation.diagnosis", "tasks.sources.roles"),
+        ("orchestrator.evaluation.run_log", "tasks.sources.roles"),
         ("orchestrator.evaluation.item_table", "tasks.sources.roles"),
         ("orchestrator.evaluation.metrics", "tasks.sources.roles"),
         ("orchestrator.optional.exchange.cell_results", "tasks.sources.roles"),
