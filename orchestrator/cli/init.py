@@ -101,6 +101,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         counts = f"{labelled:,} of {part.rows - (part.unlabelled or 0):,} {what}"
         lines.append(_line("marker", f"{part.marker}: {counts}"))
     lines += _likely_lines(survey)
+    if survey.forms.get("numbers with a comma"):
+        lines.append(_line("", "3,5 is read as the two numbers 3 and 5: write 3.5 for a decimal"))
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, reason in survey.invalid[:_ROWS]:

@@ -25,6 +25,7 @@ KIND_OF_FORM: Mapping[str, Kind] = {
     "fractions": "number",
     "letters": "letter",
     "numbers with a unit": "expression",
+    "numbers with a comma": "expression",
     "LaTeX or formulas": "expression",
     "dates": "text",
     "ranges or estimates": "text",
@@ -43,6 +44,8 @@ MIN_PART = 20  # numbers and expressions are two parts of a mix where each has a
 
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _UNIT = re.compile(r"[-+]?\\?[$€£¥]?\s?\d[\d,]*(?:\.\d+)?\s?(?:\\?%|°|[A-Za-zµ]+[²³]?)?")
+# Two numbers, or a decimal as it is written in many countries; not thousands.
+_COMMA = re.compile(r"(?!\D?\d{1,3},\d{3}(?!\d))[-+]?\d+,\d+(?:\s?(?:\\?%|°|[A-Za-zµ]+[²³]?))?")
 _DATE = re.compile(
     r"\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|"
     r"(?:[A-Z][a-z]{2,8}\.? \d{1,2},?|\d{1,2}\.? [A-Z][a-z]{2,8}\.?) \d{4}"
@@ -86,6 +89,8 @@ def answer_form(answer: str) -> str:
     for form, pattern in (("letters", _LETTER), ("dates", _DATE), ("ranges or estimates", _RANGE)):
         if pattern.fullmatch(answer):
             return form
+    if _COMMA.fullmatch(answer):
+        return "numbers with a comma"
     if _UNIT.fullmatch(answer):
         return "numbers with a unit"
     if _LATEX.search(answer) or _FORMULA.fullmatch(answer):

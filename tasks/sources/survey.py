@@ -24,7 +24,7 @@ from tasks.sources.answer_kinds import (
     why_unlikely,
     with_other_kinds,
 )
-from tasks.sources.choices import Numbering, choices_of
+from tasks.sources.choices import Numbering, choices_of, has_choices
 from tasks.sources.files import Row, Rows, cell, is_chat
 from tasks.sources.media import check_no_media
 from tasks.sources.roles import ROLES, columns_in_role, has_grades, spelling
@@ -185,7 +185,8 @@ def _survey(
     marker = "letter" if choices else marker
     numbered = ((row, answer) for row in read.rows)
     numbering = choice_numbering(numbered) if marker == "letter" else None
-    unasked = ":" not in (marker or "")  # a function may read the choices itself
+    # A function may read the choices itself.
+    unasked = ":" not in (marker or "") and has_choices(columns)
     texts = [
         _read(row, *used, numbering, unasked=unasked, optional=optional, unwrap=rendered > 0)
         for row in read.rows
