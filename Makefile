@@ -6,6 +6,7 @@
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
 # make check: lint, types and the pure tests. make test: these, and each promise with the real parts.
 # make test-all: these, every case of a kind, and the numeric tests as on other CPUs.
+# make wheel: the wheel, installed without extras into empty environments, and tried there.
 # make test-engines: the tests with vLLM, in .venv-vllm, which make engine-vllm builds.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,7 +36,7 @@ define install-into
 		|| $(1)/bin/python -m pip install --quiet --constraint $(2) $(3)
 endef
 
-.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-all exhaustive test-cpus test-engines lint types pure schema install \
+.PHONY: demo demo-smollm2 chaos mutants gpu-figures gpu-kit check test tests test-all exhaustive test-cpus test-engines wheel lint types pure schema install \
 	engine-vllm clean
 .DEFAULT_GOAL := install
 
@@ -107,6 +108,20 @@ test-cpus: install
 test-engines: install engine-vllm
 	$(ENGINES)/python -m pytest -n 2 --dist loadfile --durations=10 tests/engines
 
+# Without extras: the newest libraries, and the oldest that pyproject.toml allows.
+wheel: install
+	rm -rf build .venv-light .venv-oldest
+	$(BIN)/uv build --quiet --wheel --out-dir build/wheel .
+	$(PYTHON) -m venv .venv-light
+	time $(BIN)/uv pip install --quiet --python .venv-light/bin/python build/wheel/*.whl
+	du -sh .venv-light
+	bash -c "time .venv-light/bin/decile --help > /dev/null"
+	$(PYTHON) -m venv .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct \
+		-r pyproject.toml
+	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --no-deps build/wheel/*.whl
+	$(PYTEST) tests/light
+
 chaos: install
 	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests/support $(BIN)/python -m chaos
 
@@ -125,4 +140,4 @@ schema: install
 		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
 
 clean:
-	rm -rf .venv .venv-vllm build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .venv-light .venv-oldest build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from orchestrator import __version__
+from orchestrator.plugins.extras import missing_library
 
 # Where each public name is defined.
 _MODULES = {
@@ -34,11 +35,20 @@ __all__ = ["__version__", *_MODULES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return import_module(f"decile.{name}")
-    if name not in _MODULES:
+    if name not in _SUBMODULES and name not in _MODULES:
         raise AttributeError(f"module 'decile' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    try:
+        module = import_module(_MODULES.get(name, f"decile.{name}"))
+    except ModuleNotFoundError as error:
+        missing = missing_library(
+            error, own_trainer=_MODULES.get(name, "decile.trl") == "decile.trl"
+        )
+        if not missing:
+            raise
+        raise ModuleNotFoundError(missing, name=error.name) from error
+    if name in _SUBMODULES:
+        return module
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -8,6 +8,6 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
 
 from orchestrator.plugins.project_modules import pin_own_packages
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 pin_own_packages()

@@ -27,6 +27,7 @@ from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
 from orchestrator.planning.resolve import datasets_of, model_source
 from orchestrator.plugins.counts import counted
+from orchestrator.plugins.extras import missing_library
 from orchestrator.probing.attacks import attacked
 from orchestrator.probing.checks import check_dataset, check_marker
 from orchestrator.storage.errors import UserError
@@ -180,7 +181,8 @@ def _guard(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
     except Exception as error:  # noqa: BLE001 every kind of failure is reported
-        return Check(name, False, f"{type(error).__name__}: {error}")
+        reason = missing_library(error) or f"{type(error).__name__}: {error}"
+        return Check(name, False, reason)
 
 
 def _machine() -> str:

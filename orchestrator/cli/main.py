@@ -22,6 +22,7 @@ from orchestrator.cli import commands
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.parser import build_parser
 from orchestrator.plugins.deadlines import abandoned
+from orchestrator.plugins.extras import missing_library
 from orchestrator.plugins.name_clashes import name_clash
 from orchestrator.plugins.project_modules import add_project
 from orchestrator.storage.errors import UserError, one_line
@@ -113,7 +114,7 @@ def _discard_output() -> None:
 
 
 def _explained(error: Exception, store: "Store | None") -> tuple[int, str]:
-    """As `_failure`; code 2 where the name of a user's module is why an import failed."""
+    """As `_failure`; code 2 where an import failed because of a name, or of a missing library."""
     unimported = error if isinstance(error, ImportError | AttributeError) else None
     if unimported is None:
         try:
@@ -121,7 +122,9 @@ def _explained(error: Exception, store: "Store | None") -> tuple[int, str]:
         except (ImportError, AttributeError) as failed:  # it imports further modules
             unimported = failed
     if clash := name_clash(unimported):
-        return 2, f"{type(unimported).__name__}: {unimported}: {clash}"
+        return ExitCode.INVALID, f"{type(unimported).__name__}: {unimported}: {clash}"
+    if missing := missing_library(unimported):
+        return ExitCode.INVALID, missing
     return _failure(error, store)
 
 

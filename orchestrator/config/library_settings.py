@@ -193,7 +193,7 @@ def _path(package: str, file: str, site: Path | None = None) -> Path:
     """A file of an installed package. Raises ModuleNotFoundError."""
     folder = _folder(package, site)
     if folder is None:
-        raise ModuleNotFoundError(f"{package} is not installed: pip install -e .")
+        raise ModuleNotFoundError(f"{package} is not installed", name=package)
     return folder / file
 
 

@@ -1,0 +1,27 @@
+"""Which extra of Decile brings a library that is not installed."""
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+
+_MODULES = {"scikit-learn": "sklearn"}  # distributions whose module has another name
+_REQUIREMENT = re.compile(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]")
+
+
+def missing_library(error: BaseException, *, own_trainer: bool = False) -> str:
+    """What to install where an import failed because a library of an extra is absent; else "".
+
+    The libraries of the extra trl are a part of sweep: only a user's own trainer needs no more.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    module = error.name.partition(".")[0]
+    try:
+        requirements = requires("decile") or []
+    except PackageNotFoundError:  # source without an installation
+        return ""
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        if match and _MODULES.get(match[1].lower(), match[1].lower().replace("-", "_")) == module:
+            extra = "sweep" if match[2] == "trl" and not own_trainer else match[2]
+            return f"{module} is not installed: pip install 'decile[{extra}]'"
+    return ""
