@@ -26,6 +26,7 @@ from orchestrator.storage.proof import canonical_hash
 
 ACCEPTED = "accepted_settings.json"  # hash -> when it was accepted
 MAX_ACCEPTED = 1_000  # newest ones that are kept, so that the file does not grow for ever
+CHECKS = 2  # changes when more is checked: what was accepted before is checked again
 MAX_NAMED = 12  # layers of a model in a message
 LIBRARIES = {"grpo": "trl", "lora": "peft"}
 # What the libraries raise for a setting that they do not accept, or whose package is missing.
@@ -80,7 +81,7 @@ def check_once(source: LoadedConfig, name: str, settings: Sequence[TrainingSetti
     unknown = []
     for one in settings:
         own = [one.model.key(), one.grpo, one.lora, one.resources.model_dump()]
-        key = canonical_hash([libraries, *own])
+        key = canonical_hash([libraries, CHECKS, *own])
         if one.model.revision is not None or "RAY_ADDRESS" in os.environ:
             unknown.append(one)
         elif key not in accepted:
