@@ -44,12 +44,14 @@ def replay(
     visits: int = 1,
     probe: str | Path | None = None,
     correct: str | None = None,
+    online: bool = False,
 ) -> Replay:
     """What each policy would have chosen in the runs of these logs; see docs/replay.md.
 
-    policies: names, or {name: options}; all that read pass rates by default. budget: a share of the
-    prompts below 1, or a count. The choice is by the first `visits`, or by a `probe`, a difficulty
-    table. `correct` is as of `diagnose`. Raises UserError for what is no log.
+    policies: names, or {name: options}; by default all static ones that read pass rates, and with
+    `online` all that choose during training, too. budget: a share of the prompts below 1, or a
+    count. The choice is by the first `visits`, or by a `probe`, a difficulty table. `correct` is as
+    of `diagnose`. Raises UserError for what is no log.
     """
     runs = replay_logs(
         [*map(str, logs)],
@@ -58,5 +60,6 @@ def replay(
         visits,
         None if probe is None else str(probe),
         correct,
+        online=online,
     )
     return Replay(runs)

@@ -4,6 +4,7 @@ A user's own is a function or an object of any class: what it does not declare h
 what it raises becomes a PolicyError with its place, and what it returns is checked.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -288,6 +289,20 @@ class BuiltOnlinePolicy(Versioned):
         if self.discards:
             correct = np.arange(history.group_size + 1)
             self.keep(correct, np.full(len(correct), history.group_size))
+
+    def fill(self, size: int, fresh: Callable[[], int], draw: Callable[[int, int], int]) -> None:
+        """Draw groups for an update of `size` prompts until it is full of those that are kept.
+
+        fresh: how many prompts were not drawn for the update yet. draw: draws so many groups for an
+        update that lacks so many, and returns how many of them are kept.
+        """
+        kept, left = 0, size * self.max_draws
+        while missing := size - kept:
+            count = min(missing * self.at_once, left, fresh())
+            if not count:
+                break
+            kept += draw(count, missing)
+            left -= count
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
         """Which groups it keeps, by their correct and their marked completions, each [groups]."""

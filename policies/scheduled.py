@@ -154,6 +154,15 @@ class Predicted(OnlinePolicy):
         rows = np.arange(count)
         if most < count:
             rows = np.sort(history.rng.choice(count, most, replace=False))
+        a, b = self.posterior(rows, update, history)
+        rates = history.rng.beta(a, b)
+        learnability = 1 - rates**history.group_size - (1 - rates) ** history.group_size
+        best = np.argsort(-learnability, kind="stable")[: history.size]
+        return history.ids(rows[best])
+
+    def posterior(self, rows: Rows, update: int, history: History) -> tuple[Floats, Floats]:
+        """a and b of the Beta posterior of each of these prompts before an update."""
+        count, most = len(history.pass_rate), len(rows)
         place_of = np.full(count, -1, np.int32)
         place_of[rows] = np.arange(most)
         shifts = self.shifts(update, history) if self.drift else np.zeros(update + 1)
@@ -175,10 +184,7 @@ class Predicted(OnlinePolicy):
             right = moved(correct[known], marked, since)
             a += np.bincount(place, weight * right, most)
             b += np.bincount(place, weight * (marked - right), most)
-        rates = history.rng.beta(a, b)
-        learnability = 1 - rates**history.group_size - (1 - rates) ** history.group_size
-        best = np.argsort(-learnability, kind="stable")[: history.size]
-        return history.ids(rows[best])
+        return a, b
 
     def shifts(self, update: int, history: History) -> Floats:
         """The common shift of the logit [update + 1] before each update, 0 of the first two."""

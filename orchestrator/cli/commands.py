@@ -515,6 +515,7 @@ def replay(arguments: argparse.Namespace) -> int:
         arguments.visits,
         arguments.probe,
         arguments.correct,
+        online=arguments.online,
     )
     if arguments.out:
         write_page(replay_page(replays), arguments.out)

@@ -539,6 +539,7 @@ COMMANDS = (
         Option(
             "--budget", "share (0.1) or number (80) of the prompts (default: 0.1)", default="0.1"
         ),
+        flag("--online", "also all policies that choose during training (a minute)"),
         Option(
             "--visits",
             "choose by the first N visits of each prompt (default: 1)",

@@ -140,3 +140,12 @@ def difficulty_of(
     for name, values in columns.items():
         table = table.append_column(name, pa.array(values, pa.string()))
     return table
+
+
+def mean_by_prompt(values: Floats) -> Floats:
+    """The mean of the known values of each row; nan where none is."""
+    known = np.isfinite(values)
+    count = known.sum(axis=1)
+    sums = np.where(known, values, 0).sum(axis=1)
+    mean: Floats = np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
+    return mean

@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.difficulty.estimates import fit_prior, live_chance, posterior_mean
-from orchestrator.evaluation.recording import Floats, Recording
+from orchestrator.evaluation.online_replay import OnlineReplay, bins_of
+from orchestrator.evaluation.recording import Floats, Recording, mean_by_prompt
 from orchestrator.plugins.streams import generator
-from orchestrator.stats.inference import ALPHA
 from orchestrator.stats.rankings import rank_agreement
+from orchestrator.stats.resampled import Estimate
 from policies import Policy, PolicyError, choice_rng
 
 Rows = npt.NDArray[np.int64]
@@ -33,25 +34,7 @@ REFERENCE = "random"
 DISTANCES = (1, 2, 5, 10, 20, 40)  # visits between two looks
 STARTS = 6  # pairs of visits at each distance
 LOOKS = (1, 2, 4)  # visits that a forecast rests on
-BINS = 10  # of the forecasts, of equally many prompts
 CHANGED = 10  # prompts that are listed
-
-
-class Estimate(NamedTuple):
-    """A value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, resampled: Floats) -> "Estimate":
-        """With the percentiles of resampled values, of which nan ones are left out."""
-        known = resampled[np.isfinite(resampled)]
-        if not len(known):
-            return cls(float(value), float("nan"), float("nan"))
-        low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
-        return cls(float(value), float(low), float(high))
 
 
 class Outcome(NamedTuple):
@@ -200,7 +183,8 @@ class Replay:
     """A recording, the visits or the probe that policies choose by, and what they would choose.
 
     looks: so many first visits are what the choice rests on. probe: a difficulty table in the order
-    of the prompts, in place of visits. budget: the prompts of a choice.
+    of the prompts, in place of visits. budget: the prompts of a choice. online: what is asked of
+    policies that choose during training, if anything.
     """
 
     def __init__(
@@ -210,8 +194,10 @@ class Replay:
         budget: int,
         looks: int = 1,
         probe: pa.Table | None = None,
+        online: OnlineReplay | None = None,
     ) -> None:
         self.recording, self.budget, self.probe = recording, budget, probe
+        self.online = online
         self.looks = looks if probe is None else 0
         self.refused: dict[str, str] = {}
         self.policies = {policy.name: policy for policy in policies}
@@ -429,6 +415,8 @@ class Replay:
                 "forecasts": self.forecasts,
                 "drift": self.drift,
                 "changed": self.changed,
+                "online": self.online and [vars(each) for each in self.online.played],
+                "predictions": self.online and self.online.predictions,
                 "parts": {name: self.parts(name) for name in recording.columns},
                 "notes": recording.notes,
                 "row_counts": recording.rows.to_dict(),
@@ -446,15 +434,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(each) for each in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def mean_by_prompt(values: Floats) -> Floats:
-    """The mean of the known values of each row; nan where none is."""
-    known = np.isfinite(values)
-    count = known.sum(axis=1)
-    sums = np.where(known, values, 0).sum(axis=1)
-    mean: Floats = np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
-    return mean
 
 
 def _shared(one: Rows, two: Rows) -> float:
@@ -496,13 +475,5 @@ def forecast(recording: Recording, looks: int) -> Forecast:
     predicted, values = errors(np.arange(len(came)))
     resampled = np.array([errors(rows)[1] for rows in pools])
     error, brier, of_plain = map(Estimate.of, values, resampled.T)
-    _, level, times = np.unique(predicted.round(12), return_inverse=True, return_counts=True)
-    # Equal forecasts are not divided: they belong to the tenth in which their middle lies.
-    tenth = (BINS * (np.cumsum(times) - times / 2) / len(came)).astype(int)[level]
-    bins = tuple(
-        (int(own.sum()), float(predicted[own].mean()), float(came[own].mean()))
-        for own in (tenth == number for number in range(BINS))
-        if own.any()
-    )
     means = float(predicted.mean()), float(came.mean())
-    return Forecast(looks * size, *means, error, brier, of_plain, bins)
+    return Forecast(looks * size, *means, error, brier, of_plain, bins_of(predicted, came))

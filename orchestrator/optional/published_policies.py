@@ -265,12 +265,12 @@ class Mopps(OnlinePolicy):
         count = len(history.prompt_ids)
         most = min(count, self.ratio * history.size)
         rows = np.sort(history.rng.choice(count, most, replace=False))
-        a, b = self.posterior(rows, history)
+        a, b = self.posterior(rows, update, history)
         distance = np.abs(history.rng.beta(a, b) - 0.5)
         return history.ids(rows[np.argsort(distance, kind="stable")[: history.size]])
 
-    def posterior(self, rows: Rows, history: History) -> tuple[Floats, Floats]:
-        """a and b of some prompts, whose rows are sorted."""
+    def posterior(self, rows: Rows, update: int, history: History) -> tuple[Floats, Floats]:
+        """a and b of some prompts, whose rows are sorted, before an update."""
         _, row, correct, marked = history.drawn
         place = np.minimum(np.searchsorted(rows, row), len(rows) - 1)
         known = np.flatnonzero(rows[place] == row)

@@ -111,18 +111,20 @@ class Chooser:
             return Generation(self._own(self._rows(self.choose(update, size))))
         kept: list[Drawn] = []
         rest: list[Drawn] = []
-        left = size * self.policy.max_draws
         g = self.history.group_size
-        at_once = self.policy.at_once
-        while missing := size - len(kept) // g:
+
+        def fresh() -> int:
             self._learn()
-            fresh = int(np.count_nonzero(self.history.fresh(update)))  # not drawn for this update
-            if not (count := min(missing * at_once, left, fresh)):
-                break
+            return int(np.count_nonzero(self.history.fresh(update)))  # not drawn for this update
+
+        def draw(count: int, missing: int) -> int:
             prompts = self.choose(update, count, missing)
-            for group, keep in self._draw(update, prompts, generate):
+            drawn = self._draw(update, prompts, generate)
+            for group, keep in drawn:
                 (kept if keep else rest).extend(group)
-            left -= count
+            return sum(keep for _, keep in drawn)
+
+        self.policy.fill(size, fresh, draw)
         # TRL's batches have one size: groups that are not trained on fill it, and are masked.
         batch = [*kept, *rest][: size * g]
         rewards = fill_unmarked([each.mark.reward for each in batch], g)

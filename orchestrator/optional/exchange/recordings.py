@@ -219,7 +219,13 @@ def _of_log(log: RunLog) -> Recording:
     notes = (*log.notes,)
     if left_out := groups.num_rows - len(visits):
         notes += (f"{counted(left_out, 'group')} without a marked completion left out",)
-    return Recording.of(log.name, log.layout, visits, notes=notes, rows=log.rows)
+    columns = {}
+    if len({*table["source"].drop_null().to_pylist()}) > 1:
+        named = dict(zip(table["prompt"].to_pylist(), table["source"].to_pylist(), strict=True))
+        columns["source"] = tuple(
+            named[prompt] or "" for prompt in sorted({v.prompt for v in visits})
+        )
+    return Recording.of(log.name, log.layout, visits, columns, notes, log.rows)
 
 
 def read_probe(path: str, recording: Recording) -> pa.Table:

@@ -3,13 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.evaluation.online_replay import Build, OnlineReplay
 from orchestrator.evaluation.recording import Recording
 from orchestrator.evaluation.replay import REFERENCE, Replay
 from orchestrator.optional.exchange.recordings import read_probe, read_recordings
 from orchestrator.plugins.counts import counted
 from orchestrator.selection.budgets import size_of
 from orchestrator.storage.errors import UserError
-from policies import Policy, PolicyError, find_policy, get_policy, policy_names
+from policies import (
+    BuiltOnlinePolicy,
+    Policy,
+    PolicyError,
+    find_policy,
+    get_online_policy,
+    get_policy,
+    policy_names,
+)
 from policies.online import is_online
 
 
@@ -20,15 +29,23 @@ def replay_logs(
     looks: int = 1,
     probe: str | None = None,
     correct: str | None = None,
+    *,
+    online: bool = False,
 ) -> list[Replay]:
     """The runs of these logs, with what each policy would have chosen.
 
-    written: policies, each a name or {name: options}; none: all that can choose by such a log.
-    Raises UserError, TaskError or PolicyError.
+    written: policies, each a name or {name: options}; none: all static ones that can choose by such
+    a log. online: also all online ones. Raises UserError, TaskError or PolicyError.
     """
-    policies = [*map(policy_of, written)] or default_policies()
+    named = [*map(policy_parts_of, written)]
+    static = [policy_of(*parts) for parts in named if not is_online(find_policy(parts[0]))]
+    during = [parts for parts in named if is_online(find_policy(parts[0]))]
+    if online:
+        during += [(name, {}) for name in policy_names() if is_online(find_policy(name))]
+    builds = {title(*parts): online_policy(*parts) for parts in during}
+    policies = static or default_policies()
     if all(policy.name != REFERENCE for policy in policies):
-        policies.append(policy_of(REFERENCE))
+        policies.append(policy_of(REFERENCE, {}))
     replays = []
     for run in (run for path in logs for run in read_recordings(path, correct)):
         check_visits(run, looks if probe is None else 0)
@@ -39,8 +56,9 @@ def replay_logs(
                 f"--budget {budget}: {counted(size, 'prompt')} of the "
                 f"{len(run.prompt_ids):,} of {run.name}: write a share such as 0.1, or a count"
             )
-        replay = Replay(run, policies, size, looks, table)
-        if not replay.replayed or (written and replay.refused):
+        chooses = OnlineReplay(run, builds, size, looks) if builds else None
+        replay = Replay(run, policies, size, looks, table, chooses)
+        if not replay.replayed or (static and replay.refused):
             raise PolicyError(next(iter(replay.refused.values())))
         replays.append(replay)
     return replays
@@ -61,8 +79,8 @@ def check_visits(run: Recording, looks: int) -> None:
     )
 
 
-def policy_of(written: str | Mapping[str, Any]) -> Policy:
-    """The static policy that a name, or {name: options}, describes. Raises PolicyError."""
+def policy_parts_of(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a policy as a user writes it. Raises PolicyError."""
     named = {written: {}} if isinstance(written, str) else written
     is_entry = isinstance(named, Mapping) and len(named) == 1
     name, options = next(iter(named.items())) if is_entry else ("", {})
@@ -71,9 +89,27 @@ def policy_of(written: str | Mapping[str, Any]) -> Policy:
             f"policy {written!r:.80}: write a name, or one with its options, such as "
             "'band: {low: 0.2, high: 0.8}'"
         )
-    options = dict(options or {})
-    texts = [f"{option} {value}" for option, value in options.items()]
-    return Policy(" ".join([name, *texts]), get_policy(name, **options))
+    return name, dict(options or {})
+
+
+def title(name: str, options: Mapping[str, Any]) -> str:
+    """A policy with its options, as tables name it."""
+    return " ".join([name, *(f"{option} {value}" for option, value in options.items())])
+
+
+def policy_of(name: str, options: Mapping[str, Any]) -> Policy:
+    """The static policy of that name. Raises PolicyError."""
+    return Policy(title(name, options), get_policy(name, **options))
+
+
+def online_policy(name: str, options: Mapping[str, Any]) -> Build:
+    """What builds the online policy of that name, once built. Raises PolicyError."""
+
+    def build() -> BuiltOnlinePolicy:
+        return BuiltOnlinePolicy(title(name, options), get_online_policy(name, **options))
+
+    build()
+    return build
 
 
 def default_policies() -> list[Policy]:
@@ -82,7 +118,7 @@ def default_policies() -> list[Policy]:
     for name in policy_names():
         if not is_online(find_policy(name)):
             try:
-                policies.append(Policy(name, get_policy(name)))
+                policies.append(policy_of(name, {}))
             except PolicyError:  # it needs options, which nobody has written
                 continue
     return policies

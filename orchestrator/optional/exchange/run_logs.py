@@ -824,7 +824,7 @@ def _grades(name: str, values: set[float]) -> bool:
 
 
 def completions_of(rollouts: Sequence[Rollout]) -> pa.Table:
-    """The table of diagnosis.COMPLETIONS, sorted by group.
+    """The table of run_log.COMPLETIONS, sorted by group.
 
     Where no group is named, the rollouts of a prompt in an update are one; if nearly all such
     numbers are multiples of the smallest that is not rare, that is the size of a group, and the

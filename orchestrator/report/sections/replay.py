@@ -9,7 +9,6 @@ from cluster.terminal import printable_line
 from orchestrator.evaluation.replay import (
     ENDS,
     REFERENCE,
-    Estimate,
     Replay,
     Replayed,
     always,
@@ -33,6 +32,7 @@ from orchestrator.report.layout import wrapped
 from orchestrator.report.sections.axes import COLOURS, new_axes
 from orchestrator.report.sections.panels import moving_mean
 from orchestrator.report.terminal import as_text, indented
+from orchestrator.stats.resampled import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -53,7 +53,9 @@ def _shares(estimate: Estimate) -> str:
 
 
 def _number(share: float) -> str:
-    return f"{100 * share:.0f}" if isfinite(share) else NONE
+    if not isfinite(share):
+        return NONE
+    return f"{round(100 * share) or 0}".replace("-", "−")
 
 
 def _percent(share: float) -> str:
@@ -203,6 +205,52 @@ def half_life_text(replay: Replay, each: Replayed) -> str:
     return f"> {len(each.live)}" if half_life == inf else f"{half_life:.0f}"
 
 
+def online_tables(replay: Replay) -> list[Table]:
+    """What online policies would have drawn, and how well the next group is predicted."""
+    if replay.online is None:
+        return []
+    body = [
+        (
+            each.policy,
+            *map(_shares, (each.live, each.avoided, each.rollouts)),
+            _number(each.reached.value),
+            _number(each.unanswered),
+        )
+        for each in replay.online.played
+    ]
+    head = (
+        *("policy", "live % [95 %]", "dead avoided %", "rollouts %", "reached %"),
+        "not recorded %",
+    )
+    caption = (
+        f"Each visit is an update, for which a policy draws {replay.online.size:,} groups or more; "
+        "it learns of them as in training. Live: of the groups drawn, those discarded included. "
+        "Dead avoided: of the dead groups among as many random ones. Rollouts: for as many live "
+        "groups as random ones, which are 100, with the probe. Reached: of the prompts that are "
+        "ever live, those of which a live group was drawn. Not recorded: groups that the log lacks."
+    )
+    predictions = [
+        (
+            each.by,
+            *("{:.3f} [{:.3f}, {:.3f}]".format(*value) for value in (each.brier, each.log)),
+            f"{each.rate.value:.4f}" if isfinite(each.rate.value) else NONE,
+            f"{100 * each.largest_error:.0f}",
+        )
+        for each in replay.online.predictions
+    ]
+    of_all = (
+        "Whether the next group of each prompt is live, from all groups before it. Brier: mean "
+        "squared error; log score: mean negative log-likelihood in nats, chances within .01 and "
+        ".99. Rate: mean squared error of the next pass rate. Worst tenth: the largest difference "
+        "between prediction and what came, in points, of tenths of the predictions."
+    )
+    names = ("predicted by", "Brier [95 %]", "log score [95 %]", "rate", "worst tenth")
+    return [
+        Table("Online policies", head, body, caption),
+        Table("Predictions of the next group", names, predictions, of_all),
+    ]
+
+
 def changed_table(replay: Replay) -> Table:
     """The prompts that changed most."""
     body = [
@@ -272,6 +320,7 @@ def replay_page(replays: Sequence[Replay]) -> Page:
             forecast_table(replay),
             calibration_table(replay),
             drift_table(replay),
+            *online_tables(replay),
             changed_table(replay),
         )
         title = one_line(replay.recording.name)
@@ -317,4 +366,5 @@ def terminal_replay(replays: Sequence[Replay], width: int | None = None) -> str:
             parts.append(as_text(forecast_table(replay), width))
         if replay.drift:
             parts.append(as_text(drift_table(replay), width))
+        parts += [as_text(table, width) for table in online_tables(replay)]
     return "\n\n".join([*parts, wrapped(LIMITS, width)])

@@ -11,11 +11,18 @@ import pytest
 
 import decile
 from orchestrator.cli.main import main
-from orchestrator.evaluation import replay
+from orchestrator.evaluation import online_replay, replay
+from orchestrator.evaluation.online_replay import OnlineReplay, Played, beta
 from orchestrator.evaluation.recording import Recording, Visit
 from orchestrator.evaluation.replay import Replay
 from orchestrator.optional.exchange.recordings import read_recordings
-from orchestrator.optional.exchange.replay_files import check_visits, policy_of, replay_logs
+from orchestrator.optional.exchange.replay_files import (
+    check_visits,
+    online_policy,
+    policy_of,
+    policy_parts_of,
+    replay_logs,
+)
 from orchestrator.storage.errors import UserError
 
 SIZE = 8
@@ -25,6 +32,7 @@ SIZE = 8
 def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "RESAMPLES", 20)
     monkeypatch.setattr(replay, "DRAWS", 4)
+    monkeypatch.setattr(online_replay, "POOLS", 2)
 
 
 def recording(rates: np.ndarray, **more: object) -> Recording:
@@ -39,7 +47,7 @@ def recording(rates: np.ndarray, **more: object) -> Recording:
 
 
 def replayed(run: Recording, *policies: str, budget: int = 10, looks: int = 1) -> Replay:
-    return Replay(run, [policy_of(each) for each in policies], budget, looks)
+    return Replay(run, [policy_of(each, {}) for each in policies], budget, looks)
 
 
 def constant(*rates: float, visits: int = 12, each: int = 10) -> np.ndarray:
@@ -121,6 +129,58 @@ def test_visits_that_few_prompts_have_are_left_out() -> None:
     assert recording(rates).visits == 12 and np.isnan(recording(rates).live[:, 11]).sum() == 3
     with pytest.raises(UserError, match="1 visit"):
         check_visits(recording(constant(0, 0.5, 1, visits=1)), 1)
+
+
+def played(run: Recording, *written: object, budget: int = 10) -> dict[str, Played]:
+    """What online policies draw, by their names."""
+    parts = [policy_parts_of(each) for each in written]  # type: ignore[arg-type]
+    builds = {name: online_policy(name, options) for name, options in parts}
+    return {each.policy: each for each in OnlineReplay(run, builds, budget).played}
+
+
+def test_online_policies_draw_the_groups_of_each_visit() -> None:
+    run = recording(constant(0, 0.5, each=20))
+    drawn = played(run, "predicted", "dynamic", "mopps", "pairs", "greso", "lilo", "pools")
+    predicted = drawn["predicted"]
+    live = predicted.live.value
+    assert live > 0.9 and predicted.avoided.value == pytest.approx(1 - 2 * (1 - live))
+    assert predicted.reached.value == 1
+    # Half of the random groups are live; the probe has 40 groups, the updates 11 times 10.
+    assert predicted.rollouts.value == pytest.approx(0.5 / live + 40 / 110)
+    assert drawn["dynamic"].live.value == pytest.approx(0.5, abs=0.1)  # it draws dead ones, too
+    assert drawn["mopps"].live.value > 0.8 and drawn["pairs"].live.value > 0.9
+    assert drawn["greso"].live.value > drawn["dynamic"].live.value
+    assert {each.unanswered for each in drawn.values()} == {0}
+    gated = played(run, {"dynamic": {"gates": [{"rates": {"low": 0.1, "high": 0.9, "age": None}}]}})
+    assert gated["dynamic"].live.value == 1
+
+
+def test_a_policy_learns_only_what_it_has_drawn() -> None:
+    """Prompts that are live at the probe die at once: whoever knows it draws the others."""
+    rates = constant(0.5, 0.5, each=20)
+    rates[:20, 1:] = 0
+    live = played(recording(rates), "predicted", budget=5)["predicted"].live.value
+    assert 0.5 < live < 1  # it finds out, but not at once
+
+
+def test_groups_that_the_log_lacks_are_counted() -> None:
+    rates = constant(0.5, each=40)
+    rates[:4, 11] = np.nan
+    run = recording(rates)
+    assert run.visits == 12
+    drawn = played(run, "dynamic", budget=40)["dynamic"]
+    assert drawn.unanswered == pytest.approx(4 / (11 * 40)) and drawn.live.value == 1
+
+
+def test_predictions_of_the_next_group() -> None:
+    by = {each.by: each for each in OnlineReplay(recording(constant(0, 0.5, 1)), {}, 5).predictions}
+    assert by["share of the last visit"].brier.value == pytest.approx(2 / 9)
+    chance = 1 - 2 * 0.5**SIZE  # of a live group, by rates that are known
+    assert by["last rate"].brier.value == pytest.approx((1 - chance) ** 2 / 3)
+    assert by["last rate"].rate.value == by["mean rate"].rate.value == 0
+    assert 0 < by["predicted"].brier.value < 0.1 and by["predicted"].largest_error < 0.5
+    live, rate = beta(np.array([1.0]), np.array([1.0]), SIZE)
+    assert live == pytest.approx(1 - 2 / (SIZE + 1)) and rate == 0.5
 
 
 def test_choices_by_source() -> None:
