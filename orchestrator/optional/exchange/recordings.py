@@ -222,9 +222,8 @@ def _of_log(log: RunLog) -> Recording:
     columns = {}
     if len({*table["source"].drop_null().to_pylist()}) > 1:
         named = dict(zip(table["prompt"].to_pylist(), table["source"].to_pylist(), strict=True))
-        columns["source"] = tuple(
-            named[prompt] or "" for prompt in sorted({v.prompt for v in visits})
-        )
+        prompts = sorted({visit.prompt for visit in visits})
+        columns["source"] = tuple(named[prompt] or "" for prompt in prompts)
     return Recording.of(log.name, log.layout, visits, columns, notes, log.rows)
 
 

@@ -111,7 +111,7 @@ LEAVES = {
     "statistics": (below("orchestrator.stats"), 2_500),
     "decile.compare": (["decile.comparison"], 6_600),
     "decile.diagnose": (["decile.diagnosis"], 6_300),
-    "decile.replay": (["decile.recordings"], 9_500),
+    "decile.replay": (["decile.recordings"], 9_700),
     "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_300),
     "marks": (below("tasks.marking"), 4_000),
 }
