@@ -82,15 +82,24 @@ def run(arguments: argparse.Namespace) -> int:
     store.check_writable()
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
+    from orchestrator.report.json_values import sweep_values
     from orchestrator.report.render import terminal_report
     from orchestrator.tracking import comparison_links, default_tracking_uri
 
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
     grows_to = _cluster_size(arguments)
-    _echo_rows(plan)
+    if not arguments.json:
+        _echo_rows(plan)
     run = Run.of(plan, store)
     with run.progress:
         outcome = run_experiment(run, tracking_uri, max_resources=grows_to, wait=arguments.wait)
+    code = ExitCode.CAPPED if outcome.dropped else ExitCode.DONE
+    if outcome.failed:
+        code = ExitCode.FAILED
+    if arguments.json:
+        values = sweep_values(outcome.analysis) if outcome.analysis else {}
+        _print_json({**values, "failed": outcome.failed, "results": store.uri})
+        return code
     if outcome.analysis:
         echo("\n" + terminal_report(outcome.analysis, output_width()))
     echo(f"\nresults:  {store.uri}")
@@ -101,14 +110,14 @@ def run(arguments: argparse.Namespace) -> int:
     if outcome.dropped:
         todo = "to continue, raise the cap and rerun the same command"
         echo(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))
-    if outcome.failed:
-        return ExitCode.FAILED
-    return ExitCode.CAPPED if outcome.dropped else ExitCode.DONE
+    return code
 
 
 def probe(arguments: argparse.Namespace) -> int:
     """Run the probes and select the subsets, without training, then report what they show."""
-    from orchestrator.report.render import check_outputs, save_report
+    from orchestrator.report.analysis import analyse
+    from orchestrator.report.json_values import sweep_values
+    from orchestrator.report.render import check_outputs, own_page, save_report
     from policies import PolicyError
 
     plan, store = _open(arguments)
@@ -119,13 +128,18 @@ def probe(arguments: argparse.Namespace) -> int:
     from orchestrator.pipeline.sweep import probe_experiment
 
     problem = None
-    _echo_rows(plan)
+    if not arguments.json:
+        _echo_rows(plan)
     try:
         grows_to = _cluster_size(arguments)
         probe_experiment(Run.of(plan, store), grows_to, wait=arguments.wait)
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
-    echo(save_report(plan, store, page, output_width()))
+    text = save_report(plan, store, page, output_width())
+    if arguments.json:
+        _print_json({**sweep_values(analyse(plan, store)), "page": str(own_page(plan, page))})
+    else:
+        echo(text)
     if problem:
         raise problem
     return ExitCode.DONE
@@ -155,16 +169,20 @@ def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page; `FAILED` where nothing is stored."""
     from orchestrator.report.analysis import analyse
     from orchestrator.report.html_pages import write_page
+    from orchestrator.report.json_values import sweep_values
     from orchestrator.report.render import own_page, terminal_report
     from orchestrator.report.sections.page import sweep_page
 
     plan, store = _open(arguments)
     page = own_page(plan, arguments.out or Path(f"report-{plan.name}.html"))
     analysis = analyse(plan, store)
-    _echo_rows(plan)
-    echo(terminal_report(analysis, output_width()))
     write_page(sweep_page(analysis), page)
-    echo(f"\npage: {page}")
+    if arguments.json:
+        _print_json({**sweep_values(analysis), "page": str(page)})
+    else:
+        _echo_rows(plan)
+        echo(terminal_report(analysis, output_width()))
+        echo(f"\npage: {page}")
     return ExitCode.DONE if analysis.rows or analysis.pools else ExitCode.FAILED
 
 
@@ -457,7 +475,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(item_page(analysis), arguments.out)
     if arguments.json:
-        echo(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
+        _print_json(analysis.to_dict())
     else:
         echo(terminal_items(analysis, output_width()))
         echo("\n" + "\n".join(printable_line(arm.rows.line(arm.name)) for arm in analysis.arms))
@@ -486,8 +504,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(diagnosis_page(diagnoses), arguments.out)
     if arguments.json:
-        values = [each.to_dict() for each in diagnoses]
-        echo(json.dumps(values, indent=2, allow_nan=False))
+        _print_json([each.to_dict() for each in diagnoses])
     else:
         echo(terminal_diagnosis(diagnoses, output_width()))
         if arguments.out:
@@ -520,8 +537,7 @@ def replay(arguments: argparse.Namespace) -> int:
     if arguments.out:
         write_page(replay_page(replays), arguments.out)
     if arguments.json:
-        values = [each.to_dict() for each in replays]
-        echo(json.dumps(values, indent=2, allow_nan=False))
+        _print_json([each.to_dict() for each in replays])
     else:
         echo(terminal_replay(replays, output_width()))
         echo(f"\n{RowCounts.sum(each.recording.rows for each in replays).line()}")
@@ -604,7 +620,10 @@ def ls(arguments: argparse.Namespace) -> int:
             lines = {name: entry.source_text() for name, entry in config.models.items()}
         else:
             lines = {name: experiment.about for name, experiment in config.experiments.items()}
-    echo(described([*lines], [*lines.values()], output_width()))
+    if arguments.json:
+        _print_json(lines)
+    else:
+        echo(described([*lines], [*lines.values()], output_width()))
     return ExitCode.DONE
 
 
@@ -614,13 +633,18 @@ def doctor(arguments: argparse.Namespace) -> int:
     from orchestrator.cli.doctor import check_storage, checks, declared
 
     if arguments.storage or arguments.repair:
-        return check_storage(arguments.storage, repair=arguments.repair)
+        return check_storage(arguments.storage, repair=arguments.repair, as_json=arguments.json)
     datasets, settings = declared(arguments.file, arguments.experiment)
-    healthy = True
+    healthy, results = True, list[dict[str, Any]]()
     for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok
+        results.append({"name": check.name, "ok": check.ok, "detail": redact(check.detail)})
+        if arguments.json:
+            continue
         line = f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}"
         echo(wrapped(line, output_width(), indent=6))
+    if arguments.json:
+        _print_json(results)
     return ExitCode.DONE if healthy else ExitCode.FAILED
 
 
@@ -637,6 +661,10 @@ def _task(arguments: argparse.Namespace) -> "Task":
     from tasks import get_task
 
     return get_task(arguments.task, **named_values(arguments.option))
+
+
+def _print_json(values: Any) -> None:
+    echo(json.dumps(values, indent=2, allow_nan=False))
 
 
 def _print_result(summary: Mapping[str, Any], text: str, as_json: bool) -> None:

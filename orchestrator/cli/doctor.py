@@ -5,6 +5,7 @@ With --gpu, the embedded model goes through the ordinary pipeline, too: see `gpu
 """
 
 import importlib.metadata
+import json
 import os
 import shlex
 import shutil
@@ -39,10 +40,11 @@ SHOWN = 5  # paths of a group; files that fail verification are all listed
 PROGRESS_SECONDS = 5.0
 
 
-def check_storage(uri: str | None, *, repair: bool = False) -> int:
+def check_storage(uri: str | None, *, repair: bool = False, as_json: bool = False) -> int:
     """Check a storage and print the result; 0 if no file fails verification, else 1.
 
-    With `repair`, files that fail are set aside. Raises UserError where there is no storage.
+    With `repair`, files that fail are set aside. `as_json` prints a list of status and detail.
+    Raises UserError where there is no storage.
     """
     if uri is None:
         raise UserError("--repair needs --storage: write the storage whose files to set aside")
@@ -81,10 +83,16 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
     ):
         if paths:
             lines.append(f"note  {what}: {len(paths):,} ({_paths(paths)})")
-    for line in lines:
-        echo(printable_line(redact(line)))
+    if as_json:
+        parts = [redact(line).split(maxsplit=1) for line in lines]
+        echo(json.dumps([{"status": status, "detail": text} for status, text in parts], indent=2))
+    else:
+        for line in lines:
+            echo(printable_line(redact(line)))
     if not unsound:
         return ExitCode.DONE
+    if as_json:
+        return ExitCode.FAILED
     if repair:
         echo("Rerun decile run to make these files again.")
     else:

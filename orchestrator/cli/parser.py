@@ -302,6 +302,7 @@ COMMANDS = (
         *ON_CLUSTER,
         WAIT,
         Option("--tracking-uri", "MLflow server (default: SQLite in the storage)"),
+        JSON,
     ),
     Command(
         "probe",
@@ -311,6 +312,7 @@ COMMANDS = (
         *ON_CLUSTER,
         WAIT,
         OUT.but("the page to write (default: probe-EXPERIMENT.html)"),
+        JSON,
     ),
     Command(
         "evaluate",
@@ -340,6 +342,7 @@ COMMANDS = (
         EXPERIMENT,
         STORAGE,
         OUT.but("the page to write (default: report-EXPERIMENT.html)"),
+        JSON,
     ),
     Command(
         "select",
@@ -572,6 +575,7 @@ COMMANDS = (
             nargs="?",
             default=Path("experiments.yaml"),
         ),
+        JSON,
     ),
     Command(
         "doctor",
@@ -587,6 +591,7 @@ COMMANDS = (
             "--repair",
             "with --storage: set aside files that fail verification; decile run makes them again",
         ),
+        JSON,
     ),
     Command(
         "ui",

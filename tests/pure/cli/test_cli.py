@@ -218,11 +218,13 @@ OPTIONS = {
     "plan": "file!:Path --experiment --storage --cpus:integer --gpus:integer --json --gpu "
     "--gpu-price:number --pilot",
     "fetch": "file!:Path --experiment --json",
-    "run": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait --tracking-uri",
-    "probe": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait --out:Path",
+    "run": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait "
+    "--tracking-uri --json",
+    "probe": "file!:Path --experiment --storage --cpus:integer --gpus:integer --wait "
+    "--out:Path --json",
     "evaluate": "file!:Path --experiment --storage --cpus:integer --gpus:integer --json "
     "--wait --model --dataset --adapter --checkpoint --out!:Path --force",
-    "report": "file!:Path --experiment --storage --out:Path",
+    "report": "file!:Path --experiment --storage --out:Path --json",
     "select": "file:Path --experiment --policy --budget --seed:integer --difficulty --model "
     "--dataset --storage --probe:Path --option --out:Path --to-label:Path --test "
     "--force --json",
@@ -239,8 +241,8 @@ OPTIONS = {
     "diagnose": "logs! --correct --out:Path --force --json",
     "replay": "logs! --policy --budget --online --visits:integer --probe --correct --out:Path "
     "--force --json",
-    "ls": "what! file:Path",
-    "doctor": "file:Path --experiment --tracking-uri --gpu --storage --repair",
+    "ls": "what! file:Path --json",
+    "doctor": "file:Path --experiment --tracking-uri --gpu --storage --repair --json",
     "ui": "--storage --port:integer",
 }
 
@@ -259,7 +261,23 @@ def test_no_command_has_lost_an_option() -> None:
     assert isinstance(commands.choices, dict)
     options = {name: [*taken(command)] for name, command in commands.choices.items()}
     assert options == {name: words.split() for name, words in OPTIONS.items()}
-    assert sum(map(len, options.values())) == 159
+    assert sum(map(len, options.values())) == 164
+    without_json = {name for name, words in options.items() if "--json" not in words}
+    assert without_json == {"init", "ui"}, "every command prints its values as JSON"
+
+
+def test_report_prints_the_values_of_its_tables_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, _ = finished_sweep(tmp_path, policies=["hard", "random"])
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "experiments.yaml"), "--json", "--out", str(page)]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert [row["cell_id"] for row in values["cells"]] == [cell.cell_id for cell in plan.cells]
+    pair = next(row for row in values["comparisons"] if row["measure"] == "accuracy")
+    gains = {row["policy"]: 100 * row["accuracy_final"] for row in values["cells"]}
+    assert pair["effect"] == pytest.approx(gains[pair["a"]] - gains[pair["b"]])
+    assert values["page"] == str(page) and page.exists()
 
 
 def test_the_page_lists_every_exit_code() -> None:

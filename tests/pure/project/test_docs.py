@@ -9,7 +9,12 @@ from paths import ROOT
 
 from orchestrator.cli.parser import build_parser
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md")),
+    *(ROOT / "llms.txt", ROOT / "docs" / "skill" / "SKILL.md"),
+    *DOCS,
+]
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -33,7 +38,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {target for target, _ in LINK.findall(index.read_text())}
-    assert {page.name for page in PAGES[2:]} - linked == {"README.md"}
+    assert {page.name for page in DOCS} - linked == {"README.md"}
 
 
 def commands(page: Path) -> list[str]:
