@@ -521,13 +521,19 @@ def replay(arguments: argparse.Namespace) -> int:
     from orchestrator.plugins.row_counts import RowCounts
     from orchestrator.report.html_pages import PAGES, write_page
     from orchestrator.report.sections.replay import replay_page, terminal_replay
+    from orchestrator.storage.errors import UserError
     from orchestrator.storage.local_files import check_output
 
     if arguments.out:
         check_output(arguments.out, PAGES)
+    if bool(arguments.logs) == bool(arguments.rates):
+        raise UserError("write logs of runs, or --rates with files of two models")
+    policies = [option_value(text, "--policy") for text in arguments.policy]
+    if arguments.rates:
+        return _replay_models(arguments, policies)
     replays = replay_logs(
         arguments.logs,
-        [option_value(text, "--policy") for text in arguments.policy],
+        policies,
         arguments.budget,
         arguments.visits,
         arguments.probe,
@@ -541,6 +547,40 @@ def replay(arguments: argparse.Namespace) -> int:
     else:
         echo(terminal_replay(replays, output_width()))
         echo(f"\n{RowCounts.sum(each.recording.rows for each in replays).line()}")
+        if arguments.out:
+            echo(f"\npage: {arguments.out}")
+    return ExitCode.DONE
+
+
+def _replay_models(arguments: argparse.Namespace, policies: list[Any]) -> int:
+    """Say what choosing by another model's rates costs."""
+    from orchestrator.evaluation.replay import finite
+    from orchestrator.optional.exchange.model_rates import compare_models
+    from orchestrator.report.html_pages import write_page
+    from orchestrator.report.sections.two_models import models_page, terminal_models
+    from orchestrator.storage.errors import UserError
+
+    for option, default in (("online", False), ("visits", 1), ("probe", None), ("correct", None)):
+        if getattr(arguments, option) != default:
+            raise UserError(f"--{option} is of logs, and does not go with --rates: remove it")
+    compared, rows = compare_models(arguments.rates, policies, arguments.budget)
+    if arguments.out:
+        write_page(models_page(compared), arguments.out)
+    values = finite(
+        {
+            "models": [each.model for each in compared.models],
+            "prompts": len(compared.prompt_ids),
+            "ranking": compared.ranking,
+            "exchanges": compared.exchanges,
+            "refused": compared.refused,
+            "row_counts": rows.to_dict(),
+        }
+    )
+    if arguments.json:
+        echo(json.dumps(values, indent=2, allow_nan=False))
+    else:
+        echo(terminal_models(compared, output_width()))
+        echo(f"\n{rows.line()}")
         if arguments.out:
             echo(f"\npage: {arguments.out}")
     return ExitCode.DONE

@@ -529,7 +529,7 @@ COMMANDS = (
         Option(
             "logs",
             "what diagnose reads, or a table of pass rates by prompt and visit",
-            nargs="+",
+            nargs="*",
             metavar="LOG",
         ),
         Option(
@@ -541,6 +541,13 @@ COMMANDS = (
         ),
         Option(
             "--budget", "share (0.1) or number (80) of the prompts (default: 0.1)", default="0.1"
+        ),
+        Option(
+            "--rates",
+            "compare two models instead: two files with prompt_id and a pass rate, or one with two "
+            "columns such as avg@8_MODEL",
+            metavar="FILE",
+            nargs="+",
         ),
         flag("--online", "also all policies that choose during training (a minute)"),
         Option(

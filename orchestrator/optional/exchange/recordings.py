@@ -168,7 +168,7 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> list[Visit]:
     own = [cell.samples for cell in cells]
     rated = np.flatnonzero(np.isfinite(shares))
     if any(own[number] is None for number in rated.tolist()):
-        size = _group_size(path, column, shares[rated])
+        size = group_size_of(path, column, shares[rated])
         own = [samples or size for samples in own]
     for number in rated.tolist():
         samples = own[number] or 0
@@ -186,7 +186,7 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> list[Visit]:
     ]
 
 
-def _group_size(path: str, column: str, shares: np.ndarray) -> int:
+def group_size_of(path: str, column: str, shares: np.ndarray) -> int:
     """The completions of a group: the smallest number of which all rates are multiples."""
     values = np.unique(shares)
     for size in range(2, MOST_SAMPLES + 1):

@@ -45,7 +45,7 @@ LIMITS = (
 )
 
 
-def _shares(estimate: Estimate) -> str:
+def shares_text(estimate: Estimate) -> str:
     """A share with its interval, in %."""
     if isnan(estimate.value):
         return NONE
@@ -95,7 +95,7 @@ def policy_table(replay: Replay) -> Table:
             (
                 name,
                 f"{each.size:,}",
-                _shares(each.later),
+                shares_text(each.later),
                 compared,
                 f"{_number(each.start.value)} → {_number(each.end.value)}",
                 half_life_text(replay, each),
@@ -184,7 +184,7 @@ def drift_table(replay: Replay) -> Table:
         (
             str(each.distance),
             "{:.2f} [{:.2f}, {:.2f}]".format(*each.correlation),
-            _shares(each.shared),
+            shares_text(each.shared),
         )
         for each in replay.drift
     ]
@@ -212,7 +212,7 @@ def online_tables(replay: Replay) -> list[Table]:
     body = [
         (
             each.policy,
-            *map(_shares, (each.live, each.avoided, each.rollouts)),
+            *map(shares_text, (each.live, each.avoided, each.rollouts)),
             _number(each.reached.value),
             _number(each.unanswered),
         )
@@ -341,7 +341,7 @@ def runs_table(replays: Sequence[Replay]) -> Table:
         (
             name,
             *(
-                _shares(replay.replayed[name].later) if name in replay.replayed else NONE
+                shares_text(replay.replayed[name].later) if name in replay.replayed else NONE
                 for replay in replays
             ),
         )

@@ -239,8 +239,8 @@ OPTIONS = {
     "compare": "arms! --id --score --seed --sample --group --metric --models-are-seeds "
     "--out:Path --force --json",
     "diagnose": "logs! --correct --out:Path --force --json",
-    "replay": "logs! --policy --budget --online --visits:integer --probe --correct --out:Path "
-    "--force --json",
+    "replay": "logs! --policy --budget --rates --online --visits:integer --probe --correct "
+    "--out:Path --force --json",
     "ls": "what! file:Path --json",
     "doctor": "file:Path --experiment --tracking-uri --gpu --storage --repair --json",
     "ui": "--storage --port:integer",
@@ -261,7 +261,7 @@ def test_no_command_has_lost_an_option() -> None:
     assert isinstance(commands.choices, dict)
     options = {name: [*taken(command)] for name, command in commands.choices.items()}
     assert options == {name: words.split() for name, words in OPTIONS.items()}
-    assert sum(map(len, options.values())) == 164
+    assert sum(map(len, options.values())) == 165
     without_json = {name for name, words in options.items() if "--json" not in words}
     assert without_json == {"init", "ui"}, "every command prints its values as JSON"
 

@@ -313,3 +313,42 @@ def test_a_probe_file_in_place_of_visits(tmp_path: Path) -> None:
     probe.write_text("prompt_id,pass_rate\nother,0.5\n")
     with pytest.raises(UserError, match=r"probe\.csv"):
         replay_logs([str(file)], ["easy"], "9", 1, str(probe))
+
+
+def model_file(folder: Path, name: str, rates: dict[str, float], column: str = "pass_rate") -> Path:
+    file = folder / name
+    lines = [f"{prompt},{rate}" for prompt, rate in rates.items()]
+    file.write_text("\n".join([f"prompt_id,{column}", *lines]))
+    return file
+
+
+def test_what_choosing_by_another_model_costs(tmp_path: Path, capsys) -> None:
+    one = {f"p{n:02}": n % 9 / 8 for n in range(90)}
+    turned = {prompt: 1 - rate for prompt, rate in one.items()}
+    files = [str(model_file(tmp_path, f"{n}.csv", r)) for n, r in enumerate((one, turned))]
+    options = ["--budget", "10", "--json", "--policy", "hard", "--policy", "learnable"]
+    code, out, _ = run_command(["--rates", *files, *options], capsys)
+    values = json.loads(out)
+    assert code == 0 and values["models"] == files and values["prompts"] == 90
+    assert values["ranking"]["correlation"] == pytest.approx(-1)
+    assert values["row_counts"]["read"] == 180
+    by = {(each["policy"], each["model"]): each for each in values["exchanges"]}
+    assert by["hard", files[0]]["shared"]["value"] == 0
+    assert by["hard", files[0]]["cost"]["value"] == pytest.approx(0, abs=0.02)  # both ends are dead
+    assert by["learnable", files[1]]["own"]["value"] > by["learnable", files[1]]["random"] + 0.1
+    both = tmp_path / "both.csv"
+    lines = [f"{prompt},{rate},{turned[prompt]}" for prompt, rate in one.items()]
+    both.write_text("\n".join(["prompt_id,avg@8_a,avg@8_b", *lines]))
+    _, out, _ = run_command(["--rates", str(both), *options], capsys)
+    assert [each["cost"] for each in json.loads(out)["exchanges"]] == [
+        each["cost"] for each in values["exchanges"]
+    ]
+    for arguments, named in (
+        (["--rates", files[0]], "two"),
+        (["--rates", *files, "--online"], "--online"),
+        ([files[0], "--rates", *files], "--rates"),
+        ([], "--rates"),
+        (["--rates", files[0], str(model_file(tmp_path, "x.csv", {"q": 0.5}))], "0 prompts"),
+    ):
+        code, _, error = run_command(arguments, capsys)
+        assert code == 2 and named in error and error.count("\n") == 1, error
