@@ -280,6 +280,7 @@ OF_GOLDS = frozenset(
     (
         *("successes", "pass_rate", "wrong", "low", "high", "scorable", "first", "posterior"),
         *("learnability", "suspected", "dispute", "score", "score_sd", "labelled", "unlabelled"),
+        *("form_failures", "other_form"),
     )
 )
 
@@ -294,6 +295,8 @@ MEANING = {
     "agreement": "the share of samples with the most frequent answer, 0 to 1",
     "entropy": "the entropy of the samples' answers",
     "tokens": "the mean number of generated tokens",
+    "form_failures": "the number of samples that failed by the form of the completion",
+    "other_form": "the number of failed samples that hold the gold answer in another form",
     **dict.fromkeys(FAILURES, "the number of samples with that outcome"),
 }
 
@@ -366,7 +369,22 @@ def check_band(policy: str, low: Any, high: Any, meaning: str = "a pass rate") -
         raise PolicyError(f"{policy}: low {low} is above high {high}: swap them")
 
 
-EXCLUDED = ("suspected", "unsolved")
+def fails_by_form(difficulty: pa.Table, policy: str) -> Bools:
+    """One boolean per row: whether its pass rate shows the form of completions more than skill.
+
+    That is, at least half of its failures are of form, or more of its samples hold the gold answer
+    in another form than are marked correct.
+    """
+    failures = sum(np.nan_to_num(numbers(difficulty, name, policy)) for name in FAILURES)
+    by_form, other_form, successes = (
+        np.nan_to_num(numbers(difficulty, name, policy))
+        for name in ("form_failures", "other_form", "successes")
+    )
+    mostly = (failures > 0) & (2 * by_form >= failures)
+    return np.asarray(mostly | (other_form > successes), dtype=bool)
+
+
+EXCLUDED = ("suspected", "unsolved", "form")
 
 
 @dataclass(kw_only=True)
@@ -379,8 +397,10 @@ class Requiring:
 
     `exclude: suspected` leaves out prompts whose gold answer is probably wrong, because most of
     their samples with an answer agree on another one: none in a pool where fewer than half of such
-    gold answers are expected to be wrong; `unsolved` those without a correct sample;
-    `[suspected, unsolved]` both.
+    gold answers are expected to be wrong; `unsolved` those without a correct sample; `form` those
+    that fail by form: at least half of their failures have no answer that was read, or the gold
+    answer in another form than the marker reads; or more samples have the latter than are correct;
+    `[suspected, unsolved]` both, and so on.
     """
 
     require: str | None = None
@@ -392,7 +412,7 @@ class Requiring:
         names = [self.exclude] if isinstance(self.exclude, str) else self.exclude or []
         if not isinstance(names, list | tuple) or any(n not in EXCLUDED for n in names):
             raise PolicyError(
-                f"unknown exclude: {self.exclude!r}: write suspected, unsolved, or a list of both"
+                f"unknown exclude: {self.exclude!r}: write {', '.join(EXCLUDED)}, or a list of them"
             )
         self.exclude = sorted(set(names)) or None  # a canonical form has one hash
 
@@ -403,8 +423,8 @@ class Requiring:
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it uses the samples' answers, as the column `suspected` does."""
-        return self.excludes_suspected
+        """Whether it uses the samples' answers, as the columns suspected and form_failures do."""
+        return self.excludes_suspected or "form" in (self.exclude or [])
 
     @property
     def restrictions(self) -> str:
@@ -422,6 +442,13 @@ class Requiring:
             rows &= failures["wrong"] >= failures["unparsed"] + failures["truncated"]
         if "unsolved" in (self.exclude or []):
             rows &= numbers(difficulty, "pass_rate", policy) > 0
+        if "form" in (self.exclude or []):
+            if column(difficulty, "form_failures", policy).null_count:
+                raise PolicyError(
+                    f"{policy}: exclude: form needs both readings of the samples, which this table "
+                    "was made without: pass a probe's folder"
+                )
+            rows &= ~fails_by_form(difficulty, policy)
         if self.excludes_suspected:
             suspected = column(difficulty, "suspected", policy)
             if not pa.types.is_boolean(suspected.type):

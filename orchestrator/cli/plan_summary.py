@@ -32,6 +32,7 @@ from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.layout import wrapped
+from orchestrator.report.probe_analysis import form_notes
 from orchestrator.selection.stored import same_training
 from orchestrator.stats.planned_power import collapse_seen, minimum_detectable, resolution
 from orchestrator.storage.errors import StoreError
@@ -117,6 +118,8 @@ class ProbeSummary:
     shared_samples: int
     """Missing ones that another probe of this plan draws."""
     weak_signal: str
+    form_failures: Mapping[str, str]
+    """By stored subset: that many of its prompts fail by the form of completions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +197,7 @@ class PlanSummary(Timetable):
             lines.append(f"probe {probe.label}: {samples}")
             if probe.weak_signal:
                 lines.append(f"  warning: {probe.weak_signal}")
+            lines += [f"  {policy}: {note}" for policy, note in probe.form_failures.items()]
         if self.updates_to_run:
             lines.append(self._work())
         if self.cells_to_run:
@@ -535,6 +539,7 @@ def _probes(run: Run) -> list[ProbeSummary]:
                 missing_at_most=pending.at_most,
                 shared_samples=pending.shared,
                 weak_signal=weak,
+                form_failures=form_notes(run.plan, run.store, spec),
             )
         )
     return probes

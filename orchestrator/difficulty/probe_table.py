@@ -17,6 +17,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.pool_columns import with_pool_columns
 from orchestrator.planning.score_file import read_scores
 from orchestrator.probing.answers import Answers
+from orchestrator.probing.other_forms import reads_texts
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.errors import UserError
@@ -71,21 +72,33 @@ class CellTables:
         self._tables: dict[tuple[int, str, int, bool], tuple[pa.Table, DisputedGolds | None]] = {}
 
     @cached_property
+    def _read(self) -> tuple[Outcomes, Answers]:
+        """The outcomes and the samples' answers."""
+        if self._answers is not None:
+            return self._outcomes, self._answers
+        assert self._folder is not None, "only subsets need answers"
+        return self._folder.with_answers()
+
+    @cached_property
     def _spellings(self) -> PoolSpellings:
         assert self._folder is not None, "only subsets need answers"
-        answers = self._answers or self._folder.with_answers()[1]
-        return PoolSpellings(answers, self._folder.task, self._outcomes.prompts)
+        return PoolSpellings(self._read[1], self._folder.task, self._outcomes.prompts)
+
+    @cached_property
+    def _texts_needed(self) -> bool:
+        """Whether only the samples' texts show answers in another form than the marker reads."""
+        return self._folder is not None and reads_texts(self._folder.task)
 
     def of(self, cell: Cell, *, answers: bool = False, unlabelled: bool = False) -> pa.Table:
         """The table that the cell's policy ranks by, of the first K samples of each prompt.
 
         Of prompts with a gold answer, which can be trained on; with `unlabelled`, of all. Its
         columns of the samples' answers are filled with `answers`, and where the cell's subset
-        depends on them. A further column, `question`, is added where the subset depends on that.
-        Raises UserError for a file of difficulty that has changed, or another model's probe that is
-        not finished.
+        depends on them, or failures by form are unknown without. A further column, `question`, is
+        added where the subset depends on that. Raises UserError for a file of difficulty that has
+        changed, or another model's probe that is not finished.
         """
-        answers |= cell.static_policy.build().reads_answers
+        answers |= self._texts_needed or cell.static_policy.build().reads_answers
         answers |= any(rule.build().reads_answers for rule in cell.bounding_rules)
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
         if cell.difficulty:
@@ -106,6 +119,7 @@ class CellTables:
         """
         if cell.difficulty is None:
             return None
+        answers |= self._texts_needed
         table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
         return table if unlabelled else _labelled(table)
 
@@ -162,6 +176,7 @@ class CellTables:
             tokens = outcomes.tokens
             scores = outcomes.scores
             labelled = outcomes.labelled
+            other_form = self._read[0].other_form if answers else outcomes.other_form
             table = difficulty_of_codes(
                 prompts.ids(prompts.order),
                 prompts.column("tier").combine_chunks().take(pa.array(prompts.order)),
@@ -169,6 +184,7 @@ class CellTables:
                 scores=None if scores is None else scores[prompts.order, first],
                 labelled=None if labelled is None else labelled[prompts.order],
                 tokens=None if tokens is None else tokens[prompts.order, first],
+                other_form=None if other_form is None else other_form[prompts.order, first],
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )

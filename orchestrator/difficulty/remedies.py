@@ -11,10 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.outcomes import outcome_counts
+from orchestrator.difficulty.proportions import counts
 from orchestrator.plugins.counts import counted
+from policies.base import fails_by_form
 
 NAMED = 1 / 4  # share of the failures from which on an outcome is named
 ANY_LIMIT = "the token limit"  # where the setting is not known
+FORM_SHARE = 1 / 20  # of prompts, from which on failures by form are named
+# Why a completion fails by form -> in words.
+FORMS = {
+    "other form": "the gold answer stands in the completion in another form",
+    "unparsed": "no answer is parsed",
+    "truncated": "completions are truncated before an answer",
+}
 FORM = "ask for the answer in the form that the marker reads, or choose another marker or marking"
 
 
@@ -46,6 +55,43 @@ def unread_answers(outcomes: Mapping[str, int], limit: str = ANY_LIMIT) -> str:
     )
 
 
+def form_counts(table: pa.Table) -> dict[str, int] | None:
+    """Prompts that fail by form (`fails_by_form`), by the reason: a key of FORMS.
+
+    That is an answer in another form where at least half of these failures have one, or more
+    samples than are correct; else what more of the failures have. None where `form_failures` is
+    unknown for a prompt.
+    """
+    names = ("form_failures", "other_form", "successes", "unparsed", "truncated")
+    if any(name not in table.column_names or table[name].null_count for name in names):
+        return None
+    by_form, other_form, successes, unparsed, truncated = (counts(table, n) for n in names)
+    misread = (2 * other_form >= by_form) | (other_form > successes)
+    reason = np.where(misread, 0, np.where(unparsed >= truncated, 1, 2))
+    rows = fails_by_form(table, "form_counts")
+    numbers = np.bincount(reason[rows], minlength=len(FORMS))
+    return dict(zip(FORMS, numbers.tolist(), strict=True))
+
+
+def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
+    """How many of these prompts fail mostly by form, why, and what to change; else empty.
+
+    Empty, too, for less than a share FORM_SHARE of the prompts, and where that is not known.
+    """
+    numbers = form_counts(table) or {}
+    prompts = sum(numbers.values())
+    if not prompts or prompts < FORM_SHARE * table.num_rows:
+        return ""
+    reasons = ", ".join(f"{FORMS[name]} ({n:,})" for name, n in numbers.items() if n)
+    remedies = dict.fromkeys(
+        f"raise {limit}" if name == "truncated" else FORM for name, n in numbers.items() if n
+    )
+    return (
+        f"{prompts:,} of {counted(table.num_rows, 'prompt')} fail by the form of completions: "
+        f"{reasons}; {', or '.join(remedies)}, or leave them out with exclude: form"
+    )
+
+
 def few_signals_of(table: pa.Table, size: int) -> str:
     """`few_signals` of a difficulty table, which may hold pass rates alone.
 
@@ -55,8 +101,8 @@ def few_signals_of(table: pa.Table, size: int) -> str:
     scorable = np.full(len(rates), 2.0)
     for name in ("n", "scorable"):
         if name in table.column_names:
-            counts = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
-            scorable = np.where(np.isnan(counts), scorable, counts)
+            known = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
+            scorable = np.where(np.isnan(known), scorable, known)
     rated = ~np.isnan(rates)
     scorable = np.where(rated, scorable, 0.0)
     successes = np.where(rated, rates, 0.0) * scorable

@@ -40,6 +40,10 @@ class _Reprobes:
         self.scorable = np.maximum(samples - unscored, np.minimum(scorable, 1))
         self.error = np.rint(samples * error / np.maximum(n, 1)).astype(int)
         self.error = np.minimum(self.error, samples - self.scorable)
+        self.misread = None  # the share of wrong answers that are right in another form
+        if "form_failures" in table.column_names and not table["form_failures"].null_count:
+            misread = counts(table, "form_failures") - unparsed - truncated
+            self.misread = misread / np.maximum(counts(table, "wrong"), 1)
         labelled = labelled_rows(table)
         # Errors, and all others of a prompt without a gold answer.
         self.unmarked = [self.error, np.where(labelled, 0, samples - self.error)]
@@ -72,6 +76,9 @@ class _Reprobes:
             "first": pa.array(OUTCOMES).take(pa.array(first)),
             "short": np.zeros(len(right), bool),
         }
+        if self.misread is not None:
+            misread = np.rint(wrong * self.misread).astype(int)
+            drawn["form_failures"] = unparsed + truncated + misread
         schema = self.table.schema
         typed = {f.name: pa.array(drawn[f.name]).cast(f.type) for f in schema if f.name in drawn}
         return pa.table({name: typed.get(name, self.table[name]) for name in schema.names})

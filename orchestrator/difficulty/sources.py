@@ -65,7 +65,7 @@ def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
     stay. The interval, the posterior (under the prior of these counts) and the learnability of
     groups of `group_size` follow. The most frequent of few answers is so by chance, too, so that
     rates are too high the fewer samples there are. Which sample gave it is not known: `first` is
-    null.
+    null, and so are `form_failures` and `other_form`, which depend on gold answers.
     """
     n = counts(table, "n")
     share = table["agreement"].to_numpy(zero_copy_only=False).astype(float)
@@ -84,4 +84,6 @@ def by_agreement(table: pa.Table, group_size: int = 8) -> pa.Table:
         "score": pa.array(share, mask=~known),
         "score_sd": pa.array(deviation, mask=~known | (read < 2)),
     }
+    unknown = pa.nulls(len(n), pa.int32())  # of golds
+    columns |= {"form_failures": unknown, "other_form": unknown}
     return _with_columns(table, columns)

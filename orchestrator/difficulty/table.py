@@ -11,6 +11,7 @@ from orchestrator.difficulty.answers import votes_of, with_answers
 from orchestrator.difficulty.disputed import disputed_golds, with_suspected
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.pool_spellings import comparison_of
+from orchestrator.probing.answers import only_otherwise_correct
 from orchestrator.storage.schema import DIFFICULTY
 from tasks import OUTCOMES, Task
 from tasks.marking.marks import UNSCORED_BY
@@ -29,13 +30,15 @@ def difficulty(
 
     `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, without
     `tokens`, `tokens` and `tokens_sd`, and without `extracted`, the extracted answers, `suspected`,
-    `dispute`, `agreement`, `answers` and `entropy`. Answers are compared as the marker of `task`
-    does, as texts without a task. `tiers` maps prompt_id to tier; all its prompts are in the table,
-    sampled or not. An error counts in `n` and `error`, but not in `scorable` and the pass rate; so
-    does a truncated sample with count_truncated="exclude". `posterior` and `learnability` (of
-    groups of `group_size`) are based on the prior fitted to this pool. A prompt whose samples were
-    read, and none marked, has no gold answer, and no pass rate. `short` marks prompts with fewer
-    than `samples_per_prompt` samples. Raises ValueError on an unknown outcome.
+    `dispute`, `agreement`, `answers` and `entropy`; without the marks of both readings
+    (`other_outcome`, `rule`, `other_rule`), `form_failures` and `other_form`. Answers are compared
+    as the marker of `task` does, as texts without a task. `tiers` maps prompt_id to tier; all its
+    prompts are in the table, sampled or not. An error counts in `n` and `error`, but not in
+    `scorable` and the pass rate; so does a truncated sample with count_truncated="exclude".
+    `posterior` and `learnability` (of groups of `group_size`) are based on the prior fitted to this
+    pool. A prompt whose samples were read, and none marked, has no gold answer, and no pass rate.
+    `short` marks prompts with fewer than `samples_per_prompt` samples. Raises ValueError on an
+    unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     # Prompts of `tiers` have a row without any sample, too.
@@ -55,27 +58,55 @@ def difficulty(
         at = pc.equal(samples["sample"], 0).to_numpy()
         first[row[at]] = code[at]
     by_outcome = table.reshape(-1, len(OUTCOMES)).T  # [outcomes, prompts]
-    sums = None
-    if "score" in samples.column_names:
-        scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED_BY[count_truncated]])
-        solved = pa.array((code == OUTCOMES.index("correct")).astype(float))
-        # Without a score of its own, a sample's is its correctness.
-        values = pc.coalesce(samples["score"], solved).to_numpy()[scored]
-        sums = np.array([np.bincount(row[scored], values**p, len(ids)) for p in (1, 2)])
-    lengths = None
-    if "tokens" in samples.column_names:
-        known = samples["tokens"].is_valid().to_numpy()
-        own = row[known]
-        tokens = samples["tokens"].drop_null().to_numpy().astype(float)
-        lengths = np.array([np.bincount(own, tokens**p, len(ids)) for p in (0, 1, 2)])
-    k = samples_per_prompt or 0
+    scored = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED_BY[count_truncated]])
     rated = _table(
-        ids, tier, by_outcome, first, count_truncated, group_size, k, sums=sums, lengths=lengths
+        ids,
+        tier,
+        by_outcome,
+        first,
+        count_truncated,
+        group_size,
+        samples_per_prompt or 0,
+        sums=_sums(samples.filter(pa.array(scored)), row[scored], len(ids)),
+        lengths=_lengths(samples, row, len(ids)),
+        misread=_misread(samples, row, len(ids)),
     )
     if "extracted" not in samples.column_names:
         return rated
     votes = votes_of(samples, rated, comparison_of(task))
     return with_suspected(with_answers(rated, votes), disputed_golds(votes, rated))
+
+
+def _sums(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None:
+    """`sums` of `_table`, of samples that count; without a score, one's is its correctness."""
+    if "score" not in samples.column_names:
+        return None
+    solved = pc.equal(samples["outcome"], "correct").cast(pa.float64())
+    values = pc.coalesce(samples["score"], solved).to_numpy()
+    return np.array([np.bincount(row, values**p, prompts) for p in (1, 2)])
+
+
+def _lengths(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None:
+    """`lengths` of `_table`; row: [samples], that of the prompt."""
+    if "tokens" not in samples.column_names:
+        return None
+    own = row[samples["tokens"].is_valid().to_numpy()]
+    tokens = samples["tokens"].drop_null().to_numpy().astype(float)
+    return np.array([np.bincount(own, tokens**p, prompts) for p in (0, 1, 2)])
+
+
+def _misread(samples: pa.Table, row: np.ndarray, prompts: int) -> np.ndarray | None:
+    """`misread` of `_table`, from both readings of samples; None where they have only one.
+
+    row: [samples], that of the prompt. Where all rules are equal, the marker has no other reading.
+    """
+    if not {"other_outcome", "rule", "other_rule"} <= {*samples.column_names}:
+        return None
+    if samples["other_outcome"].null_count or samples["rule"].equals(samples["other_rule"]):
+        return None
+    other = only_otherwise_correct(samples)
+    wrong = other & pc.equal(samples["outcome"], "wrong").to_numpy()
+    return np.array([np.bincount(row[each], minlength=prompts) for each in (other, wrong)])
 
 
 def difficulty_of_codes(
@@ -86,6 +117,7 @@ def difficulty_of_codes(
     scores: np.ndarray | None = None,
     labelled: np.ndarray | None = None,
     tokens: np.ndarray | None = None,
+    other_form: np.ndarray | None = None,
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
 ) -> pa.Table:
@@ -94,7 +126,8 @@ def difficulty_of_codes(
     A code is a position in OUTCOMES; any other value is a sample that is not drawn. `scores`:
     [prompts, K], None where they are 1 for a correct sample and 0 for any other. `labelled`:
     [prompts], whether each has a gold answer, or needs none; None: as its samples tell. `tokens`:
-    [prompts, K], -1 where a sample is not drawn.
+    [prompts, K], -1 where a sample is not drawn. `other_form`: [prompts, K], whether a failed
+    sample holds the gold answer in another form; None where that is not known.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
     for code, by_prompt in enumerate(by_outcome):
@@ -112,6 +145,10 @@ def difficulty_of_codes(
             drawn = column >= 0
             for power, total in enumerate(lengths):
                 total += drawn * column.astype(float) ** power
+    misread = None
+    if other_form is not None:
+        wrong = other_form & (codes == OUTCOMES.index("wrong"))
+        misread = np.array([np.count_nonzero(each, axis=1) for each in (other_form, wrong)])
     k = codes.shape[1]
     return _table(
         ids,
@@ -124,6 +161,7 @@ def difficulty_of_codes(
         labelled=labelled,
         sums=sums,
         lengths=lengths,
+        misread=misread,
     )
 
 
@@ -139,12 +177,14 @@ def _table(
     labelled: np.ndarray | None = None,
     sums: np.ndarray | None = None,
     lengths: np.ndarray | None = None,
+    misread: np.ndarray | None = None,
 ) -> pa.Table:
     """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1.
 
     sums: [2, prompts], of the scores and of their squares; None where scores are correctness.
     lengths: [3, prompts], the samples whose tokens are known, and the sums of these and of their
-    squares.
+    squares. misread: [2, prompts], failed samples with the gold answer in another form, and those
+    of them that are wrong; None where that is not known.
     """
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
@@ -176,5 +216,8 @@ def _table(
         variance = (known * squares - total**2) / np.maximum(known * (known - 1), 1)
         columns["tokens"] = pa.array(total / np.maximum(known, 1), mask=known < 1)
         columns["tokens_sd"] = pa.array(np.sqrt(variance), mask=known < 2)
+    if misread is not None:
+        unread = by_outcome["unparsed"] + by_outcome["truncated"]
+        columns["other_form"], columns["form_failures"] = misread[0], unread + misread[1]
     null = pa.nulls(len(ids))
     return pa.table({f.name: pa.array(columns.get(f.name, null)).cast(f.type) for f in DIFFICULTY})

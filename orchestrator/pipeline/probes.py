@@ -43,6 +43,7 @@ from orchestrator.selection.stored import (
     store_subset,
     subset_size,
 )
+from orchestrator.selection.subsets import reason
 from orchestrator.storage.store import Store
 from policies import PolicyError
 
@@ -209,6 +210,9 @@ def difficulty_lines(
             if own.static_policy.build().excludes_suspected and (
                 text := no_suspects(tables.of(own))
             ):
+                yield f"warning: {name}: {text}"
+            chosen = read_subset(store, own)
+            if chosen is not None and (text := reason(chosen).get("form_note", "")):
                 yield f"warning: {name}: {text}"
         remedy = pool_warning(successes, scorable, size, outcome_counts(table), limit)
         yield from (f"warning: {text}" for text in (fit_warning(table), remedy) if text)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.marking.marks import UNREAD
+from tasks.marking.marks import FAILED, UNREAD
 
 Bools = npt.NDArray[np.bool_]
 
@@ -32,6 +32,13 @@ def has_answer(samples: pa.Table) -> Bools:
     unread = pc.is_in(samples["outcome"], value_set=pa.array(UNREAD))
     read = pc.and_not(samples["extracted"].is_valid(), unread)
     return np.asarray(read.to_numpy(), dtype=bool)
+
+
+def only_otherwise_correct(samples: pa.Table) -> Bools:
+    """Whether each of these samples failed, and is correct under the other reading."""
+    failed = pc.is_in(samples["outcome"], value_set=pa.array(FAILED))
+    correct = pc.equal(samples["other_outcome"], "correct")
+    return np.array(pc.fill_null(pc.and_(failed, correct), False).to_numpy(), dtype=bool)
 
 
 def encoded(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.Array]:

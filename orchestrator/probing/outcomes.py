@@ -31,7 +31,9 @@ class Outcomes:
     codes: [prompts, K], positions in OUTCOMES, in the order of the pool; NONE without a sample.
     scores: [prompts, K]; None where each is 1 for a correct sample and 0 for any other.
     labelled: [prompts], whether each has a gold answer, or needs none; None: all have.
-    tokens: [prompts, K], generated ones, -1 without a sample; None: not known.
+    tokens: [prompts, K], generated ones, -1 without a sample; None: not known. other_form:
+    [prompts, K], whether a failed sample holds the gold answer in another form than the marker
+    reads; None: not known.
     """
 
     prompts: PromptTable
@@ -39,6 +41,7 @@ class Outcomes:
     scores: Scores | None = None
     labelled: Bools | None = None
     tokens: npt.NDArray[np.int32] | None = None
+    other_form: Bools | None = None
 
     @cached_property
     def drawn(self) -> int:

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.plugins.counts import counted
 from orchestrator.probing.answers import Answers, encoded, has_answer
+from orchestrator.probing.other_forms import TEXTS, in_other_form, reads_texts
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import update_marks
 from orchestrator.storage.proof import Unsound, canonical_hash
@@ -52,7 +53,7 @@ ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per spl
 CODES = 10_000_000  # of answers that are changed at once
 PAIR = ("prompt_id", "sample")  # identifies a row
 COUNTED = (*PAIR, "outcome", "score")  # what difficulty is computed from
-KNOWN = (*COUNTED, "tokens")  # what a ProbeFolder keeps of a sample
+KNOWN = (*COUNTED, "tokens", "other_outcome")  # what a ProbeFolder keeps of a sample
 _CODES = pa.array(OUTCOMES)
 CORRECT = OUTCOMES.index("correct")
 _PLAIN_ID = "^[0-9A-Za-z]*$"  # is not escaped in JSON
@@ -168,6 +169,7 @@ class ProbeFolder:
     positions in OUTCOMES, NONE without one. An outcome takes a byte, whatever the length of prompts
     and completions, so a pool of ten million prompts with four samples each takes 40 MB.
     scores: [prompts, K], None as long as each is 1 for a correct sample and 0 for any other.
+    other_form: [prompts, K], as in `Outcomes`.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class ProbeFolder:
         self.tokens = np.full(shape, -1, dtype=np.int32)
         self.codes: Codes = np.full(shape, NONE, dtype=np.uint8)
         self.scores: Scores | None = None
+        self.other_form: Bools | None = None if self._reads_texts else np.zeros(shape, dtype=bool)
         self._stale = False  # whether some marks are of another marker than the task's
         self._names: set[str] = set()  # of the parts that were read
 
@@ -231,7 +234,25 @@ class ProbeFolder:
             self.scores = (self.codes == CORRECT).astype(float)
         if self.scores is not None:
             self.scores[places] = scores
+        self._add_other_forms(rows, places, new)
         return new
+
+    def _add_other_forms(
+        self, rows: PoolRows, places: tuple[Ints, npt.NDArray[np.integer]], new: Bools
+    ) -> None:
+        """Add to `other_form` what the new ones of these rows say, if all rows so far did."""
+        if rows.samples["other_outcome"].null_count:
+            self.other_form = None
+        if self.other_form is None:
+            return
+        golds = None
+        if self._reads_texts:
+            golds = self.prompts.column("answer").take(pa.array(rows.prompts)).combine_chunks()
+        self.other_form[places] = in_other_form(rows.samples, golds)[new][::-1]
+
+    @cached_property
+    def _reads_texts(self) -> bool:
+        return reads_texts(self.task)
 
     def outcomes(self, *, partial: bool = True) -> Outcomes:
         """The outcomes by the task's current marker.
@@ -245,8 +266,9 @@ class ProbeFolder:
                 current.add(rows)
             self.codes = current.codes
             self.scores = current.scores
+            self.other_form = current.other_form
             self._stale = False
-        outcomes = Outcomes(self.prompts, self.codes, self.scores, self._labelled, self.tokens)
+        outcomes = self._outcomes
         if not partial:
             self._check_complete(outcomes.drawn)
         return outcomes
@@ -254,13 +276,16 @@ class ProbeFolder:
     def with_answers(self) -> tuple[Outcomes, Answers]:
         """The outcomes by the task's current marker, and the answers; reads each part once."""
         folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
+        texts_too = TEXTS if self._reads_texts else ()
+        if texts_too:
+            folder.other_form = np.zeros(folder.codes.shape, dtype=bool)
         # [prompts]: the row of each prompt in the order of their ids.
         rank = np.empty(len(self.prompts), dtype=np.int32)
         rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
         codes = np.full(folder.codes.shape, -1, dtype=np.int32)
         known = 0
         texts = [pa.array([], pa.string())]  # the distinct ones of each part
-        for part in folder.rows((*KNOWN, "extracted")):
+        for part in folder.rows((*KNOWN, "extracted", *texts_too)):
             kept = folder.add(part) & has_answer(part.samples)  # a sample stored twice counts once
             samples = part.samples.filter(pa.array(kept))
             own, distinct = encoded(samples["extracted"])
@@ -272,10 +297,14 @@ class ProbeFolder:
         of_code = np.append(of_part, np.int32(-1))  # -1 is the last one
         for of_prompts in np.array_split(codes, 1 + codes.size // CODES):
             of_prompts[:] = of_code[of_prompts]
-        outcomes = Outcomes(
-            self.prompts, folder.codes, folder.scores, self._labelled, folder.tokens
-        )
-        return outcomes, Answers(codes, distinct)
+        return folder._outcomes, Answers(codes, distinct)
+
+    @property
+    def _outcomes(self) -> Outcomes:
+        """Those of the rows that were added."""
+        labelled = self._labelled
+        known = (self.codes, self.scores, labelled, self.tokens, self.other_form)
+        return Outcomes(self.prompts, *known)
 
     @cached_property
     def _markers(self) -> pa.Array:

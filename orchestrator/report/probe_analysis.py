@@ -26,6 +26,7 @@ from orchestrator.difficulty.estimates import fit_prior, reliability
 from orchestrator.difficulty.outcomes import band_of, outcome_counts
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.proportions import counts
+from orchestrator.difficulty.remedies import form_note
 from orchestrator.difficulty.summary import Summary, summarise
 from orchestrator.difficulty.suspects import no_suspects
 from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
@@ -39,11 +40,11 @@ from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.report.rows import AnswerText
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.selection.stored import read_subset, request_of
-from orchestrator.selection.subsets import select, unranked
+from orchestrator.selection.subsets import reason, select, unranked
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from policies import PolicyError
+from policies import Policy, PolicyError
 from tasks import OUTCOMES, Prompt
 from tasks.prompt_table import PromptTable
 from tasks.sources.answer_kinds import answer_form, kind_of
@@ -107,6 +108,15 @@ def pool_outcomes(plan: Plan, store: Store, spec: ProbeSpec) -> PoolOutcomes:
             chosen = pc.is_in(table["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
             subsets[name] = outcome_counts(table.filter(chosen))
     return PoolOutcomes(spec, title, stops_early, table, subsets)
+
+
+def form_notes(plan: Plan, store: Store, spec: ProbeSpec) -> dict[str, str]:
+    """Stored subset of a training probe -> what was noted of failures by form, where it was."""
+    notes = {}
+    for name, cell in (subset_cells(plan, spec) if spec.split == "train" else {}).items():
+        if (subset := read_subset(store, cell)) is not None:
+            notes[name] = reason(subset).get("form_note", "")
+    return {name: note for name, note in notes.items() if note}
 
 
 class PolicyOutlook(NamedTuple):
@@ -299,11 +309,7 @@ def _policies(
             continue
         rows = pc.index_in(subset["prompt_id"], value_set=table["prompt_id"]).to_numpy()
         command, rule, sources = "", cell.static_policy.build(), Counter[str]()
-        notes = [*rule.notes(table, rows), *unranked(rule, table, rows, cell.difficulty_title)]
-        if rule.excludes_suspected:
-            notes.append(no_suspects(table))
-        if cell.online:
-            notes.append("chooses the prompts of each update among these, during training")
+        notes = _notes(cell, rule, table, own_table, rows)
         if cell.difficulty:
             notes.append(f"ranked by {cell.difficulty_title}")
         elif spec.dataset.variant_key in plan.lacking_golds and not cell.online:
@@ -315,6 +321,20 @@ def _policies(
         note = "; ".join(filter(None, notes))
         outlooks.append(PolicyOutlook(policy, summary, command, note, sources))
     return outlooks
+
+
+def _notes(
+    cell: Cell, rule: Policy, table: pa.Table, own_table: pa.Table | None, rows: np.ndarray
+) -> list[str]:
+    """What is unusual about the rows that a cell's policy takes of a table; some may be empty."""
+    notes = [*rule.notes(table, rows), *unranked(rule, table, rows, cell.difficulty_title)]
+    if rule.excludes_suspected:
+        notes.append(no_suspects(table))
+    chosen = (own_table or table).take(pa.array(rows))
+    notes.append(form_note(chosen, cell.probe.settings.limit_text))
+    if cell.online:
+        notes.append("chooses the prompts of each update among these, during training")
+    return notes
 
 
 def _label_command(plan: Plan, spec: ProbeSpec, policy: str) -> str:

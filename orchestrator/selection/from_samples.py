@@ -172,7 +172,9 @@ def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
         number = least if least < 0 else most
         raise UserError(f"{probe}: sample {number}: write integers from 0 to {MAX_SAMPLES - 1:,}")
     columns = [name for name in COUNTED[len(PAIR) :] if name in table.column_names]
-    for name, is_kind in (("extracted", pa.types.is_string), ("tokens", pa.types.is_integer)):
+    texts = [f.name for f in MARKED if f.type == pa.string() and f.name not in (*PAIR, *columns)]
+    kinds = {**dict.fromkeys(texts, pa.types.is_string), "tokens": pa.types.is_integer}
+    for name, is_kind in kinds.items():
         if name in table.column_names and is_kind(table[name].type):
             columns.append(name)
     grouped = table.group_by(list(PAIR)).aggregate([(name, "min") for name in columns])

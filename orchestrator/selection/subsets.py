@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.outcomes import complete_pass_rates, outcome_counts
-from orchestrator.difficulty.remedies import unread_answers
+from orchestrator.difficulty.remedies import form_note, unread_answers
 from orchestrator.difficulty.suspects import no_suspects
 from orchestrator.plugins.counts import counted
 from orchestrator.storage.schema import SUBSET, pool_column_names
@@ -89,6 +89,9 @@ def select(
     own = rows if own_table is None else same_prompts(own_table, rows)
     if unread := unread_answers(outcome_counts(own)):
         notes.append(f"of the chosen prompts, {unread}")
+    if by_form := form_note(own):
+        why["form_note"] = by_form  # which `decile plan` shows
+        notes.append(by_form)
     if notes := [*filter(None, notes)]:
         why["notes"] = notes
     by = request.difficulty

@@ -81,6 +81,10 @@ DIFFICULTY = pa.schema(
         "entropy": pa.float64(),  # of the samples' answers, in nats; null without any
         "tokens": pa.float64(),  # mean of the samples
         "tokens_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
+        # Failed samples (wrong, unparsed or truncated) without an answer that was read, or with the
+        # gold answer in another form than the marker reads; null where that is not known.
+        "form_failures": pa.int32(),
+        "other_form": pa.int32(),  # failed samples that hold the gold answer in another form
     }
 )
 

@@ -11,6 +11,7 @@ UNREAD: tuple[Outcome, ...] = ("unparsed", "truncated", "error")  # without an a
 PARSED: tuple[Outcome, ...] = ("correct", "wrong")
 FINISHED: tuple[Outcome, ...] = (*PARSED, "unparsed")
 MARKED: tuple[Outcome, ...] = (*FINISHED, "truncated")
+FAILED: tuple[Outcome, ...] = MARKED[1:]
 # The shares whose product is the accuracy of marked samples, as reports and claims name them.
 FACTORS = ("finished", "parsed-where-finished", "correct-where-parsed")
 

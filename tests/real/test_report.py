@@ -447,7 +447,7 @@ def test_the_page_has_every_section_and_no_external_resources(
     assert [h for h in reader.headings if h in SECTIONS] == list(SECTIONS)
     assert reader.loads == []
     assert not re.search(r"https?://|url\((?!#)|@import|<script", text)
-    assert text.count("<svg") == text.count('role="img"') == 5
+    assert text.count("<svg") == text.count('role="img"') == 6
     assert all(cell.cell_id in text and cell.subset_key in text for cell in plan.cells)
 
 

@@ -15,7 +15,12 @@ import pyarrow.compute as pc
 from orchestrator.difficulty.outcomes import BANDS, band_of, outcome_counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.proportions import counts
-from orchestrator.difficulty.remedies import pool_warning, reading_remedies
+from orchestrator.difficulty.remedies import (
+    form_counts,
+    form_note,
+    pool_warning,
+    reading_remedies,
+)
 from orchestrator.difficulty.summary import fit_warning, shares_text
 from orchestrator.planning.plan import Plan
 from orchestrator.plugins.counts import counted
@@ -47,7 +52,7 @@ from orchestrator.report.sections.figures import (
     failure_histogram,
     outcome_bars,
 )
-from orchestrator.report.sentences import rising, ties_text
+from orchestrator.report.sentences import UNKNOWN, rising, ties_text
 from orchestrator.stats.rankings import hardest_overlap, rank_correlation
 from orchestrator.storage.store import Store
 from policies import labelled_rows
@@ -255,7 +260,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"no completion at all is correct where answers are {', '.join(forms)}: the questions "
             "or the marker may not let a model give such answers, so read some of them"
         )
-    lines += agreement_lines(table) if pool.complete else []
+    lines += form_lines(pool) + (agreement_lines(table) if pool.complete else [])
     unmarked = labelled & (scorable == 0) & (counts(table, "n") > 0)
     if unknown := int(np.count_nonzero(unmarked)):
         lines.append(f"no sample could be marked: {_count(unknown, table)}")
@@ -283,6 +288,26 @@ def facts(pool: PoolAnalysis) -> list[str]:
         )
     if pool.complete and (warning := fit_warning(table)):
         lines.append(warning)
+    return lines
+
+
+def form_lines(pool: PoolAnalysis) -> list[str]:
+    """Which failures are of form: in the pool, and in the sources where they are the most."""
+    table, limit = pool.table, pool.spec.settings.limit_text
+    if form_counts(table) is None:
+        return [f"failures by form: {UNKNOWN}, because no other reading of answers is stored"]
+    lines = []
+    if not reading_remedies(outcome_counts(table), limit):  # else `pool_warning` says it
+        lines = [note] if (note := form_note(table, limit)) else []
+    if "source" not in table.column_names:
+        return lines
+    source = pc.fill_null(table["source"], "")
+    for name in rising(pc.unique(source).to_pylist()):
+        own = table.filter(pc.equal(source, name))
+        numbers = form_counts(own)
+        mostly = numbers and 2 * sum(numbers.values()) >= own.num_rows
+        if name and own.num_rows < table.num_rows and mostly:
+            lines.append(f"source {one_line(name, 40)}: {form_note(own, limit)}")
     return lines
 
 
@@ -387,6 +412,7 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
     whole = outcome_counts(pool.table)
     occurring = [o for o in OUTCOMES if o != "unlabelled" or whole[o]]
     policies = {p.policy: p.sources for p in pool.policies if p.summary}
+    known = form_counts(pool.table) is not None
     body = []
     for name, count in sizes.most_common(most):
         own = pool.table.filter(pc.equal(source, name))
@@ -398,6 +424,7 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
                 one_line(name, 40) or "none",
                 f"{count:,}",
                 *(f"{100 * outcomes[outcome] / total:.1f}" for outcome in occurring),
+                f"{100 * counts(own, 'form_failures').sum() / total:.1f}" if known else NONE,
                 NONE if suspected is None else f"{suspected:,}",
                 *(f"{taken.get(name, 0):,}" for taken in policies.values()),
             )
@@ -406,9 +433,10 @@ def source_table(pool: PoolAnalysis, most: int = MAX_PARTS) -> Table:
     shown = f" The {most} largest of {len(sizes):,} sources." if smaller else ""
     return Table(
         "Outcomes and subsets by source",
-        ("source", "prompts", *(f"{o} %" for o in occurring), "suspected", *policies),
+        ("source", "prompts", *(f"{o} %" for o in occurring), "by form %", "suspected", *policies),
         body,
-        f"Outcomes of all completions; under each policy, the prompts that it takes.{shown}",
+        "Outcomes of all completions; by form: those without an answer that was read, or with the "
+        f"gold answer in another form; under each policy, the prompts that it takes.{shown}",
     )
 
 

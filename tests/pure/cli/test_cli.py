@@ -32,7 +32,7 @@ VIEW = """experiment about storage cells cells_to_run probes updates_to_run roll
 CELL = """cell_id model dataset policy seed size updates prompts_per_update rollouts done trained
     rollouts_at_most labels labels_at_most probe_seed name axes resumes_after same_as"""
 PROBE = """probe_key model dataset split prompts samples missing_samples missing_at_most label
-    shared_samples weak_signal"""
+    shared_samples weak_signal form_failures"""
 
 
 def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:

@@ -210,7 +210,7 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("tiers", {"levels": "3-1"}, "levels is '3-1'"),
         ("tiers", {"levels": True}, "levels is True"),
         ("easy", {"require": "answers"}, "require: 'answers': write parsed"),
-        ("easy", {"exclude": "wrong"}, "exclude: 'wrong': write suspected, unsolved"),
+        ("easy", {"exclude": "wrong"}, "exclude: 'wrong': write suspected, unsolved, form"),
         ("easy", {"exclude": [{"suspected": True}]}, "exclude: .*: write suspected alone"),
     ],
 )

@@ -110,9 +110,9 @@ def test_pure_modules_import_neither_the_store_nor_a_heavy_library() -> None:
 LEAVES = {
     "statistics": (below("orchestrator.stats"), 2_500),
     "decile.compare": (["decile.comparison"], 6_700),
-    "decile.diagnose": (["decile.diagnosis"], 6_300),
+    "decile.diagnose": (["decile.diagnosis"], 6_400),
     "decile.replay": (["decile.recordings"], 9_700),
-    "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_300),
+    "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_400),
     "marks": (below("tasks.marking"), 4_000),
 }
 
