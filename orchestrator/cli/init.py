@@ -100,9 +100,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         labelled = part.valid - (part.unlabelled or 0)
         counts = f"{labelled:,} of {part.rows - (part.unlabelled or 0):,} {what}"
         lines.append(_line("marker", f"{part.marker}: {counts}"))
-    lines += _likely_lines(survey)
-    if survey.forms.get("numbers with a comma"):
-        lines.append(_line("", "3,5 is read as the two numbers 3 and 5: write 3.5 for a decimal"))
+    lines += [*_likely_lines(survey), *_comma_lines(survey)]
     if survey.mixed:
         lines.append(_line("", f"the answers are a mixture: {survey.mixed}"))
     for place, reason in survey.invalid[:_ROWS]:
@@ -120,6 +118,12 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         columns = ", ".join(f"{name!r:.40} ({place})" for name, place in survey.id_names.items())
         lines.append(_line("ids", f"not kept, under several names: {columns}; rename one of them"))
     return lines
+
+
+def _comma_lines(survey: FileSurvey) -> list[str]:
+    """How a comma between two numbers is read, where answers have one."""
+    text = "3,5 is read as the two numbers 3 and 5: write 3.5 for a decimal"
+    return [_line("", text)] if survey.forms.get("numbers with a comma") else []
 
 
 def _likely_lines(survey: FileSurvey) -> list[str]:
