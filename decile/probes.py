@@ -13,6 +13,7 @@ from orchestrator.config.policy_entries import difficulty_option
 from orchestrator.config.wording import one_of
 from orchestrator.optional.exchange.card import export_selected
 from orchestrator.optional.exchange.exports import exported_table
+from orchestrator.optional.exchange.row_order import RowOrder
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.plugins.counts import counted
 from orchestrator.report.content import Figure
@@ -203,14 +204,25 @@ class Subset:
         return Dataset(exported_table(self.table, self.probe.prompts, self.probe.task, "trl"))
 
     @as_user_error(*SWEEP_ERRORS)
-    def export(self, layout: str, file: str | Path, *, card: bool = False) -> dict[str, Any]:
+    def export(
+        self,
+        layout: str,
+        file: str | Path,
+        *,
+        card: bool = False,
+        order: str = "",
+        spread: str = "",
+    ) -> dict[str, Any]:
         """Write the prompts in a trainer's layout, and `file`.provenance.json, which it returns.
 
         layout: jsonl, trl, verl, verifiers, openrlhf, prime-rl, open-instruct or nemo-gym. card:
-        write the data set card `file`.card.md, too. Raises UserError.
+        write the data set card `file`.card.md, too. order and spread: of the rows, as of
+        `decile export` (docs/importing.md). Raises UserError.
         """
+        rows = RowOrder(order, spread, self._cell.seed)
+        rows.check()
         stored = self.probe.stored
-        return export_selected(stored, self._cell, self.table, layout, file, card=card)
+        return export_selected(stored, self._cell, self.table, layout, file, card=card, order=rows)
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows: rank, prompt_id, tier, pass_rate, n, successes, tied, why."""

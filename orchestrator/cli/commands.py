@@ -14,6 +14,7 @@ from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
+    from orchestrator.optional.exchange.row_order import RowOrder
     from orchestrator.planning.cells import Cell
     from orchestrator.planning.plan import Plan
     from orchestrator.selection.labelling import ToLabel
@@ -397,6 +398,7 @@ def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
     from orchestrator.optional.exchange.card import export_selected
     from orchestrator.optional.exchange.exports import export_layout
+    from orchestrator.optional.exchange.row_order import RowOrder
     from orchestrator.plugins.row_counts import RowCounts
     from orchestrator.storage.local_files import check_new
 
@@ -405,26 +407,32 @@ def export(arguments: argparse.Namespace) -> int:
         arguments, ("policy", "layout", "out"), ("subset", "task", "layout", "out")
     )
     export_layout(layout, out)  # before the probe or the texts are read
+    order = RowOrder(arguments.order or "", arguments.spread or "", arguments.seed or 0)
+    order.check()
     if not arguments.force:
         check_new(f"{out}.provenance.json", "--out")
         check_new(f"{out}.card.md", "--out")
     if from_experiment:
         probe, cell = _chosen_cell(arguments)
         subset = probe.select(cell)
-        summary = export_selected(probe, cell, subset, layout, out, card=arguments.card)
+        summary = export_selected(
+            probe, cell, subset, layout, out, card=arguments.card, order=order
+        )
         rows = probe.row_counts(cell, subset)
     else:
-        summary = _export_file(arguments)
+        summary = _export_file(arguments, order)
         rows = RowCounts(summary["rows"], written=summary["rows"])
     summary = summary | {"row_counts": rows.to_dict()}
     text = f"subset: {out}\nprovenance: {out}.provenance.json"
     if arguments.card:
         text += f"\ncard: {out}.card.md"
+    if "order" in summary:
+        text += f"\norder: {summary['order']['kept']}"
     _print_result(summary, text, arguments.json)
     return ExitCode.DONE
 
 
-def _export_file(arguments: argparse.Namespace) -> dict[str, Any]:
+def _export_file(arguments: argparse.Namespace, order: "RowOrder") -> dict[str, Any]:
     """Export the subset of a file, with the prompts of a task or of an import."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.optional.exchange.card import data_card
@@ -445,7 +453,7 @@ def _export_file(arguments: argparse.Namespace) -> dict[str, Any]:
     check_output(arguments.out, inputs=inputs)
     card = data_card if arguments.card else None
     return export_subset(
-        arguments.subset, prompts, task, arguments.layout, arguments.out, provenance, card
+        arguments.subset, prompts, task, arguments.layout, arguments.out, provenance, card, order
     )
 
 
@@ -605,6 +613,8 @@ def _reads_experiment(
     others = set(_OF_FILES)
     if not from_experiment:
         others = {"experiment", *GRID_AXES, "difficulty", "storage"} - {"policy"}
+    if not from_experiment and getattr(arguments, "order", None):
+        others -= {"seed"}
     if not from_experiment and "probe" in of_files:
         others -= {"seed", "difficulty"}
     elif not from_experiment:

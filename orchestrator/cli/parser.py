@@ -466,6 +466,16 @@ COMMANDS = (
         Option(
             "--layout", "jsonl, trl, verl, verifiers, openrlhf, prime-rl, open-instruct or nemo-gym"
         ),
+        Option(
+            "--order",
+            "of the rows: easy, hard, learnable, random, or a mean pass rate that moves, such as "
+            "gaussian:0.8:0.2 (default: the policy's)",
+        ),
+        Option(
+            "--spread",
+            "give every part of the file the shares of each source, tier or band of pass rates",
+            metavar="COLUMN",
+        ),
         flag("--card", "also write OUT.card.md, which describes the data set"),
         Option("--texts", "import that holds the questions (default: the task's own)", Path),
         TASK.but(required=False),

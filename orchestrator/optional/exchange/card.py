@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from orchestrator import __version__
 from orchestrator.difficulty.outcomes import BANDS, band_of
-from orchestrator.optional.exchange.exports import export_subset
+from orchestrator.optional.exchange.exports import POLICY_ORDER, export_subset
+from orchestrator.optional.exchange.row_order import RowOrder
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.plugins.counts import counted
 from orchestrator.selection.plan_probe import PlanProbe
@@ -30,7 +31,14 @@ _UNKNOWN = (
 
 
 def export_selected(
-    probe: PlanProbe, cell: Cell, subset: pa.Table, layout: str, out: str | Path, *, card: bool
+    probe: PlanProbe,
+    cell: Cell,
+    subset: pa.Table,
+    layout: str,
+    out: str | Path,
+    *,
+    card: bool,
+    order: RowOrder = POLICY_ORDER,
 ) -> dict[str, Any]:
     """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
     check_output(out, inputs=probe.plan.files)
@@ -44,7 +52,7 @@ def export_selected(
         return data_card(origin, subset, pool_table, probe.spec, command)
 
     return export_subset(
-        subset, pool.train, pool.task, layout, out, provenance, text if card else None
+        subset, pool.train, pool.task, layout, out, provenance, text if card else None, order
     )
 
 
@@ -118,6 +126,9 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
     facts.append(f"policy: {chosen}; {counted(origin['rows'], 'prompt')}, seed {why.get('seed')}")
     if ranked_by := why.get("ranked_by"):
         facts.append(f"ranked by: {ranked_by}, in place of the model's own pass rates")
+    if order := origin.get("order"):
+        spread = f"; every part has the shares of each {order['spread']}" if order["spread"] else ""
+        facts.append(f"order: {order['name'] or 'as selected'}{spread}; {order['kept']}")
     if ties := why.get("ties"):
         facts.append(
             f"ties: {ties['chosen']:,} of the {counted(ties['pool'], 'prompt')} whose score equals "

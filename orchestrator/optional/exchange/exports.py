@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator import __version__
+from orchestrator.optional.exchange.row_order import RowOrder
 from orchestrator.planning.pool_columns import distinct_names, pool_columns
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.local_files import check_output
@@ -24,6 +25,7 @@ from tasks.prompt_table import PromptTable
 from tasks.sources.files import Row
 from tasks.sources.user_files import reading_parquet, sha256_of
 
+POLICY_ORDER = RowOrder()
 IDS_SHOWN = 3  # ids of missing prompts that a message lists
 REQUIRED = ("rank", "prompt_id", "pass_rate")  # of a subset
 _MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
@@ -103,12 +105,14 @@ _OF_TRL += " trainer_state log_extra log_metric"
 class Layout(NamedTuple):
     """A trainer's columns, the file types that it reads, and names that columns may not have.
 
-    `own`: the object that holds the columns of the user's data. `counted`: whether the layout
+    `order_kept`: which setting of the trainer keeps the order of the file, by its source of August
+    2026. `own`: the object that holds the columns of the user's data. `counted`: whether the layout
     consists of counts of samples.
     """
 
     schema: pa.Schema
     suffixes: tuple[str, ...]
+    order_kept: str
     reserved: tuple[str, ...] = ()
     own: str | None = None
     counted: bool = False
@@ -121,15 +125,36 @@ class Layout(NamedTuple):
         return {*self.schema.names, *inside, *self.reserved}
 
 
+_PRIME_RL = "prime-rl goes through the tasks of an environment in this order"
+_SHUFFLES = "shuffles prompts in every epoch, and has no setting for it"
 LAYOUTS: Mapping[str, Layout] = {
-    "jsonl": Layout(JSONL, (".jsonl",)),
-    "trl": Layout(TRL, (".jsonl", ".parquet"), tuple(_OF_TRL.split())),
-    "verl": Layout(VERL, (".parquet",), own="extra_info"),
-    "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet")),
-    "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet")),
-    "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet")),
-    "open-instruct": Layout(OPEN_INSTRUCT, (".jsonl", ".parquet"), counted=True),
-    "nemo-gym": Layout(NEMO_GYM, (".jsonl",), own="sample", counted=True),
+    "jsonl": Layout(
+        JSONL,
+        (".jsonl",),
+        "axolotl keeps this order with curriculum_sampling: true, NeMo-RL with data.shuffle: false",
+    ),
+    "trl": Layout(
+        TRL,
+        (".jsonl", ".parquet"),
+        "TRL keeps this order with GRPOConfig(shuffle_dataset=False)",
+        tuple(_OF_TRL.split()),
+    ),
+    "verl": Layout(
+        VERL, (".parquet",), "verl keeps this order with data.shuffle=False", own="extra_info"
+    ),
+    "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet"), _PRIME_RL),
+    "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet"), f"OpenRLHF {_SHUFFLES}"),
+    "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet"), _PRIME_RL),
+    "open-instruct": Layout(
+        OPEN_INSTRUCT, (".jsonl", ".parquet"), f"open-instruct {_SHUFFLES}", counted=True
+    ),
+    "nemo-gym": Layout(
+        NEMO_GYM,
+        (".jsonl",),
+        "NeMo-RL keeps this order with data.shuffle: false",
+        own="sample",
+        counted=True,
+    ),
 }
 
 
@@ -234,10 +259,12 @@ def export_subset(
     out: str | Path,
     provenance: Mapping[str, Any] | None = None,
     card: Callable[[Mapping[str, Any], pa.Table], str] | None = None,
+    order: RowOrder = POLICY_ORDER,
 ) -> dict[str, Any]:
     """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
-    `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
+    `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank, or
+    by `order`, whose places are their ranks then.
     `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
     task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
     `card`, given this and the subset, is the text of `out`.card.md. The texts are `task.messages`,
@@ -246,12 +273,13 @@ def export_subset(
     """
     out = Path(out)
     export_layout(layout, out)
-    file = {}
+    file: dict[str, Any] = {}
     if not isinstance(subset, pa.Table):
         path, subset = Path(subset), read_subset_file(subset)
-        digest = sha256_of(path)
-        file = {"file": f"{path.name} sha256:{digest}"}
-    table = exported_table(subset, prompts, task, layout)
+        file["file"] = f"{path.name} sha256:{sha256_of(path)}"
+    if order != POLICY_ORDER:
+        file["order"] = {**order._asdict(), "kept": LAYOUTS[layout].order_kept}
+    table = exported_table(subset, prompts, task, layout, order)
     origin = {
         "layout": layout,
         "rows": subset.num_rows,
@@ -286,12 +314,16 @@ def export_subset(
 
 
 def exported_table(
-    subset: pa.Table, prompts: Iterable[Prompt], task: Task, layout: str
+    subset: pa.Table,
+    prompts: Iterable[Prompt],
+    task: Task,
+    layout: str,
+    order: RowOrder = POLICY_ORDER,
 ) -> pa.Table:
-    """The rows of `export_subset` in a layout. Raises TaskError."""
+    """The rows of `export_subset` in a layout. Raises TaskError, and UserError for the order."""
     pool = PromptTable.of(prompts)
     by_id = pool.with_ids(subset["prompt_id"].to_pylist())
-    rows = sorted(subset.to_pylist(), key=lambda row: row["rank"])
+    rows = subset.to_pylist()
     if missing := [row["prompt_id"] for row in rows if row["prompt_id"] not in by_id]:
         more = ", …" if len(missing) > IDS_SHOWN else ""
         raise TaskError(
@@ -304,8 +336,10 @@ def exported_table(
             f"{unknown:,} of {len(rows):,} prompts of the subset have no counts of samples, which "
             f"the layout {layout} needs: choose another, or import the rates with --samples"
         )
+    subset = order.apply(subset, pool)
+    rows = subset.to_pylist()
     chosen = [by_id[row["prompt_id"]] for row in rows]
-    further, schema = _pool_columns(subset.sort_by("rank"), pool), LAYOUTS[layout].schema
+    further, schema = _pool_columns(subset, pool), LAYOUTS[layout].schema
     further = further.rename_columns(distinct_names(further.column_names, LAYOUTS[layout].names))
     columns = further.to_pylist() if further.num_columns else [{}] * len(rows)
     exported = [

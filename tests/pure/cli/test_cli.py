@@ -234,7 +234,7 @@ OPTIONS = {
     "--successes --samples:_samples --model --pool --task! --option --out!:Path "
     "--force --json",
     "export": "file:Path --experiment --policy --budget --seed:integer --difficulty --model "
-    "--dataset --storage --subset:Path --layout --card --texts:Path --task "
+    "--dataset --storage --subset:Path --layout --order --spread --card --texts:Path --task "
     "--option --out:Path --force --json",
     "compare": "arms! --id --score --seed --sample --group --metric --models-are-seeds "
     "--out:Path --force --json",
@@ -261,7 +261,7 @@ def test_no_command_has_lost_an_option() -> None:
     assert isinstance(commands.choices, dict)
     options = {name: [*taken(command)] for name, command in commands.choices.items()}
     assert options == {name: words.split() for name, words in OPTIONS.items()}
-    assert sum(map(len, options.values())) == 165
+    assert sum(map(len, options.values())) == 167
     without_json = {name for name, words in options.items() if "--json" not in words}
     assert without_json == {"init", "ui"}, "every command prints its values as JSON"
 

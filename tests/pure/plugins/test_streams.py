@@ -82,6 +82,7 @@ def of_a_sweep() -> Iterator[tuple[str, np.random.Generator]]:
         yield "ties", generator("ties", seed)
         yield "labels", labels_of(generator("ties", seed))
         yield "refresh", generator("refresh", seed)
+        yield "order of an export", generator("order of an export", seed)
         for name in {
             get_policy(n).stream for n in ("random", "base_wrong", "base_right", "diverse")
         }:
