@@ -185,8 +185,7 @@ def _survey(
     marker = "letter" if choices else marker
     numbered = ((row, answer) for row in read.rows)
     numbering = choice_numbering(numbered) if marker == "letter" else None
-    # A function may read the choices itself.
-    unasked = ":" not in (marker or "") and has_choices(columns)
+    unasked = ":" not in (marker or "") and has_choices(columns)  # a function may read them itself
     texts = [
         _read(row, *used, numbering, unasked=unasked, optional=optional, unwrap=rendered > 0)
         for row in read.rows
