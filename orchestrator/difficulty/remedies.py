@@ -63,7 +63,8 @@ def form_counts(table: pa.Table) -> dict[str, int] | None:
     unknown for a prompt.
     """
     names = ("form_failures", "other_form", "successes", "unparsed", "truncated")
-    if any(name not in table.column_names or table[name].null_count for name in names):
+    needed = (*names, "wrong")
+    if any(name not in table.column_names or table[name].null_count for name in needed):
         return None
     by_form, other_form, successes, unparsed, truncated = (counts(table, n) for n in names)
     misread = (2 * other_form >= by_form) | (other_form > successes)
@@ -73,22 +74,27 @@ def form_counts(table: pa.Table) -> dict[str, int] | None:
     return dict(zip(FORMS, numbers.tolist(), strict=True))
 
 
+def form_remedies(table: pa.Table, share: float, limit: str = ANY_LIMIT) -> list[str]:
+    """What to change where this share of prompts fails by form; empty elsewhere, and if unknown."""
+    numbers = form_counts(table) or {}
+    if not any(numbers.values()) or sum(numbers.values()) < share * table.num_rows:
+        return []
+    remedies = {name: f"raise {limit}" if name == "truncated" else FORM for name in numbers}
+    return [*dict.fromkeys(remedies[name] for name, count in numbers.items() if count)]
+
+
 def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
     """How many of these prompts fail mostly by form, why, and what to change; else empty.
 
     Empty, too, for less than a share FORM_SHARE of the prompts, and where that is not known.
     """
-    numbers = form_counts(table) or {}
-    prompts = sum(numbers.values())
-    if not prompts or prompts < FORM_SHARE * table.num_rows:
+    if not (remedies := form_remedies(table, FORM_SHARE, limit)):
         return ""
+    numbers = form_counts(table) or {}
     reasons = ", ".join(f"{FORMS[name]} ({n:,})" for name, n in numbers.items() if n)
-    remedies = dict.fromkeys(
-        f"raise {limit}" if name == "truncated" else FORM for name, n in numbers.items() if n
-    )
     return (
-        f"{prompts:,} of {counted(table.num_rows, 'prompt')} fail by the form of completions: "
-        f"{reasons}; {', or '.join(remedies)}, or leave them out with exclude: form"
+        f"{sum(numbers.values()):,} of {counted(table.num_rows, 'prompt')} fail by the form of "
+        f"completions: {reasons}; {', or '.join(remedies)}, or leave them out with exclude: form"
     )
 
 

@@ -18,6 +18,7 @@ from orchestrator.difficulty.proportions import counts
 from orchestrator.difficulty.remedies import (
     form_counts,
     form_note,
+    form_remedies,
     pool_warning,
     reading_remedies,
 )
@@ -341,7 +342,8 @@ def advice(pool: PoolAnalysis) -> str:
     are suspected: wrong gold answers look the same, and either gives no group to learn from.
     """
     limit = pool.spec.settings.limit_text
-    if remedies := reading_remedies(outcome_counts(pool.table), limit):
+    remedies = reading_remedies(outcome_counts(pool.table), limit)
+    if remedies := remedies or form_remedies(pool.table, DOUBTFUL, limit):
         return f"next: {', or '.join(remedies)}, and probe again before choosing prompts"
     subsets = {p.policy: p.summary for p in pool.policies if p.summary}
     learnable = {name: s.learnable for name, s in subsets.items() if s.learnable is not None}

@@ -9,7 +9,7 @@ from factories import sample_row, small_plan
 
 from orchestrator.config.policy_entries import PolicyEntry
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.difficulty.remedies import FORMS, form_counts, form_note
+from orchestrator.difficulty.remedies import FORM, FORMS, form_counts, form_note, form_remedies
 from orchestrator.difficulty.sources import by_agreement
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.other_forms import in_other_form, reads_texts
@@ -65,6 +65,8 @@ def test_what_counts_as_a_failure_by_form() -> None:
     assert form_note(table).startswith("5 of 7 prompts")
     assert "9 tokens" in form_note(table, "the limit of 9 tokens")
     assert form_note(table.filter(pa.compute.equal(table["prompt_id"], "hard"))) == ""
+    assert form_remedies(table, 0.5) == [FORM, "raise the token limit"]
+    assert form_remedies(table, 0.8) == []
     agreed = by_agreement(difficulty(samples(extracted="7")))  # which uses no gold
     assert agreed["other_form"].null_count == agreed["form_failures"].null_count == len(POOL)
 
