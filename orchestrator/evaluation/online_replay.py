@@ -112,16 +112,17 @@ class OnlineReplay:
             if policy.needs != "nothing":
                 groups = self.size * (self.recording.visits - self.looks)
                 probe = self.looks * len(rows) / groups
-            avoided = 1 - (1 - live) / max(1 - random, 1e-12)
-            values.append((live, avoided, random / max(live, 1e-12) + probe, drawn.reached))
+            avoided = 1 - (1 - live) / (1 - random) if random < 1 else np.nan
+            rollouts = random / live + probe if live else np.nan
+            values.append((live, avoided, rollouts, drawn.reached))
             if not seed:
                 missing = drawn.unanswered / max(1, drawn.unanswered + drawn.groups)
         own, *others = np.array(values)
         half = Z95 * np.std(others, axis=0, ddof=1)
-        live_share, avoided_share, rollouts, reached = (
-            Estimate(float(v), float(v - h), float(v + h)) for v, h in zip(own, half, strict=True)
-        )
-        return Played(name, live_share, avoided_share, rollouts, reached, missing)
+        least, most = np.array([0, -np.inf, 0, 0]), np.array([1, 1, np.inf, 1])
+        ends = np.maximum(own - half, least), np.minimum(own + half, most)
+        columns = zip(own.tolist(), *(end.tolist() for end in ends), strict=True)
+        return Played(name, *map(Estimate._make, columns), missing)  # type: ignore[call-arg, arg-type]
 
     def draw(self, policy: BuiltOnlinePolicy, rows: Rows, seed: int) -> Drawn:
         """What a policy draws of a pool, of which a prompt may be there several times."""

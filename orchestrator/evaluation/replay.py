@@ -7,6 +7,7 @@ anew, so that they hold the luck of ties, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -260,7 +261,10 @@ class Replay:
     def _outcome(self, policy: Policy, rows: Rows, tables: Tables, seed: int) -> Outcome:
         """What a choice from these prompts comes to; a pool may hold a prompt several times."""
         table, next_look = tables
-        own = self.choose(policy, table, seed)
+        try:
+            own = self.choose(policy, table, seed)
+        except PolicyError:  # a resampled pool may have too few prompts of a kind
+            return Outcome(np.full(self.recording.visits - self.looks, np.nan), *[np.nan] * 4)
         chosen = rows[own]
         live = self.recording.live[chosen, self.looks :]
         rates = self.recording.rates[chosen, self.looks :]
@@ -268,7 +272,8 @@ class Replay:
         if not policy.takes_all:
             tied = _shared(own, self.choose(policy, table, seed + RESAMPLES))
             if next_look is not None:
-                repeated = _shared(own, self.choose(policy, next_look, seed + RESAMPLES))
+                with suppress(PolicyError):  # that look may have too few prompts of a kind
+                    repeated = _shared(own, self.choose(policy, next_look, seed + RESAMPLES))
         known = ~np.isnan(rates)
         return Outcome(
             mean_by_prompt(live.T),
@@ -287,7 +292,8 @@ class Replay:
                 one, two = two, one
             if one.less(two, first_live).low > 0 > one.less(two, last_live).high:
                 pairs = zip(one.resampled, two.resampled, strict=True)
-                places = [self._place(a.live - b.live) for a, b in pairs]
+                ahead = [a.live - b.live for a, b in pairs]
+                places = [self._place(each) for each in ahead if np.isfinite(each).all()]
                 visit = Estimate.of(self._place(one.live - two.live), np.array(places, float))
                 crossings.append(Crossing(one.policy, two.policy, visit))
         return crossings

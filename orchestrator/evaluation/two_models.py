@@ -95,10 +95,10 @@ class TwoModels:
         for policy in self.policies:
             try:
                 drawn = np.array([self._draw(policy, whole, seed) for seed in range(DRAWS)])
-                resampled = np.array([self._draw(policy, t, seed) for seed, t in enumerate(again)])
             except PolicyError as error:
                 self.refused[policy.name] = str(error)
                 continue
+            resampled = np.array([self._redraw(policy, t, seed) for seed, t in enumerate(again)])
             for number, model in enumerate(self.models):
                 own, other, shared = (
                     Estimate.of(float(drawn[:, number, place].mean()), resampled[:, number, place])
@@ -111,6 +111,13 @@ class TwoModels:
                     Exchange(policy.name, model.model, own, other, random, cost, shared)
                 )
         return exchanges
+
+    def _redraw(self, policy: Policy, tables: list[pa.Table], seed: int) -> list[list[float]]:
+        """As `_draw`; nan where a resampled pool has too few prompts of a kind."""
+        try:
+            return self._draw(policy, tables, seed)
+        except PolicyError:
+            return [[np.nan] * 3] * 2
 
     def _draw(self, policy: Policy, tables: list[pa.Table], seed: int) -> list[list[float]]:
         """Of each model: live groups by its own choice, by the other's; and the share of both."""

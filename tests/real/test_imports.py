@@ -47,6 +47,7 @@ def test_a_command_loads_no_library_that_it_does_not_need(
 
 COMPARE = "print(decile.compare({{'a': '{0}/a.csv', 'b': '{0}/b.csv'}}))"
 DIAGNOSE = "print(decile.diagnose('{0}/log.csv'))"
+REPLAY = "print(decile.replay('{0}/rates.csv', budget=3))"
 # After a call, the lines of the source that it has loaded.
 LINES = """
 import sys
@@ -57,18 +58,20 @@ print(sum(len(file.read_text().splitlines()) for file in own))
 """
 
 
-@pytest.mark.parametrize("call", [COMPARE, DIAGNOSE])
-def test_a_call_on_small_files_loads_no_sweep(call: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("call", "most"), [(COMPARE, 6_700), (DIAGNOSE, 6_400), (REPLAY, 11_300)])
+def test_a_call_on_small_files_loads_no_sweep(call: str, most: int, tmp_path: Path) -> None:
     """Neither its libraries nor its modules, also of those that are loaded by their names."""
     for name, scores in {"a": (1, 1, 0, 1), "b": (0, 1, 0, 0)}.items():
         rows = [f"q{number},{score}" for number, score in enumerate(scores)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["id,correct", *rows]))
     rows = [f"{number // 4},p{number % 2},{number % 3}" for number in range(40)]
     (tmp_path / "log.csv").write_text("\n".join(["update,prompt,reward", *rows]))
+    rows = [f"p{number % 9},{number // 9},{number % 9}/8" for number in range(36)]
+    (tmp_path / "rates.csv").write_text("\n".join(["prompt_id,visit,pass_rate", *rows]))
     code = f"import decile\n{call.format(tmp_path)}"
     assert not loaded_libraries(code) & (PARTS | {"transformers", "datasets"})
     tops = tuple(f"{ROOT / top}/" for top in TOPS)
-    assert 3_000 < int(output_of(code + LINES % (tops,)).splitlines()[-1]) <= 6_300
+    assert 3_000 < int(output_of(code + LINES % (tops,)).splitlines()[-1]) <= most
 
 
 def test_selecting_from_a_table_loads_neither_samples_nor_a_sweep(tmp_path: Path) -> None:

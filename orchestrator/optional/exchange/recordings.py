@@ -117,11 +117,11 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
                 f"{place} has no number of a visit: write the column visit or update, or all rates "
                 f"of a prompt as a list in {rated[0]}"
             )
-    known_cells = [cell for cell in cells if not is_missing(cell.value)]
-    if not known_cells:
+    missing = sum(is_missing(cell.value) for cell in cells)
+    if missing == len(cells):
         raise UserError(f"{path} holds no rate: write a share from 0 to 1 in {rated[0]}")
-    _check_once(known_cells, places)
-    visits = _visits(path, rated[0], known_cells)
+    _check_once(cells, places)
+    visits, notes = _visits(path, rated[0], cells)
     ids = sorted({visit.prompt for visit in visits})
     columns = {role: tuple(known[name] for name in ids) for role, known in texts.items()}
     return Recording.of(
@@ -129,7 +129,8 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
         "rates",
         visits,
         columns={role: own for role, own in columns.items() if len({*own}) > 1},
-        rows=RowCounts(len(cells), {"without a rate": len(cells) - len(known_cells)}),
+        notes=notes,
+        rows=RowCounts(len(cells), {"without a rate": missing}),
     )
 
 
@@ -144,12 +145,18 @@ def _check_once(cells: Sequence[_Cell], places: Sequence[str]) -> None:
             )
 
 
-def _visits(path: str, column: str, cells: Sequence[_Cell]) -> list[Visit]:
-    """The groups of these cells. Raises UserError or TaskError where a cell is no rate."""
+def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit], tuple[str, ...]]:
+    """The groups of these cells, and a note where their size was inferred.
+
+    A missing rate is a visit without a completion, so that later ones keep their numbers. Raises
+    UserError or TaskError where a cell is no rate.
+    """
     shares = np.full(len(cells), np.nan)
     counts: dict[int, tuple[int, int]] = {}
     for number, cell in enumerate(cells):
-        if isinstance(cell.value, list):
+        if is_missing(cell.value):
+            counts[number] = (0, 0)
+        elif isinstance(cell.value, list):
             marks = [number_of(mark) for mark in cell.value if not is_missing(mark)]
             if not {*marks} <= {0.0, 1.0}:
                 raise UserError(
@@ -167,8 +174,10 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> list[Visit]:
             shares[number] = share
     own = [cell.samples for cell in cells]
     rated = np.flatnonzero(np.isfinite(shares))
+    notes: tuple[str, ...] = ()
     if any(own[number] is None for number in rated.tolist()):
         size = group_size_of(path, column, shares[rated])
+        notes = (f"{counted(size, 'completion')} per group follow from the rates",)
         own = [samples or size for samples in own]
     for number in rated.tolist():
         samples = own[number] or 0
@@ -179,11 +188,8 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> list[Visit]:
                 "write a multiple of their reciprocal"
             )
         counts[number] = (correct, samples)
-    return [
-        Visit(cell.prompt, cell.visit, *counts[number])
-        for number, cell in enumerate(cells)
-        if counts[number][1]
-    ]
+    visits = [Visit(*cell[:2], *counts[number]) for number, cell in enumerate(cells)]
+    return visits, notes
 
 
 def group_size_of(path: str, column: str, shares: np.ndarray) -> int:
@@ -215,10 +221,10 @@ def _of_log(log: RunLog) -> Recording:
     )
     names = ("prompt", "update", "right_sum", "marked_sum")
     rows = zip(*(groups[name].to_pylist() for name in names), strict=True)
-    visits = [Visit(*row) for row in rows if row[-1]]
+    visits = [Visit(*row) for row in rows]
     notes = (*log.notes,)
-    if left_out := groups.num_rows - len(visits):
-        notes += (f"{counted(left_out, 'group')} without a marked completion left out",)
+    if unmarked := sum(not visit.marked for visit in visits):
+        notes += (f"{counted(unmarked, 'group')} without a marked completion",)
     columns = {}
     if len({*table["source"].drop_null().to_pylist()}) > 1:
         named = dict(zip(table["prompt"].to_pylist(), table["source"].to_pylist(), strict=True))

@@ -68,14 +68,15 @@ def check_visits(run: Recording, looks: int) -> None:
     """Raise UserError unless prompts have visits after those that a choice rests on."""
     if run.visits > looks:
         return
-    later = int((run.marked > 0).sum(axis=1).max(initial=0))
-    advice = "write a log of more epochs"
+    present = [*(run.marked > 0).mean(axis=0).tolist(), 0.0]
+    lacking = f"visit {run.visits + 1} is missing for {100 * (1 - present[run.visits]):.0f} %"
+    advice = "leave out prompts that are visited less often, or write a log of more epochs"
     if run.visits > 1:
         advice = f"write --visits {run.visits - 1} or less, or {advice}"
     raise UserError(
         f"{run.name}: {counted(run.visits, 'visit')} that at least 90 % of "
-        f"{counted(len(run.prompt_ids), 'prompt')} have (at most {later} of one), and the choice "
-        f"rests on {looks}: {advice}"
+        f"{counted(len(run.prompt_ids), 'prompt')} have, and the choice rests on {looks} ({lacking}"
+        f"): {advice}"
     )
 
 

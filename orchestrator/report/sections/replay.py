@@ -58,6 +58,14 @@ def _number(share: float) -> str:
     return f"{round(100 * share) or 0}".replace("-", "−")
 
 
+def decimals(estimate: Estimate, places: int) -> str:
+    """A number with its interval."""
+    if isnan(estimate.value):
+        return NONE
+    value, low, high = (f"{each:.{places}f}".replace("-", "−") for each in estimate)
+    return f"{value} [{low}, {high}]"
+
+
 def _percent(share: float) -> str:
     return f"{_number(share)} %" if isfinite(share) else NONE
 
@@ -153,7 +161,7 @@ def forecast_table(replay: Replay) -> Table:
             _percent(each.predicted),
             _percent(each.observed),
             _points(each.error),
-            "{:.3f} [{:.3f}, {:.3f}]".format(*each.brier),
+            decimals(each.brier, 3),
             f"{each.plain.value:.3f}",
         )
         for each in replay.forecasts
@@ -183,7 +191,7 @@ def drift_table(replay: Replay) -> Table:
     body = [
         (
             str(each.distance),
-            "{:.2f} [{:.2f}, {:.2f}]".format(*each.correlation),
+            decimals(each.correlation, 2),
             shares_text(each.shared),
         )
         for each in replay.drift
@@ -232,7 +240,7 @@ def online_tables(replay: Replay) -> list[Table]:
     predictions = [
         (
             each.by,
-            *("{:.3f} [{:.3f}, {:.3f}]".format(*value) for value in (each.brier, each.log)),
+            *(decimals(value, 3) for value in (each.brier, each.log)),
             f"{each.rate.value:.4f}" if isfinite(each.rate.value) else NONE,
             f"{100 * each.largest_error:.0f}",
         )

@@ -23,6 +23,7 @@ from orchestrator.optional.exchange.replay_files import (
     policy_parts_of,
     replay_logs,
 )
+from orchestrator.report.sections.replay import terminal_replay
 from orchestrator.storage.errors import UserError
 
 SIZE = 8
@@ -181,6 +182,29 @@ def test_predictions_of_the_next_group() -> None:
     assert 0 < by["predicted"].brier.value < 0.1 and by["predicted"].largest_error < 0.5
     live, rate = beta(np.array([1.0]), np.array([1.0]), SIZE)
     assert live == pytest.approx(1 - 2 / (SIZE + 1)) and rate == 0.5
+
+
+def test_a_missing_rate_leaves_later_visits_at_their_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "rates.csv"
+    rows = [f"p{n},{visit},{0.5 if visit < 4 else 1}" for n in range(20) for visit in range(1, 7)]
+    rows[1] = "p0,2,nan"
+    file.write_text("\n".join(["prompt_id,visit,pass_rate", *rows]))
+    [run] = read_recordings(str(file))
+    assert run.marked[0].tolist() == [2, 0, 2, 2, 2, 2] and run.rates[0, 3] == 1
+    assert run.rows.left_out == {"without a rate": 1} and run.visits == 6
+    assert [note for note in run.notes if "2 completions" in note]
+
+
+def test_pools_that_nearly_fail_and_runs_without_any_live_group() -> None:
+    """A resampled pool may have no prompt that a policy may choose, and no group may be live."""
+    rates = constant(0, each=12)
+    rates[:2] = 0.5
+    asked = replayed(recording(rates), "hardest_nonzero", "random", budget=1)
+    assert asked.replayed["hardest_nonzero"].later.value == 1 and asked.crossings is not None
+    text = terminal_replay([replayed(recording(constant(0)), "hard", "random", budget=2)])
+    assert "nan" not in text and "inf" not in text
+    drawn = played(recording(constant(0)), "dynamic", "predicted", budget=2)
+    assert all(np.isnan(each.rollouts.value) and not each.live.high for each in drawn.values())
 
 
 def test_choices_by_source() -> None:
