@@ -210,6 +210,11 @@ class Page:
     file: Path | None = None
 
     @cached_property
+    def kinds(self) -> set[str]:
+        """The kinds of its blocks."""
+        return {block.kind for section in self.sections for block in section.blocks}
+
+    @cached_property
     def tables(self) -> dict[str, Table]:
         """Every table by a unique file name."""
         return by_file_name(table for section in self.sections for table in section.tables)

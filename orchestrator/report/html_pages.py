@@ -1,4 +1,4 @@
-"""Pages and sections as HTML: one file without scripts or network; see templates/."""
+"""Pages and sections as HTML: one file without network; see templates/."""
 
 import os
 from functools import cache

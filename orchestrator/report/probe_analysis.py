@@ -127,6 +127,7 @@ class PolicyOutlook(NamedTuple):
     command: str
     note: str = ""
     sources: Mapping[str, int] = MappingProxyType({})  # prompts of each source that it takes
+    chosen: frozenset[str] = frozenset()  # ids of the prompts that it takes
 
 
 class Example(NamedTuple):
@@ -319,7 +320,8 @@ def _policies(
         if "source" in subset.column_names:
             sources.update(subset["source"].fill_null("").to_pylist())
         note = "; ".join(filter(None, notes))
-        outlooks.append(PolicyOutlook(policy, summary, command, note, sources))
+        ids = frozenset(subset["prompt_id"].to_pylist())
+        outlooks.append(PolicyOutlook(policy, summary, command, note, sources, ids))
     return outlooks
 
 

@@ -1,5 +1,7 @@
 """Blocks of a page that only a sweep has: samples, prompts, claims, commands."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +46,26 @@ class PromptList(Block):
     title: str
     items: tuple[tuple[str, str], ...]
     folded: bool = True
+
+
+@dataclass(frozen=True)
+class AllPrompts(Block):
+    """Every prompt of a pool in a table that a page sorts and filters; null where not known.
+
+    policies: those that a row's last column may name. file: the difficulty table.
+    """
+
+    head: tuple[str, ...]
+    rows: Sequence[Sequence[str | float | None]]
+    policies: tuple[str, ...]
+    file: str
+    caption: str
+
+    @property
+    def json(self) -> str:
+        """Head and rows for a script element, which no text of theirs can end."""
+        text = json.dumps({"head": self.head, "rows": self.rows}, allow_nan=False)
+        return text.replace("<", "\\u003c")
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def test_one_prompt_of_each_pass_rate_is_shown_turn_by_turn(tmp_path: Path) -> N
         assert isinstance(chat, tuple) and [m.speaker for m in chat].count("end") == 1
         assert chat[-1].speaker == "end" and chat[-1].text.startswith(f"{outcome}, reward ")
     html = page_html(report)
-    assert "<script" not in html and "&lt;script&gt;" in html
+    assert "<script>alert" not in html and "&lt;script&gt;" in html
 
 
 def test_calls_answers_and_errors_are_labelled(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path)
     assert "decile select --probe probe-small-" in " ".join(text.split())
     html = page_html(report)
     anchors = re.findall('<section id="(.*?)"', html)
-    assert anchors == ["difficulty-0", "policies-0", "unsolved-0", "gold-0", "completions-0"]
+    names = ("difficulty", "policies", "unsolved", "gold", "prompts", "completions")
+    assert anchors == [f"{name}-0" for name in names]
     assert html == page_html(before)
 
 
@@ -159,7 +160,7 @@ def test_pools_with_a_single_outcome(tmp_path: Path, outcome: str) -> None:
     report = probe_report(plan, store, tmp_path / "p.html")
     (pool,) = report.pools
     assert pool.disputed.candidates == []
-    assert page_html(report).count("</section>") == 4 - (outcome in ("correct", "error"))
+    assert page_html(report).count("</section>") == 5 - (outcome in ("correct", "error"))
     expected = 40 if outcome in ("unparsed", "truncated") else 0
     assert len(pool.unsolved) == expected
     assert len(pool.unfinished) == (40 if outcome == "truncated" else 0)
@@ -316,7 +317,8 @@ def test_hostile_texts_are_shown_as_text(tmp_path: Path, text: str) -> None:
     report = probe_report(plan, store, tmp_path / "p.html")
     html, summary = page_html(report), terminal_probe(report)
     assert len(report.pools[0].disputed.candidates) == 8
-    assert "<script" not in html and "</pre><b>" not in html
+    assert html.count("<script") == 2 and "alert(1)</script" not in html, "the page's own two"
+    assert "</pre><b>" not in html
     assert len(html) < 400_000
     for page in (html, summary):
         assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2066]", page)

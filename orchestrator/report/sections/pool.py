@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from math import isnan
 from operator import itemgetter
 from pathlib import Path
@@ -45,7 +46,7 @@ from orchestrator.report.probe_analysis import (
     PoolOutcomes,
     analyse_pool,
 )
-from orchestrator.report.sample_blocks import Command, Completions, PromptList
+from orchestrator.report.sample_blocks import AllPrompts, Command, Completions, PromptList
 from orchestrator.report.sections.completions import card, origin_text
 from orchestrator.report.sections.difficulty_sources import difficulty_section
 from orchestrator.report.sections.figures import (
@@ -63,6 +64,9 @@ ADAPTIVE = (
     "The probe was adaptive: prompts that could no longer change the subset were sampled less, so "
     "the figure shows the samples as drawn, which are not estimates of their pass rates."
 )
+BROWSABLE = 10_000  # prompts of a table on a page, of a quarter of a kilobyte each
+_SHARES = ("pass_rate", "agreement")
+_BROWSED = ["prompt_id", "tier", "suspected", *_SHARES, *OUTCOMES[1:]]
 LISTED = 20  # prompts of a list; the difficulty table has all of them
 DOUBTFUL = 0.2  # share of a subset that was never solved, or is suspected, worth a warning
 PARTS = ("tier", "source")
@@ -127,15 +131,17 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     status = f"{drawn} in {len(pools)} of {counted(len(specs), 'probe')}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
     sources = tuple(source_matrices(plan, store)) if pools else ()
-    every = [*pool_sections(pools), difficulty_section(sources)]
+    files = [table_file(plan, pool.spec, page).name for pool in pools] if page else []
+    every = [*pool_sections(pools, files), difficulty_section(sources)]
     sections = tuple(section for section in every if section.blocks) or (empty,)
     about, file = plan.experiment.about, plan.source.file
     return ProbeReport(plan.name, about, status, sections, file=file, pools=pools, sources=sources)
 
 
-def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
-    """All sections of all pools."""
+def pool_sections(pools: Sequence[PoolAnalysis], files: Sequence[str] = ()) -> Iterable[Section]:
+    """All sections of all pools; files: the names of their difficulty tables."""
     for number, pool in enumerate(pools):
+        file = files[number] if files else ""
         suffix = f": {pool.title}" if len(pools) > 1 else ""
         what = "episodes" if pool.turns else "completions"
         subsets = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
@@ -157,9 +163,45 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
             ("policies", "Subsets", policies),
             ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
             ("gold", pool.disputed.title, _disputed(pool)),
+            ("prompts", "All prompts", [_all_prompts(pool, file)]),
             ("completions", f"Example {what}", _completions(pool)),
         ):
             yield Section.of(f"{name}-{number}", f"{title}{suffix}", *blocks)
+
+
+def _all_prompts(pool: PoolAnalysis, file: str) -> Block:
+    """Every prompt with what the probe knows of it; of a large pool, where to find that."""
+    table, where = pool.table, file or "the difficulty table"
+    if table.num_rows > BROWSABLE:
+        count = counted(table.num_rows, "prompt")
+        return Paragraph(f"{where} has a row for each of the {count}.")
+    questions = pool.prompts.column("question").take(pool.prompts.rows_of(table["prompt_id"]))
+    sources = [""] * table.num_rows
+    if "source" in table.column_names:
+        sources = table["source"].fill_null("").to_pylist()
+    policies = [policy for policy in pool.policies if policy.chosen]
+    rows = []
+    for question, source, row in zip(
+        questions.to_pylist(), sources, table.select(_BROWSED).to_pylist(), strict=True
+    ):
+        failures = {name: row[name] or 0 for name in OUTCOMES[1:]}
+        failure = max(failures, key=failures.__getitem__)
+        names = [policy.policy for policy in policies if row["prompt_id"] in policy.chosen]
+        suspected = {None: None, True: "suspected", False: ""}[row["suspected"]]
+        shares = [None if row[name] is None else round(row[name], 3) for name in _SHARES]
+        shown = [one_line(question), *shares, failure if failures[failure] else "", suspected]
+        rows.append([*shown, source, row["tier"] or "", ", ".join(names)])
+    known = ("question", "pass rate", "agreement", "most frequent failure", "gold answer")
+    head = (*known, "source", "tier", "chosen by")
+    # The last column stays, since a page filters by it.
+    filled = [any(row[at] for row in rows) for at in range(len(head) - 1)] + [True]
+    return AllPrompts(
+        head=tuple(compress(head, filled)),
+        rows=[[*compress(row, filled)] for row in rows],
+        policies=tuple(policy.policy for policy in policies),
+        file=where,
+        caption=f"All columns are in {where}." if file else "",
+    )
 
 
 def purpose(pool: PoolAnalysis) -> str:
