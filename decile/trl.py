@@ -11,9 +11,10 @@ rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold
 
 import json
 import math
+import multiprocessing
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ from orchestrator.storage.proof import Unsound, open_table, read_parquet, sequen
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.online import Chooser, TrainingRow
 from orchestrator.training.trainer import training_row
-from orchestrator.training.trl_internals import SelectedTrainer
+from orchestrator.training.trl_internals import (
+    SelectedTrainer,
+    check_rows_read_ahead,
+    reads_ahead,
+)
 from orchestrator.training.workers import Workers
 from policies import History, policy_parts
 from tasks import TaskError
@@ -55,15 +60,24 @@ class SelectedRows(Dataset):  # type: ignore[misc]
 
     attached = False
 
-    def __getitems__(self, keys: list[int]) -> list[Any]:
-        """The rows of a batch. Raises UserError before `attach`."""
+    def _check_attached(self) -> None:
         if not self.attached:
             raise UserError(
                 "no selector is attached to this trainer, which would train on all rows in its own "
                 "order: write selector.attach(trainer) before trainer.train()"
             )
+
+    def __getitems__(self, keys: list[int]) -> list[Any]:
+        """The rows of a batch. Raises UserError before `attach`."""
+        self._check_attached()
         rows: list[Any] = super().__getitems__(keys)
         return rows
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows. Raises UserError before `attach` in a worker, such as AsyncGRPOTrainer's."""
+        if multiprocessing.parent_process() is not None:
+            self._check_attached()
+        return iter(super().__iter__())
 
 
 class PromptSelector(TrainerCallback):
@@ -235,12 +249,18 @@ class PromptSelector(TrainerCallback):
     def attach(self, trainer: Any) -> None:
         """Select the prompts of this trainer, before `trainer.train()`.
 
+        TRL's AsyncGRPOTrainer reads the prompts of a static policy in the order of the rows of
+        train_dataset; its groups are not recorded.
+
         Raises UserError for settings of the trainer under which that is impossible, and where the
         policy cannot choose the first prompts.
         """
         other = self._trainer if self._trainer is not trainer else None
         if other is not None and self in other.callback_handler.callbacks:
             raise UserError("this selector has a trainer already: make a new selector for another")
+        if reads_ahead(trainer):
+            self._check_reads_ahead(trainer)
+            return
         SelectedTrainer.check(trainer)
         self._trainer = trainer
         names = [*trainer.reward_func_names]
@@ -270,6 +290,23 @@ class PromptSelector(TrainerCallback):
                 rows.attached = True
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
+
+    def _check_reads_ahead(self, trainer: Any) -> None:
+        """Raise UserError unless TRL's asynchronous trainer trains on the selected prompts."""
+        name = type(trainer).__name__
+        if self._online:
+            raise UserError(
+                f"policy {self.policy.policy!r} chooses prompts during training, and {name} cannot "
+                "use it: its worker process reads the rows of a copy of train_dataset in their "
+                "order, ahead of the updates: write a static policy, such as 'band', or use "
+                "trl.GRPOTrainer"
+            )
+        if sorted(_ids(trainer.train_dataset)) != sorted(_ids(self.dataset)):
+            raise UserError(
+                "train_dataset has other prompts: write train_dataset=selector.dataset, or its "
+                "rows in another order"
+            )
+        check_rows_read_ahead(trainer, trainer.train_dataset)
 
     def _check_online(self, trainer: Any, columns: Sequence[str], prompts: int) -> None:
         assert self._online

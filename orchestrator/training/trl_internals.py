@@ -229,6 +229,31 @@ class Selector(Protocol):
         """Read the state of a checkpoint. Raises UserError where that is impossible."""
 
 
+def reads_ahead(trainer: Any) -> bool:
+    """Whether this is TRL's asynchronous trainer, whose worker reads prompts before the updates.
+
+    By the names of its classes: an import of TRL's experimental modules warns, and takes seconds.
+    """
+    kinds = type(trainer).__mro__
+    return any(kind.__module__.startswith("trl.experimental.async_grpo.") for kind in kinds)
+
+
+def check_rows_read_ahead(trainer: Any, dataset: Any) -> None:
+    """Raise UserError unless the worker of the asynchronous trainer reads the rows of `dataset`.
+
+    Its worker has a copy of them, which it reads from the first row to the last, again and again.
+    Only the first process of a trainer has a worker.
+    """
+    worker = trainer.rollout_worker
+    settings = getattr(worker, "_loop_kwargs", {})
+    if worker is not None and settings.get("dataset") is not dataset:
+        raise UserError(
+            f"attach: the rollout_worker of this {type(trainer).__name__} reads prompts of its "
+            "own: leave rollout_worker out, or give it the rows of selector.dataset and leave out "
+            "attach"
+        )
+
+
 class SelectedTrainer(ChoosingTrainer):
     """A trainer of the user's own that a selector was attached to.
 
