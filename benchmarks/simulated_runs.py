@@ -2,14 +2,12 @@
 
 A prompt is solved with a chance whose logit is the skill of the update less the prompt's
 difficulty. The skill is a curve over the run with fluctuations between updates that last
-(autoregressive). A log is a table of completions in the order in which they were written, or, with
-metrics, a folder of verl.
+(autoregressive). A completion gives the gold answer if it is correct, else a common wrong one.
+`simulated_logs` writes the runs as trainers do, and `simulated_diagnoses` counts what is found.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 Curve = Callable[[Floats], Floats]  # of the share of updates done, 0 to 1
 Rng = np.random.Generator
 Scores = Callable[[npt.NDArray[np.bool_], float, Rng], Floats]  # correct, share done -> rewards
+Row = dict[str, Any]
+Answer = Callable[[Row, float, Rng], str]  # row, share done -> what its completion answers
 
 LASTS, SCATTER = 0.9, 0.05  # of the fluctuations of skill: share that stays, sd of an update's own
 
@@ -38,6 +38,11 @@ def right_or_wrong(correct: npt.NDArray[np.bool_], done: float, rng: Rng) -> Flo
     return correct.astype(float)
 
 
+def own_answer(row: Row, done: float, rng: Rng) -> str:
+    """The gold answer, or a wrong one, of which five are common."""
+    return row["gold"] if row["correct"] else str(int(row["gold"]) + int(rng.integers(1, 6)))
+
+
 @dataclass(frozen=True)
 class World:
     """The settings of a simulated run.
@@ -46,8 +51,10 @@ class World:
     and a hard one), "window" (slides from easy to hard) or "live" (prompts that were live at their
     last visit, and new ones). start: pass rate of the middle prompt; spread: sd of difficulty,
     logits. passes: over the pool; it sets the pool's size. tokens, cut: mean length and share at
-    the limit, by update. metrics: name -> values by update, of (skill, rng). resumed: "",
-    "overlap" or "restart".
+    the limit, by update. metrics: name of Decile -> values by update, of (skill, rng). resumed: "",
+    "overlap" or "restart". golds: gold answers, of which each prompt has one; 0: one of its own.
+    behind: updates between the weights that wrote completions and the trainer's. change: of all
+    rows.
     """
 
     updates: int = 40
@@ -63,19 +70,25 @@ class World:
     cut: Curve = lambda done: 0 * done
     metrics: Mapping[str, Callable[[Floats, Rng], Floats]] = field(default_factory=dict)
     resumed: str = ""
+    golds: int = 0
+    answer: Answer = own_answer
+    behind: Curve = lambda done: 0 * done
+    change: Callable[[list[Row], Rng], list[Row]] = lambda rows, rng: rows
 
 
 class Kind(NamedTuple):
     """A kind of run, `world` of a random generator.
 
     codes: those of `decile diagnose` that name what is wrong with it; of a healthy kind, those that
-    are true of it all the same.
+    are true of it all the same. layout: the format that shows it; "": a table, or verl where the
+    run has metrics.
     """
 
     name: str
     healthy: bool
     world: Callable[[Rng], World]
     codes: tuple[str, ...] = ()
+    layout: str = ""
 
 
 def difficulties(world: World, rng: Rng) -> Floats:
@@ -126,18 +139,20 @@ def rows_of(world: World, seed: int) -> tuple[list[dict[str, Any]], Floats]:
             live[prompt] = 0 < correct.sum() < world.size
             rewards = world.rewards(correct, float(done[update]), rng)
             lengths = np.maximum(1, tokens * rng.lognormal(0, 0.25, world.size)).astype(int)
-            rows += [
-                {
-                    "update": update + 1,
-                    "prompt": f"p{prompt}",
-                    "reward": float(r),
-                    "correct": int(c),
-                    "tokens": int(t),
-                    "truncated": bool(rng.random() < cut),
-                }
-                for r, c, t in zip(rewards, correct, lengths, strict=True)
-            ]
-    return rows, skill
+            own = {
+                "update": update + 1,
+                "prompt": f"p{prompt}",
+                "group": f"g{len(rows)}",
+                "gold": str(10 * (1 + prompt % world.golds if world.golds else 1 + prompt)),
+                "source": "ab"[prompt % 2],
+                "version": max(0, update - round(float(world.behind(done)[update]))),
+            }
+            for r, c, t in zip(rewards, correct, lengths, strict=True):
+                row = own | {"reward": float(r), "correct": int(c), "tokens": int(t)}
+                row |= {"truncated": bool(rng.random() < cut)}
+                row["answer"] = world.answer(row, float(done[update]), rng)
+                rows.append(row)
+    return world.change(rows, rng), skill
 
 
 def interrupted(world: World, rows: list[dict[str, Any]], rng: Rng) -> list[dict[str, Any]]:
@@ -156,39 +171,21 @@ def interrupted(world: World, rows: list[dict[str, Any]], rng: Rng) -> list[dict
     shuffled = rng.permutation(len(lost))
     again = [row | {"correct": lost[i]["correct"]} for row, i in zip(lost, shuffled, strict=True)]
     again = [row | {"reward": float(row["correct"])} for row in again]
+    again = [row | {"answer": own_answer(row, 0, rng)} for row in again]
     return [*first[: len(first) - len(lost)], *again, *[r for r in rows if r["update"] > back]]
 
 
-def write_run(kind: Kind, seed: int, folder: Path) -> Path:
-    """Write the log of a run; returns the path for `decile diagnose`."""
+def run_of(kind: Kind, seed: int) -> tuple[list[Row], dict[str, Floats]]:
+    """The rows of a run in the order in which they were written, and its metrics by update."""
     rng = np.random.default_rng([seed, *kind.name.encode()])
     world = kind.world(rng)
     rows, skill = rows_of(world, int(rng.integers(2**31)))
     if world.resumed:
         rows = interrupted(world, rows, rng)
-    folder.mkdir(parents=True)
-    if not world.metrics:
-        path = folder / "log.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-    names = {"acc": "correct", "score": "reward", "input": "prompt", "step": "update"}
-    for update in range(1, world.updates + 1):
-        lines = [
-            json.dumps({k: row[v] for k, v in names.items()} | {"output": "x" * row["tokens"]})
-            for row in rows
-            if row["update"] == update
-        ]
-        (folder / f"{update}.jsonl").write_text("\n".join(lines) + "\n")
-    values = {name: curve(skill, rng).tolist() for name, curve in world.metrics.items()}
-    steps = [
-        {"step": u + 1, "data": {name: each[u] for name, each in values.items()}}
-        for u in range(world.updates)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
-    return folder
+    return rows, {name: curve(skill, rng) for name, curve in world.metrics.items()}
 
 
-# ---- metrics, as verl names them
+# ---- metrics, as Decile names them
 
 
 def metric(curve: Curve, scatter: float = 0.2) -> Callable[[Floats, Rng], Floats]:
@@ -202,12 +199,12 @@ def metric(curve: Curve, scatter: float = 0.2) -> Callable[[Floats, Rng], Floats
 
 
 USUAL = {
-    "actor/kl_loss": metric(lambda done: 1e-4 + 0.06 * done, 0.5),
-    "actor/entropy": metric(lambda done: 0.5 - 0.35 * done, 0.05),
-    "actor/grad_norm": metric(lambda done: 0.3 + 0 * done, 0.5),
-    "actor/pg_clipfrac": metric(lambda done: 0.01 + 0 * done, 1.0),
-    "actor/lr": metric(lambda done: 1e-6 + 0 * done, 0.0),
-    "sampling/sampling_logp_difference/mean": metric(lambda done: 0.012 + 0 * done, 0.2),
+    "kl": metric(lambda done: 1e-4 + 0.06 * done, 0.5),
+    "entropy": metric(lambda done: 0.5 - 0.35 * done, 0.05),
+    "grad_norm": metric(lambda done: 0.3 + 0 * done, 0.5),
+    "clipped": metric(lambda done: 0.01 + 0 * done, 1.0),
+    "learning_rate": metric(lambda done: 1e-6 + 0 * done, 0.0),
+    "logp_difference": metric(lambda done: 0.012 + 0 * done, 0.2),
 }
 
 
@@ -235,7 +232,7 @@ def spikes(rng: Rng) -> Callable[[Floats, Rng], Floats]:
     at, width, height = rng.integers(10, 28), rng.integers(2, 6), rng.uniform(2, 20)
 
     def values(skill: Floats, rng: Rng) -> Floats:
-        kl = USUAL["actor/kl_loss"](skill, rng)
+        kl = USUAL["kl"](skill, rng)
         kl[at : at + width] += height * rng.lognormal(0, 0.3, width)
         return kl
 
@@ -251,7 +248,7 @@ def lost(rng: Rng) -> World:
         since = np.where(since < at, since, since - at)
         return (1e-4 + 0.002 * since) * rng.lognormal(0, 0.4, len(skill))
 
-    return World(passes=1, skill=back_from(at / 39), metrics=USUAL | {"actor/kl_loss": kl})
+    return World(passes=1, skill=back_from(at / 39), metrics=USUAL | {"kl": kl})
 
 
 def nans(rng: Rng) -> Callable[[Floats, Rng], Floats]:
@@ -278,6 +275,67 @@ def shifted(correct: npt.NDArray[np.bool_], done: float, rng: Rng) -> Floats:
 def formatted(correct: npt.NDArray[np.bool_], done: float, rng: Rng) -> Floats:
     """Correctness, and a tenth for the format, which is learned."""
     return correct + 0.1 * (rng.random(len(correct)) < 0.3 + 0.65 * done)
+
+
+def constant(row: Row, done: float, rng: Rng) -> str:
+    """The same answer to nearly every prompt, from the middle of the run on."""
+    return "7" if done > 0.6 and rng.random() < 0.9 else own_answer(row, done, rng)
+
+
+def detached(row: Row, done: float, rng: Rng) -> str:
+    """One of ten answers, whatever the prompt, from the middle of the run on."""
+    return str(rng.integers(10)) if done > 0.6 else own_answer(row, done, rng)
+
+
+def constant_in_a(row: Row, done: float, rng: Rng) -> str:
+    """`constant` in one of two sources."""
+    return constant(row, done, rng) if row["source"] == "a" else own_answer(row, done, rng)
+
+
+def two_prompts(rows: list[Row], rng: Rng) -> list[Row]:
+    """The groups of the trainer hold half of the completions of each of two prompts."""
+    return [row | {"group": f"g{i // 16}-{i % 2}"} for i, row in enumerate(rows)]
+
+
+def other_golds(rows: list[Row], rng: Rng) -> list[Row]:
+    """Gold answers stand with other completions."""
+    golds = rng.permutation([row["gold"] for row in rows]).tolist()
+    return [row | {"gold": gold} for row, gold in zip(rows, golds, strict=True)]
+
+
+def ones(rows: list[Row], rng: Rng) -> list[Row]:
+    """A fifth of the groups have one completion."""
+    alone = {row["group"] for row in rows if rng.random() < 0.03}
+    seen, kept = set[str](), []
+    for row in rows:
+        if row["group"] not in seen or row["group"] not in alone:
+            kept.append(row)
+        seen.add(row["group"])
+    return kept
+
+
+def half_size(rows: list[Row], rng: Rng) -> list[Row]:
+    """From the middle of the run on, groups are half as large."""
+    return [row for i, row in enumerate(rows) if row["update"] <= 20 or i % 2]
+
+
+def dead_source(rows: list[Row], rng: Rng) -> list[Row]:
+    """No completion of a source is ever correct."""
+    failed = {"correct": 0, "reward": 0.0}
+    return [row | (failed if row["source"] == "b" else {}) for row in rows]
+
+
+def unweighted(rows: list[Row], rng: Rng) -> list[Row]:
+    """A reward for the format has the weight 0."""
+    return [row | {"format": float(rng.random() < 0.5)} for row in rows]
+
+
+def other_forms(rows: list[Row], rng: Rng) -> list[Row]:
+    """The marker reads `10`, and not `10.0`, as which a tenth of the wrong answers are written."""
+    return [
+        row | ({"answer": f"{row['gold']}.0"} if not row["correct"] and rng.random() < 0.1 else {})
+        for row in rows
+    ]
 
 
 HEALTHY = (
@@ -340,6 +398,19 @@ HEALTHY = (
     ),
     Kind("high at the start", True, lambda rng: World(start=rng.choice([0.85, 0.92]))),
     Kind("with metrics", True, lambda rng: World(metrics=USUAL)),
+    Kind("two answers", True, lambda rng: World(golds=2, start=rng.uniform(0.3, 0.7))),
+    Kind("four answers, hard to easy", True, lambda rng: World(golds=4, order="hard", passes=1)),
+    Kind("one gold answer", True, lambda rng: World(golds=1, start=rng.choice([0.3, 0.9]))),
+    Kind(
+        "a few updates behind",
+        True,
+        lambda rng: World(behind=lambda done: np.resize(rng.integers(0, 3, 7), len(done))),
+    ),
+    Kind(
+        "weights sent every fourth update",
+        True,
+        lambda rng: World(behind=lambda done: np.arange(len(done)) % 4),
+    ),
 )
 BROKEN = (
     Kind("adapter lost", False, lambda rng: World(skill=resets(rng)), ("reset",)),
@@ -396,14 +467,14 @@ BROKEN = (
     Kind(
         "KL spike",
         False,
-        lambda rng: World(metrics=USUAL | {"actor/kl_loss": spikes(rng)}),
+        lambda rng: World(metrics=USUAL | {"kl": spikes(rng)}),
         ("kl",),
     ),
     Kind(
         "KL runs away",
         False,
         lambda rng: World(
-            metrics=USUAL | {"actor/kl_loss": metric(lambda done: 1e-3 * np.exp(10 * done), 0.4)}
+            metrics=USUAL | {"kl": metric(lambda done: 1e-3 * np.exp(10 * done), 0.4)}
         ),
         ("kl",),
     ),
@@ -412,7 +483,7 @@ BROKEN = (
         False,
         lambda rng: World(
             skill=falls(rng),
-            metrics=USUAL | {"actor/entropy": metric(lambda done: 0.3 + 4 * done**2, 0.1)},
+            metrics=USUAL | {"entropy": metric(lambda done: 0.3 + 4 * done**2, 0.1)},
         ),
         ("entropy",),
     ),
@@ -423,29 +494,26 @@ BROKEN = (
             start=0.2,
             spread=0.5,
             skill=lambda done: -6 * np.clip(2 * done - 0.5, 0, 1),
-            metrics=USUAL | {"actor/entropy": metric(lambda done: 0.5 * np.exp(-5 * done), 0.1)},
+            metrics=USUAL | {"entropy": metric(lambda done: 0.5 * np.exp(-5 * done), 0.1)},
         ),
         ("entropy",),
     ),
     Kind(
         "old weights in the sampler",
         False,
-        lambda rng: World(
-            metrics=USUAL
-            | {"sampling/sampling_logp_difference/mean": metric(lambda done: 0.2 + 0 * done)}
-        ),
+        lambda rng: World(metrics=USUAL | {"logp_difference": metric(lambda done: 0.2 + 0 * done)}),
         ("logp-difference",),
     ),
     Kind(
         "no gradient",
         False,
-        lambda rng: World(skill=flat, metrics=USUAL | {"actor/grad_norm": metric(flat)}),
+        lambda rng: World(skill=flat, metrics=USUAL | {"grad_norm": metric(flat)}),
         ("no-gradient",),
     ),
     Kind(
         "gradient not finite",
         False,
-        lambda rng: World(metrics=USUAL | {"actor/grad_norm": nans(rng)}),
+        lambda rng: World(metrics=USUAL | {"grad_norm": nans(rng)}),
         ("not-finite",),
     ),
     Kind("cut", False, lambda rng: World(cut=lambda done: 0.65 + 0 * done), ("truncated",)),
@@ -460,5 +528,43 @@ BROKEN = (
             rewards=lambda correct, done, rng: correct + rng.random(len(correct)),
         ),
         ("phantom",),
+    ),
+    Kind(
+        "reward rises, answers fall",
+        False,
+        lambda rng: World(
+            start=0.6,
+            skill=lambda done: -learns(done),
+            rewards=lambda correct, done, rng: correct + 4 * (rng.random(len(correct)) < done),
+        ),
+        ("reward-not-correctness",),
+    ),
+    Kind("one answer", False, lambda rng: World(answer=constant), ("constant-answers",)),
+    Kind("any answer", False, lambda rng: World(answer=detached), ("constant-answers",)),
+    Kind(
+        "one answer in a source",
+        False,
+        lambda rng: World(answer=constant_in_a),
+        ("source-answers",),
+    ),
+    Kind("groups of two prompts", False, lambda rng: World(change=two_prompts), ("mixed-prompts",)),
+    Kind("golds of others", False, lambda rng: World(change=other_golds), ("mixed-golds",)),
+    Kind("groups of one", False, lambda rng: World(change=ones), ("one-completion",)),
+    Kind("smaller groups", False, lambda rng: World(change=half_size), ("group-size",)),
+    Kind("a dead source", False, lambda rng: World(change=dead_source), ("source",)),
+    Kind(
+        "a reward of weight 0",
+        False,
+        lambda rng: World(change=unweighted),
+        ("zero-weight",),
+        "TRL",
+    ),
+    Kind("other forms of golds", False, lambda rng: World(change=other_forms), ("gold-form",)),
+    Kind("old weights", False, lambda rng: World(behind=lambda done: 8 + 0 * done), ("stale",)),
+    Kind(
+        "weights that stay",
+        False,
+        lambda rng: World(behind=lambda done: np.maximum(0, np.arange(len(done)) - 15)),
+        ("stale",),
     ),
 )

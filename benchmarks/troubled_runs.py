@@ -2,15 +2,13 @@
 
 `python -m benchmarks.troubled_runs train --out FOLDER` trains runs of plain TRL (about half a
 minute each on one core), `… diagnose --out FOLDER` prints what is found in each. Nothing of Decile
-takes part in the training but the tasks' prompts and markers. `… simulate` needs no training: it
-prints one table of kinds of simulated runs and what is found in them (about two minutes).
+takes part in the training but the tasks' prompts and markers.
+`python -m benchmarks.simulated_diagnoses` needs no training.
 """
 
 import multiprocessing
 import random
 import shutil
-import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,14 +21,12 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 import decile
 from benchmarks.command_line import add_json, benchmark_parser, write_json
-from benchmarks.simulated_runs import BROKEN, HEALTHY, Kind, write_run
 from orchestrator.embedded import embedded_path
 from tasks import Task, get_task
 
 UPDATES = 30
 FRESH_AFTER = 18  # updates until a resumed run forgets its adapter
 DONE = "completed"  # a file that says so
-RUNS, BROKEN_RUNS = 25, 8  # simulated ones of a healthy and of a broken kind
 
 
 class Run(NamedTuple):
@@ -200,65 +196,14 @@ def diagnose_all(out: Path) -> dict[str, Any]:
     return {"codes": codes, **counts}
 
 
-def simulate(kind: Kind, seeds: range) -> dict[str, Any]:
-    """Counts of the simulated runs of a kind: with each code, and with a right one or a false one.
-
-    A problem has "!". False are problems that are not among the kind's codes; of a broken kind,
-    right are the runs with one of its codes.
-    """
-    codes, unchecked = Counter[str](), Counter[str]()
-    right, false = 0, 0
-    for seed in seeds:
-        with tempfile.TemporaryDirectory() as folder:
-            log = write_run(kind, seed, Path(folder) / "run")
-            values = decile.diagnose(log).to_dict()[0]
-        findings = values["findings"]
-        codes.update(f"{each['code']}{'!' if each['bad'] else ''}" for each in findings)
-        unchecked.update({"collapse", "reset"} & {*values.get("unchecked", ())})
-        right += any(each["code"] in kind.codes for each in findings)
-        false += any(each["bad"] and each["code"] not in kind.codes for each in findings)
-    counts = {"kind": kind.name, "healthy": kind.healthy, "runs": len(seeds), "false": false}
-    return counts | {"right": right, "codes": dict(codes), "unchecked": dict(unchecked)}
-
-
-def simulate_all(seed: int, only: str) -> dict[str, Any]:
-    """Print a row per kind: runs, those with a false or the right finding, and all findings."""
-    kinds = []
-    print("| kind | runs | named, or with a false problem | findings | not checked |")
-    print("|---|---|---|---|---|")
-    for kind in (*HEALTHY, *BROKEN):
-        if only not in kind.name:
-            continue
-        row = simulate(kind, range(seed, seed + (RUNS if kind.healthy else BROKEN_RUNS)))
-        kinds.append(row)
-        problems, not_checked = (
-            ", ".join(f"`{code}` {count}" for code, count in sorted(row[name].items()))
-            for name in ("codes", "unchecked")
-        )
-        verdict = f"{row['false']} false" if kind.healthy else f"{row['right']} named"
-        print(
-            f"| {kind.name} | {row['runs']} | {verdict} | {problems} | {not_checked} |", flush=True
-        )
-    healthy = [row for row in kinds if row["healthy"]]
-    false = sum(row["false"] for row in healthy)
-    print(f"healthy runs with a false problem: {false} of {sum(row['runs'] for row in healthy)}")
-    return {"kinds": kinds}
-
-
 def main() -> None:
-    """Train, diagnose what is trained, or simulate."""
+    """Train, or diagnose what is trained."""
     parser = benchmark_parser("troubled_runs", __doc__)
-    parser.add_argument("step", choices=["train", "diagnose", "simulate"])
-    parser.add_argument("--out", type=Path, help="folder of the trained runs")
+    parser.add_argument("step", choices=["train", "diagnose"])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the trained runs")
     parser.add_argument("--only", default="", metavar="TEXT", help="runs whose name has this text")
-    parser.add_argument("--seed", type=int, default=1000, help="the first one of the simulation")
     add_json(parser)
     arguments = parser.parse_args()
-    if arguments.step == "simulate":
-        write_json(arguments, simulate_all(arguments.seed, arguments.only))
-        return
-    if arguments.out is None:
-        parser.error(f"{arguments.step} needs --out FOLDER")
     if arguments.step == "train":
         train_all(arguments.out, arguments.only)
     else:

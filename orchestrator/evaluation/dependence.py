@@ -13,24 +13,25 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 
+LEAST_PROMPTS = 10
+
 
 class Dependence(NamedTuple):
     """Agreement of answers within prompts beyond that across prompts, 0 (independent) to 1.
 
     share: of the most frequent answer, each prompt counting once; error: the standard error of
-    `value`, by leaving out one prompt at a time; prompts: those with two answers or more.
+    `value`, by leaving out one prompt at a time.
     """
 
     value: float
     error: float
     share: float
-    prompts: int
 
 
 def dependence(prompt: Integers, answer: Integers) -> Dependence | None:
     """Of completions, [N]: codes from 0 of their prompts and answers.
 
-    None for fewer than three prompts with two answers each.
+    None for fewer than LEAST_PROMPTS prompts with two answers or more.
     """
     keep = np.bincount(prompt, minlength=1)[prompt] > 1
     _, prompt = np.unique(prompt[keep], return_inverse=True)
@@ -39,7 +40,7 @@ def dependence(prompt: Integers, answer: Integers) -> Dependence | None:
     row, column = pairs // base, pairs % base
     size = np.bincount(prompt).astype(float)
     count = len(size)
-    if count < 3:
+    if count < LEAST_PROMPTS:
         return None
     share = number / size[row]
     total = np.bincount(column, share)
@@ -55,4 +56,4 @@ def dependence(prompt: Integers, answer: Integers) -> Dependence | None:
     values = np.divide(within - across, 1 - across, out=np.zeros(len(across)), where=varied)
     without = values[1:]
     error = np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
-    return Dependence(float(values[0]), float(error), float(total.max()) / count, count)
+    return Dependence(float(values[0]), float(error), float(total.max()) / count)

@@ -5,7 +5,7 @@ missing. A check reads `Facts` and gives findings; CHECKS is the list of them. W
 hold is named by `absent`, and a check that cannot be made is `Unchecked`: no check guesses.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from orchestrator.difficulty.answers import votes_of
 from orchestrator.difficulty.disputed import DisputedGolds, disputed_golds, tally
-from orchestrator.evaluation.dependence import Dependence, dependence
+from orchestrator.evaluation.dependence import LEAST_PROMPTS, Dependence, dependence
 from orchestrator.evaluation.liveness import HARDLY_ANY
 from orchestrator.evaluation.run_log import METRICS, RunLog
 from orchestrator.evaluation.visits import ALPHA, Visits, pairs_needed
@@ -57,6 +57,7 @@ FEW_PROMPTS = 256  # that are drawn in every update
 LEAST_GROUPS = 10  # from which on a mean over groups is taken
 CONSTANT = 0.7  # share of the most frequent answer, each prompt counting once
 INDEPENDENT = 0.15  # `Dependence` up to which such answers are taken not to depend on prompts
+FEW_ANSWERS = 0.2  # share of the most frequent answer where there are few
 LOST = 1 / 4  # share of its start to which the dependence falls
 SOLVED = 0.9  # share of correct completions from which on constant answers are right
 DEVIATIONS = 3.3  # standard errors: ALPHA
@@ -379,6 +380,14 @@ class Facts:
         }
 
     @cached_property
+    def same_reward(self) -> bool:
+        """Whether rewards say no more than correctness, which may be read from them."""
+        values = (self.log.completions[name].cast(pa.float64()) for name in ("reward", "correct"))
+        reward, correct = (each.to_numpy() for each in values)
+        scales = (correct, 2 * correct - 1, 100 * correct)
+        return any(np.array_equal(reward, each, equal_nan=True) for each in scales)
+
+    @cached_property
     def broken_rewards(self) -> set[int]:
         """The updates in which a completion has a reward that is not finite."""
         table = self.log.completions
@@ -391,23 +400,22 @@ class Facts:
         texts = self.log.completions["text"].to_pylist()
         return pa.array([None if text is None else answer_of(text) for text in texts], pa.string())
 
-    def dependence(self, of: npt.NDArray[np.bool_]) -> Dependence | None:
-        """How far the answers of these completions, [rows], depend on their prompts.
+    @cached_property
+    def prompt_of(self) -> npt.NDArray[np.int64]:
+        """The position in `groups.prompts` of the prompt of each completion, [rows]."""
+        return np.repeat(self.groups.prompt, self.groups.size.astype(int))
 
-        None where fewer than LEAST_GROUPS prompts have two answers.
-        """
-        prompts = self.log.completions["prompt"].combine_chunks().dictionary_encode()
-        answers = self.answers.dictionary_encode()
-        codes = (each.indices.filter(pa.array(of)).to_numpy() for each in (prompts, answers))
-        result = dependence(*codes)
-        return result if result and result.prompts >= LEAST_GROUPS else None
+    def dependence(self, of: npt.NDArray[np.bool_]) -> Dependence | None:
+        """How far the answers of these completions, [rows], depend on their prompts."""
+        answers = self.answers.dictionary_encode().indices.filter(pa.array(of)).to_numpy()
+        return dependence(self.prompt_of[of], answers)
 
     @cached_property
     def golds(self) -> DisputedGolds | None:
         """What the completions say about the gold answers; None without texts or correctness."""
         table = self.log.completions
         known = pc.and_(pc.is_valid(table["text"]), pc.is_valid(table["correct"]))
-        if not pc.any(known).as_py():
+        if not pc.any(known).as_py() or self.answers.null_count == len(table):
             return None
         table, answers = table.filter(known), self.answers.filter(known.combine_chunks())
         outcomes = [
@@ -482,8 +490,8 @@ def percent(share: float) -> str:
 
 def _not_finite(facts: Facts) -> Iterator[Finding | Unchecked]:
     names = ("loss", "grad_norm", "reward", "kl")
-    if not any(name in facts.log.metrics for name in names) and not len(facts.groups.update):
-        yield Unchecked("not-finite", NOT_LOGGED)
+    if not {"loss", "grad_norm"} <= facts.log.metrics.keys():
+        yield Unchecked("not-finite", facts.why_unknown("loss", "grad_norm"))
     for name in names:
         values = facts.log.metrics.get(name, {})
         broken = {update for update, value in values.items() if not np.isfinite(value)}
@@ -912,51 +920,67 @@ def _wrong_golds(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 
 def _constant_answers(facts: Facts) -> Iterator[Finding | Unchecked]:
-    """Answers that do not depend on the prompt: of all prompts, else of those of a source."""
+    every = np.ones(len(facts.prompt_of), bool)
+    yield from _answers(facts, "constant-answers", {"": every})
+
+
+def _source_answers(facts: Facts) -> Iterator[Finding | Unchecked]:
+    sources = facts.log.completions["source"].fill_null("")
+    names = [name for name in sources.unique().to_pylist() if name]
+    rows = {f" of {name}": pc.equal(sources, name).to_numpy() for name in names}
+    if not rows:
+        yield Unchecked("source-answers", facts.why_unknown("source"))
+    elif not any(isinstance(each, Finding) for each in _constant_answers(facts)):
+        yield from _answers(facts, "source-answers", rows)
+
+
+def _answers(
+    facts: Facts, code: str, scopes: Mapping[str, npt.NDArray[np.bool_]]
+) -> Iterator[Finding | Unchecked]:
+    """The first of these [rows] whose answers do not depend on the prompt."""
     table, update = facts.log.completions, facts.log.completions["update"].to_numpy()
     if table["text"].null_count == len(table):
-        yield Unchecked("constant-answers", facts.why_unknown("text"))
+        yield Unchecked(code, facts.why_unknown("text"))
         return
     updates, answered = np.unique(update), pc.is_valid(facts.answers).to_numpy(False)
     width = max(WINDOW, len(updates) // 5)
     ends = update <= updates[:width][-1], update >= updates[-width:][0]
     if min(answered[rows].mean() for rows in ends) < 1 / 2:
-        yield Unchecked("constant-answers", "most texts have neither a box nor a number")
+        yield Unchecked(code, "most texts have neither a box nor a number")
         return
-    sources = table["source"].to_numpy(zero_copy_only=False)
-    scopes = {"": answered}
-    for name in table["source"].drop_null().unique().to_pylist():
-        scopes[f" of {name}"] = answered & (sources == name)
-    results = [
-        _independent(facts, of, *(rows & end for end in ends)) for of, rows in scopes.items()
-    ]
+    starts, stops = (answered & rows for rows in ends)
+    results = [_independent(facts, code, n, r & starts, r & stops) for n, r in scopes.items()]
     findings = [result for result in results if isinstance(result, Finding)]
-    yield from findings[:1] or filter(None, results[:1])
+    yield from findings[:1] or [result for result in results if result is not None][:1]
 
 
 def _independent(
-    facts: Facts, of: str, start: npt.NDArray[np.bool_], end: npt.NDArray[np.bool_]
+    facts: Facts, code: str, of: str, start: npt.NDArray[np.bool_], end: npt.NDArray[np.bool_]
 ) -> Finding | Unchecked | None:
     """Whether the answers at the end of a run depend on the prompt; [rows] of its start and end."""
-    code, table = "constant-answers", facts.log.completions
+    table = facts.log.completions
     remedy = "read completions of the end; stop earlier, and check what the reward pays for"
     last = facts.dependence(end)
     if last is None:
-        return Unchecked(code, f"{LEAST_GROUPS} prompts with two answers at the end are needed")
+        return Unchecked(code, f"{LEAST_PROMPTS} prompts with two answers at the end are needed")
     if last.share >= CONSTANT and last.value <= INDEPENDENT:
         right = pc.mean(table["correct"].filter(pa.array(end))).as_py()
-        one_gold = pc.count_distinct(table["gold"].filter(pa.array(end))).as_py() == 1
+        golds = pc.count_distinct(table["gold"].filter(pa.array(end))).as_py()
+        if golds == 0 and right is not None and right >= SOLVED:
+            return Unchecked(code, "answers are the same and right, and the log has no golds")
         text = f"at the end, {percent(last.share)} of answers{of} are the same for all prompts"
-        is_right = one_gold or (right is not None and right >= SOLVED)
-        return None if is_right else Finding(code, True, text, remedy)
-    prompts = table["prompt"].to_numpy()
+        return None if golds == 1 else Finding(code, True, text, remedy)
+    prompts = facts.prompt_of
     both = np.isin(prompts, prompts[start]) & np.isin(prompts, prompts[end])
     first, again = facts.dependence(start & both), facts.dependence(end & both)
     if again is None or first is None:
-        return Unchecked(code, f"{LEAST_GROUPS} prompts drawn both early and late are needed")
+        return Unchecked(code, f"{LEAST_PROMPTS} prompts drawn both early and late are needed")
     margin = max(DEVIATIONS * float(np.hypot(first.error, again.error)), (1 - LOST) * first.value)
-    if first.value - again.value <= margin or facts.visits(facts.quality).trend.is_rising:
+    if first.value - again.value <= margin:
         return None
+    if again.share >= FEW_ANSWERS and facts.visits(facts.quality).trend.is_rising:
+        # Of two answers, both are equally frequent while prompts go from wrong to right.
+        return Unchecked(code, "there are few answers, and more of them are right")
     text = (
         f"answers{of} to the same prompts depend less on the prompt: two completions of a prompt "
         f"agree beyond chance by {first.value:.2f} at the start and {again.value:.2f} at the end"
@@ -1043,12 +1067,12 @@ def _zero_weight(facts: Facts) -> Iterator[Finding | Unchecked]:
 
 def _gold_form(facts: Facts) -> Iterator[Finding | Unchecked]:
     """Completions marked wrong whose answer is the gold one in another form."""
-    table = facts.log.completions
-    lacking = [n for n in ("text", "gold", "correct") if table[n].null_count == len(table)]
+    table = facts.log.completions.append_column("answer", facts.answers)
+    lacking = [n for n in ("answer", "gold", "correct") if table[n].null_count == len(table)]
     if lacking:
         yield Unchecked("gold-form", facts.why_unknown(*lacking))
         return
-    wrong = table.append_column("answer", facts.answers).filter(pc.invert(table["correct"]))
+    wrong = table.filter(pc.invert(table["correct"]))
     pairs = wrong.group_by(["gold", "answer"]).aggregate([("prompt", "count")]).to_pylist()
     pairs = [pair for pair in pairs if pair["gold"] is not None and pair["answer"] is not None]
     same = [pair for pair in pairs if _value(pair["gold"]) == _value(pair["answer"])]
@@ -1106,7 +1130,9 @@ class Check(NamedTuple):
         """What it finds, or why it cannot be made."""
         known = {name: int(np.isfinite(facts.series(name)).sum()) for name in self.needs}
         lacking = [name for name, count in known.items() if count < self.updates]
-        if not lacking:
+        if not lacking and facts.same_reward and {"correct", "reward"} <= known.keys():
+            yield Unchecked(self.code, "rewards are the same as correctness")
+        elif not lacking:
             yield from self.of(facts)
         elif any(known[name] for name in lacking):
             yield Unchecked(self.code, f"{self.updates} updates are needed")
@@ -1139,6 +1165,7 @@ CHECKS = (
     Check("no-gradient", _no_gradient, ("grad_norm",), LEAST_UPDATES),
     Check("learning-rate", _learning_rate, ("learning_rate",)),
     Check("constant-answers", _constant_answers),
+    Check("source-answers", _source_answers),
     Check("source", _source),
     Check("zero-weight", _zero_weight),
     Check("gold-form", _gold_form),

@@ -41,6 +41,7 @@ from tasks.sources.values import (
     valid_count,
     value_text,
 )
+from tasks.words import word_list
 
 # Cells are read by modules of the sweep. They load where a path is one: no other log needs them.
 CELL_LOGS = "orchestrator.optional.exchange.cell_logs"
@@ -85,14 +86,13 @@ class Rollout(NamedTuple):
     source: str | None = None
     version: Any = None
 
-    def unreadable(self) -> Iterator[tuple[str, Any]]:
-        """The names of values that are there and are no numbers, with the values."""
-        values = {**self.rewards, "reward": self.reward, "advantage": self.advantage}
-        for name, value in (values | {"truncated": self.truncated}).items():
+    def unreadable(self, typed: "Rollout") -> Iterator[tuple[str, Any]]:
+        """The names of values that are there and that `typed` could not read, with the values."""
+        for name, value in self.rewards.items():
             if number_of(value) is None and not is_missing(value):
                 yield name, value
-        for name, value in (("tokens", self.tokens), ("version", self.version)):
-            if valid_count(value) is None and not is_missing(value):
+        for name, value, read in zip(self._fields, self, typed, strict=True):
+            if read is None and not is_missing(value):
                 yield name, value
 
     def typed(self) -> "Rollout":
@@ -115,8 +115,7 @@ class Rollout(NamedTuple):
         )
 
 
-TEXTS = ["group", *(f.name for f in COMPLETIONS if "string" in str(f.type))]
-TEXTS = [name for name in TEXTS if name in Rollout._fields]
+TEXTS = {"group", *(f.name for f in COMPLETIONS if "string" in str(f.type))} & {*Rollout._fields}
 
 
 class Remarks(list[str]):
@@ -150,15 +149,20 @@ class Remarks(list[str]):
 class Layout(NamedTuple):
     """A kind of log: in which files its rollouts are, and how they are read from one.
 
-    `files` are patterns below a folder, of which the first that matches counts; `keys` are those of
-    a row of JSON lines by which it is known. `spread`: a run's files are in several folders.
+    `files` are patterns below a folder, of which the first that matches counts; `fields` are those
+    of a row of JSON lines by which it is known. `spread`: a run's files are in several folders.
     """
 
     name: str
-    files: tuple[str, ...]
-    keys: frozenset[str]
+    files: str
+    fields: str
     rollouts: Callable[[Path], Iterator[Rollout]]
     spread: bool = False
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The fields."""
+        return frozenset(word_list(self.fields)) - {""}
 
 
 def read_logs(path: str, correct: str | None = None) -> list[RunLog]:
@@ -191,7 +195,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         if f.suffix == ".jsonl" and f not in [*files, *validation] and _has_metrics(f)
     ]
     if not files and not states and not metric_files:
-        expected = ", ".join(f"{layout.files[0]} ({layout.name})" for layout in LAYOUTS)
+        expected = ", ".join(f"{word_list(layout.files)[0]} ({layout.name})" for layout in LAYOUTS)
         raise UserError(
             f"{path} holds no log of a training that can be read: write a folder with "
             f"trainer_state.json (TRL), {expected}, or a table with update, prompt and reward"
@@ -216,7 +220,7 @@ def _foreign_log(path: Path, correct: str | None) -> RunLog:
         left_out["replaced by a resumed run"] = every - len(rollouts)
     if path.is_file() and layout and not rollouts:
         raise UserError(f"{path} holds no completions: write a row per completion")
-    weights = _weights(rows)
+    weights = _weights(rows, rollouts)
     column, marked = _with_correctness(rollouts, correct, weights)
     if correct is not None and not column:
         raise _no_correctness(path, correct, rollouts)
@@ -290,7 +294,7 @@ def _rollout_files(path: Path) -> tuple[Layout | None, list[Path], list[Path]]:
             layout = TABLE
         return layout, [path] if layout else [], []
     for layout in LAYOUTS:
-        for pattern in layout.files:
+        for pattern in word_list(layout.files):
             files = sorted(
                 file
                 for file in path.rglob(pattern)
@@ -341,9 +345,9 @@ def _batches(layout: Layout, files: Sequence[Path], notes: Remarks) -> dict[Path
         try:
             for number, rollout in enumerate(layout.rollouts(file), 1):
                 place = f"{file.name} row {number}"
-                for name, value in rollout.unreadable():
-                    notes.cannot_read(name, value, place)
                 batch.append(rollout.typed())
+                for name, value in rollout.unreadable(batch[-1]):
+                    notes.cannot_read(name, value, place)
             batches[file] = batch
         except UNREADABLE as error:
             if len(files) == 1:
@@ -501,8 +505,8 @@ def _completion(update: Any, row: Mapping[str, Any], advantage: str) -> Rollout:
 def _described(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
     """What columns say of the prompt and of the weights that wrote a completion, and of more."""
     values = {}
-    for name in (*_DESCRIBED, *more):
-        value = first_value(row, _in_role(name, tuple(row)))
+    for name, columns in _in_roles((*_DESCRIBED, *more), tuple(row)):
+        value = first_value(row, columns)
         if name in _COUNTED or name == "version":
             values[name] = value
         elif value is not None:
@@ -512,9 +516,11 @@ def _described(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
 
 
 @lru_cache(1000)
-def _in_role(name: str, columns: tuple[str, ...]) -> list[str]:
-    """The columns that a field of `Rollout` is read from."""
-    return columns_in_role("answer beside completions" if name == "gold" else name, columns)
+def _in_roles(names: tuple[str, ...], columns: tuple[str, ...]) -> list[tuple[str, list[str]]]:
+    """The columns that fields of `Rollout` are read from, of those that have some."""
+    roles = {"gold": "answer beside completions"}
+    pairs = [(name, columns_in_role(roles.get(name, name), columns)) for name in names]
+    return [pair for pair in pairs if pair[1]]
 
 
 def _verl(file: Path) -> Iterator[Rollout]:
@@ -684,50 +690,25 @@ def _open_instruct(file: Path) -> Iterator[Rollout]:
         )
 
 
-TRL = Layout("TRL", ("completions_*.parquet",), frozenset(), _trl)
-SWIFT = Layout(
-    "ms-swift",
-    ("completions.jsonl",),
-    frozenset({"step", "prompt", "completion", "advantages"}),
-    _swift,
-)
-VERIFIERS = Layout(
-    "verifiers", ("results.jsonl",), frozenset({"prompt", "completion", "reward"}), _verifiers
-)
+TRL = Layout("TRL", "completions_*.parquet", "", _trl)
+SWIFT = Layout("ms-swift", "completions.jsonl", "step, prompt, completion, advantages", _swift)
+VERIFIERS = Layout("verifiers", "results.jsonl", "prompt, completion, reward", _verifiers)
+_PRIME_FILES = "train/all/traces.jsonl, traces.jsonl"
+_TOKENS = "prompt_idx, prompt_tokens, response_tokens"
 LAYOUTS = (
     TRL,
+    Layout("prime-rl", _PRIME_FILES, "traces, task, run", _prime, spread=True),
+    Layout("rLLM", "train_step_*/episode_*.json", "", _rllm, spread=True),
     Layout(
-        "prime-rl",
-        ("train/all/traces.jsonl", "traces.jsonl"),
-        frozenset({"traces", "task", "run"}),
-        _prime,
-        spread=True,
+        "AReaL", "rollout/*/*.jsonl", "tail_version, prompt_len, completion", _areal, spread=True
     ),
-    Layout("rLLM", ("train_step_*/episode_*.json",), frozenset(), _rllm, spread=True),
-    Layout(
-        "AReaL",
-        ("rollout/*/*.jsonl",),
-        frozenset({"tail_version", "prompt_len", "completion"}),
-        _areal,
-        spread=True,
-    ),
-    Layout(
-        "open-instruct",
-        ("*_rollouts_[0-9]*.jsonl",),
-        frozenset({"prompt_idx", "prompt_tokens", "response_tokens"}),
-        _open_instruct,
-    ),
-    Layout("verl", ("[0-9]*.jsonl",), frozenset({"input", "output", "score"}), _verl),
+    Layout("open-instruct", "*_rollouts_[0-9]*.jsonl", _TOKENS, _open_instruct),
+    Layout("verl", "[0-9]*.jsonl", "input, output, score", _verl),
     VERIFIERS,
-    Layout(
-        "NeMo-RL",
-        ("train_data_step*.jsonl",),
-        frozenset({"content", "rewards", "input_lengths"}),
-        _nemo,
-    ),
+    Layout("NeMo-RL", "train_data_step*.jsonl", "content, rewards, input_lengths", _nemo),
     SWIFT,
 )
-TABLE = Layout("table", (), frozenset(), _table)
+TABLE = Layout("table", "", "", _table)
 
 
 def _utf8(text: str) -> str:
@@ -748,12 +729,13 @@ def _text(value: Any) -> str:
     return json_text(value)
 
 
-def _weights(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The weights of reward functions; {} where a history does not determine them.
+def _weights(history: Sequence[Mapping[str, Any]], rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """The weights of reward functions by which the logged reward is the sum of their means.
 
-    No log states them, but the logged reward is the sum of the means of functions by their weights.
-    A function that is always 0 has no weight here.
+    {} where the rows do not determine them. A function that is always 0 has no weight here.
     """
+    if any(number_of(value) is None for each in rollouts for value in each.rewards.values()):
+        return {}
     pattern = re.compile(r"rewards/(.+?)(/mean)?")
     names = {match[1]: key for row in history for key in row if (match := pattern.fullmatch(key))}
     names = {name: key for name, key in names.items() if not name.endswith("/std")}
@@ -768,7 +750,7 @@ def _weights(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     error = np.abs(values @ weights - reward).max(initial=0)
     if rank < len(used) or error > _EXACT * max(1.0, np.abs(reward).max()):
         return {}
-    return {[*names][i]: round(float(w), 4) for i, w in zip(used, weights, strict=True)}
+    return {[*names][i]: round(float(w), 4) + 0.0 for i, w in zip(used, weights, strict=True)}
 
 
 def _with_correctness(
@@ -897,11 +879,9 @@ def _newest_state(
 
 
 def _refuse_metrics(path: Path, rows: Sequence[Mapping[str, Any]], files: Sequence[Path]) -> None:
-    """Raises UserError for metrics that are not those of one GRPO run.
+    """Raises UserError for metrics of a training without rewards, or of several runs.
 
-    They are those of a training without rewards; of several runs, if files have updates in common;
-    or rows of completions whose prompts are not known: there the reward of an update is more than
-    twice on average.
+    And for rows of completions whose prompts are not known: they have several rewards an update.
     """
     names = dict.fromkeys(str(name) for row in rows for name in row)
     no_reward = "loss" in names and not any("reward" in n or "score" in n for n in names)

@@ -182,7 +182,7 @@ def test_a_planted_trouble_is_named(name: str) -> None:
 UNPLANTED = (
     *("reward-is-length", "wrong-golds", "never-live", "one-completion", "updates"),
     *("mixed-prompts", "mixed-golds", "group-size", "constant-answers", "source", "zero-weight"),
-    *("gold-form", "stale"),
+    *("source-answers", "gold-form", "stale"),
 )
 
 
@@ -502,8 +502,8 @@ GIVEN_AWAY: dict[str, tuple[Callable[..., dict[str, Any]], str, tuple[str, ...]]
             "source": "ab"[int(row["prompt"][1:]) % 2],
             "text": "7" if int(row["prompt"][1:]) % 2 else f"{row['prompt'][1:]}.{rng.integers(2)}",
         },
-        "constant-answers",
-        ("text",),
+        "source-answers",
+        ("text", "source"),
     ),
     "groups of two prompts": (
         lambda row, rng: {"named_group": str(row["group"] // 2)},

@@ -21,8 +21,8 @@ from run_logs_cases import STRANGE, UPDATES, WRITERS, rows, write_lines, write_t
 import decile
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.main import main
-from orchestrator.evaluation.diagnosis import Facts
-from orchestrator.evaluation.run_log import RunLog
+from orchestrator.evaluation.diagnosis import CHECKS, Facts, diagnose
+from orchestrator.evaluation.run_log import METRICS, RunLog
 from orchestrator.optional.exchange.run_logs import LAYOUTS, Rollout, completions_of, read_logs
 from orchestrator.storage.errors import UserError
 
@@ -355,3 +355,138 @@ def test_a_table_sorted_by_prompt_stays_as_it_is(tmp_path: Path) -> None:
     (log,) = read_logs(str(tmp_path / "log.jsonl"))
     assert np.bincount(Facts(log).groups.update).tolist() == [0, *[2] * 20]
     assert log.notes == ()
+
+
+# ---- what is told and what is not
+
+
+def state_of(folder: Path, history: list[dict[str, Any]]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "trainer_state.json"
+    file.write_text(json.dumps({"max_steps": len(history), "log_history": history}))
+    return folder
+
+
+def steps(count: int = 20, **values: Any) -> list[dict[str, Any]]:
+    return [{"step": float(step), "loss": 0.1, **values} for step in range(1, count + 1)]
+
+
+def test_a_dead_run_of_any_log_of_metrics_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = state_of(tmp_path / "old", steps(reward=0.0, reward_std=0.0))
+    swift = tmp_path / "swift" / "logging.jsonl"
+    verl = tmp_path / "verl" / "run.jsonl"
+    for step in range(1, 21):
+        values = {"reward": 0.0, "frac_reward_zero_std": 1.0, "global_step/max_steps": f"{step}/40"}
+        write_lines(swift, [values])
+        same = {"critic/score/max": 0.5, "critic/score/min": 0.5}
+        write_lines(verl, [{"step": step, "data": same}])
+    for path in (old, swift.parent, verl):
+        assert main(["diagnose", str(path)]) == ExitCode.PROBLEM, path
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("  problem dead:") for line in lines)
+        made, not_made = (int(word) for word in lines[-1].split() if word.isdecimal())
+        assert made + not_made == len(CHECKS) and not_made > len(CHECKS) / 2
+    assert read_logs(str(swift))[0].planned == 40
+
+
+def test_a_log_that_says_nothing_of_groups_is_not_without_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, values in (("rewards", {"reward": 0.5}), ("spread", {"reward": 0, "reward_std": 1})):
+        assert main(["diagnose", str(state_of(tmp_path / name, steps(**values)))]) == ExitCode.DONE
+        out = capsys.readouterr().out
+        assert "no problem found" not in out and "  unknown: " in out
+
+
+def test_logs_of_other_trainings_are_refused(tmp_path: Path) -> None:
+    others: dict[str, dict[str, Any]] = {
+        "sft": {"mean_token_accuracy": 0.6, "entropy": 1.0},
+        "dpo": {"rewards/chosen": 0.1, "rewards/rejected": -0.1, "rewards/margins": 0.2},
+    }
+    for name, values in others.items():
+        with pytest.raises(UserError, match=name.upper()):
+            read_logs(str(state_of(tmp_path / name, steps(**values))))
+    sft = tmp_path / "swift" / "logging.jsonl"
+    write_lines(sft, [{"loss": 2.0, "token_acc": 0.5, "global_step/max_steps": "1/2"}])
+    with pytest.raises(UserError, match="SFT"):
+        read_logs(str(sft))
+
+
+def weighted_run(folder: Path, weights: dict[str, float], *, logged: bool) -> RunLog:
+    """A run of TRL with reward functions by weight, of which one gives NaN to a half unless logged.
+
+    The logged reward is then no sum of logged means, as TRL takes NaN for no reward.
+    """
+    rng = np.random.default_rng(0)
+    history = []
+    for step in range(1, 13):
+        values = {name: rng.integers(0, 2, 16).astype(float) for name in weights}
+        if not logged:
+            values["format"][:8] = np.nan
+        total = np.nansum([weights[name] * each for name, each in values.items()], axis=0)
+        row: dict[str, Any] = {"step": step, "reward": float(np.mean(total))}
+        row |= {f"rewards/{name}/mean": float(np.nanmean(each)) for name, each in values.items()}
+        history.append(row)
+        prompts = [f"p{i // 8}" for i in range(16)]
+        means = np.repeat(np.reshape(total, (2, 8)).mean(axis=1), 8)
+        table = {"step": [step] * 16, "prompt": prompts, "completion": ["so"] * 16}
+        file = folder / "completions" / f"completions_{step:05d}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({**table, **values, "advantage": total - means}), file)
+    return read_logs(str(state_of(folder, history)))[0]
+
+
+def test_weights_of_reward_functions_are_those_of_the_logged_sums(tmp_path: Path) -> None:
+    log = weighted_run(tmp_path / "a", {"accuracy": 2.0, "format": 0.0}, logged=True)
+    assert log.weights == {"accuracy": 2.0, "format": 0.0}
+    assert {*log.completions["reward"].to_pylist()} == {0.0, 2.0}
+    assert "zero-weight" in {each.code for each in diagnose(log).findings}
+    unknown = weighted_run(tmp_path / "b", {"accuracy": 0.0, "format": 1.0}, logged=False)
+    assert unknown.weights == {} and unknown.completions["reward"].null_count == 0
+    # Groups without a format have no advantages, and only their accuracy differs.
+    assert Facts(unknown).groups.rewarded.reshape(-1, 2).mean(axis=0).tolist() == [0.0, 1.0]
+
+
+def test_values_that_cannot_be_read_are_told_with_their_place(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [{**row, "tokens": "many", "correct": 1} for row in table_rows()]
+    lines[2]["correct"] = "perhaps"
+    write_lines(tmp_path / "log.jsonl", lines)
+    (log,) = read_logs(str(tmp_path / "log.jsonl"))
+    assert log.unreadable == {"tokens", "correct"}
+    assert any("'perhaps' in log.jsonl row 3" in note for note in log.notes)
+    assert any(note.startswith(f"{len(lines)} values of tokens") for note in log.notes)
+    result = diagnose(log)
+    assert METRICS["tokens"].text not in result.facts.absent
+    assert METRICS["kl"].text in result.facts.absent
+    write_lines(tmp_path / "bad.jsonl", [{**row, "reward": "n.a.!"} for row in table_rows()])
+    with pytest.raises(UserError, match=r"n\.a\.!' in bad\.jsonl row 1"):
+        read_logs(str(tmp_path / "bad.jsonl"))
+    broken = state_of(tmp_path / "state", [{**row, "kl": "high"} for row in steps(reward=0.5)])
+    unchecked = dict(diagnose(read_logs(str(broken))[0]).unchecked)
+    assert unchecked["kl"] != unchecked["clipped"]
+
+
+def test_grades_in_percent_and_in_words_say_what_is_correct(tmp_path: Path) -> None:
+    for name, spelled in (("percent", {0: 0, 1: 100}), ("words", {0: "no", 1: "yes"})):
+        file = tmp_path / f"{name}.jsonl"
+        write_lines(file, [{**row, "correct": spelled[row["reward"]]} for row in table_rows()])
+        assert Facts(read_logs(str(file))[0]).kinds == EXPECTED, name
+
+
+def test_a_table_may_hold_advantages_alone(tmp_path: Path) -> None:
+    lines = [{**row, "advantage": row["reward"] - 0.5, "reward": None} for row in table_rows()]
+    write_lines(tmp_path / "log.jsonl", lines)
+    facts = Facts(read_logs(str(tmp_path / "log.jsonl"))[0])
+    assert facts.live == pytest.approx(1 / 3)
+
+
+def test_answers_of_the_model_are_no_golds(tmp_path: Path) -> None:
+    for name, gold in (("answer", None), ("gold", "3")):
+        lines = [{**row, name: str(i % 4)} for i, row in enumerate(table_rows())]
+        write_lines(tmp_path / f"{name}.jsonl", lines)
+        (log,) = read_logs(str(tmp_path / f"{name}.jsonl"))
+        assert log.completions["gold"].to_pylist()[3] == gold
+    write_lines(tmp_path / "own.jsonl", [{**r, "answer": r["prompt"][-1]} for r in table_rows()])
+    assert read_logs(str(tmp_path / "own.jsonl"))[0].completions["gold"].null_count == 0
