@@ -30,6 +30,7 @@ COMMANDS = (
     ("compare a=a*.jsonl b=b*.jsonl", 0, "points"),
     ("compare a=a*.jsonl b=b*.jsonl --json", 0, "{"),
     ("diagnose rollouts --json", 4, "{"),
+    ("replay {docs}/one-shot-rlvr-rates.parquet --policy hard --json", 0, '"hard"'),
     # What needs more says which extra has it.
     ("compare a=a*.jsonl b=b*.jsonl --out page.html", 2, "decile[pages]"),
     ("init --train {docs}/word-problems.jsonl --yes --out mine.yaml", 2, "decile[sweep]"),
