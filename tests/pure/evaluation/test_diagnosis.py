@@ -589,3 +589,24 @@ def test_a_reward_function_without_weight_is_named() -> None:
     assert "format" in diagnosed(HALF, weights={"accuracy": 1.0, "format": 0.0})["zero-weight"].text
     assert "zero-weight" not in diagnosed(HALF, weights={"accuracy": 1.0})
     assert "zero-weight" in unchecked(HALF)
+
+
+def test_constant_answers_that_are_right_are_no_fault_where_there_is_one_gold() -> None:
+    def constant(gold: str | None) -> pa.Table:
+        own = {"text": "7", "gold": gold}
+        return rewritten(HALF, lambda row, rng: {**own, "correct": True, "reward": rng.random()})
+
+    assert "constant-answers" not in {*diagnosed(constant("7")), *unchecked(constant("7"))}
+    assert "constant-answers" in unchecked(constant(None))
+
+
+def test_a_check_whose_inputs_are_one_column_is_unknown() -> None:
+    assert {"phantom", "reward-not-correctness"} <= {*unchecked(HALF)}
+    rewards = rewritten(HALF, lambda row, rng: {"reward": row["reward"] + rng.random() / 9})
+    assert not {"phantom", "reward-not-correctness"} & {*unchecked(rewards)}
+
+
+def test_a_gradient_that_is_not_logged_is_not_finite_or_unknown() -> None:
+    logged = {"loss": {1: 0.1}, "grad_norm": {1: 0.1}}
+    assert "not-finite" not in unchecked(HALF, metrics=logged)
+    assert "not-finite" in unchecked(HALF, metrics={"loss": {1: 0.1}})
