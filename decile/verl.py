@@ -358,4 +358,11 @@ class GateSampler:
                 "colocated reward model"
             )
         value = values[self.correct_by]
-        return math.nan if value is None else float(value)
+        try:
+            return math.nan if value is None else float(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"{self.correct_by} of a completion is {shortened(value)}: return a number from "
+                "the reward function, or write the name of another of its values in "
+                "sampler_kwargs.correct_by"
+            ) from error

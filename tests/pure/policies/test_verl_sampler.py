@@ -72,13 +72,13 @@ class Trainer:
             state = "failure" if correct is None else status
             tags[uid] = {"is_prompt": True, "status": state, "global_steps": self.step}
             for session in range(0 if correct is None else G):
-                value = {"acc": float(session < correct)}
-                for index in (0, 1):  # two turns
+                rewards = {"acc": float(session < correct), "grade": "good"}
+                for index in (1, 0):  # two turns, of which the last one counts
                     key = f"{uid}_{session}_{index}"
                     tags[key] = {"status": "success", "seq_len": 3}
                     self.queue.values[key] = {
                         "extra_info": {"prompt_id": prompt_id},
-                        "extra_fields": {"reward_extra_info": value},
+                        "extra_fields": {"reward_extra_info": rewards if index else {"acc": 0.0}},
                     }
         return count
 
@@ -211,7 +211,9 @@ def test_settings_and_data_it_cannot_work_with_are_refused(queue: Queue) -> None
     filtering = {"filter_groups": {"enable": True}}
     with refused("algorithm.filter_groups", by=UserError):
         sampler_of(Trainer(queue, {"a": [1]}, algorithm=filtering))
-    for options, value in (({"prompt_id": "index"}, "index"), ({"correct_by": "score"}, "acc")):
+    wrong = {"index": {"prompt_id": "index"}, "acc": {"correct_by": "score"}}
+    wrong["'good'"] = {"correct_by": "grade"}
+    for value, options in wrong.items():
         trainer = Trainer(queue, {"a": [1]})
         sampler = sampler_of(trainer, RATES | options)
         trainer.draw(1)
