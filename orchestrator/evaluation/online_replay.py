@@ -77,7 +77,7 @@ class Prediction(NamedTuple):
     @property
     def largest_error(self) -> float:
         """Of the tenths."""
-        return max(abs(predicted - came) for _, predicted, came in self.bins)
+        return max((abs(predicted - came) for _, predicted, came in self.bins), default=np.nan)
 
 
 class OnlineReplay:

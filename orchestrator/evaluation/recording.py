@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,13 @@ class Recording:
         return np.where(
             np.isnan(self.rates), np.nan, ((self.rates > 0) & (self.rates < 1)).astype(float)
         )
+
+    def groups_in_rows(self, prompts: Any, first: int = 0) -> int:
+        """The rows of a table that hold these prompts' visits from `first` on; 0 for logs."""
+        marked = self.marked[prompts, first:]
+        if self.layout == "completions":  # a row each
+            return int(marked.sum())
+        return int((marked > 0).sum()) * (self.layout == "rates")
 
     def part(self, rows: npt.NDArray[np.int64]) -> "Recording":
         """Of these prompts alone, of which some may be there several times."""

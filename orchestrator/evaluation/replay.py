@@ -30,7 +30,7 @@ Tables = tuple[pa.Table, pa.Table | None]  # of what is chosen by, and of the ne
 
 RESAMPLES = 200  # pools; 5 of them lie beyond each end of an interval
 DRAWS = 50  # choices by other ties, whose mean is the estimate
-ENDS = 5  # visits whose mean is the start, or the end, of a run
+ENDS = 5  # visits whose mean is the start, or the end, of a run, as far as both do not overlap
 REFERENCE = "random"
 DISTANCES = (1, 2, 5, 10, 20, 40)  # visits between two looks
 STARTS = 6  # pairs of visits at each distance
@@ -63,6 +63,11 @@ class Replayed:
     resampled: Sequence[Outcome]
     reads_rates: bool
     chosen: Floats  # [prompts]: how often each is chosen, 0 to 1
+
+    @property
+    def unfilled(self) -> int:
+        """The resampled pools with too few prompts of a kind; no interval holds them."""
+        return sum(bool(np.isnan(each.never)) for each in self.resampled)
 
     def estimate(self, statistic: Callable[[Outcome], float]) -> Estimate:
         """A statistic of the choice."""
@@ -103,14 +108,21 @@ def mean_live(outcome: Outcome) -> float:
     return float(outcome.live.mean())
 
 
+def end_visits(visits: int) -> int:
+    """The visits of the start and of the end of so many: at most half; 0 of a single one."""
+    return min(ENDS, visits // 2)
+
+
 def first_live(outcome: Outcome) -> float:
-    """The share at the first ENDS of them."""
-    return float(outcome.live[:ENDS].mean())
+    """The share at the first `end_visits` of them; nan of a single one."""
+    count = end_visits(len(outcome.live))
+    return float(outcome.live[:count].mean()) if count else np.nan
 
 
 def last_live(outcome: Outcome) -> float:
-    """The share at the last ENDS of them."""
-    return float(outcome.live[-ENDS:].mean())
+    """The share at the last `end_visits` of them; nan of a single one."""
+    count = end_visits(len(outcome.live))
+    return float(outcome.live[-count:].mean()) if count else np.nan
 
 
 def never(outcome: Outcome) -> float:
@@ -173,7 +185,7 @@ class DriftAt(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A prompt with the mean rates of its first and last ENDS visits."""
+    """A prompt with the mean rates of its first and last `end_visits`."""
 
     prompt_id: str
     start: float
@@ -303,22 +315,25 @@ class Replay:
         return self.looks + 1 + int(np.argmax(np.cumsum(ahead)))
 
     @property
-    def probe_rollouts(self) -> int:
-        """The completions that the choice rests on."""
+    def probe_rollouts(self) -> int | None:
+        """The completions that the choice rests on; None where a probe does not say how many."""
         if self.probe is not None:
-            return int(sum(filter(None, self.probe["n"].to_pylist())))
+            counts = self.probe["n"].to_pylist() if "n" in self.probe.column_names else [None]
+            return None if None in counts else sum(counts)
         return int(self.recording.marked[:, : self.looks].sum())
 
     def passes_to_repay(self, replayed: Replayed) -> float | None:
         """After how many passes over the choice its probe has been saved, against `random`.
 
         Saved are the rollouts that as many live groups of the reference take. inf: never; None
-        for a policy that needs no probe, and without the reference.
+        for a policy that needs no probe, without the reference, and where a value is unknown.
         """
         reference = self.replayed.get(REFERENCE)
-        if reference is None or not replayed.reads_rates:
+        if reference is None or not replayed.reads_rates or self.probe_rollouts is None:
             return None
         own, other = replayed.later.value, reference.later.value
+        if not np.isfinite(own - other):
+            return None
         if own <= other:
             return float("inf")
         # A live group of the choice takes 1 / own groups, one of the reference 1 / other.
@@ -366,17 +381,18 @@ class Replay:
     def half_life(self, replayed: Replayed) -> float | None:
         """The visits after which half of a choice's difference to the reference is left.
 
-        Of means over ENDS visits. inf: more than the run has; None for the reference itself, and
-        where there is no difference beyond chance at first.
+        Of means over `end_visits`. inf: more than the run has; None for the reference itself, and
+        where no difference beyond chance at first is known.
         """
         reference = self.replayed.get(REFERENCE)
         if reference is None or replayed is reference:
             return None
         start = replayed.less(reference, first_live)
-        if start.low <= 0 <= start.high:
+        if not (start.low > 0 or start.high < 0):
             return None
+        count = end_visits(len(replayed.live))
         ahead = (replayed.live - reference.live) * np.sign(start.value)
-        means = np.convolve(ahead, np.ones(ENDS) / ENDS, "valid")
+        means = np.convolve(ahead, np.ones(count) / count, "valid")
         below = np.flatnonzero(means <= means[0] / 2)
         return float(below[0]) if len(below) else float("inf")
 
@@ -384,8 +400,12 @@ class Replay:
     def changed(self) -> list[Changed]:
         """The prompts whose rate rose or fell most, the largest change first."""
         rates = self.recording.rates
-        start, end = mean_by_prompt(rates[:, :ENDS]), mean_by_prompt(rates[:, -ENDS:])
-        order = np.argsort(-np.abs(np.nan_to_num(end - start)), kind="stable")[:CHANGED]
+        count = end_visits(self.recording.visits)
+        start = mean_by_prompt(rates[:, :count])
+        end = mean_by_prompt(rates[:, self.recording.visits - count :])
+        change = np.abs(np.nan_to_num(end - start))
+        order = np.argsort(-change, kind="stable")[:CHANGED]
+        order = order[change[order] > 0]
         ids = self.recording.prompt_ids
         return [Changed(ids[row], float(start[row]), float(end[row])) for row in order]
 
@@ -402,6 +422,7 @@ class Replay:
                 "live_by_visit": each.live.round(6).tolist(),
                 "half_life": self.half_life(each),
                 "passes_to_repay": self.passes_to_repay(each),
+                "resampled_pools": len(each.resampled) - each.unfilled,
             }
             | {statistic.__name__: each.estimate(statistic) for statistic in SHARES}
             for name, each in self.replayed.items()

@@ -1,5 +1,6 @@
 """How many prompts a budget is."""
 
+from orchestrator.plugins.counts import counted
 from orchestrator.storage.errors import UserError
 
 
@@ -11,3 +12,13 @@ def size_of(budget: str, pool: int, name: str = "--budget") -> int:
         raise UserError(
             f"{name} {budget[:40]}: write a share (0.1) or a count (80)", "invalid-budget"
         ) from error
+
+
+def check_size(budget: str, size: int, pool: int, of: str) -> None:
+    """Raise UserError unless a subset of that size has a prompt, and a pool of `of` all of them."""
+    if 0 < size <= pool:
+        return
+    advice = f"write a share such as 0.1, or a count up to {pool:,}"
+    if not size:
+        advice = "write a count such as 1, or a larger share"
+    raise UserError(f"--budget {budget}: {counted(size, 'prompt')} of the {pool:,} {of}: {advice}")

@@ -11,7 +11,7 @@ from orchestrator.optional.exchange.recordings import group_size_of
 from orchestrator.optional.exchange.replay_files import default_policies, policy_of, policy_parts_of
 from orchestrator.optional.exchange.run_logs import columns_in, first_value
 from orchestrator.plugins.row_counts import RowCounts
-from orchestrator.selection.budgets import size_of
+from orchestrator.selection.budgets import check_size, size_of
 from orchestrator.storage.errors import UserError
 from tasks.sources.files import read_file
 from tasks.sources.roles import NEEDS
@@ -47,11 +47,7 @@ def compare_models(
             f"--rates {' '.join(files)}: the models share {len(ids)} prompts: write the same ids"
         )
     size = size_of(budget, len(ids))
-    if not 0 < size <= len(ids):
-        raise UserError(
-            f"--budget {budget}: {size} of {len(ids):,} prompts: write a share such as 0.1, or a "
-            "count"
-        )
+    check_size(budget, size, len(ids), "that both models have")
     rates = [
         ModelRates(column.model, *np.array([column.counts[name] for name in ids]).T)
         for column in columns

@@ -16,10 +16,19 @@ from orchestrator.planning.score_file import read_scores
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.storage.errors import UserError
+from tasks import TaskError
 from tasks.sources.files import SUFFIXES, is_json_lines, parse_json, read_file
 from tasks.sources.roles import NEEDS
 from tasks.sources.user_files import exists, parquet_schema, read_bytes, text_lines
-from tasks.sources.values import counts_of, is_missing, number_of, share_of, valid_count, value_text
+from tasks.sources.values import (
+    counts_of,
+    is_missing,
+    literal_of,
+    number_of,
+    share_of,
+    valid_count,
+    value_text,
+)
 
 MOST_SAMPLES = 64  # completions of a group, up to which rates tell their number
 ROUNDED = 6e-4  # error of a rate with three decimals
@@ -39,6 +48,16 @@ class _Cell(NamedTuple):
     place: str
 
 
+class _Mark(NamedTuple):
+    """A row of one completion: its mark, and the sample of the group."""
+
+    prompt: str
+    visit: int
+    value: Any
+    sample: str
+    place: str
+
+
 def read_recordings(path: str, correct: str | None = None) -> list[Recording]:
     """The runs of a log, or of a table of rates by prompt and visit.
 
@@ -48,23 +67,43 @@ def read_recordings(path: str, correct: str | None = None) -> list[Recording]:
     if not exists(path):
         raise UserError(f"{path} does not exist: write a log of a run, or a table of pass rates")
     rows = _rated_rows(Path(path)) if Path(path).is_file() else []
+    if rows and correct is not None:
+        raise UserError(f"--correct {correct} is of logs, and {path} is a table: remove it")
     if rows:
         return [_of_rates(path, rows)]
-    return [_of_log(log) for log in read_logs(path, correct)]
+    try:
+        logs = read_logs(path, correct)
+    except (UserError, TaskError) as error:
+        if not path.endswith(SUFFIXES) or correct is not None:
+            raise
+        raise UserError(
+            f"{error}; or, as a table of rates, the columns prompt_id, visit and pass_rate"
+        ) from error
+    return [_of_log(log) for log in logs]
 
 
 def _rated_rows(file: Path) -> Sequence[Row]:
-    """The rows of a table with a rate, or a list of marks, in each; none of another file."""
+    """The rows of a table with a rate, a list of marks, or the mark of a visit's completion.
+
+    None of another file. Completions of an update, in place of a visit, are a log.
+    """
     if not file.name.endswith(SUFFIXES):
         return []
     if file.name.endswith(".parquet"):
         schema = parquet_schema(file)
         rated = _rate_columns(schema.names)
         lists = [name for name in rated[1] if pa.types.is_list(schema.field(name).type)]
-        return read_file(file, ()).rows if rated[0] or lists else []
+        is_rated = rated[0] or lists or _by_visit(schema.names)
+        return read_file(file, ()).rows if is_rated else []
     if file.name.endswith((".json", ".json.gz")) and not is_json_lines(file):
         content = parse_json(read_bytes(file), str(file))
-        if isinstance(content, dict) and content and all(map(_is_list, content.values())):
+        own = [*content.values()] if isinstance(content, dict) else []
+        if own and all(_is_list(each) or isinstance(each, int | float) for each in own):
+            if wrong := [name for name, each in content.items() if not _is_list(each)]:
+                raise UserError(
+                    f"{file}: prompt {wrong[0]:.60} has {content[wrong[0]]!r:.60}: write a list of "
+                    "its rates by visit, such as [0.25, 0.5]"
+                )
             return [{"prompt_id": name, "pass_rate": each} for name, each in content.items()]
     if file.name.endswith((".jsonl", ".jsonl.gz")):  # a log of completions may be large
         first = next((line for _, line in text_lines(file) if line.strip()), "null")
@@ -74,9 +113,22 @@ def _rated_rows(file: Path) -> Sequence[Row]:
     first_rows = [row for row in islice(rows, 1) if isinstance(row, Mapping)]
     names = [name for row in first_rows for name in row]
     rates, marks = _rate_columns(names)
-    if rates or any(isinstance(row[name], list) for row in first_rows for name in marks):
+    values = [_value(row[name]) for row in first_rows for name in marks]
+    if rates or any(isinstance(value, list) for value in values) or _by_visit(names):
         return read_file(file, ()).rows
     return []
+
+
+def _value(cell: Any) -> Any:
+    """A cell, or the list that a text is, as in CSV."""
+    listed = literal_of(cell) if isinstance(cell, str) and cell.strip().startswith("[") else None
+    return listed if isinstance(listed, list) else cell
+
+
+def _by_visit(names: Sequence[str]) -> bool:
+    """Whether rows may be completions of a visit, of which no update is known."""
+    has_marks = bool(_rate_columns(names)[1] and columns_in(("visit",), names))
+    return has_marks and not columns_in(("update",), names)
 
 
 def _is_list(value: Any) -> bool:
@@ -95,10 +147,11 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
     names = [*dict.fromkeys(name for row in rows for name in row)]
     prompts, places = columns_in(_PROMPT, names), columns_in(_VISIT, names)
     rated = [*_rate_columns(names)[0], *_rate_columns(names)[1]][:1]
-    sizes = columns_in(("samples",), names)
+    sizes, samples = columns_in(("samples",), names), columns_in(("sample",), names)
     parts = {role: own for role in PARTS if (own := columns_in((role,), names))}
     texts: dict[str, dict[str, str]] = {role: {} for role in parts}
-    cells = []
+    is_mark = not _rate_columns(names)[0]  # of a completion, unless it is a list of marks
+    cells, marks = [], list[_Mark]()
     for number, row in enumerate(rows, 1):
         place = f"{path} row {number}"
         prompt = value_text(first_value(row, prompts))
@@ -106,9 +159,12 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
             raise UserError(f"{place} has no {prompts[0]}: write one in every row")
         for role, known in texts.items():
             known.setdefault(prompt, value_text(first_value(row, parts[role])))
-        value, size = row.get(rated[0]), valid_count(first_value(row, sizes))
+        value, size = _value(row.get(rated[0])), valid_count(first_value(row, sizes))
         visit = valid_count(first_value(row, places))
-        if visit is not None:
+        if visit is not None and is_mark and not isinstance(value, list):
+            sample = value_text(first_value(row, samples)) or str(number)
+            marks.append(_Mark(prompt, visit, value, sample, place))
+        elif visit is not None:
             cells.append(_Cell(prompt, visit, value, size, place))
         elif isinstance(value, list) and not places:
             cells += [_Cell(prompt, at, each, size, place) for at, each in enumerate(value, 1)]
@@ -117,21 +173,37 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
                 f"{place} has no number of a visit: write the column visit or update, or all rates "
                 f"of a prompt as a list in {rated[0]}"
             )
-    missing = sum(is_missing(cell.value) for cell in cells)
-    if missing == len(cells):
+    missing = sum(map(is_missing, [cell.value for cell in cells] + [mark.value for mark in marks]))
+    read = len(cells) + len(marks)
+    if missing == read:
         raise UserError(f"{path} holds no rate: write a share from 0 to 1 in {rated[0]}")
+    cells += _groups(marks)
     _check_once(cells, places)
     visits, notes = _visits(path, rated[0], cells)
     ids = sorted({visit.prompt for visit in visits})
     columns = {role: tuple(known[name] for name in ids) for role, known in texts.items()}
     return Recording.of(
         path,
-        "rates",
+        "completions" if marks else "rates",
         visits,
         columns={role: own for role, own in columns.items() if len({*own}) > 1},
         notes=notes,
-        rows=RowCounts(len(cells), {"without a rate": missing}),
+        rows=RowCounts(read, {"without a rate": missing}),
     )
+
+
+def _groups(marks: Sequence[_Mark]) -> list[_Cell]:
+    """The marks of each prompt and visit as a cell. Raises UserError where a sample is twice."""
+    cells, seen = dict[tuple[str, int], _Cell](), dict[tuple[str, int, str], str]()
+    for mark in marks:
+        own = (mark.prompt, mark.visit)
+        if (first := seen.setdefault((*own, mark.sample), mark.place)) != mark.place:
+            raise UserError(
+                f"{mark.place} has sample {mark.sample:.60} of visit {mark.visit} of prompt "
+                f"{mark.prompt:.60} again, after {first}: write each run in a file of its own"
+            )
+        cells.setdefault(own, _Cell(*own, [], None, mark.place)).value.append(mark.value)
+    return [*cells.values()]
 
 
 def _check_once(cells: Sequence[_Cell], places: Sequence[str]) -> None:

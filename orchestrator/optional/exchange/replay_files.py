@@ -1,14 +1,17 @@
 """`decile replay`: recordings in files, and the policies to ask."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from orchestrator.evaluation.online_replay import Build, OnlineReplay
 from orchestrator.evaluation.recording import Recording
 from orchestrator.evaluation.replay import REFERENCE, Replay
 from orchestrator.optional.exchange.recordings import read_probe, read_recordings
 from orchestrator.plugins.counts import counted
-from orchestrator.selection.budgets import size_of
+from orchestrator.selection.budgets import check_size, size_of
 from orchestrator.storage.errors import UserError
 from policies import (
     BuiltOnlinePolicy,
@@ -48,20 +51,55 @@ def replay_logs(
         policies.append(policy_of(REFERENCE, {}))
     replays = []
     for run in (run for path in logs for run in read_recordings(path, correct)):
+        table = None
+        if probe is not None:
+            run, table = probed_part(run, probe)
+        run = with_late_visits(run)
         check_visits(run, looks if probe is None else 0)
-        table = None if probe is None else read_probe(probe, run)
         size = size_of(budget, len(run.prompt_ids))
-        if not 0 < size <= len(run.prompt_ids):
-            raise UserError(
-                f"--budget {budget}: {counted(size, 'prompt')} of the "
-                f"{len(run.prompt_ids):,} of {run.name}: write a share such as 0.1, or a count"
-            )
+        rated = "" if probe is None else f" with a pass rate in {probe}"
+        check_size(budget, size, len(run.prompt_ids), f"of {run.name}{rated}")
         chooses = OnlineReplay(run, builds, size, looks) if builds else None
         replay = Replay(run, policies, size, looks, table, chooses)
         if not replay.replayed or (static and replay.refused):
             raise PolicyError(next(iter(replay.refused.values())))
         replays.append(replay)
     return replays
+
+
+def probed_part(run: Recording, probe: str) -> tuple[Recording, pa.Table]:
+    """The prompts whose pass rate a probe knows, and its rows of them.
+
+    Nothing says how a policy would choose among the others, so that the pool is without them.
+    """
+    table = read_probe(probe, run)
+    known = table["pass_rate"].is_valid().to_numpy()
+    if known.all():
+        return run, table
+    note = (
+        f"{probe} has no pass rate of {counted(int((~known).sum()), 'prompt')} of the "
+        f"{len(known):,}, which are left out"
+    )
+    rows = run.rows
+    if groups := run.groups_in_rows(~known):
+        reasons = {**rows.left_out, "of a prompt that the probe lacks": groups}
+        rows = replace(rows, left_out=reasons)
+    part = run.part(known.nonzero()[0])
+    return replace(part, notes=(*run.notes, note), rows=rows), table.filter(
+        table["pass_rate"].is_valid()
+    )
+
+
+def with_late_visits(run: Recording) -> Recording:
+    """The recording, with what it says of the visits that too few prompts have to be counted."""
+    late = int((run.marked[:, run.visits :] > 0).sum())
+    if not late:
+        return run
+    why = f"of visit {run.visits + 1} or later, which fewer than 90 % of the prompts have"
+    if rows := run.groups_in_rows(slice(None), run.visits):
+        left_out = {**run.rows.left_out, why: rows}
+        return replace(run, rows=replace(run.rows, left_out=left_out))
+    return replace(run, notes=(*run.notes, f"{counted(late, 'group')} not counted: {why}"))
 
 
 def check_visits(run: Recording, looks: int) -> None:

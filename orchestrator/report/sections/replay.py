@@ -12,6 +12,7 @@ from orchestrator.evaluation.replay import (
     Replay,
     Replayed,
     always,
+    end_visits,
     mean_live,
     never,
     repeated,
@@ -62,7 +63,9 @@ def decimals(estimate: Estimate, places: int) -> str:
     """A number with its interval."""
     if isnan(estimate.value):
         return NONE
-    value, low, high = (f"{each:.{places}f}".replace("-", "−") for each in estimate)
+    value, low, high = (
+        f"{each:.{places}f}".replace("-", "−") if isfinite(each) else NONE for each in estimate
+    )
     return f"{value} [{low}, {high}]"
 
 
@@ -72,7 +75,11 @@ def _percent(share: float) -> str:
 
 def _points(estimate: Estimate) -> str:
     """A difference of shares in points, with its interval."""
-    value, low, high = (f"{100 * each:+.0f}".replace("-", "−") for each in estimate)
+    if isnan(estimate.value):
+        return NONE
+    value, low, high = (
+        f"{100 * each:+.0f}".replace("-", "−") if isfinite(each) else NONE for each in estimate
+    )
     return f"{value} [{low}, {high}]"
 
 
@@ -117,9 +124,11 @@ def policy_table(replay: Replay) -> Table:
         *("policy", "prompts", "live % [95 %]", f"minus {REFERENCE}"),
         *("first → last", "half-life", "never", "always", "repeated", "probe repaid"),
     )
+    count = end_visits(replay.recording.visits - replay.looks)
+    ends = f"of the {count} first and the {count} last of these" if count else "of several visits"
     caption = (
         "Live: groups with a correct and a wrong completion, at the visits after the choice, % of "
-        f"all. First → last: of the {ENDS} first and the {ENDS} last of these. "
+        f"all. First → last: {ends}. "
         f"Half-life: visits after which half of the difference to {REFERENCE} is left, where it "
         "is beyond chance at first. Never, always: % of "
         "the prompts that no, or every, later completion solves. Repeated: % of the choice that "
@@ -242,7 +251,7 @@ def online_tables(replay: Replay) -> list[Table]:
             each.by,
             *(decimals(value, 3) for value in (each.brier, each.log)),
             f"{each.rate.value:.4f}" if isfinite(each.rate.value) else NONE,
-            f"{100 * each.largest_error:.0f}",
+            _number(each.largest_error),
         )
         for each in replay.online.predictions
     ]
@@ -265,7 +274,8 @@ def changed_table(replay: Replay) -> Table:
         (one_line(each.prompt_id), _percent(each.start), _percent(each.end))
         for each in replay.changed
     ]
-    head = ("prompt", f"first {ENDS} visits", f"last {ENDS} visits")
+    count = counted(end_visits(replay.recording.visits), "visit")
+    head = ("prompt", f"first {count}", f"last {count}")
     title = "Prompts whose pass rate changed most"
     return Table(title, head, body, "Chosen as the largest of all changes.", folded=True)
 
@@ -290,11 +300,16 @@ def part_tables(replay: Replay) -> list[Table]:
 
 
 def refused_lines(replay: Replay) -> list[str]:
-    """Policies that could not be asked."""
-    if not replay.refused:
-        return []
-    names = ", ".join(replay.refused)
-    return [f"not replayed, because such a log lacks what they read: {names} (--json has reasons)"]
+    """Policies that could not be asked, and those that some resampled pools cannot fill."""
+    lines = [
+        f"the intervals of {name} leave out {counted(each.unfilled, 'resampled pool')} of "
+        f"{len(each.resampled)}, from which it cannot choose"
+        for name, each in replay.replayed.items()
+        if each.unfilled
+    ]
+    # What to write instead is for somebody who has named the policy.
+    reasons = (reason.rsplit(": ", 1)[0] for reason in replay.refused.values())
+    return lines + [f"not replayed: {reason}" for reason in reasons]
 
 
 def live_curves(replay: Replay) -> "MplFigure":

@@ -376,3 +376,123 @@ def test_what_choosing_by_another_model_costs(tmp_path: Path, capsys) -> None:
     ):
         code, _, error = run_command(arguments, capsys)
         assert code == 2 and named in error and error.count("\n") == 1, error
+
+
+def table_of(folder: Path, rates: dict[str, Sequence[float]], name: str = "rates.csv") -> str:
+    """A table of the rates of each prompt by visit."""
+    rows = [f"{p},{v},{rate}" for p, own in rates.items() for v, rate in enumerate(own, 1)]
+    file = folder / name
+    file.write_text("\n".join(["prompt_id,visit,pass_rate", *rows]))
+    return str(file)
+
+
+def test_a_policy_that_some_pools_cannot_fill_is_replayed_by_the_others(
+    tmp_path: Path, capsys
+) -> None:
+    file = table_of(tmp_path, {f"p{n:02}": [0.25 * (n < 6)] * 3 for n in range(40)})
+    code, out, _ = run_command([file, "--budget", "5"], capsys)
+    [asked] = replay_logs([file], budget="5")
+    unfilled = asked.replayed["hardest_nonzero"].unfilled
+    assert code == 0 and 0 < unfilled < 20 and not asked.replayed["hard"].unfilled
+    assert f"{unfilled} resampled pool" in out and "nan" not in out
+    pools = {name: own["resampled_pools"] for name, own in asked.to_dict()["policies"].items()}
+    assert pools["hardest_nonzero"] == 20 - unfilled and pools["hard"] == 20
+    code, out, _ = run_command([file, "--budget", "10"], capsys)
+    assert code == 0 and "hardest_nonzero has 6 of 10 prompts" in out and "learnable" in out
+    code, _, error = run_command([file, "--budget", "10", "--policy", "hardest_nonzero"], capsys)
+    assert code == 2 and "6 of 10" in error
+    code, out, _ = run_command([file, "--budget", "10", "--policy", "mopps"], capsys)
+    assert code == 0 and "mopps" in out
+
+
+def test_the_first_and_the_last_visits_do_not_overlap(tmp_path: Path, capsys) -> None:
+    rises = [0.0, 0.25, 0.5, 1.0]
+    rates = {f"p{n:02}": rises if n < 2 else [0.5] * 4 for n in range(20)}
+    [asked] = replay_logs([table_of(tmp_path, rates)], ["hard"], "2")
+    changed = {each.prompt_id: (each.start, each.end) for each in asked.changed}
+    assert changed == {"p00": (0.125, 0.75), "p01": (0.125, 0.75)}
+    hard = asked.replayed["hard"]
+    assert (hard.start.value, hard.end.value) == (1, 0)  # of three later visits the first and last
+    file = table_of(tmp_path, {name: own[:2] for name, own in rates.items()})
+    code, out, _ = run_command([file, "--out", str(tmp_path / "page.html")], capsys)
+    assert code == 0 and "– → –" in out and "nan" not in out
+    [values] = [each.to_dict() for each in replay_logs([file])]
+    assert values["policies"]["hard"]["live_first"]["value"] is None
+
+
+def test_a_probe_of_some_prompts_leaves_the_others_out(tmp_path: Path, capsys) -> None:
+    file = table_of(tmp_path, {f"q{n:02}": [n / 60, 0.5, 0.5, 0.5] for n in range(60)})
+    probe = tmp_path / "probe.csv"
+    probe.write_text("prompt_id,pass_rate\nq03,0.25\nq09,0.5\nq10,\n")
+    options = [file, "--probe", str(probe), "--policy", "hard"]
+    code, out, _ = run_command([*options, "--budget", "1"], capsys)
+    assert code == 0 and "58 prompts of the 60" in out and "nan" not in out
+    assert "240 read, 232 left out" in out and "8 used" in out
+    _, out, _ = run_command([*options, "--budget", "1", "--json"], capsys)
+    [values] = json.loads(out)
+    assert values["prompts"] == 2 and values["probe_rollouts"] is None
+    assert values["row_counts"]["left_out"] == {
+        "without a rate": 0,
+        "of a prompt that the probe lacks": 232,
+    }
+    code, _, error = run_command([*options, "--budget", "6"], capsys)
+    assert code == 2 and "of the 2" in error
+
+
+def test_rows_of_late_visits_are_left_out(tmp_path: Path, capsys) -> None:
+    rates = {f"p{n:02}": [0.5, 0.25, 0.75] + [0.5] * (n < 5) for n in range(20)}
+    code, out, _ = run_command([table_of(tmp_path, rates)], capsys)
+    assert code == 0 and "65 read, 5 left out (5 of visit 4" in out
+    log = tmp_path / "log.csv"
+    rows = [
+        f"{update},{prompt},{mark}"
+        for prompt, own in rates.items()
+        for update, _ in enumerate(own)
+        for mark in (0, 1)
+    ]
+    log.write_text("\n".join(["update,prompt,reward", *rows]))
+    code, out, _ = run_command([str(log)], capsys)
+    assert code == 0 and "5 groups not counted: of visit 4" in out
+
+
+def test_completions_of_visits_and_lists_in_a_csv_are_read(tmp_path: Path) -> None:
+    run = recording(constant(0, 0.125, 0.5, 1, visits=4, each=2))
+    for visit, mark in (("visit", "correct"), ("epoch", "reward")):
+        file = tmp_path / f"{visit}.csv"
+        rows = [
+            f"{name},{at},{sample},{int(sample < right)}"
+            for name, own in zip(run.prompt_ids, run.correct.tolist(), strict=True)
+            for at, right in enumerate(own, 1)
+            for sample in range(SIZE)
+        ]
+        file.write_text("\n".join([f"prompt_id,{visit},sample,{mark}", *rows]))
+        [read] = read_recordings(str(file))
+        assert (read.correct == run.correct).all() and (read.marked == SIZE).all(), visit
+        assert read.rows.used == len(rows)
+        file.write_text("\n".join([f"prompt_id,{visit},sample,{mark}", *rows, rows[0]]))
+        with pytest.raises(UserError, match="sample 0"):
+            read_recordings(str(file))
+    for column in ("pass_rate", "rewards"):
+        file = tmp_path / f"{column}.csv"
+        file.write_text(f'prompt_id,visit,{column}\na,1,"[1, 0, 0, 1]"\na,2,"[0,0,1,0]"\n')
+        [read] = read_recordings(str(file))
+        assert read.correct.tolist() == [[2, 1]] and read.marked.tolist() == [[4, 4]]
+    file.write_text('prompt_id,pass_rate\na,"[0.25, 0.5]"\nb,"[1, 0]"\n')
+    [read] = read_recordings(str(file))
+    assert read.rates.tolist() == [[0.25, 0.5], [1, 0]]
+
+
+def test_messages_say_what_to_write(tmp_path: Path, capsys) -> None:
+    three = table_of(tmp_path, {name: [0.5, 0.25, 0.5] for name in "abc"})
+    numbers = tmp_path / "map.json"
+    numbers.write_text('{"a": 0.25, "b": 0}')
+    other = tmp_path / "other.csv"
+    other.write_text("name,value\na,1\n")
+    for arguments, named in (
+        ([three], "a count such as 1"),
+        ([three, "--budget", "1", "--correct", "reward"], "--correct"),
+        ([str(numbers)], "[0.25, 0.5]"),
+        ([str(other)], "prompt_id, visit and pass_rate"),
+    ):
+        code, _, error = run_command(arguments, capsys)
+        assert code == 2 and named in error and error.count("\n") == 1, error

@@ -111,7 +111,7 @@ LEAVES = {
     "statistics": (below("orchestrator.stats"), 2_500),
     "decile.compare": (["decile.comparison"], 6_700),
     "decile.diagnose": (["decile.diagnosis"], 6_400),
-    "decile.replay": (["decile.recordings"], 9_700),
+    "decile.replay": (["decile.recordings"], 9_900),
     "a subset of a difficulty table": (["orchestrator.selection.from_file", "policies"], 6_400),
     "marks": (below("tasks.marking"), 4_000),
 }
