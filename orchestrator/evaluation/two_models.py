@@ -93,6 +93,11 @@ class TwoModels:
         again = [self._tables(rows) for rows in pools]
         exchanges = []
         for policy in self.policies:
+            if policy.needs == "nothing":  # the same choice, but for its luck
+                self.refused[policy.name] = (
+                    f"{policy.name} reads no pass rates of either model: write a policy that does"
+                )
+                continue
             try:
                 drawn = np.array([self._draw(policy, whole, seed) for seed in range(DRAWS)])
             except PolicyError as error:

@@ -1,6 +1,6 @@
 """What policies would have chosen in a recorded run: lines, tables, and a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING
@@ -50,10 +50,13 @@ def shares_text(estimate: Estimate) -> str:
     """A share with its interval, in %."""
     if isnan(estimate.value):
         return NONE
-    return f"{_number(estimate.value)} [{_number(estimate.low)}, {_number(estimate.high)}]"
+    return (
+        f"{number_text(estimate.value)} [{number_text(estimate.low)}, {number_text(estimate.high)}]"
+    )
 
 
-def _number(share: float) -> str:
+def number_text(share: float) -> str:
+    """A share in %, with the sign that tables have."""
     if not isfinite(share):
         return NONE
     return f"{round(100 * share) or 0}".replace("-", "−")
@@ -70,7 +73,7 @@ def decimals(estimate: Estimate, places: int) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{_number(share)} %" if isfinite(share) else NONE
+    return f"{number_text(share)} %" if isfinite(share) else NONE
 
 
 def _points(estimate: Estimate) -> str:
@@ -112,11 +115,11 @@ def policy_table(replay: Replay) -> Table:
                 f"{each.size:,}",
                 shares_text(each.later),
                 compared,
-                f"{_number(each.start.value)} → {_number(each.end.value)}",
+                f"{number_text(each.start.value)} → {number_text(each.end.value)}",
                 half_life_text(replay, each),
-                _number(each.estimate(never).value),
-                _number(each.estimate(always).value),
-                _number(each.estimate(repeated).value),
+                number_text(each.estimate(never).value),
+                number_text(each.estimate(always).value),
+                number_text(each.estimate(repeated).value),
                 NONE if passes is None else "never" if passes == inf else f"{passes:.1f}",
             )
         )
@@ -230,8 +233,8 @@ def online_tables(replay: Replay) -> list[Table]:
         (
             each.policy,
             *map(shares_text, (each.live, each.avoided, each.rollouts)),
-            _number(each.reached.value),
-            _number(each.unanswered),
+            number_text(each.reached.value),
+            number_text(each.unanswered),
         )
         for each in replay.online.played
     ]
@@ -251,7 +254,7 @@ def online_tables(replay: Replay) -> list[Table]:
             each.by,
             *(decimals(value, 3) for value in (each.brier, each.log)),
             f"{each.rate.value:.4f}" if isfinite(each.rate.value) else NONE,
-            _number(each.largest_error),
+            number_text(each.largest_error),
         )
         for each in replay.online.predictions
     ]
@@ -289,7 +292,10 @@ def part_tables(replay: Replay) -> list[Table]:
         body = [
             (
                 name,
-                *(f"{_number(own[value][0])} ({_number(own[value][1])})" for value in values),
+                *(
+                    f"{number_text(own[value][0])} ({number_text(own[value][1])})"
+                    for value in values
+                ),
             )
             for name, own in parts.items()
         ]
@@ -307,9 +313,13 @@ def refused_lines(replay: Replay) -> list[str]:
         for name, each in replay.replayed.items()
         if each.unfilled
     ]
+    return lines + reasons_lines("not replayed", replay.refused)
+
+
+def reasons_lines(what: str, refused: Mapping[str, str]) -> list[str]:
+    """Why policies are left out, a line each."""
     # What to write instead is for somebody who has named the policy.
-    reasons = (reason.rsplit(": ", 1)[0] for reason in replay.refused.values())
-    return lines + [f"not replayed: {reason}" for reason in reasons]
+    return [f"{what}: {reason.rsplit(': ', 1)[0]}" for reason in refused.values()]
 
 
 def live_curves(replay: Replay) -> "MplFigure":

@@ -2,10 +2,11 @@
 
 from orchestrator.evaluation.two_models import TwoModels
 from orchestrator.plugins.counts import counted
-from orchestrator.report.content import NONE, Page, Paragraph, Section, Table, one_line
+from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
 from orchestrator.report.layout import wrapped
-from orchestrator.report.sections.replay import shares_text
+from orchestrator.report.sections.replay import decimals, number_text, reasons_lines, shares_text
 from orchestrator.report.terminal import as_text, indented
+from orchestrator.stats.resampled import Estimate
 
 LIMITS = (
     "Live groups are expected by the estimator of probes, before any training. Nothing is said "
@@ -16,15 +17,14 @@ LIMITS = (
 def model_lines(compared: TwoModels) -> list[str]:
     """Both models, and how alike their orders are."""
     ranking = compared.ranking
-    low, high = ranking.correlation_interval
-    shared_low, shared_high = (100 * each for each in ranking.shared_interval)
+    correlation = Estimate(ranking.correlation, *ranking.correlation_interval)
+    shared = Estimate(ranking.shared, *ranking.shared_interval)
     return [
         f"{counted(len(compared.prompt_ids), 'prompt')} that both have, "
         f"choices of {compared.budget:,}",
-        f"rank correlation {ranking.correlation:.2f} [{low:.2f}, {high:.2f}]",
-        f"hardest tenth shared: {100 * ranking.shared:.0f} % [{shared_low:.0f}, "
-        f"{shared_high:.0f}]; with itself under other ties: "
-        f"{100 * ranking.own[0]:.0f} % and {100 * ranking.own[1]:.0f} %",
+        f"rank correlation {decimals(correlation, 2)}",
+        f"hardest tenth shared, %: {shares_text(shared)}; with itself under other ties: "
+        f"{number_text(ranking.own[0])} and {number_text(ranking.own[1])}",
     ]
 
 
@@ -35,9 +35,9 @@ def exchange_table(compared: TwoModels) -> Table:
             each.policy,
             one_line(each.model),
             *map(shares_text, (each.own, each.other)),
-            f"{100 * each.random:.0f}",
+            number_text(each.random),
             shares_text(each.cost),
-            NONE if each.kept != each.kept else f"{100 * each.kept:.0f}",
+            number_text(each.kept),
             shares_text(each.shared),
         )
         for each in compared.exchanges
@@ -59,6 +59,7 @@ def models_page(compared: TwoModels) -> Page:
     blocks = (
         *map(Paragraph, model_lines(compared)),
         exchange_table(compared),
+        *map(Paragraph, reasons_lines("not compared", compared.refused)),
         Paragraph(LIMITS, "note"),
     )
     names = " and ".join(one_line(each.model) for each in compared.models)
@@ -74,4 +75,7 @@ def terminal_models(compared: TwoModels, width: int | None = None) -> str:
     """The same for a terminal."""
     title = wrapped(" and ".join(one_line(each.model) for each in compared.models), width)
     lines = "\n".join([title, *indented(model_lines(compared), width)])
-    return "\n\n".join([lines, as_text(exchange_table(compared), width), wrapped(LIMITS, width)])
+    parts = [lines, as_text(exchange_table(compared), width)]
+    if reasons := reasons_lines("not compared", compared.refused):
+        parts.append("\n".join(indented(reasons, width)))
+    return "\n\n".join([*parts, wrapped(LIMITS, width)])

@@ -496,3 +496,28 @@ def test_messages_say_what_to_write(tmp_path: Path, capsys) -> None:
     ):
         code, _, error = run_command(arguments, capsys)
         assert code == 2 and named in error and error.count("\n") == 1, error
+
+
+def test_policies_that_read_no_rates_are_not_compared(tmp_path: Path, capsys) -> None:
+    one = {f"p{n:02}": n % 9 / 8 for n in range(40)}
+    two = {prompt: (rate + 0.5) % 1 for prompt, rate in one.items()}
+    files = [str(model_file(tmp_path, f"{n}.csv", rates)) for n, rates in enumerate((one, two))]
+    code, out, _ = run_command(["--rates", *files], capsys)
+    assert code == 0 and "not compared: random" in out and "nan" not in out
+    assert not [line for line in out.splitlines() if line.startswith(("random", "full"))]
+    assert "learnable" in out and " -" not in out  # one sign for minus
+    code, _, error = run_command(["--rates", *files, "--policy", "random"], capsys)
+    assert code == 2 and "random" in error
+
+
+def test_shares_of_online_policies_are_shares() -> None:
+    """Where no group is dead, or none is live, ratios have no denominator and are unknown."""
+    for rates in (constant(0.5), constant(0), constant(0, 0.5, each=3)):
+        for each in played(recording(rates), "pairs", "dynamic", budget=2).values():
+            for name in ("live", "avoided", "rollouts", "reached"):
+                value, low, high = getattr(each, name)
+                known = [end for end in (low, high) if np.isfinite(end)]
+                if name in ("live", "reached"):
+                    assert 0 <= low <= value <= high <= 1, (name, each)
+                assert all(abs(end) < 100 for end in [*known, np.nan_to_num(value)]), (name, each)
+    assert np.isnan(played(recording(constant(0.5)), "dynamic", budget=2)["dynamic"].avoided.value)
