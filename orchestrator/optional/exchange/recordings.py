@@ -26,6 +26,7 @@ from tasks.sources.values import (
     literal_of,
     number_of,
     share_of,
+    truth_of,
     valid_count,
     value_text,
 )
@@ -177,7 +178,7 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
     read = len(cells) + len(marks)
     if missing == read:
         raise UserError(f"{path} holds no rate: write a share from 0 to 1 in {rated[0]}")
-    cells += _groups(marks)
+    cells += _groups(marks, rated[0])
     _check_once(cells, places)
     visits, notes = _visits(path, rated[0], cells)
     ids = sorted({visit.prompt for visit in visits})
@@ -192,8 +193,11 @@ def _of_rates(path: str, rows: Sequence[Row]) -> Recording:
     )
 
 
-def _groups(marks: Sequence[_Mark]) -> list[_Cell]:
-    """The marks of each prompt and visit as a cell. Raises UserError where a sample is twice."""
+def _groups(marks: Sequence[_Mark], column: str) -> list[_Cell]:
+    """The marks of each prompt and visit as a cell.
+
+    Raises UserError where a sample is twice, and TaskError where a value is no mark.
+    """
     cells, seen = dict[tuple[str, int], _Cell](), dict[tuple[str, int, str], str]()
     for mark in marks:
         own = (mark.prompt, mark.visit)
@@ -202,7 +206,9 @@ def _groups(marks: Sequence[_Mark]) -> list[_Cell]:
                 f"{mark.place} has sample {mark.sample:.60} of visit {mark.visit} of prompt "
                 f"{mark.prompt:.60} again, after {first}: write each run in a file of its own"
             )
-        cells.setdefault(own, _Cell(*own, [], None, mark.place)).value.append(mark.value)
+        cells.setdefault(own, _Cell(*own, [], None, mark.place)).value.append(
+            truth_of(mark.value, mark.place, column)
+        )
     return [*cells.values()]
 
 
@@ -308,7 +314,7 @@ def _of_log(log: RunLog) -> Recording:
 def read_probe(path: str, recording: Recording) -> pa.Table:
     """A difficulty table from a file, in the order of a recording's prompts.
 
-    Prompts that the file does not have are null. Raises UserError where it has none of them.
+    Prompts that the file does not have are null. Raises UserError where it has a pass rate of none.
     """
     table = read_scores(path)
     ids = pa.array(recording.prompt_ids, pa.string())
@@ -316,4 +322,8 @@ def read_probe(path: str, recording: Recording) -> pa.Table:
     if places.null_count == len(ids):
         raise UserError(f"{path}: has no prompt of {recording.name}: write its prompt_ids")
     table = table.take(places)
+    if table["pass_rate"].null_count == len(ids):
+        raise UserError(
+            f"{path}: has no pass rate of a prompt of {recording.name}: write pass_rate"
+        )
     return table.set_column(table.column_names.index("prompt_id"), "prompt_id", ids)

@@ -81,7 +81,7 @@ def _points(estimate: Estimate) -> str:
     if isnan(estimate.value):
         return NONE
     value, low, high = (
-        f"{100 * each:+.0f}".replace("-", "−") if isfinite(each) else NONE for each in estimate
+        f"{round(100 * each):+}".replace("-", "−") if isfinite(each) else NONE for each in estimate
     )
     return f"{value} [{low}, {high}]"
 

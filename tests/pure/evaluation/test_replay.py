@@ -266,6 +266,9 @@ BAD = {
     "prompt_id,visit,pass_rate\na,,0.5": "row 1",
     "prompt_id,visit,pass_rate\n,1,0.5": "row 1",
     "prompt_id,visit,pass_rate\na,1,": "holds no rate",
+    "prompt_id,visit,sample,correct\na,1,0,1\na,1,1,0.3": "row 2",
+    "prompt_id,epoch,reward\na,1,": "holds no rate",
+    'prompt_id,visit,rewards\na,1,"[1, 0.5]"': "row 1",
     "prompt_id,visit,pass_rate\na,1,9/8": "row 1",
     "prompt_id,visit,pass_rate\na,1,0.1234567\nb,1,0.7654321\nc,1,0.002": "samples",
     "prompt_id,visit,pass_rate,n\na,1,0.3,8": "row 1",
@@ -437,6 +440,9 @@ def test_a_probe_of_some_prompts_leaves_the_others_out(tmp_path: Path, capsys) -
     }
     code, _, error = run_command([*options, "--budget", "6"], capsys)
     assert code == 2 and "of the 2" in error
+    probe.write_text("prompt_id,pass_rate\nq03,\n")
+    code, _, error = run_command(options, capsys)
+    assert code == 2 and "probe.csv" in error and error.count("\n") == 1
 
 
 def test_rows_of_late_visits_are_left_out(tmp_path: Path, capsys) -> None:
