@@ -372,15 +372,15 @@ def check_band(policy: str, low: Any, high: Any, meaning: str = "a pass rate") -
 def fails_by_form(difficulty: pa.Table, policy: str) -> Bools:
     """One boolean per row: whether its pass rate shows the form of completions more than skill.
 
-    That is, at least half of its failures are of form, or more of its samples hold the gold answer
-    in another form than are marked correct.
+    That is, at least half of its failures are of form, and as many as are correct; or more of its
+    samples hold the gold answer in another form than are marked correct.
     """
     failures = sum(np.nan_to_num(numbers(difficulty, name, policy)) for name in FAILURES)
     by_form, other_form, successes = (
         np.nan_to_num(numbers(difficulty, name, policy))
         for name in ("form_failures", "other_form", "successes")
     )
-    mostly = (failures > 0) & (2 * by_form >= failures)
+    mostly = (failures > 0) & (2 * by_form >= failures) & (by_form >= successes)
     return np.asarray(mostly | (other_form > successes), dtype=bool)
 
 

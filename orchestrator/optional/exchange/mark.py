@@ -16,7 +16,7 @@ import pyarrow as pa
 from cluster.resources import usable_cpus
 from orchestrator.optional.exchange.columns import TEXTS, row_completions
 from orchestrator.optional.exchange.disagreement import Disagreement
-from orchestrator.plugins.counts import counted_label
+from orchestrator.plugins.counts import counted, counted_label
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.probing.attacks import Attacked, attacked
 from orchestrator.probing.samples import mark_completions
@@ -49,7 +49,7 @@ from tasks.sources.files import (
 )
 from tasks.sources.roles import columns_in_role, columns_named
 from tasks.sources.texts import ANSWERS, choice_numbering, one_answer, other_golds, read_texts
-from tasks.sources.values import json_text
+from tasks.sources.values import json_text, value_text
 
 CHUNK = 2_000  # completions per call of a process
 _INPUT = {
@@ -212,10 +212,13 @@ def _read_completions(source: Source, task: Task, notes: list[str]) -> tuple[lis
     rows = []
     empty = 0
     golds: list[str] = []
+    samples = Counter[str]()  # of each prompt, whose completions may be in several rows
     for prompt, texts in _read_prompts(source, task, notes):
         golds.append(prompt["answer"])
         empty += not texts
-        for sample, (text, truncated) in enumerate(texts):
+        for text, truncated in texts:
+            sample = samples[prompt["prompt_id"]]
+            samples[prompt["prompt_id"]] += 1
             rows.append({**prompt, "sample": sample, "completion": text, "truncated": truncated})
     if not rows:
         raise TaskError(f"{source.file} holds no completions: write one row per prompt")
@@ -243,6 +246,7 @@ def _read_prompts(
     if note := other_golds(read.rows, read.places, answer, source.completions or ""):
         notes.append(note)
     letters = isinstance(task, QuestionFile) and task.marker == "letter"
+    ids = _ids(read.rows, answer, asked, notes)
     numbering, first_of_several = Numbering(), 0
     if letters:
         try:
@@ -250,7 +254,7 @@ def _read_prompts(
         except TaskError as error:
             raise TaskError(f"{source.file}: {error}") from error
         notes += numbering.notes
-    for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
+    for prompt_id, place, row in zip(ids, read.places, read.rows, strict=True):
         texts = _completions_of(row, place, completions) if sampled else []
         own = column_value(row, answer)
         if type(task) is QuestionFile and task.function is None:
@@ -275,7 +279,7 @@ def _read_prompts(
             unread = {"prompt_id", "truncated", "completion", "completions", *completions[:1]}
             question, info = task.question_of(row), task.info_of(row, place, gold, unread)
         prompt = {
-            "prompt_id": str(row.get("prompt_id", index)),
+            "prompt_id": prompt_id,
             "question": question,
             "question_text": question or _question_text(row, asked, letters),
             "answer": gold,
@@ -284,6 +288,38 @@ def _read_prompts(
         yield prompt, texts
     if first_of_several:
         notes.append(counted_label(first_of_several, ANSWERS))
+
+
+def _ids(rows: Sequence[Row], answer: str, asked: str, notes: list[str]) -> list[str]:
+    """The id of each row's prompt: of a column of ids, or else a hash of its question.
+
+    A column in which one id has two answers numbers something else. Without both, the number of the
+    row, which `notes` then says.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    given = [""] * len(rows)
+    for name in columns_in_role("id", names, answer):
+        answers: dict[str, str] = {}
+        ids = [value_text(cell(row, name)) for row in rows]
+        golds = [repr(cell(row, answer)) for row in rows]
+        if all(
+            answers.setdefault(i, gold) == gold for i, gold in zip(ids, golds, strict=True) if i
+        ):
+            given = ids
+            break
+    numbered = 0
+    for number, row in enumerate(rows):
+        if given[number]:
+            continue
+        question = _question_text(row, asked, letters=False)
+        given[number] = make_prompt("", question, "", "").prompt_id if question else str(number)
+        numbered += not question
+    if numbered:
+        notes.append(
+            f"{counted(numbered, 'row')} without an id and a question: prompt_id is the number of "
+            "the row, so decile compare pairs them by the order of the file; add a column id"
+        )
+    return given
 
 
 def _completions_of(row: Row, place: str, columns: Sequence[str]) -> list[tuple[str, bool]]:

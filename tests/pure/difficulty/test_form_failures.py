@@ -32,6 +32,7 @@ POOL = {
     "never but once": [("wrong", "wrong")] * 3 + [("wrong", "correct")],
     "prose": [("unparsed", "unparsed")] * 2 + [("wrong", "wrong")] + [("correct", "correct")],
     "solved": [("correct", "wrong")] * 4,
+    "mostly solved": [("correct", "correct")] * 3 + [("unparsed", "unparsed")],
 }
 EXPECTED = {  # form_failures, other_form, and the reason if it fails by form
     "all hash": (4, 3, "other form"),
@@ -41,6 +42,7 @@ EXPECTED = {  # form_failures, other_form, and the reason if it fails by form
     "never but once": (1, 1, "other form"),
     "prose": (2, 0, "unparsed"),
     "solved": (0, 0, ""),
+    "mostly solved": (1, 0, ""),
 }
 
 
@@ -62,7 +64,7 @@ def test_what_counts_as_a_failure_by_form() -> None:
         numbers = form_counts(table.filter(pa.compute.equal(table["prompt_id"], name)))
         assert numbers == dict.fromkeys(FORMS, 0) | ({reason: 1} if reason else {}), name
     assert form_counts(table) == {"other form": 3, "unparsed": 1, "truncated": 1}
-    assert form_note(table).startswith("5 of 7 prompts")
+    assert form_note(table).startswith("5 of 8 prompts")
     assert "9 tokens" in form_note(table, "the limit of 9 tokens")
     assert form_note(table.filter(pa.compute.equal(table["prompt_id"], "hard"))) == ""
     assert form_remedies(table, 0.5) == [FORM, "raise the token limit"]
@@ -86,7 +88,7 @@ def test_policies_leave_out_prompts_that_fail_by_form() -> None:
     table = difficulty(samples())
     policy = get_policy("hard", exclude="form")
     rows = policy(table, 2, np.random.default_rng(0))
-    assert table["prompt_id"].take(pa.array(rows)).to_pylist() == ["hard", "solved"]
+    assert table["prompt_id"].take(pa.array(rows)).to_pylist() == ["hard", "mostly solved"]
     assert policy.reads_answers and not policy.excludes_suspected
 
 

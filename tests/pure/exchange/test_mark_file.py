@@ -1,6 +1,7 @@
 """`decile mark`: completions of any source are marked; the output is complete or absent."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ from mark_file_cases import written
 from orchestrator.cli.main import main
 from orchestrator.optional.exchange.mark import OUTPUT, mark_file
 from tasks import TaskError
+from tasks.sources.files import Row
 
 ROWS = [
     {"answer": "18", "completion": r"\boxed{18}"},
@@ -118,3 +120,34 @@ def test_an_invalid_argument_ends_with_code_2(
     assert main(["mark", "--task", "gsm8k", *files, *change]) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err
+
+
+def test_marks_keep_the_ids_of_the_file_and_else_those_of_questions(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{n}+1?",
+            "answer": str(n + 1),
+            "completion": str(n),
+            "index": n % 2,
+            "qid": n,
+        }
+        for n in range(4)
+    ]
+
+    def ids(name: str, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+        source, target = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.out.jsonl"
+        source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        notes: list[str] = []
+        mark_file("file", {"marker": "number"}, source, target, notes=notes)
+        lines = map(json.loads, target.read_text().splitlines())
+        return [row["prompt_id"] for row in lines], notes
+
+    assert ids("known", rows) == (["0", "1", "2", "3"], [])
+    unnamed = [{k: v for k, v in row.items() if k != "qid"} for row in rows]
+    hashed, notes = ids("hashed", unnamed)  # one index has two answers: it numbers something else
+    assert len({*hashed}) == 4 and not notes
+    assert ids("reversed", unnamed[::-1]) == (hashed[::-1], [])
+    bare = [{k: row[k] for k in ("answer", "completion")} for row in rows]
+    numbers, notes = ids("bare", bare)
+    assert numbers == ["0", "1", "2", "3"]
+    assert any("4 rows" in note for note in notes)
