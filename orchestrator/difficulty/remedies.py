@@ -94,7 +94,8 @@ def form_note(table: pa.Table, limit: str = ANY_LIMIT) -> str:
     reasons = ", ".join(f"{FORMS[name]} ({n:,})" for name, n in numbers.items() if n)
     return (
         f"{sum(numbers.values()):,} of {counted(table.num_rows, 'prompt')} fail mostly by the "
-        f"form of completions: {reasons}; {', or '.join(remedies)}, or leave them out with exclude: form"
+        f"form of completions: {reasons}; {', or '.join(remedies)}, or leave them out with "
+        "exclude: form"
     )
 
 
