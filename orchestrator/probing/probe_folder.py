@@ -268,7 +268,7 @@ class ProbeFolder:
             self.scores = current.scores
             self.other_form = current.other_form
             self._stale = False
-        outcomes = self._outcomes
+        outcomes = self.added_outcomes
         if not partial:
             self._check_complete(outcomes.drawn)
         return outcomes
@@ -297,10 +297,10 @@ class ProbeFolder:
         of_code = np.append(of_part, np.int32(-1))  # -1 is the last one
         for of_prompts in np.array_split(codes, 1 + codes.size // CODES):
             of_prompts[:] = of_code[of_prompts]
-        return folder._outcomes, Answers(codes, distinct)
+        return folder.added_outcomes, Answers(codes, distinct)
 
     @property
-    def _outcomes(self) -> Outcomes:
+    def added_outcomes(self) -> Outcomes:
         """Those of the rows that were added."""
         labelled = self._labelled
         known = (self.codes, self.scores, labelled, self.tokens, self.other_form)

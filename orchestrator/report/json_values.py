@@ -14,7 +14,7 @@ from orchestrator.report.probe_analysis import PoolAnalysis
 
 
 def sweep_values(analysis: SweepAnalysis) -> dict[str, Any]:
-    """A sweep: a row per finished cell and per pair of policies, claims, what a cap left out.
+    """A sweep: rows of its files, finished cells, pairs of policies, claims, what a cap left out.
 
     Before a cell is finished, `pools` has what the probes show.
     """
@@ -31,6 +31,9 @@ def sweep_values(analysis: SweepAnalysis) -> dict[str, Any]:
     values = {
         "experiment": analysis.plan.name,
         "planned_cells": len(analysis.plan.cells),
+        "datasets": {
+            name: {"row_counts": pool.rows.to_dict()} for name, pool in analysis.plan.pools.items()
+        },
         "cells": cell_table(analysis.rows).to_pylist(),
         "comparisons": comparison_table(analysis.families).to_pylist(),
         "claims": claims,

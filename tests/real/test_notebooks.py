@@ -102,7 +102,7 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
         1:
     ] == []
     html = "".join(d.get("text/html", "") for each in outputs for d in data_of(each))
-    assert len(page.figures) == 7 and "<svg" not in html
+    assert len(page.figures) == 8 and "<svg" not in html
     assert all(figure.img in html for figure in page.figures.values())
     assert all(width > 900 for _, width, _ in png_sizes(html))
     titles = {table.title for table in page.tables.values()} - {"Cells"}  # how to reproduce

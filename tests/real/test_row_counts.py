@@ -35,6 +35,7 @@ CALLS = {
     "import": "import answers.jsonl --task file --out imported.parquet",
     "compare": "compare a=a.jsonl b=b.jsonl --out compare.html",
     "diagnose": "diagnose log.jsonl --out diagnosis.html",
+    "replay": "replay rates.jsonl --policy hard --policy random --budget 2 --out replay.html",
     "init": "init --train own/mine.jsonl --model tiny --yes --out new.yaml "
     "--problems problems.jsonl",
     "select, of a table": "select --probe imported.parquet --policy random --budget 1 "
@@ -55,6 +56,7 @@ COUNTS = {
     "import": ("", 3, "", 3),
     "compare": ("b", 3, "1 without a score", 2),
     "diagnose": ("", 8, "1 without a reward", 7),
+    "replay": ("", 30, "1 without a rate", 29),
     "init": ("", 41, "1 repeated", 40),
     "select, of a table": ("", 3, "2 not chosen by random", 1),
     "export, of a subset": ("", 2, "", 2),
@@ -107,6 +109,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
         for i in range(8)
     ]
     write(tmp_path / "log.jsonl", [*log[:7], log[7] | {"reward": None}])
+    rates = [
+        {"prompt_id": f"q{i % 10}", "visit": i // 10, "pass_rate": (i * 3 % 5) / 4}
+        for i in range(30)
+    ]
+    write(tmp_path / "rates.jsonl", [*rates[:29], rates[29] | {"pass_rate": None}])
     return plan
 
 

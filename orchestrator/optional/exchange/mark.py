@@ -246,7 +246,6 @@ def _read_prompts(
     if note := other_golds(read.rows, read.places, answer, source.completions or ""):
         notes.append(note)
     letters = isinstance(task, QuestionFile) and task.marker == "letter"
-    ids = _ids(read.rows, answer, asked, notes)
     numbering, first_of_several = Numbering(), 0
     if letters:
         try:
@@ -254,6 +253,7 @@ def _read_prompts(
         except TaskError as error:
             raise TaskError(f"{source.file}: {error}") from error
         notes += numbering.notes
+    ids = _ids(read.rows, answer, asked, notes)
     for prompt_id, place, row in zip(ids, read.places, read.rows, strict=True):
         texts = _completions_of(row, place, completions) if sampled else []
         own = column_value(row, answer)
@@ -266,9 +266,8 @@ def _read_prompts(
                 own = choices.letter(own, numbering.first) if choices else own
             except TaskError as error:
                 raise TaskError(f"{place}: {error}") from error
-        is_json = isinstance(own, Mapping | list) and not is_chat(own)
-        text = json_text(own) if is_json else str(own)
-        gold = None if own is None else task.read_answer(text)
+        as_json = isinstance(own, Mapping | list) and not is_chat(own)
+        gold = None if own is None else task.read_answer(json_text(own) if as_json else str(own))
         if gold is None:
             raise TaskError(
                 f"{place}: the marker {task.marker_id} cannot use the answer {own!r:.80}: "

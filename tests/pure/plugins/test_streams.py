@@ -76,6 +76,8 @@ def of_a_sweep() -> Iterator[tuple[str, np.random.Generator]]:
     """Every stream of cells with all policies, some seeds and updates, and of their report."""
     for use in ("diverse: sample", "hashes of words", "resampled rankings", "flipped signs"):
         yield use, generator(use)
+    for what in ("recordings", "forecasts", "drift", "online", "predictions", "models"):
+        yield f"resampled {what}", generator(f"resampled {what}")
     for use in ("resampled curves", "simulated histograms", "permuted visits"):
         yield use, generator(use)
     for seed in SEEDS:
