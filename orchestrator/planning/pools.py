@@ -407,25 +407,30 @@ def _drop_overlap(pool: Pool) -> Pool:
     if not pool.dataset.drop_overlap:
         return pool
     others = {d.name: load_prompts(d.build(), "test") for d in pool.dataset.apart_from}
-    train, notes = pool.train, [*pool.notes]
+    train, notes, left_out = pool.train, [*pool.notes], dict[str, int]()
     for name, prompts in {"test": pool.test, **others, **pool.benchmarks}.items():
+        questions = "test questions" if name == "test" else f"questions of {name}"
         if overlaps := find_overlap(train, prompts):
+            rest = without_overlap(train, overlaps)
+            left_out[f"nearly {questions}"] = len(train) - len(rest)
             text = f"dropped: {describe(overlaps, len(train), name)}"
             notes.append(overlap_line(train, overlaps, text, droppable=False))
-            train = without_overlap(train, overlaps)
+            train = rest
         if pool.dataset.drop_overlap == "containment":
             containment = find_containment(train, prompts)
             if containment.prompts:
+                rest = without_overlap(train, containment.prompts)
+                left_out[f"with {questions} inside"] = len(train) - len(rest)
                 text = f"dropped: {containment.describe(len(train), name)}"
                 notes.append(overlap_line(train, containment.prompts, text, droppable=False))
-                train = without_overlap(train, containment.prompts)
+                train = rest
     dropped = len(pool.train) - len(train)
     return replace(
         pool,
         train=train,
         notes=tuple(notes),
         dropped_prompts=pool.dropped_prompts + dropped,
-        rows=pool.rows_without({"nearly test questions": dropped}),
+        rows=pool.rows_without(left_out),
     )
 
 

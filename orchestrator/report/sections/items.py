@@ -248,8 +248,9 @@ def unknown_text(analysis: ItemAnalysis) -> str:
         return ""
     return (
         "What the differences consist of (completions that finish, answers that are parsed, right "
-        f"answers) is unknown: no outcomes of {', '.join(analysis.unknown_outcomes)}. Files of "
-        "decile evaluate and decile mark have them in the column outcome."
+        "answers) is unknown: the column outcome is missing in rows of "
+        f"{', '.join(analysis.unknown_outcomes)}, holds another word than those of decile mark and "
+        "decile evaluate, or contradicts the score."
     )
 
 
