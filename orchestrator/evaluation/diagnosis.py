@@ -943,6 +943,9 @@ def _answers(
         yield Unchecked(code, facts.why_unknown("text"))
         return
     updates, answered = np.unique(update), pc.is_valid(facts.answers).to_numpy(False)
+    if len(updates) < LEAST_UPDATES:
+        yield Unchecked(code, f"{LEAST_UPDATES} updates with completions are needed")
+        return
     width = max(WINDOW, len(updates) // 5)
     ends = update <= updates[:width][-1], update >= updates[-width:][0]
     if min(answered[rows].mean() for rows in ends) < 1 / 2:

@@ -600,6 +600,11 @@ def test_constant_answers_that_are_right_are_no_fault_where_there_is_one_gold() 
     assert "constant-answers" in unchecked(constant(None))
 
 
+def test_answers_of_one_update_have_no_end() -> None:
+    once = rewritten(completions(updates=1), lambda row, rng: {"text": "7"})
+    assert "constant-answers" in unchecked(once)
+
+
 def test_a_check_whose_inputs_are_one_column_is_unknown() -> None:
     assert {"phantom", "reward-not-correctness"} <= {*unchecked(HALF)}
     rewards = rewritten(HALF, lambda row, rng: {"reward": row["reward"] + rng.random() / 9})
