@@ -89,7 +89,7 @@ class Rollout(NamedTuple):
     def unreadable(self, typed: "Rollout") -> Iterator[tuple[str, Any]]:
         """The names of values that are there and that `typed` could not read, with the values."""
         for name, value in self.rewards.items():
-            if number_of(value) is None and not is_missing(value):
+            if value is not self.reward and number_of(value) is None and not is_missing(value):
                 yield name, value
         for name, value, read in zip(self._fields, self, typed, strict=True):
             if read is None and not is_missing(value):
@@ -739,8 +739,8 @@ def _weights(history: Sequence[Mapping[str, Any]], rollouts: Iterable[Rollout]) 
     pattern = re.compile(r"rewards/(.+?)(/mean)?")
     names = {match[1]: key for row in history for key in row if (match := pattern.fullmatch(key))}
     names = {name: key for name, key in names.items() if not name.endswith("/std")}
-    logged = [[row.get(key) for key in (*names.values(), "reward")] for row in history]
-    table = np.array([row for row in logged if all(map(_is_number, row))], dtype=float)
+    logged = [[number_of(row.get(key)) for key in (*names.values(), "reward")] for row in history]
+    table = np.array([row for row in logged if None not in row], dtype=float)
     if not names or len(table) < len(names) + 3:
         return {}
     table = table[np.isfinite(table).all(axis=1)]

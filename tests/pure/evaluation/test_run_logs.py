@@ -461,7 +461,9 @@ def test_values_that_cannot_be_read_are_told_with_their_place(tmp_path: Path) ->
     assert METRICS["tokens"].text not in result.facts.absent
     assert METRICS["kl"].text in result.facts.absent
     write_lines(tmp_path / "bad.jsonl", [{**row, "reward": "n.a.!"} for row in table_rows()])
-    with pytest.raises(UserError, match=r"n\.a\.!' in bad\.jsonl row 1"):
+    with pytest.raises(
+        UserError, match=rf"{len(lines)} values of reward .*n\.a\.!' in bad\.jsonl row 1"
+    ):
         read_logs(str(tmp_path / "bad.jsonl"))
     broken = state_of(tmp_path / "state", [{**row, "kl": "high"} for row in steps(reward=0.5)])
     unchecked = dict(diagnose(read_logs(str(broken))[0]).unchecked)
