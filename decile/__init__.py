@@ -37,12 +37,11 @@ __all__ = ["__version__", *_MODULES, *_SUBMODULES]
 def __getattr__(name: str) -> Any:
     if name not in _SUBMODULES and name not in _MODULES:
         raise AttributeError(f"module 'decile' has no attribute {name!r}")
+    module_name = _MODULES.get(name, f"decile.{name}")
     try:
-        module = import_module(_MODULES.get(name, f"decile.{name}"))
+        module = import_module(module_name)
     except ModuleNotFoundError as error:
-        missing = missing_library(
-            error, own_trainer=_MODULES.get(name, "decile.trl") == "decile.trl"
-        )
+        missing = missing_library(error, own_trainer=module_name == "decile.trl")
         if not missing:
             raise
         raise ModuleNotFoundError(missing, name=error.name) from error

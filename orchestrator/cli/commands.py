@@ -83,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     store.check_writable()
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
-    from orchestrator.report.json_values import sweep_values
     from orchestrator.report.render import terminal_report
     from orchestrator.tracking import comparison_links, default_tracking_uri
 
@@ -98,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     if outcome.failed:
         code = ExitCode.FAILED
     if arguments.json:
-        values = sweep_values(outcome.analysis) if outcome.analysis else {}
+        values = outcome.analysis.to_dict() if outcome.analysis else {}
         _print_json({**values, "failed": outcome.failed, "results": store.uri})
         return code
     if outcome.analysis:
@@ -116,9 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def probe(arguments: argparse.Namespace) -> int:
     """Run the probes and select the subsets, without training, then report what they show."""
-    from orchestrator.report.analysis import analyse
-    from orchestrator.report.json_values import sweep_values
-    from orchestrator.report.render import check_outputs, own_page, save_report
+    from orchestrator.report.render import check_outputs, save_report, terminal_probe
     from policies import PolicyError
 
     plan, store = _open(arguments)
@@ -136,11 +133,14 @@ def probe(arguments: argparse.Namespace) -> int:
         probe_experiment(Run.of(plan, store), grows_to, wait=arguments.wait)
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
-    text = save_report(plan, store, page, output_width())
+    report, files = save_report(plan, store, page)
     if arguments.json:
-        _print_json({**sweep_values(analyse(plan, store)), "page": str(own_page(plan, page))})
+        pools = [pool.to_dict() for pool in report.pools]
+        values = {"experiment": plan.name, "datasets": plan.row_counts, "pools": pools}
+        _print_json({**values, "files": [*map(str, files)]})
     else:
-        echo(text)
+        echo(terminal_probe(report, output_width()))
+        echo(f"\nwrote {', '.join(map(str, files))}")
     if problem:
         raise problem
     return ExitCode.DONE
@@ -170,7 +170,6 @@ def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page; `FAILED` where nothing is stored."""
     from orchestrator.report.analysis import analyse
     from orchestrator.report.html_pages import write_page
-    from orchestrator.report.json_values import sweep_values
     from orchestrator.report.render import own_page, terminal_report
     from orchestrator.report.sections.page import sweep_page
 
@@ -179,7 +178,7 @@ def report(arguments: argparse.Namespace) -> int:
     analysis = analyse(plan, store)
     write_page(sweep_page(analysis), page)
     if arguments.json:
-        _print_json({**sweep_values(analysis), "page": str(page)})
+        _print_json({**analysis.to_dict(), "page": str(page)})
     else:
         _echo_rows(plan)
         echo(terminal_report(analysis, output_width()))
@@ -485,10 +484,8 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(analysis.to_dict())
     else:
-        echo(terminal_items(analysis, output_width()))
-        echo("\n" + "\n".join(printable_line(arm.rows.line(arm.name)) for arm in analysis.arms))
-        if arguments.out:
-            echo(f"\npage: {arguments.out}")
+        rows = "\n".join(printable_line(arm.rows.line(arm.name)) for arm in analysis.arms)
+        _echo_parts(arguments.out, terminal_items(analysis, output_width()), rows)
     return ExitCode.DONE
 
 
@@ -514,11 +511,9 @@ def diagnose(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json([each.to_dict() for each in diagnoses])
     else:
-        echo(terminal_diagnosis(diagnoses, output_width()))
-        if arguments.out:
-            echo(f"\npage: {arguments.out}")
-        echo(f"\n{RowCounts.sum(log.rows for log in logs).line()}")
-        echo(checks_line(diagnoses))
+        rows = RowCounts.sum(log.rows for log in logs).line()
+        text = terminal_diagnosis(diagnoses, output_width())
+        _echo_parts(arguments.out, text, f"{rows}\n{checks_line(diagnoses)}")
     return ExitCode.PROBLEM if any(each.bad for each in diagnoses) else ExitCode.DONE
 
 
@@ -553,16 +548,13 @@ def replay(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json([each.to_dict() for each in replays])
     else:
-        echo(terminal_replay(replays, output_width()))
-        echo(f"\n{RowCounts.sum(each.recording.rows for each in replays).line()}")
-        if arguments.out:
-            echo(f"\npage: {arguments.out}")
+        rows = RowCounts.sum(each.recording.rows for each in replays).line()
+        _echo_parts(arguments.out, terminal_replay(replays, output_width()), rows)
     return ExitCode.DONE
 
 
 def _replay_models(arguments: argparse.Namespace, policies: list[Any]) -> int:
     """Say what choosing by another model's rates costs."""
-    from orchestrator.evaluation.replay import finite
     from orchestrator.optional.exchange.model_rates import compare_models
     from orchestrator.report.html_pages import write_page
     from orchestrator.report.sections.two_models import models_page, terminal_models
@@ -574,23 +566,10 @@ def _replay_models(arguments: argparse.Namespace, policies: list[Any]) -> int:
     compared, rows = compare_models(arguments.rates, policies, arguments.budget)
     if arguments.out:
         write_page(models_page(compared), arguments.out)
-    values = finite(
-        {
-            "models": [each.model for each in compared.models],
-            "prompts": len(compared.prompt_ids),
-            "ranking": compared.ranking,
-            "exchanges": compared.exchanges,
-            "refused": compared.refused,
-            "row_counts": rows.to_dict(),
-        }
-    )
     if arguments.json:
-        echo(json.dumps(values, indent=2, allow_nan=False))
+        _print_json({**compared.to_dict(), "row_counts": rows.to_dict()})
     else:
-        echo(terminal_models(compared, output_width()))
-        echo(f"\n{rows.line()}")
-        if arguments.out:
-            echo(f"\npage: {arguments.out}")
+        _echo_parts(arguments.out, terminal_models(compared, output_width()), rows.line())
     return ExitCode.DONE
 
 
@@ -685,17 +664,16 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.storage or arguments.repair:
         return check_storage(arguments.storage, repair=arguments.repair, as_json=arguments.json)
     datasets, settings = declared(arguments.file, arguments.experiment)
-    healthy, results = True, list[dict[str, Any]]()
+    results = []
     for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
-        healthy &= check.ok
-        results.append({"name": check.name, "ok": check.ok, "detail": redact(check.detail)})
-        if arguments.json:
-            continue
-        line = f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}"
-        echo(wrapped(line, output_width(), indent=6))
+        result = check._replace(detail=redact(check.detail))
+        results.append(result._asdict())
+        if not arguments.json:
+            line = f"{'ok' if result.ok else 'FAIL':<4}  {result.name}: {result.detail}"
+            echo(wrapped(line, output_width(), indent=6))
     if arguments.json:
         _print_json(results)
-    return ExitCode.DONE if healthy else ExitCode.FAILED
+    return ExitCode.DONE if all(result["ok"] for result in results) else ExitCode.FAILED
 
 
 def ui(arguments: argparse.Namespace) -> int:
@@ -711,6 +689,12 @@ def _task(arguments: argparse.Namespace) -> "Task":
     from tasks import get_task
 
     return get_task(arguments.task, **named_values(arguments.option))
+
+
+def _echo_parts(page: Path | None, text: str, rows: str) -> None:
+    """Print an analysis of files, where its page is, and the rows that it rests on."""
+    place = f"page: {page}" if page else ""
+    echo("\n\n".join(filter(None, [text, place, rows])))
 
 
 def _print_json(values: Any) -> None:

@@ -103,6 +103,7 @@ class LoadedConfig:
                 )
                 path = ("experiments", name, "evaluate", "every")
                 unusual.append(Problem("never-evaluated", text, *path, axes=axes))
+            unusual += _misleading_noise(name, variant, axes)
             notes += [f"warning: {self.error(problem)}" for problem in unusual]
         return list(dict.fromkeys(notes))
 
@@ -127,6 +128,19 @@ def _missing_packages(name: str, variant: Experiment, axes: Mapping[str, Any]) -
         path = ("experiments", name, "grpo", setting)
         problems.append(Problem("package-not-installed", text, *path, axes=axes))
     return problems
+
+
+def _misleading_noise(name: str, variant: Experiment, axes: Mapping[str, Any]) -> list[Problem]:
+    """Errors of the verifier under which correct completions are rewarded no more than others."""
+    rates = variant.false_positive_rate, variant.false_negative_rate
+    if sum(rates) < 1:
+        return []
+    text = (
+        "with false_positive_rate {:g} and false_negative_rate {:g}, correct completions are "
+        "rewarded no more often than others: write rates whose sum is below 1"
+    )
+    path = ("experiments", name, "false_positive_rate")
+    return [Problem("misleading-noise", text.format(*rates), *path, axes=axes)]
 
 
 def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:

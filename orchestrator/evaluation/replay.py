@@ -6,7 +6,7 @@ others: what was chosen because it was lucky is not counted as such. Intervals (
 anew, so that they hold the luck of ties, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ import pyarrow as pa
 from orchestrator.difficulty.estimates import fit_prior, live_chance, posterior_mean
 from orchestrator.evaluation.online_replay import OnlineReplay, bins_of
 from orchestrator.evaluation.recording import Floats, Recording, mean_by_prompt
+from orchestrator.plugins.json_values import json_value
 from orchestrator.plugins.streams import generator
 from orchestrator.stats.rankings import rank_agreement
 from orchestrator.stats.resampled import Estimate
@@ -249,10 +250,11 @@ class Replay:
             everything = np.arange(count)
             chosen = np.bincount(np.concatenate(choices), minlength=count) / DRAWS
             outcomes = [
-                self._outcome(policy, everything, self._tables, seed) for seed in range(DRAWS)
+                self._outcome(policy, own, everything, self._tables, seed)
+                for seed, own in enumerate(choices)
             ]
             resampled = [
-                self._outcome(policy, rows, tables, seed)
+                self._chosen_anew(policy, rows, tables, seed)
                 for seed, (rows, tables) in enumerate(again)
             ]
             size = len(choices[0])
@@ -270,13 +272,20 @@ class Replay:
             next_look = pool.difficulty(self.looks, self.looks)
         return pool.difficulty(0, self.looks), next_look
 
-    def _outcome(self, policy: Policy, rows: Rows, tables: Tables, seed: int) -> Outcome:
-        """What a choice from these prompts comes to; a pool may hold a prompt several times."""
-        table, next_look = tables
+    def _chosen_anew(self, policy: Policy, rows: Rows, tables: Tables, seed: int) -> Outcome:
+        """What the choice from a resampled pool comes to; nan where it has too few of a kind."""
         try:
-            own = self.choose(policy, table, seed)
-        except PolicyError:  # a resampled pool may have too few prompts of a kind
+            own = self.choose(policy, tables[0], seed)
+        except PolicyError:
             return Outcome(np.full(self.recording.visits - self.looks, np.nan), *[np.nan] * 4)
+        return self._outcome(policy, own, rows, tables, seed)
+
+    def _outcome(self, policy: Policy, own: Rows, rows: Rows, tables: Tables, seed: int) -> Outcome:
+        """What the choice `own` of these prompts comes to; a pool may hold a prompt several times.
+
+        own: rows of the tables; rows: the prompt of each row of the tables.
+        """
+        table, next_look = tables
         chosen = rows[own]
         live = self.recording.live[chosen, self.looks :]
         rates = self.recording.rates[chosen, self.looks :]
@@ -427,7 +436,7 @@ class Replay:
             | {statistic.__name__: each.estimate(statistic) for statistic in SHARES}
             for name, each in self.replayed.items()
         }
-        values: dict[str, Any] = finite(
+        values: dict[str, Any] = json_value(
             {
                 "run": recording.name,
                 "layout": recording.layout,
@@ -450,17 +459,6 @@ class Replay:
             }
         )
         return values
-
-
-def finite(value: Any) -> Any:
-    """The value as JSON has it: named tuples are objects, and None stands for nan and inf."""
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _shared(one: Rows, two: Rows) -> float:

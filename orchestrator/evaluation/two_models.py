@@ -7,13 +7,14 @@ chosen would promise too much.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from orchestrator.evaluation.recording import Counts, difficulty_of
+from orchestrator.plugins.json_values import json_value
 from orchestrator.plugins.streams import generator
 from orchestrator.stats.rankings import RankPair, compare_rankings
 from orchestrator.stats.resampled import Estimate
@@ -116,6 +117,19 @@ class TwoModels:
                     Exchange(policy.name, model.model, own, other, random, cost, shared)
                 )
         return exchanges
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values, for JSON."""
+        values: dict[str, Any] = json_value(
+            {
+                "models": [each.model for each in self.models],
+                "prompts": len(self.prompt_ids),
+                "ranking": self.ranking,
+                "exchanges": self.exchanges,
+                "refused": self.refused,
+            }
+        )
+        return values
 
     def _redraw(self, policy: Policy, tables: list[pa.Table], seed: int) -> list[list[float]]:
         """As `_draw`; nan where a resampled pool has too few prompts of a kind."""

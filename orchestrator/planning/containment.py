@@ -68,7 +68,7 @@ class Containment(NamedTuple):
             words, characters = self.by.values()
             parts[0] += f" ({words:,} by {WORDS} words, {characters:,} by {CHARACTERS} characters)"
         if some := self.touched - self.contained:
-            parts.append(f"a run of {some:,} more is in the pool")
+            parts.append(f"{some:,} more share a run with the pool")
         if self.untold:
             parts.append(f"not known of {self.untold:,}, which are too short or all template")
         return f"containment in {evaluation}: {'; '.join(parts)}"
@@ -83,18 +83,18 @@ def find_containment(train: Sequence[Prompt], evaluation: Sequence[Prompt]) -> C
     pool, tests = PromptTable.of(train), PromptTable.of(evaluation)
     by_id = tests.take(tests.order)
     questions = by_id.column("question").combine_chunks()
-    found: list[Ints] = []  # rows: kind, training prompt, test question
+    matches: list[Ints] = []  # rows: kind, training prompt, test question
     shares = []
-    touched, told = np.zeros((2, len(tests)), dtype=bool)
+    touched, has_runs = np.zeros((2, len(tests)), dtype=bool)
     for number, runs_of in enumerate(RUNS.values()):
         index = _Index(runs_of(questions), len(tests))
         for first, part in _batches(pool.column("question")):
             rows, contained, share = index.pairs(runs_of(part))
-            found.append(np.stack([np.full(len(rows), number), rows + first, contained]))
+            matches.append(np.stack([np.full(len(rows), number), rows + first, contained]))
             shares.append(share)
         touched |= index.touched
-        told |= index.sizes > 0
-    kind, rows, contained = np.concatenate([np.empty((3, 0), dtype=np.int64), *found], axis=1)
+        has_runs |= index.sizes > 0
+    kind, rows, contained = np.concatenate([np.empty((3, 0), dtype=np.int64), *matches], axis=1)
     share = np.concatenate([np.empty(0), *shares])
     best = np.lexsort((contained, kind, -share, rows))
     best = best[np.unique(rows[best], return_index=True)[1]]
@@ -111,7 +111,7 @@ def find_containment(train: Sequence[Prompt], evaluation: Sequence[Prompt]) -> C
         len(np.unique(contained)),
         {name: len(np.unique(contained[kind == number])) for number, name in enumerate(names)},
         int(np.count_nonzero(touched)),
-        int(np.count_nonzero(~told)),
+        int(np.count_nonzero(~has_runs)),
         len(tests),
     )
 
@@ -170,9 +170,9 @@ class _Index:
         self.seen[number] = True
         known = np.unique(_keys(row, number))
         row, number = (known >> np.uint64(32)).astype(np.int64), (known & _ROW).astype(np.int64)
-        held = _ranges(self.held_from[number], self.held_from[number + 1])
+        holders = _ranges(self.held_from[number], self.held_from[number + 1])
         many = self.held_from[number + 1] - self.held_from[number]
-        candidates = np.unique(_keys(np.repeat(row, many), self.held_by[held]))
+        candidates = np.unique(_keys(np.repeat(row, many), self.held_by[holders]))
         row = (candidates >> np.uint64(32)).astype(np.int64)
         question = (candidates & _ROW).astype(np.int64)
         shares = [np.empty(0)]

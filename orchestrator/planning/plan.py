@@ -152,6 +152,11 @@ class Plan:
                         files.append(text)
         return files
 
+    @property
+    def row_counts(self) -> dict[str, dict[str, Any]]:
+        """The rows of each data set that were read, left out and used, as JSON has them."""
+        return {name: {"row_counts": pool.rows.to_dict()} for name, pool in self.pools.items()}
+
     def check_models(self, models: Iterable[ModelSource]) -> None:
         """Raise UserError at the line of the first model that is neither cached nor reachable."""
         with self.source.located():

@@ -5,11 +5,13 @@ The Python API has its rows and comparisons as Arrow tables.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from orchestrator.cost.caps import dropped_summary
 from orchestrator.planning.plan import Plan, parts_of
+from orchestrator.plugins.json_values import json_value
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import (
     Arms,
@@ -66,6 +68,35 @@ class SweepAnalysis:
         """The ids of the cells that ended below their base model beyond chance."""
         policies = (rows for family in self.families for rows in family.collapsed.values())
         return frozenset(row.cell.cell_id for rows in policies for row in rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints: rows of finished cells and of pairs of policies, claims, rows read.
+
+        `pools` has what the probes show, until a cell is finished.
+        """
+        claims = [
+            {
+                "claim": claim.text,
+                "verdict": claim.verdict,
+                "cells": claim.cells,
+                "reason": claim.reason,
+                "declared": claim.declared,
+            }
+            for claim in self.claims
+        ]
+        values: dict[str, Any] = json_value(
+            {
+                "experiment": self.plan.name,
+                "planned_cells": len(self.plan.cells),
+                "datasets": self.plan.row_counts,
+                "cells": cell_table(self.rows).to_pylist(),
+                "comparisons": comparison_table(self.families).to_pylist(),
+                "claims": claims,
+                "left_out": self.dropped,
+                "pools": [pool.to_dict() for pool in self.pools],
+            }
+        )
+        return values
 
     @property
     def last_result(self) -> str:

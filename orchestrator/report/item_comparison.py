@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.plugins.json_values import json_value
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.report.sentences import pairing_caveats, rising
 from orchestrator.stats.churn import Churn, Flips, Marks, churn, flips
@@ -311,21 +311,21 @@ class ItemAnalysis:
                 {
                     "name": arm.name,
                     "metric": arm.metric,
-                    **dict(zip(("score", "low", "high"), map(_finite, levels), strict=True)),
+                    **dict(zip(("score", "low", "high"), levels, strict=True)),
                     "questions": len(arm.questions),
                     "samples_per_question": list(arm.samples),
                     "missing_samples": arm.missing,
                     "factors": arm.factors and factor_values(arm.factors),
                     "row_counts": arm.rows.to_dict(),
                     "gain_per": {
-                        unit: dict(zip(("effect", "low", "high"), map(_finite, rate), strict=False))
+                        unit: dict(zip(("effect", "low", "high"), rate, strict=False))
                         for unit, rate in arm.gain_per.items()
                     },
                     "runs": runs,
                 }
             )
         return {
-            "arms": arms,
+            "arms": json_value(arms),
             "comparisons": self.pairs,
             "caveats": self.caveats,
         }
@@ -407,7 +407,7 @@ def comparison_values(c: Comparison) -> dict[str, Any]:
         **{"p": c.p, "p_holm": c.p_holm, "p_runs": c.p_runs, "test": c.test, "tests": c.tests},
         **{"seeds": c.seeds, "runs": [*c.runs], "questions": c.items, "left_out": c.left_out},
         **{"groups": c.groups, "missing": [*c.missing], "missing_p": c.missing_p},
-        "bounds": [_finite(end) for end in c.bounds],
+        "bounds": [*c.bounds],
         **{"covers_seeds": c.covers_seeds, "significant": c.significant, "verdict": c.verdict},
         "scope": c.scope,
         **{"needed_seeds": needed.seeds, "needed_questions": needed.items},
@@ -415,7 +415,8 @@ def comparison_values(c: Comparison) -> dict[str, Any]:
         "needed_seeds_range": [least.seeds, most.seeds],
         "needed_questions_range": [least.items, most.items],
     }
-    return {name: _finite(value) for name, value in values.items()}
+    plain: dict[str, Any] = json_value(values)
+    return plain
 
 
 def factor_values(factors: Factors) -> dict[str, float | None]:
@@ -428,10 +429,6 @@ def divided_values(gain: DividedGain) -> dict[str, Any]:
     points: dict[str, Any] = dict.fromkeys(factor_values(gain.after))
     for name, part in zip(points, gain.parts or (), strict=False):
         ends = zip(("effect", "low", "high"), part[:3], strict=True)
-        points[name] = {end: _finite(100 * value) for end, value in ends}
+        points[name] = {end: json_value(100 * value) for end, value in ends}
     sides = {"of_a": factor_values(gain.after), "of_b": factor_values(gain.before)}
     return {"questions": gain.questions, "parts": points, **sides, "unknown": gain.unknown or None}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value

@@ -10,10 +10,10 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples, readers_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
+from orchestrator.plugins.json_values import json_value
 from orchestrator.probing.answers import Answers
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
@@ -167,6 +168,42 @@ class PoolAnalysis:
     examples: Mapping[str, list[Example]]
     turns: Mapping[int, Turns] = field(default_factory=dict)
     unsolved_forms: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints of it: completions by outcome, prompts, a row per policy."""
+        policies = [
+            {
+                "policy": each.policy,
+                "note": each.note,
+                "command": each.command,
+                "sources": each.sources,
+                "subset": each.summary and asdict(each.summary),
+            }
+            for each in self.policies
+        ]
+        values: dict[str, Any] = json_value(
+            {
+                "model": self.spec.model.name,
+                "dataset": self.spec.dataset.name,
+                "prompts": self.table.num_rows,
+                "samples_per_prompt": self.samples,
+                "drawn": self.drawn,
+                "complete": self.complete,
+                "outcomes": outcome_counts(self.table),
+                "never_solved": len(self.unsolved),
+                "always_solved": self.always_solved,
+                "reliability": self.reliability,
+                "policies": policies,
+            }
+        )
+        return values
+
+    @property
+    def always_solved(self) -> int:
+        """Prompts that every scorable sample solves."""
+        scorable = counts(self.table, "scorable")
+        solved = counts(self.table, "successes")
+        return int(np.count_nonzero((solved == scorable) & (scorable > 0)))
 
     def prompt(self, prompt_id: str) -> Prompt:
         """A prompt of the pool."""

@@ -117,8 +117,8 @@ def check_outputs(plan: Plan, page: Path) -> None:
         check_output(table_file(plan, spec, page))
 
 
-def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) -> str:
-    """Write the page and the difficulty tables; returns the report in short."""
+def save_report(plan: Plan, store: Store, page: Path) -> tuple[ProbeReport, list[Path]]:
+    """Write the page and the difficulty tables; returns the report and these files."""
     report = probe_report(plan, store, page)
     files = [own_page(plan, page)]
     write_page(report, files[0])
@@ -129,7 +129,7 @@ def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) 
             table = pool.table.replace_schema_metadata(metadata)
             Store(str(file.resolve().parent)).write_table(table, file.name)
             files.append(file)
-    return f"{terminal_probe(report, width)}\n\nwrote {', '.join(map(str, files))}"
+    return report, files
 
 
 def terminal_probe(report: ProbeReport, width: int | None = None) -> str:

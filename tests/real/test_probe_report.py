@@ -142,7 +142,8 @@ def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path)
 def test_a_stopped_probe_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
     plan, store = small_plan(tmp_path), Store(str(tmp_path / "runs"))
     assert probe_report(plan, store, tmp_path / "p.html").pools == ()
-    assert str(tmp_path / "p.html") in save_report(plan, store, tmp_path / "p.html")
+    _, files = save_report(plan, store, tmp_path / "p.html")
+    assert files == [tmp_path / "p.html"]
     draw(plan, store, mixed, prompts=10, samples=2)
     report = probe_report(plan, store, tmp_path / "p.html")
     [pool] = report.pools
@@ -343,3 +344,17 @@ def test_forms_of_answers_that_no_completion_solves_are_told(tmp_path: Path) -> 
     for text in (page_html(report), terminal_probe(report, 100)):
         words = " ".join(text.split())
         assert "fractions (8 prompts)" in words and "integers (" not in words
+
+
+def test_json_has_the_numbers_of_a_pool_and_takes_no_look_at_results(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path)
+    report, files = save_report(plan, store, tmp_path / "probe.html")
+    [pool] = report.pools
+    values = pool.to_dict()
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+    rates = pool.table["pass_rate"].to_pylist()
+    assert (values["never_solved"], values["always_solved"]) == (rates.count(0), rates.count(1))
+    assert sum(values["outcomes"].values()) == values["drawn"]
+    subsets = {each["policy"]: each["subset"]["size"] for each in values["policies"]}
+    assert subsets == {each.policy: len(each.chosen) for each in pool.policies}
+    assert all(file.exists() for file in files) and not store.names("looks")

@@ -50,8 +50,8 @@ class RowOrder(NamedTuple):
     def apply(self, subset: pa.Table, prompts: PromptTable) -> pa.Table:
         """The subset (schema SUBSET) in this order; its `rank` is then the place in the file.
 
-        Without a name and a spread, both are the policy's. Rows without a pass rate come last, but
-        in a random order. Raises UserError where the column to spread by is empty.
+        Without a name and a spread, both are the policy's. Rows without a pass rate come last,
+        except in the order random. Raises UserError where the column to spread by is empty.
         """
         subset = subset.sort_by("rank")
         if not self.name and not self.spread:

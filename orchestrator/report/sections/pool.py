@@ -286,16 +286,14 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"the probe is incomplete: {pool.drawn:,} of {pool.expected:,} samples are stored. "
             "Rerun decile probe to draw the others"
         )
-    scorable = counts(table, "scorable")
-    solved = counts(table, "successes")
-    always = int(np.count_nonzero((solved == scorable) & (scorable > 0)))
+    scorable, solved = counts(table, "scorable"), counts(table, "successes")
     labelled = labelled_rows(table)
     if not labelled.all():
         lines.append(f"with a gold answer: {_count(int(np.count_nonzero(labelled)), table)}")
     if labelled.any():
         lines.append(
             f"never solved: {_count(len(pool.unsolved), table)}; "
-            f"always solved: {_count(always, table)}"
+            f"always solved: {_count(pool.always_solved, table)}"
         )
     if pool.unsolved_forms:
         forms = (f"{form} ({counted(n, 'prompt')})" for form, n in pool.unsolved_forms.items())

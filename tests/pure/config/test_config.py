@@ -382,6 +382,14 @@ def test_a_valid_setting_that_is_probably_a_slip_is_a_warning(
     file = written(tmp_path, GOOD.replace("policy: [hard, random]", axis))
     [line] = load_config(file).warnings("q")
     assert line.startswith(f"warning: {file}:10: experiments.q.grid.grpo.temperature.1: temp")
+    axis = "policy: [hard, random]\n      false_positive_rate: [0.4, 0.6]"
+    text = GOOD.replace("policy: [hard, random]", axis)
+    file = written(
+        tmp_path, text.replace("    budget:", "    false_negative_rate: 0.5\n    budget:")
+    )
+    [line] = load_config(file).warnings("q")
+    assert line.startswith(f"warning: {file}:10: experiments.q.grid.false_positive_rate.1: ")
+    assert "0.6" in line and "0.5" in line
 
 
 @pytest.mark.parametrize("section", ["grpo", "lora"])
