@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cluster.terminal import printable_line
-from orchestrator.evaluation.diagnosis import CHECKS, Diagnosis, Facts, percent
+from orchestrator.evaluation.diagnosis import CHECKS, Diagnosis, percent
+from orchestrator.evaluation.run_facts import Facts
 from orchestrator.evaluation.run_log import METRICS
 from orchestrator.plugins.counts import counted
 from orchestrator.plugins.durations import duration

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
 
-from orchestrator.evaluation import diagnosis
-from orchestrator.evaluation.diagnosis import Facts, change_of
+from orchestrator.evaluation import diagnosis, run_facts
+from orchestrator.evaluation.run_facts import Facts, change_of
 from orchestrator.evaluation.run_log import COMPLETIONS, METRICS, RunLog
 from orchestrator.report.sections.diagnosis import diagnosis_page
 
@@ -452,7 +452,7 @@ def test_a_change_is_that_of_the_ends_and_shifts_with_them(values: list[float], 
     change, shifted = change_of(series), change_of(series + by)
     if change is None or shifted is None:
         assert change is shifted is None
-        assert len(values) < diagnosis.LEAST_UPDATES
+        assert len(values) < run_facts.LEAST_UPDATES
         return
     assert change.low - 1e-9 <= change.end - change.start <= change.high + 1e-9
     assert shifted.low == pytest.approx(change.low, abs=1e-6)

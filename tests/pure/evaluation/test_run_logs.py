@@ -21,7 +21,8 @@ from run_logs_cases import STRANGE, UPDATES, WRITERS, rows, write_lines, write_t
 import decile
 from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.main import main
-from orchestrator.evaluation.diagnosis import CHECKS, Facts, diagnose
+from orchestrator.evaluation.diagnosis import CHECKS, diagnose
+from orchestrator.evaluation.run_facts import Facts
 from orchestrator.evaluation.run_log import METRICS, RunLog
 from orchestrator.optional.exchange.run_logs import LAYOUTS, Rollout, completions_of, read_logs
 from orchestrator.storage.errors import UserError

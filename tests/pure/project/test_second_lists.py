@@ -44,7 +44,7 @@ REASONS = {
         ("orchestrator.config.experiment", "orchestrator.report.analysis"),
     ),
     "the same words for other things: kinds of groups, and numbers that TRL logs": (
-        ("orchestrator.evaluation.diagnosis", "orchestrator.report.sections.tables"),
+        ("orchestrator.evaluation.run_facts", "orchestrator.report.sections.tables"),
         ("orchestrator.cli.gpu_checks", "orchestrator.evaluation.run_log"),
         ("orchestrator.evaluation.diagnosis", "orchestrator.evaluation.run_log"),
     ),

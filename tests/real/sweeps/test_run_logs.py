@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import troubled_runs
 from orchestrator.cli.main import main
-from orchestrator.evaluation.diagnosis import Facts
+from orchestrator.evaluation.run_facts import Facts
 from orchestrator.optional.exchange.run_logs import read_logs
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder
