@@ -196,6 +196,17 @@ TASK = Option("--task", "see decile ls tasks, or package.module:Class", required
 OPTION = Option("--option", action="append", default=[], metavar="NAME=VALUE")
 TASK_OPTION = "option of the task, such as {}; repeat for several"
 ON_CLUSTER = (FILE, EXPERIMENT, STORAGE, CPUS, GPUS)
+# What commands take that read logs of runs.
+OF_LOGS = (
+    Option(
+        "--correct",
+        "reward function or column of 0 and 1 that says which completions are correct",
+        metavar="NAME",
+    ),
+    OUT.but("HTML page to write"),
+    FORCE,
+    JSON.but("print all values as JSON"),
+)
 # What chooses from the probe of an experiment.
 PROBED = (
     FILE.but("YAML file of the experiment", nargs="?"),
@@ -522,14 +533,7 @@ COMMANDS = (
             nargs="+",
             metavar="LOG",
         ),
-        Option(
-            "--correct",
-            "reward function or column of 0 and 1 that says which completions are correct",
-            metavar="NAME",
-        ),
-        OUT.but("HTML page to write"),
-        FORCE,
-        JSON.but("print all values as JSON"),
+        *OF_LOGS,
     ),
     Command(
         "replay",
@@ -572,14 +576,7 @@ COMMANDS = (
             "choose by this difficulty table, with the prompt ids of the logs",
             metavar="FILE",
         ),
-        Option(
-            "--correct",
-            "reward function or column of 0 and 1 that says which completions are correct",
-            metavar="NAME",
-        ),
-        OUT.but("HTML page to write"),
-        FORCE,
-        JSON.but("print all values as JSON"),
+        *OF_LOGS,
     ),
     Command(
         "ls",

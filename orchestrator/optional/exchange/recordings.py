@@ -255,7 +255,10 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit]
     notes: tuple[str, ...] = ()
     if any(own[number] is None for number in rated.tolist()):
         size = group_size_of(path, column, shares[rated])
-        notes = (f"{counted(size, 'completion')} per group follow from the rates",)
+        notes = (
+            f"{counted(size, 'completion')} per group are assumed, the smallest number that the "
+            "rates allow: a column samples says how many",
+        )
         own = [samples or size for samples in own]
     for number in rated.tolist():
         samples = own[number] or 0
