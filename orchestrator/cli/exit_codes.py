@@ -1,4 +1,4 @@
-"""How a command ends, if no signal ends it. docs/operations.md says what to do about each."""
+"""How a command ends, if no signal ends it. docs/running.md says what to do about each."""
 
 from enum import IntEnum
 

@@ -1,6 +1,6 @@
 """`decile …`: the command line. What each command does is in `commands`.
 
-docs/operations.md lists the exit codes and every fault.
+docs/running.md describes signals, exit codes and faults.
 """
 
 import atexit

@@ -10,7 +10,7 @@
       - correct-where-parsed hard > random
       - r2 > 0.5
 
-docs/claims.md describes it. A claim compares two sides, each of which fixes the values of some axes
+docs/sweeps.md describes it. A claim compares two sides, each of which fixes the values of some axes
 of the grid; `r2` is compared with a number. Sizes are percentage points.
 A claim's names are looked up in its experiment before anything runs, so that no sweep ends without
 what its claims need; `orchestrator.report.claim_verdicts` judges it.

@@ -1,7 +1,7 @@
 """Limits on servers that answer slowly, or without an end.
 
 The timeout of a socket starts again with each byte, so a server that sends one now and then is
-waited for without an end. docs/operations.md has the table of the limits, and
+waited for without an end. docs/running.md names the limits, and
 tests/real/test_deadlines.py tries every client of a network with such servers.
 """
 
