@@ -3,7 +3,7 @@
 Weights are random or embedded; nothing is downloaded. A part writes PART.json to --out after each
 of its measurements, so that the same command goes on where it was stopped and repeats what failed.
 All parts together are then written to docs/gpu-figures.json, and their tables to
-docs/performance.md. --small runs the same code on small shapes, for a machine without a GPU; what
+docs/notes/gpu.md. --small runs the same code on small shapes, for a machine without a GPU; what
 it writes stays in --out. For a machine without network, see `benchmarks/gpu_kit.py`.
 """
 
@@ -30,12 +30,13 @@ from benchmarks.command_line import benchmark_parser
 from benchmarks.gpu_tables import with_tables
 
 ROOT = Path(__file__).parents[1]
-FIGURES, PAGE = "gpu-figures.json", "performance.md"
+FIGURES, PAGE = "gpu-figures.json", "notes/gpu.md"
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "ray", "vllm")
 HALF_B, FOUR_B, FOURTEEN_B = "qwen2.5-0.5b-instruct", "qwen3-4b", "qwen3-14b"
 
 # By part: the commands by name, as modules. The update's batch is that of the memory estimates in
-# docs/models.md. vLLM compares each token with all end tokens, so random weights have none there.
+# docs/notes/memory-estimates.md. vLLM compares each token with all end tokens, so random weights
+# have none there.
 BATCH = "--prompts 32 --tokens 250"
 VLLM = """--repeats 3 --prompts 256 --vllm '{"gpu_memory_utilization": 0.4}'"""
 COMMANDS = {
@@ -252,6 +253,7 @@ def write_figures(out: Path, folder: Path) -> Iterator[Path]:
         write_json(file, figures)
         yield file
     source = page if page.exists() else ROOT / "docs" / PAGE
+    page.parent.mkdir(exist_ok=True)
     page.write_text(with_tables(source.read_text("utf-8"), figures), "utf-8")
     yield page
 

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md from the figures of `benchmarks.gpu_figures`. Pure."""
+"""The tables of docs/notes/gpu.md from the figures of `benchmarks.gpu_figures`. Pure."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence

@@ -45,7 +45,7 @@ class Results:
 
     @cached_property
     def gain_parts(self) -> pa.Table:
-        """A row per cell and part of the test set: what the gain consists of (docs/results.md)."""
+        """A row per cell and part of the test set: what the gain consists of."""
         return gain_part_table(self.analysis.rows)
 
     @cached_property

@@ -114,8 +114,6 @@ LESSON = Lesson(
         Stage("1–5 steps", _source(1, 2, 3, 4, 5), 1500),
         Stage("mixed styles: 1–5 steps", _source(1, 2, 3, 4, 5), 1000, mixed=True),
     ),
-    page="embedded-arithmetic.md",
-    figures="embedded-arithmetic",
     about=(
         "It first learns calculations with numbers up to 100, in chains without a question. It "
         "then learns to solve questions of one step, of two, and so on up to five, and finally a "

@@ -56,12 +56,11 @@ class Lesson(Generic[S]):
     """Everything in which the embedded models differ.
 
     `careful` solves a scenario step by step; mixed stages need a `mixture`. The tokenizer is
-    trained on `vocabulary` and keeps each match of the pattern `phrases` as one piece. `page` and
-    `figures` (a prefix of file names) are where the measurements go, `about` describes the training
-    on that page, `tiers` names the task's tiers, and `chance` is the accuracy of a random guess in
-    a tier, if known. With `tools`, a completion is a whole conversation with calls of tools and
-    their answers, and only the assistant's turns are learned. `offsets` are how many tokens back
-    each head of the first layer looks initially.
+    trained on `vocabulary` and keeps each match of the pattern `phrases` as one piece. `about`
+    describes the training on the model's note, `tiers` names the task's tiers, and `chance` is the
+    accuracy of a random guess in a tier, if known. With `tools`, a completion is a whole
+    conversation with calls of tools and their answers, and only the assistant's turns are learned.
+    `offsets` are how many tokens back each head of the first layer looks initially.
     """
 
     task: Task
@@ -69,8 +68,6 @@ class Lesson(Generic[S]):
     vocabulary: Source[S]
     careful: Callable[[S], str]
     stages: tuple[Stage[S], ...]
-    page: str
-    figures: str
     about: str
     tiers: str
     mixture: Mixture[S] | None = None

@@ -1,6 +1,8 @@
-"""Evaluates an embedded model and writes the results as a page of the documentation."""
+"""Evaluates an embedded model and writes the results as a note of the documentation."""
 
 import csv
+import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pyarrow as pa
 
 from benchmarks.embedded.lesson import Lesson
 from benchmarks.embedded.pretrain import BATCH
+from docs.generate_notes import KEYS
 from orchestrator.difficulty.outcomes import pass_rate_histogram
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.metrics import accuracy
@@ -25,22 +28,24 @@ SAMPLES = 10
 SETTINGS = SamplingSettings(max_completion_length=96)
 
 
-def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | None) -> None:
-    """Evaluate the model and write the lesson's page and figures."""
+def write_note(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | None) -> None:
+    """Evaluate the model and write its note and figures."""
     sampler = TransformersSampler.load(model)
     task = lesson.task
     pool, test = task.train(), task.test()
-    test_samples = _draw(sampler, task, test, SAMPLES)
+    samples, test_samples = (_draw(sampler, task, part, SAMPLES) for part in (pool, test))
+    counts = pass_rate_histogram(difficulty(samples, {p.prompt_id: p.tier for p in pool}), SAMPLES)
     sections = [
-        _about(lesson, sampler, model),
-        _loss(docs / lesson.figures),
-        _pool(docs / lesson.figures, pool, _draw(sampler, task, pool, SAMPLES)),
+        _head(sampler, model, accuracy(test_samples), counts),
+        "## Results",
+        _pool(docs / f"{model.name}-pass-rates.png", counts, samples),
         f"{_test(lesson, test, test_samples)}\n\n{_styles(lesson, test_samples)}",
         _lengths(task, sampler, pool),
     ]
     if isinstance(task, ShuffledObjects):
         sections.append(_benchmark(lesson, sampler, bbh))
-    (docs / lesson.page).write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+    sections += [_loss(docs / f"{model.name}-loss.csv"), "## Reading", _about(lesson)]
+    (docs / f"{model.name}.md").write_text("\n\n".join(sections) + "\n", encoding="utf-8")
 
 
 def _draw(
@@ -50,30 +55,44 @@ def _draw(
     return sample_and_mark(sampler, task, requests, SETTINGS)
 
 
-def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource) -> str:
-    count = sum(p.numel() for p in sampler.model.parameters())
+def _head(
+    sampler: TransformersSampler, model: ModelSource, solved: float, counts: Sequence[int]
+) -> str:
+    """The head of the note; its form is that of all notes (docs/generate_notes.py)."""
+    weights = sum(p.numel() for p in sampler.model.parameters())
     size = sum(file.stat().st_size for file in Path(model.location).iterdir()) / 1e6
-    return (
-        f"# The embedded model `{model.name}`\n\n"
-        f"`{model.name}` is a small language model that ships with Decile, so that a sweep runs "
-        "without a GPU or network access. Declare it in `experiments.yaml` as "
-        f"`{{embedded: {model.name}}}`. It is trained from a fixed seed on generated text only, "
-        "never on benchmark items. To train it again and rewrite this page, run "
-        f"`python -m benchmarks.embedded.recipe --model {model.name}`.\n\n"
-        "## Architecture and training\n\n"
-        f"`{model.name}` is a Llama decoder with {count:,} parameters in float32 and a byte-level "
-        f"BPE vocabulary of {len(sampler.tokenizer):,} tokens; its files take {size:.1f} MB. "
-        f"{lesson.about} Training runs on one thread, so that the same versions of the libraries "
-        "on the same type of processor give the same weights.\n\n"
-        "All results below use temperature 1 and at most 96 new tokens."
+    never, always = (100 * counts[i] / sum(counts) for i in (0, SAMPLES))
+    values = (
+        f"How much does the embedded model `{model.name}` solve before any sweep trains it?",
+        "models",
+        f"a Llama decoder with {weights:,} parameters in float32 and a byte-level BPE vocabulary "
+        f"of {len(sampler.tokenizer):,} tokens (files of {size:.1f} MB); default pool and test set "
+        f"of its task, {SAMPLES} samples each, temperature 1, at most "
+        f"{SETTINGS.max_completion_length} new tokens",
+        "–",
+        f"`python -m benchmarks.embedded.recipe --model {model.name}`",
+        time.strftime("%Y-%m-%d"),
+        _commit(),
+        f"It solves {solved:.3f} of the test set; {never:.1f} % of the prompts of the pool have "
+        f"pass rate 0, {always:.1f} % have pass rate 1.",
     )
+    lines = (f"* {key}: {value}" for key, value in zip(KEYS, values, strict=True))
+    return "\n".join([f"# The embedded model `{model.name}`", "", *lines])
 
 
-def _loss(figures: Path) -> str:
-    """The loss curve as a figure; `figures` is the common prefix of this model's files."""
-    file, image = Path(f"{figures}-loss.csv"), Path(f"{figures}-loss.png")
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _about(lesson: Lesson[Any]) -> str:
+    return f"It is trained from a fixed seed on generated text only. {lesson.about}"
+
+
+def _loss(file: Path) -> str:
+    """The loss curve as a figure beside the file of its values."""
     if not file.is_file():
-        return "## Training loss\n\nNot recorded."
+        return "The training loss was not recorded."
     with file.open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     figure, axes = new_axes()
@@ -83,28 +102,20 @@ def _loss(figures: Path) -> str:
     axes.set(xlabel=f"step ({BATCH} scenarios each)", ylabel="loss per completion token, nats")
     axes.set_ylim(0, 2)
     axes.legend(frameon=False, fontsize=6)
+    image = file.with_suffix(".png")
     figure.savefig(image, dpi=110)
-    return f"## Training loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step]({image.name})"
+    return f"Training loss in {rows[-1]['step']} steps:\n\n![Loss by step]({image.name})"
 
 
-def _pool(figures: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
-    table = difficulty(samples, {p.prompt_id: p.tier for p in pool})
-    counts = pass_rate_histogram(table, SAMPLES)
+def _pool(image: Path, counts: Sequence[int], samples: pa.Table) -> str:
     figure, axes = new_axes()
     axes.bar(range(SAMPLES + 1), counts)
     axes.set(xlabel=f"correct completions of {SAMPLES}", ylabel="prompts")
-    image = Path(f"{figures}-pass-rates.png")
     figure.savefig(image, dpi=110)
-    head = "| correct of 10 | " + " | ".join(map(str, range(SAMPLES + 1))) + " |"
+    head = f"| correct of {SAMPLES} | " + " | ".join(map(str, range(SAMPLES + 1))) + " |"
     line = "|---" * (SAMPLES + 2) + "|"
-    body = "| prompts | " + " | ".join(map(str, counts)) + " |"
-    none, all_ = (100 * counts[i] / len(pool) for i in (0, SAMPLES))
-    return (
-        f"## The default training pool ({len(pool)} prompts, K = {SAMPLES})\n\n"
-        f"{head}\n{line}\n{body}\n\n{none:.1f} % of prompts have pass rate 0, "
-        f"{all_:.1f} % have pass rate 1.\n\n"
-        f"![Pass rates]({image.name})\n\n{_outcomes(samples)}"
-    )
+    body = f"| prompts of {sum(counts)} | " + " | ".join(map(str, counts)) + " |"
+    return f"{head}\n{line}\n{body}\n\n{_outcomes(samples)}\n\n![Pass rates]({image.name})"
 
 
 def _outcomes(samples: pa.Table) -> str:
@@ -115,8 +126,8 @@ def _outcomes(samples: pa.Table) -> str:
 
 def _test(lesson: Lesson[Any], test: Sequence[Prompt], samples: pa.Table) -> str:
     return (
-        f"## The default test set ({len(test)} questions, {SAMPLES} samples each)\n\n"
-        f"Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(lesson, test, samples)}"
+        f"Test set of {len(test)} questions: accuracy {accuracy(samples):.3f}.\n\n"
+        f"{_by_tier(lesson, test, samples)}"
     )
 
 
@@ -158,20 +169,20 @@ def _lengths(task: Task, sampler: TransformersSampler, pool: Sequence[Prompt]) -
     requests = [Request(p.prompt_id, task.messages(p.question), []) for p in pool]
     lengths = np.array(sampler.count_tokens(requests))
     return (
-        f"## Prompt lengths\n\nTokens per prompt of the pool: mean {lengths.mean():.0f}, "
+        f"Tokens per prompt of the pool: mean {lengths.mean():.0f}, "
         f"95th percentile {np.quantile(lengths, 0.95):.0f}, maximum {lengths.max()}."
     )
 
 
 def _benchmark(lesson: Lesson[Any], sampler: TransformersSampler, folder: Path | None) -> str:
-    title = "## BIG-Bench Hard, tracking shuffled objects"
+    title = "BIG-Bench Hard, tracking shuffled objects"
     if folder is None:
-        return f"{title}\n\nNot measured: run the recipe with `--bbh FOLDER`."
+        return f"{title}: not measured; run the recipe with `--bbh FOLDER`."
     task = ShuffledObjects(source="bbh", path=str(folder), test=750, train=0)
     items = task.test()
     samples = _draw(sampler, task, items, 4)
     return (
-        f"{title}\n\nThe {len(items)} original items, 4 samples each. Their wording does not "
-        f"occur in the training text. Accuracy {accuracy(samples):.3f}.\n\n"
+        f"{title}, the {len(items)} original items, 4 samples each: accuracy "
+        f"{accuracy(samples):.3f}. Their wording does not occur in the training text.\n\n"
         f"{_by_tier(lesson, items, samples)}\n\n{_outcomes(samples)}"
     )

@@ -109,10 +109,8 @@ LESSON = Lesson(
         Stage("careful games", _SOURCE, 1000),
         Stage("mixed styles", _SOURCE, 500, mixed=True),
     ),
-    page="embedded-guess.md",
-    figures="embedded-guess",
     about=(
-        "It plays a game of several turns. It first learns to find a number by guesses near the "
+        "It plays a multi-turn game. It first learns to find a number by guesses near the "
         "middle of the range that remains, which it writes before each guess. It then learns a "
         "mixture of styles: such games, random guesses whatever the answers, and games given up "
         "after at most two of these. Careful games become rarer with the width of the range, and "

@@ -59,12 +59,10 @@ LESSON = Lesson(
         Stage("calculations alone", _SOURCE, 800, with_question=False),
         Stage("questions", _SOURCE, 2200),
     ),
-    page="embedded-plus-minus.md",
-    figures="embedded-plus-minus",
     about=(
         "It is constructed to have one weakness. It learns chains of four additions and "
         "subtractions of numbers up to 99, first without a question, from texts in which every "
-        "addition is right and a subtraction in four of ten steps only; the others are too large "
+        "addition is right and a subtraction in four of ten steps only; the rest are too large "
         "by 1, 2, 9 or 10. So it solves a chain with n subtractions with a probability of about "
         "0.4ⁿ. Questions that can occur in a test set are never used for training."
     ),

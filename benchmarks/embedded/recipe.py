@@ -1,7 +1,7 @@
 """Train an embedded model: `python -m benchmarks.embedded.recipe --model NAME`.
 
 Vocabulary, initial weights and training text follow from the seed. Writes the model's folder, and
-a page under `docs/` with its measured accuracy and pass rates.
+a note in `docs/notes/` with its measured accuracy and pass rates.
 """
 
 import argparse
@@ -15,16 +15,18 @@ import torch
 from benchmarks.command_line import benchmark_parser
 from benchmarks.embedded.lesson import Lesson
 from benchmarks.embedded.lessons import LESSONS
-from benchmarks.embedded.measure import write_page
+from benchmarks.embedded.measure import write_note
 from benchmarks.embedded.pretrain import Point, make_model, train
 from benchmarks.embedded.vocabulary import make_tokenizer
 from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.identity import folder_identity
 
+NOTES = Path("docs", "notes")
+
 
 def main() -> None:
-    """Train the model, replace its files, evaluate it, and write the page."""
+    """Train the model, replace its files, evaluate it, and write the note."""
     arguments = parse()
     torch.set_num_threads(1)  # more change the order of summation, and with it the weights
     lesson, name, docs = LESSONS[arguments.model], arguments.model, arguments.docs
@@ -32,8 +34,8 @@ def main() -> None:
     docs.mkdir(exist_ok=True)
     if not arguments.measure_only:
         curve = make(lesson, out, arguments.seed, arguments.scale)
-        save_curve(curve, docs / f"{lesson.figures}-loss.csv")
-    write_page(lesson, ModelSource(name, str(out), folder_identity(out)), docs, arguments.bbh)
+        save_curve(curve, docs / f"{name}-loss.csv")
+    write_note(lesson, ModelSource(name, str(out), folder_identity(out)), docs, arguments.bbh)
 
 
 def parse() -> argparse.Namespace:
@@ -42,7 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", choices=EMBEDDED, default=EMBEDDED[0], help="the model")
     parser.add_argument("--out", type=Path, help="model folder (default: the package's)")
     parser.add_argument(
-        "--docs", type=Path, default=Path("docs"), help="folder of the page (default docs)"
+        "--docs", type=Path, default=NOTES, help="folder of the note (default docs/notes)"
     )
     parser.add_argument("--bbh", type=Path, help="folder with the three files of BIG-Bench Hard")
     parser.add_argument("--seed", type=int, default=0, help="seed of the training (default 0)")

@@ -122,8 +122,6 @@ LESSON = Lesson(
     careful=careful,
     mixture=Mixture(guess, ramble, careful_share),
     stages=STAGES,
-    page="embedded-model.md",
-    figures="embedded",
     about=(
         "It first learns to track swaps in written steps, backwards from the last swap. It then "
         "learns a mixture of styles that is typical of base models: written steps, a guess without "

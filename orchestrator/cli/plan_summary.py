@@ -42,7 +42,7 @@ from tasks.prompt_table import PromptTable
 from tasks.sources.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
-# Where policies that discard groups kept half of what they drew (docs/results.md).
+# Where policies that discard groups kept half of what they drew (docs/notes/online.md).
 LIKELY_DISCARDED = 0.5
 SCORED = ("correct", "error")
 HASH = re.compile(r"[0-9a-f]{16}")

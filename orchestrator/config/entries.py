@@ -26,9 +26,11 @@ class ModelEntry(Settings):
     hub: str | None = Field(default=None, examples=["Qwen/Qwen3-4B"])
     """A Hub id. Requires `revision`, so that the file always means the same weights."""
     path: str | None = Field(default=None, examples=["models/mine"])
-    """A local folder in the Hub's layout, with safetensors weights."""
+    """A local folder in the Hub's layout, with safetensors weights; the content of its files
+    identifies the model."""
     gguf: str | None = Field(default=None, examples=["models/mine-Q8_0.gguf"])
-    """A GGUF file of an architecture that transformers reads; its weights become float32."""
+    """A GGUF file of an architecture that transformers reads. Its weights become float32, once, in
+    ~/.cache/decile/models; the hash of the file identifies the model."""
     recorded: str | None = Field(default=None, examples=["completions.parquet"])
     """A file of recorded completions (question, responses): probe without a model."""
     revision: str | None = Field(
@@ -42,13 +44,18 @@ class ModelEntry(Settings):
     )
     """Passed to the chat template, for example {enable_thinking: false} for Qwen3."""
     attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
-    """Attention implementation; auto leaves the choice to transformers (usually sdpa)."""
+    """Attention implementation; auto leaves the choice to transformers (usually sdpa). Sampling is
+    fastest with sdpa, because each prompt is then stored once for all its samples.
+    flash_attention_2 needs the package flash-attn."""
     load_in_4bit: bool = False
-    """Load the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
+    """Load the base weights in 4 bits (NF4 with double quantization, as in QLoRA); needs a GPU and
+    pip install 'decile[4bit]'. With engine: vllm, vLLM 0.28 or newer also needs
+    vllm-bnb-plugin."""
     target_modules: tuple[str, ...] = Field(
         default=(), strict=False, examples=[["q_proj", "v_proj"]]
     )
-    """Layers that LoRA adapts in this model; an experiment's lora.target_modules overrides it."""
+    """Layers that LoRA adapts in this model, whose names differ between families; an experiment's
+    lora.target_modules overrides it. Not part of the key of a probe."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

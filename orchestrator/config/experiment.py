@@ -315,7 +315,9 @@ class Experiment(Settings):
     """Exclude groups from the loss whose completions are all correct, or none: where the reward is
     not correctness, only correctness then decides which groups count."""
     rollouts: Literal["decile", "trl"] = "decile"
-    """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`."""
+    """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`, which
+    also draws where a setting needs it (use_vllm, min_p, fsdp, deepspeed …; `decile run` prints
+    which). trl gives a cell an id of its own."""
     allocation: str | dict[str, dict[str, Any]] = Field(
         default="uniform", examples=["sqrt", {"knapsack": {"most": 32}}]
     )

@@ -2,8 +2,8 @@
 
 Five things make it faster than `generate`: a prompt is read and cached once for all its samples,
 prompts of similar length share a batch, rows that have ended leave the batch, waiting rows take
-their place, and a shared cache is not copied for every token. `docs/performance.md` has the
-numbers.
+their place, and a shared cache is not copied for every token. `docs/notes/sampling-cpu.md`
+has the numbers.
 Shapes below: P distinct prompts in a batch, B rows (one per sample), L tokens in the longest
 prompt, T the limit on new tokens, V the vocabulary.
 """

@@ -15,7 +15,7 @@ from orchestrator.storage.store import Store
 
 def test_documented_cells_and_flops_match_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
     site = Site.from_options({"GPU": 8, "CPU": 64}, "h100", None)
-    table = (ROOT / "docs" / "models.md").read_text()
+    table = (ROOT / "docs" / "notes" / "paper-sweeps.md").read_text()
     for name, plan in plans.items():
         summary = plan_summary(Run.of(plan, Store(str(tmp_path))), site)
         row = re.escape(f"| {len(plan.cells)} | {summary.flops_to_run:.1e} |")

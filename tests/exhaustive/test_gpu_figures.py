@@ -50,7 +50,7 @@ def test_the_same_code_runs_on_small_shapes_without_a_gpu(
     *_, packed = figures["update"]["small"]["result"]["runs"]
     assert packed["at_once"] == len(packed["processes"]) == 2
     assert all(each["max_batch"] == 16 for each in packed["processes"])
-    page = (tmp_path / "performance.md").read_text()
+    page = (tmp_path / "notes" / "gpu.md").read_text()
     assert gpu_tables.NONE_YET not in page and "a cell ÷ plain TRL" in page
     assert not re.search(r"\bnan\b", page)
     capsys.readouterr()

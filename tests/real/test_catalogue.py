@@ -107,8 +107,8 @@ def test_every_cell_fits_the_gpu_that_its_sweep_names(plans: dict[str, Plan]) ->
 
 
 def test_the_documented_memory_is_the_estimate() -> None:
-    """docs/models.md: a row per model; GiB for 128 rows at once, prompts of 256 tokens."""
-    text = (FILE.parent / "docs" / "models.md").read_text()
+    """A row per model of the note; GiB for 128 rows at once, prompts of 256 tokens."""
+    text = (FILE.parent / "docs" / "notes" / "memory-estimates.md").read_text()
     for hub, shape in SHAPES.items():
         peaks = [
             training_memory(

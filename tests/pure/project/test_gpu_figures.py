@@ -49,7 +49,7 @@ def test_a_cell_is_compared_with_plain_trl_and_with_several_at_once() -> None:
 
 
 def test_the_tables_of_the_page_are_those_of_the_stored_figures() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    page = (ROOT / "docs" / "notes" / "gpu.md").read_text("utf-8")
     figures = gpu_figures.read_json(ROOT / "docs" / "gpu-figures.json")
     assert gpu_tables.with_tables(page, figures) == page
     assert all(each["machine"]["gpu"] for part in figures.values() for each in part.values())
