@@ -42,7 +42,9 @@ class ByAnswers(WithoutGolds):
 class LeastAgreed(ByAnswers):
     """Lowest agreement first: fewest samples give the most frequent answer. Needs no gold answer.
 
-    A sample without an answer, such as one that does not finish, agrees with none.
+    A sample without an answer, such as one that does not finish, agrees with none, so that prompts
+    of which no sample has an answer come first. Low agreement means that answers differ, not that
+    they are wrong: a model that is wrong with confidence agrees with itself.
     """
 
     name = "least_agreed"
@@ -61,7 +63,11 @@ class MostAgreed(ByAnswers):
 
 
 class AgreementBand(Between, ByAnswers):
-    """Uniform among prompts with an agreement from `low` to `high`. Needs no gold answer."""
+    """Uniform among prompts with an agreement from `low` to `high`. Needs no gold answer.
+
+    Options:
+        low, high: the ends of the band, from 0 to 1, both included.
+    """
 
     name = "agreement_band"
     meaning = "an agreement"

@@ -147,7 +147,17 @@ def _check_least(name: str, option: str, value: Any, groups: Groups) -> None:
 
 
 class SizeRule(ABC):
-    """An allocation with options."""
+    """An allocation with options: it divides an update's completions among its prompts.
+
+    Every row counts the same in an update, so that a prompt counts by its number of completions,
+    and an allocation that depends on the pass rate also weighs prompts by it. Advantages rest on
+    the prompt's own group. All completions that are drawn count as rollouts.
+
+    An allocation needs one worker, at least as many prompts as an update has, completions by
+    Decile's decoder (not `rollouts: trl` or vLLM), one generation per update, and
+    `multi_objective_aggregation: sum_then_normalize`. It works with static policies, and with
+    online ones that discard no groups.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[Needs] = "all"
@@ -162,8 +172,12 @@ class SizeRule(ABC):
 class Sqrt(SizeRule):
     """Completions in proportion to √(p·(1 − p)), at least `floor` per prompt.
 
-    p is the expected pass rate, from the probe and all earlier groups. This is Neyman's allocation:
-    it makes the variance of the sum of the prompts' mean rewards smallest.
+    p is the expected pass rate, from the probe and all earlier groups: (1 + correct) ÷ (2 +
+    completions). This is Neyman's allocation: it makes the variance of the sum of the prompts' mean
+    rewards smallest.
+
+    Options:
+        floor: the fewest completions of a prompt (2).
     """
 
     name: ClassVar[str] = "sqrt"
@@ -183,19 +197,23 @@ class Sqrt(SizeRule):
 class Knapsack(SizeRule):
     """Completions where they are most likely to teach something (arXiv 2509.25849).
 
-    A prompt with the pass rate p and n completions has the value
-    (1 − pⁿ − (1 − p)ⁿ)·p·(1 − p)²; sizes from `least` to `most` maximise the sum. p is the latest
-    pass rate, of the last group or else the probe. A prompt that is never solved gets `negative`
-    completions, one that is always solved `positive`, both `least` by default, and an unknown one
-    `num_generations`. Together, the prompts between get at most the sum of their costs,
-    ln(1 − `alpha`)/ln(max(p, 1 − p)), beyond `least`; what is left goes in equal parts to the
-    prompts that are never solved, or else to the others with one outcome.
+    A prompt with the pass rate p and n completions has the value (1 − pⁿ − (1 − p)ⁿ)·p·(1 − p)²;
+    sizes from `least` to `most` maximise the sum. p is the latest pass rate, of the last group or
+    else the probe; an unknown prompt gets `num_generations` completions. Together, the prompts
+    between 0 and 1 get at most the sum of their costs, ln(1 − `alpha`)/ln(max(p, 1 − p)), beyond
+    `least`; what is left goes in equal parts to the prompts that are never solved, or else to the
+    others with one outcome.
 
     Formulas and defaults are those of the authors' code, with these differences. Its dynamic
     programme counts the completions that a prompt has anyway as worth 0, so that the first further
-    one seems to be worth more than it is; here the sum itself is maximised. The
-    code needs a `most`, exceeds it where costs are higher, and has no probe: a prompt is unknown
-    until its first group.
+    one seems to be worth more than it is; here the sum itself is maximised. The code needs a
+    `most`, exceeds it where costs are higher, and has no probe: a prompt is unknown until its first
+    group.
+
+    Options:
+        least, most: the fewest (2) and the most completions of a prompt (no limit).
+        negative, positive: completions of a prompt that is never, or always, solved (`least`).
+        alpha: of the costs (0.9).
     """
 
     name: ClassVar[str] = "knapsack"
@@ -259,11 +277,14 @@ class Knapsack(SizeRule):
 class UntilCorrect(SizeRule):
     """Further completions of the prompts without a correct one, at most `most` per prompt.
 
-    Every prompt begins with `first` completions (half of `num_generations` by default). As long as
-    prompts have no correct one, each of these gets `first` more, smallest groups first, up to
-    `most` (4 · `num_generations` by default). What is left then goes to the smallest groups, so
-    that every update has the same number of completions. A group that stops at its first correct
-    completion has a mean reward that is higher than the prompt's pass rate.
+    Every prompt begins with `first` completions. As long as prompts have no correct one, each of
+    these gets `first` more, smallest groups first, up to `most`. What is left then goes to the
+    smallest groups, so that every update has the same number of completions. A group that stops at
+    its first correct completion has a mean reward that is higher than the prompt's pass rate.
+
+    Options:
+        first: completions of a round (half of `num_generations`).
+        most: completions of a prompt (4 · `num_generations`).
     """
 
     name: ClassVar[str] = "until_correct"
@@ -310,8 +331,11 @@ class Pods(SizeRule):
     PODS (arXiv 2504.13818): of each prompt's `times` · `num_generations` completions, an update
     trains on the `num_generations` whose rewards have the largest variance: the i highest and the
     others lowest, for the smallest such i. Advantages rest on these alone; all completions count as
-    rollouts. As in the authors' code, whose runs have `times` 4; of equal rewards it takes any,
-    here the low ones are those drawn first and the high ones those drawn last.
+    rollouts. Of equal rewards the authors' code takes any; here the low ones are those drawn first
+    and the high ones those drawn last.
+
+    Options:
+        times: how many times the completions are drawn (4, as in the authors' runs).
     """
 
     name: ClassVar[str] = "pods"

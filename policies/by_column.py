@@ -17,9 +17,11 @@ from policies.partition import as_text, check_known, column_texts, schedules_of
 class ByColumn(SizeRule, ByColumns):
     """Completions in proportion to the weight of a prompt's value in `column`, at least 2 each.
 
-    weights: {value: weight}, such as {algebra: 1, geometry: 2}: a prompt of geometry gets twice as
-    many as one of algebra. A weight may depend on the update, as shares of `within` do. Prompts of
-    other values have the weight 1.
+    Options:
+        column: a column that travels with the prompts, such as `source`.
+        weights: {value: weight}, such as {algebra: 1, geometry: 2}: a prompt of geometry gets twice
+            as many as one of algebra. A weight may depend on the update, as shares of `within` do.
+            Prompts of other values have the weight 1.
     """
 
     name: ClassVar[str] = "by_column"

@@ -15,9 +15,12 @@ from policies.pass_rate import NEAR
 class Dynamic(OnlinePolicy):
     """Draws further groups until an update is full of live ones (DAPO, arXiv 2503.14476 §3.2).
 
-    A group is live when its rewards differ. An update draws at most `max_draws` times its prompts;
-    it then goes with the live groups that it has. Prompts come in random order, each once before
-    any comes again.
+    A group is live when its rewards differ. Prompts come in random order, each once before any
+    comes again. An update draws as many groups as it still misses.
+
+    Options:
+        max_draws: an update draws at most so many times its prompts (4). It then goes with the live
+            groups that it has.
     """
 
     name: ClassVar[str] = "dynamic"
@@ -42,8 +45,12 @@ class Dynamic(OnlinePolicy):
 class Balanced(Dynamic):
     """Draws groups until an update is full of live ones with a pass rate from `low` to `high`.
 
-    Balanced online filtering (arXiv 2504.03380). Both ends are included; groups whose rewards are
-    all equal are discarded whatever the band.
+    Balanced online filtering (arXiv 2504.03380). Groups whose rewards are all equal are discarded
+    whatever the band.
+
+    Options:
+        low, high: the ends of the band (0.2, 0.8), both included.
+        max_draws: as of `dynamic`.
     """
 
     name: ClassVar[str] = "balanced"
@@ -76,6 +83,11 @@ class Greso(Dynamic):
     draws as many further prompts as it misses (the code estimates more, and drops the surplus); the
     skips of an update rest on the groups of the updates before it; and where an update goes over
     the end of an epoch, prompts that it already has are passed over in the new one.
+
+    Options:
+        p_easy, p_hard: the probabilities at the start (0.5, 0.5).
+        target_easy, target_hard: the shares of such groups that they follow (1/12, 1/6).
+        max_draws: as of `dynamic`.
     """
 
     name: ClassVar[str] = "greso"
@@ -155,6 +167,9 @@ class Lilo(OnlinePolicy):
     that are all correct or all wrong are among them if there are too few others. All groups drawn
     count as rollouts. An update trains on the group that it chose by, so that its p is nearer to
     0.5 than the prompt's own. Built from the paper's description; its text leaves ties open.
+
+    Options:
+        ratio: how many times an update's prompts are drawn (4).
     """
 
     name: ClassVar[str] = "lilo"

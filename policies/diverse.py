@@ -24,9 +24,13 @@ class Diverse(Random):
     """Equal shares of clusters of similar questions; at random within a cluster.
 
     A question is a vector of its words and pairs of words, numbers as one word, weighted by tf-idf.
-    K-means, fitted to a sample of the pool, divides the pool into `clusters`. They do not depend on
+    K-means, fitted to a sample of the pool, divides the pool into clusters. They do not depend on
     the seed, which decides between the prompts of a cluster. A cluster with too few prompts is made
-    up for by the others. Needs no probe.
+    up for by the others. Needs no probe. On a pool whose skills do not show in its words, it
+    chooses at random.
+
+    Options:
+        clusters: how many clusters (16).
     """
 
     name = "diverse"

@@ -32,7 +32,11 @@ from policies.partition import Schedule
 
 
 class Gate(ABC):
-    """Which prompts may be chosen for an update; all gates of a policy have to agree."""
+    """Which prompts an online policy may choose for an update; all its gates have to agree.
+
+    The log of a cell has, per update, the share of prompts that each gate and all gates let pass,
+    and the share of the update's prompts that were taken although closed.
+    """
 
     needs: ClassVar[Needs] = "nothing"
     """What of the probe it uses."""
@@ -55,7 +59,10 @@ class Reopening(Gate):
     Only prompts that pass are seen again: one that a few completions have closed by chance would
     stay closed for ever. So it passes `age` epochs after it was seen last, and if its group closes
     it again, after twice as long each time. An epoch is as many groups as there are prompts.
-    `age: null`: it never passes again by time.
+
+    Options:
+        age: after how many epochs a closed prompt passes again (1). With `null` it never does by
+            time.
     """
 
     version: ClassVar[int] = 2
@@ -117,6 +124,9 @@ class Gaussian(OfRates):
     A prompt with the pass rate p passes with the probability exp(-(p - mean)²/(2 sd²)), drawn anew
     for each update, as in the curriculum of Nemotron 3 Nano (arXiv 2512.20848, §3.2.2). A prompt
     without a pass rate passes.
+
+    Options:
+        mean, sd: numbers (0.5, 0.2), or schedules over the updates, such as {from: 0.8, to: 0.3}.
     """
 
     mean: Any = 0.5
@@ -136,7 +146,11 @@ class Gaussian(OfRates):
 
 @dataclass(kw_only=True)
 class Rates(OfRates):
-    """Prompts whose last pass rate lies from `low` to `high`, or is not known."""
+    """Prompts whose last pass rate lies from `low` to `high`, or is not known.
+
+    Options:
+        low, high: the ends of the band, both included.
+    """
 
     low: float
     high: float
@@ -153,7 +167,11 @@ class Rates(OfRates):
 
 @dataclass(kw_only=True)
 class Rest(Gate):
-    """Prompts that none of the last `updates` updates has trained on."""
+    """Prompts that none of the last `updates` updates has trained on.
+
+    Options:
+        updates: for how many updates a prompt rests.
+    """
 
     updates: int
 
@@ -168,7 +186,11 @@ class Rest(Gate):
 
 @dataclass(kw_only=True)
 class Retire(Reopening):
-    """Prompts whose last `solved` groups in a row were not all entirely correct."""
+    """Prompts whose last `solved` groups in a row were not all entirely correct.
+
+    Options:
+        solved: after how many entirely correct groups in a row a prompt is closed.
+    """
 
     solved: int
 

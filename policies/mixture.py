@@ -43,15 +43,18 @@ class MixturePart(NamedTuple):
 class Mixture(Requiring, SubsetPolicy, ByColumns):
     """Shares of other policies, such as {hard: 0.5, random: 0.5}, selected one after another.
 
-    `shares` maps a policy's name to its share, or to {share: …, option: …}; a list of such maps may
-    name a policy twice. Counts follow from shares by the largest remainder method. The parts select
-    in the order written, each from the remaining rows and with its own random tie-breaks: with
-    shared ones, prompts that lost a tie in the first part would lose again in the second, and
-    `random` would not be uniform over the remaining rows. If all parts rank prompts, the first part
-    breaks ties as it would alone.
+    Counts follow from shares by the largest remainder method. The parts select in the order
+    written, each from the remaining rows and with its own random tie-breaks: with shared ones,
+    prompts that lost a tie in the first part would lose again in the second, and `random` would not
+    be uniform over the remaining rows. If all parts rank prompts, the first part breaks ties as it
+    would alone.
 
     Scores are computed over the whole table (including the median of `middle`). A custom function
     without scores is called with a table of the remaining rows.
+
+    Options:
+        shares: the name of a policy, built in or of the file, with its share, or with {share: …,
+            option: …}. A list of such maps may name a policy twice.
     """
 
     name: ClassVar[str] = "mixture"

@@ -39,7 +39,12 @@ def measured(difficulty: pa.Table, name: str, policy: str) -> Floats:
 
 @dataclass(kw_only=True)
 class ByRate(BuiltIn):
-    """The option `by`: `score` ranks prompts by their mean score in place of the pass rate."""
+    """The option `by` of policies that rank by pass rates.
+
+    Options:
+        by: `pass_rate`, or `score`, the mean score of a prompt's samples, where the marker gives
+            scores. An adaptive probe then draws all samples.
+    """
 
     by: str | None = None
 
@@ -174,7 +179,11 @@ class Between(Uniform):
 
 @dataclass(kw_only=True)
 class Band(Between, ByRate):
-    """Uniform among prompts with a pass rate from `low` to `high`, both included."""
+    """Uniform among prompts with a pass rate from `low` to `high`, both included.
+
+    Options:
+        low, high: the ends of the band, from 0 to 1.
+    """
 
     name = "band"
     needs = "pass_rate"

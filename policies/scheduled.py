@@ -25,6 +25,9 @@ class Curriculum(OnlinePolicy):
 
     The prompts of an update are neighbours in that order. The first update takes one end, the last
     update the other; the updates between are evenly spaced.
+
+    Options:
+        first: `easy` (the default) or `hard`.
     """
 
     name: ClassVar[str] = "curriculum"
@@ -58,9 +61,14 @@ class Pools(OnlinePolicy):
     """Easy, normal and hard pools by the last pass rates, drawn by shares; solved prompts retire.
 
     A prompt is hard below `low`, easy above `high`, otherwise normal, by its last group or else the
-    probe. `easy`, `normal` and `hard` are the shares of all prompts drawn, exact to one prompt at
-    any time; a pool with too few prompts is made up for by the others. A prompt retires after
-    `retire` entirely correct groups in a row, unless too few others are left.
+    probe. Shares of all prompts drawn are exact to one prompt at any time; a pool with too few
+    prompts is made up for by the others.
+
+    Options:
+        easy, normal, hard: the shares (0.1, 0.8, 0.1), which sum to 1.
+        low, high: the pass rates between the pools (0.2, 0.8).
+        retire: a prompt retires after so many entirely correct groups in a row (2), unless too few
+            others are left.
     """
 
     name: ClassVar[str] = "pools"
@@ -109,15 +117,22 @@ class Predicted(OnlinePolicy):
     """The prompts whose groups are most likely live, by a running estimate of each pass rate.
 
     A Beta posterior per prompt begins with the probe's counts; every group, and every refresh, adds
-    its own, and counts lose `discount` of their weight with each update. An update takes the
-    prompts with the highest learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at
-    most 16,384 random prompts (compare MoPPS, and DARE, arXiv 2605.09188).
+    its own, and counts lose weight with each update. An update takes the prompts with the highest
+    learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at most 16,384 random prompts
+    (compare MoPPS, and DARE, arXiv 2605.09188).
 
+    Without a model of drift, a prompt that no update has seen keeps the estimate of the base model.
     With `drift: shift`, what was seen before is moved to the model of now. All prompts share one
     shift of the logit since the probe, fitted to the groups and refreshes of probed prompts
-    (logistic likelihood, their probe's rates (c+1)/(n+2) as offsets, a standard normal prior); each
-    update lowers the weight of older ones by `drift_discount` (0.8). Counts seen at a shift s then
-    keep their number, and their rate moves as the logit of (c+1)/(n+2) by the shift since then.
+    (logistic likelihood, their probe's rates (c+1)/(n+2) as offsets, a standard normal prior).
+    Counts seen at a shift s then keep their number, and their rate moves as the logit of
+    (c+1)/(n+2) by the shift since then. One shift cannot say that some prompts are learnt faster.
+
+    Options:
+        discount: the weight that counts keep with each update (0.98).
+        drift: `shift`, or left out.
+        drift_discount: the weight that older completions keep in the fit of the shift with each
+            update (0.8).
     """
 
     name: ClassVar[str] = "predicted"

@@ -95,10 +95,11 @@ _SHOWN = 8  # tiers of a table that a message lists
 
 @dataclass(kw_only=True)
 class Tiers(Uniform):
-    """Uniform among the tiers in `levels` (1-3, or a list such as [1, easy]).
+    """Uniform among the prompts of the tiers in `levels`.
 
-    A tier is text, and matches if it equals an item of the list; `1-3` is short for [1, 2, 3]. (If
-    a tier is itself named 1-3, write a list: [1-3].)
+    Options:
+        levels: `1-3`, short for [1, 2, 3], or a list such as [1, easy]. A tier is text, and matches
+            if it equals an item of the list. If a tier is itself named 1-3, write a list: [1-3].
     """
 
     name = "tiers"

@@ -32,7 +32,9 @@ class ModelEntry(Settings):
     """A GGUF file of an architecture that transformers reads. Its weights become float32, once, in
     ~/.cache/decile/models; the hash of the file identifies the model."""
     recorded: str | None = Field(default=None, examples=["completions.parquet"])
-    """A file of recorded completions (question, responses): probe without a model."""
+    """A file of recorded completions: probe without a model. Columns question and responses (a
+    list), a row per question; optionally finish (stop, length or error) and tokens, lists as long.
+    It can be probed and not trained."""
     revision: str | None = Field(
         default=None, examples=["1cfa9a7208912126459214e8b04321603b3df60c"]
     )

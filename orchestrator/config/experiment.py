@@ -250,7 +250,14 @@ _MAX_BUDGET = 1_000_000_000
 
 
 class Refresh(Settings):
-    """Part of the prompts is probed again while a cell trains, with the adapter of that moment."""
+    """Part of the prompts is probed again while a cell trains, with the adapter of that moment.
+
+    The prompts are drawn in a random order by the seed, each once before any comes again, from the
+    subset or from what an online policy chooses from; cells of one seed and pool refresh the same
+    ones. `predicted`, `pools` and `pairs` use what was seen; a static subset does not change. The
+    completions count as rollouts. Nothing is refreshed before the first or after the last update,
+    nor in the middle of a generation. Needs Decile's decoder.
+    """
 
     every: int = Field(default=0, ge=0, le=MAX_UPDATES)
     """Updates between two refreshes; 0: none."""

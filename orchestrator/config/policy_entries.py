@@ -26,6 +26,13 @@ class DifficultyEntry(Settings):
     """Where the difficulty that a policy ranks by comes from, if not from its own model's golds.
 
     Of a model of the file, the cell's own where `model` is None, or of a file.
+
+    By agreement, a prompt's most frequent answer counts as its gold answer: the samples that give
+    it are its successes, other answers are wrong, and unparsed and truncated samples stay. It is
+    too high the fewer samples there are. `base_wrong` and `base_right` are refused. A file is
+    identified by its content; prompts that it lacks come last, in random order. The pass rates in
+    subsets and exports, and suspected golds, stay those of the cell's own model. `match_sizes`
+    needs one source for all policies.
     """
 
     model: str | None = None

@@ -31,13 +31,16 @@ class Adarft(OnlinePolicy):
     """Prompts closest to a target difficulty that follows the mean reward (arXiv 2504.05520).
 
     A prompt's difficulty is 100·(1 − its pass rate in the probe). The target starts at 0; after an
-    update with the mean reward R it is target + `eta`·tanh(`alpha`·(R − `beta`)), at least 0 and
-    at most 100. An update takes the prompts with the smallest distance to it; those without a
-    probed pass rate come last. Defaults are those of the paper.
+    update with the mean reward R it is target + `eta`·tanh(`alpha`·(R − `beta`)), at least 0 and at
+    most 100. An update takes the prompts with the smallest distance to it; those without a probed
+    pass rate come last. Defaults are those of the paper.
 
     Of prompts at the same distance, those with the fewest groups come first, and then the seed
     decides. The authors' code takes them in the order of the file, so that the same prompts return
     while the target stands still.
+
+    Options:
+        eta, alpha, beta: of the step of the target (50, 2, 0.5).
     """
 
     name: ClassVar[str] = "adarft"
@@ -94,6 +97,9 @@ class TierPolicy(OnlinePolicy):
     the probe; equal rates are ordered by the seed, and unknown ones are the hardest. A tier has an
     order of its own, by the seed, which begins again at its end. Where an update draws more prompts
     of a tier than there are, other tiers make up for it.
+
+    Options:
+        tiers: how many tiers (4).
     """
 
     name: ClassVar[str]
@@ -143,11 +149,16 @@ class TierPolicy(OnlinePolicy):
 class E2h(TierPolicy):
     """Tiers from easy to hard, with probabilities that move to the hard ones (arXiv 2506.06632).
 
-    With t of T updates done, `schedule: cosine` draws tier i of K (from 0) in proportion to
-    w·(K − i) + (1 − w)·(i + 1), w = (1 + cos(π·t/T))/2. `gaussian` draws it in proportion to
-    exp(−(i − m)²/(2·`sigma`²)), m = (K − 1)·(t/T)^`mu_exp`; with `min_prob`, every tier has at
-    least the probability 2/(K·(K + 1)). Formulas and defaults are those of the authors' code,
-    whose levels are labels of the data; here they are quantiles of the probe.
+    With t of T updates done, `schedule: cosine` draws tier i of K (from 0) in proportion to w·(K −
+    i) + (1 − w)·(i + 1), w = (1 + cos(π·t/T))/2. `gaussian` draws it in proportion to exp(−(i −
+    m)²/(2·`sigma`²)), m = (K − 1)·(t/T)^`mu_exp`. Formulas and defaults are those of the authors'
+    code, whose levels are labels of the data; here they are quantiles of the probe.
+
+    Options:
+        schedule: `cosine` (the default) or `gaussian`.
+        mu_exp, sigma: of `gaussian` (0.5, 0.5).
+        min_prob: with `gaussian`, every tier has at least the probability 2/(K·(K + 1)) (true).
+        tiers: how many tiers of equal size by pass rate (4).
     """
 
     name: ClassVar[str] = "e2h"
@@ -185,14 +196,19 @@ class E2h(TierPolicy):
 class Sec(TierPolicy):
     """A bandit over tiers that prefers those with the largest advantages (arXiv 2505.14970).
 
-    A tier is drawn in proportion to exp(Q/`tau`). Q starts at 0; after an update,
-    Q ← (1 − `lr`)·Q + `lr`·r, where r is the mean absolute advantage of the tier's rollouts:
-    2·p·(1 − p) for a group with the share p correct, or 2·√(p·(1 − p)) with `normalized`, as where
-    advantages are divided by the group's standard deviation.
+    A tier is drawn in proportion to exp(Q/`tau`). Q starts at 0; after an update, Q ← (1 − `lr`)·Q
+    + `lr`·r, where r is the mean absolute advantage of the tier's rollouts: 2·p·(1 − p) for a group
+    with the share p correct, or 2·√(p·(1 − p)) with `normalized`.
 
     Defaults are those of the code; the authors' runs have `lr` 0.5 and `tau` from 0.2 to 1. The
     code also lowers the Q of a tier that an update does not have, as if its r were 0; here it does
     not change.
+
+    Options:
+        tau: the temperature (1).
+        lr: the learning rate of Q (0.1).
+        normalized: whether advantages are divided by the group's standard deviation (false).
+        tiers: how many tiers of equal size by pass rate (4).
     """
 
     name: ClassVar[str] = "sec"
@@ -236,14 +252,18 @@ class Mopps(OnlinePolicy):
 
     An update takes `ratio` times its prompts at random and draws a pass rate from the posterior
     Beta(a, b) of each; it trains on those with the smallest distance to 0.5. Both begin at 1; a
-    group with c of m completions correct makes them a ← `lam`·a + (1 − `lam`) + c and
-    b ← `lam`·b + (1 − `lam`) + m − c. Prompts without a group do not change. This is the update of
-    the paper; the authors' code differs from it only for groups of one completion. Defaults are
-    those of the code for MATH (its other runs have `lam` 0.5 and `ratio` 8).
+    group with c of m completions correct makes them a ← `lam`·a + (1 − `lam`) + c and b ← `lam`·b +
+    (1 − `lam`) + m − c. Prompts without a group do not change. This is the update of the paper; the
+    authors' code differs from it only for groups of one completion. Defaults are those of the code
+    for MATH (its other runs have `lam` 0.5 and `ratio` 8). The code's candidates are the next ones
+    of a shuffled epoch, here they are drawn anew.
 
-    `warm_start` is the weight of the probe's counts: a begins at 1 + `warm_start`·correct, and b at
-    1 + `warm_start`·wrong; the code has an option that does this for a alone, with the weight 3.
-    The code's candidates are the next ones of a shuffled epoch, here they are drawn anew.
+    Options:
+        ratio: candidates per prompt of an update (16).
+        lam: below 1, the posterior forgets (1).
+        warm_start: the weight of the probe's counts: a begins at 1 + `warm_start`·correct, and b at
+            1 + `warm_start`·wrong (0). The code has an option that does this for a alone, with the
+            weight 3.
     """
 
     name: ClassVar[str] = "mopps"

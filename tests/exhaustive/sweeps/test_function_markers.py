@@ -1,4 +1,4 @@
-"""A reward function as the marker of `task: file`, and the example of docs/own-data.md."""
+"""A reward function as the marker of `task: file`, and the example of docs/quickstart.md."""
 
 import re
 import shutil
@@ -14,16 +14,30 @@ from paths import ROOT
 from sweeps import decile, decile_here
 
 DOCS = ROOT / "docs"
+EXPERIMENTS = """
+storage: ./runs
+models:
+  tiny: {embedded: tiny-arithmetic}
+datasets:
+  ours:
+    task: file
+    options: {path: word-problems.jsonl, tier: level, marker: "my_rewards:accuracy", threshold: 0.5}
+experiments:
+  mine:
+    grid: {model: [tiny], dataset: [ours], policy: [hard, random]}
+    budget: 8
+    probe: {samples: 2, max_completion_length: 48}
+    grpo: {max_steps: 2, num_generations: 4, per_device_train_batch_size: 8}
+"""
 
 
 @pytest.fixture
 def example(folder: Path) -> Path:
-    """A folder with the files of docs/own-data.md."""
-    text = (DOCS / "own-data.md").read_text()
-    files = dict(re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", text, re.DOTALL))
-    assert files.keys() == {"my_rewards.py", "experiments.yaml"}
-    for name, content in files.items():
-        (folder / name).write_text(content)
+    """A folder with the function of docs/quickstart.md, and an experiment that marks with it."""
+    text = (DOCS / "quickstart.md").read_text()
+    [(name, code)] = re.findall(r"```python\n# (\S+)\n(.*?)```", text, re.DOTALL)
+    (folder / name).write_text(code)
+    (folder / "experiments.yaml").write_text(EXPERIMENTS)
     shutil.copy(DOCS / "examples" / "word-problems.jsonl", folder)
     return folder
 

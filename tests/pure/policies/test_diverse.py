@@ -1,8 +1,7 @@
 """Equal shares of clusters of similar questions."""
 
-import re
+import runpy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,11 +65,8 @@ def test_a_cell_gets_its_questions_and_pays_for_no_probe(tmp_path: Path) -> None
     assert subset["prompt_id"].to_pylist() == table["prompt_id"].take(rows).to_pylist()
 
 
-def test_the_policy_of_the_page_takes_what_varied_most(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "probes.md").read_text()
-    [code] = re.findall(r"```python\n(# my_rules.py\n.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)
+def test_the_policy_of_the_example_takes_what_varied_most(tmp_path: Path) -> None:
+    names = runpy.run_path(str(ROOT / "docs" / "examples" / "historical_variance.py"))
     shares = {"steady": [2, 2, 2], "varied": [0, 4, 0], "rising": [0, 1, 2]}
     rows = [
         {"update": i, "prompt_id": name, "outcomes": ["correct"] * n + ["wrong"] * (4 - n)}

@@ -1,4 +1,4 @@
-"""A reward function as the marker of `task: file`, and the example of docs/own-data.md."""
+"""A reward function as the marker of `task: file`, and the example of docs/quickstart.md."""
 
 import re
 import sys

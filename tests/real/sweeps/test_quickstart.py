@@ -1,0 +1,88 @@
+"""The commands of docs/quickstart.md, then those of docs/choosing.md, in their order."""
+
+import csv
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+from paths import ROOT
+from sweeps import decile_here
+
+DATA = Path("docs") / "examples" / "word-problems.jsonl"
+MODULE = "quickstart_rewards"  # a name that no other test imports in place of my_rewards
+FEW: dict[str, dict[str, Any]] = {  # in place of what init writes
+    "probe": {"samples": 3, "max_completion_length": 48},
+    "grpo": {"max_steps": 2, "save_steps": 1, "max_completion_length": 48},
+    "evaluate": {"every": 0, "samples": 1},
+    "grid": {"policy": ["learnable", "random"], "seed": [0, 1]},
+}
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text().replace("my_rewards", MODULE)
+
+
+def commands(text: str) -> list[list[str]]:
+    """The arguments of each `decile` in the blocks of a page."""
+    blocks = re.findall(r"^```\n(.*?)^```", text, re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("decile ")]
+
+
+def shorten(file: Path) -> None:
+    """Fewer samples, updates, policies and seeds than init has written."""
+    content = yaml.safe_load(file.read_text())
+    [experiment] = content["experiments"].values()
+    for block, values in FEW.items():
+        experiment[block] |= values
+    file.write_text(yaml.safe_dump(content))
+
+
+def prepare(folder: Path, module: Path) -> None:
+    """The files that the pages speak of."""
+    (folder / DATA.parent).mkdir(parents=True)
+    shutil.copy(ROOT / DATA, folder / DATA)
+    [code] = re.findall(r"```python\n# \w+\.py\n(.*?)```", page("quickstart.md"), re.S)
+    (module / f"{MODULE}.py").write_text(code)
+    rows = [json.loads(line) for line in (ROOT / DATA).read_text().splitlines()]
+    texts = [rf"so \boxed{{{row['answer']}}}" for row in rows]
+    marked = [row | {"completion": text} for row, text in zip(rows, texts, strict=True)]
+    pool = [{"question": row["question"]} for row in rows]
+    for name, content in (("completions", marked), ("pool", pool)):
+        lines = "".join(f"{json.dumps(row)}\n" for row in content)
+        (folder / f"{name}.jsonl").write_text(lines)
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    """What a command prints; what `init` has written is shortened."""
+    names = [argument.replace("KEY", "*") for argument in arguments]
+    found = [[str(p) for p in folder.glob(n)] if "*" in n else [n] for n in names]
+    process = decile_here(*sum(found, []), folder=folder)
+    assert process.returncode == 0, (arguments, process.stdout + process.stderr)
+    if arguments[0] == "init":
+        shorten(folder / arguments[arguments.index("--out") + 1])
+    return process.stdout
+
+
+def test_the_commands_of_both_pages(local_ray: Path, tmp_path: Path) -> None:
+    prepare(tmp_path, local_ray)
+    printed = [run(each, tmp_path) for each in commands(page("quickstart.md"))]
+    assert any("learnable" in text for text in printed)
+    exported = (tmp_path / "learnable.jsonl").read_text().splitlines()
+    assert len(exported) == 16 and {"prompt", "answer"} <= json.loads(exported[0]).keys()
+    for name in ("probe-word-problems.html", "report-word-problems.html"):
+        assert "<html" in (tmp_path / name).read_text()
+    edited = yaml.safe_load((tmp_path / "checked.yaml").read_text())
+    assert edited["datasets"]["word-problems"]["corrections"] == "problems.jsonl"
+    for each in commands(page("choosing.md")):
+        run(each, tmp_path)
+    with (tmp_path / "chosen.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows and {row["answer"] for row in rows} == {""}
+    steep = pq.read_table(tmp_path / "steep.parquet")
+    assert steep.num_rows == 16 and set(steep["tier"].to_pylist()) == {"4", "5"}
