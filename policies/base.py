@@ -389,19 +389,18 @@ EXCLUDED = ("suspected", "unsolved", "form")
 
 @dataclass(kw_only=True)
 class Requiring:
-    """Options of every built-in static policy: which prompts it leaves out by their samples.
+    """The options `require` and `exclude`.
 
-    Options:
-        require: `parsed` keeps a prompt if at least half of its failures are parsed answers, that
-            is, `wrong` and not `unparsed` or `truncated`. Prompts without failures are kept. Marker
-            errors do not count. Without it, "hard" may mean "did not finish within the token
-            limit".
-        exclude: `suspected` leaves out prompts whose gold answer is probably wrong, because most of
-            their samples with an answer agree on another one: none in a pool where fewer than half
-            of such gold answers are expected to be wrong. `unsolved` leaves out those without a
-            correct sample. `form` leaves out those that fail by form: at least half of their
-            failures have no answer that was read, or the gold answer in another form than the
-            marker reads; or more samples have the latter than are correct. A list combines them.
+    `require: parsed` keeps a prompt if at least half of its failures are parsed answers, that is,
+    `wrong` and not `unparsed` or `truncated`. Prompts without failures are kept. Marker errors do
+    not count. Without it, "hard" may mean "did not finish within the token limit".
+
+    `exclude: suspected` leaves out prompts whose gold answer is probably wrong, because most of
+    their samples with an answer agree on another one: none in a pool where fewer than half of such
+    gold answers are expected to be wrong; `unsolved` those without a correct sample; `form` those
+    that fail by form: at least half of their failures have no answer that was read, or the gold
+    answer in another form than the marker reads; or more samples have the latter than are correct;
+    `[suspected, unsolved]` both, and so on.
     """
 
     require: str | None = None

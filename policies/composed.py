@@ -20,22 +20,12 @@ MEASURED = 50  # strata whose shares are logged, at most: a column of ids has as
 
 
 class Composed(OnlinePolicy, ByColumns):
-    """Options of every online policy, a user's own included: shares of each update, and gates.
+    """An online policy that chooses within strata, among the prompts that pass all gates.
 
     Each stratum has a policy of its own, which knows the prompts of that stratum alone. A stratum
     that is short of open prompts is made up for by the others, then by closed ones at random. With
     gates, a policy is built anew for each update, from the history: it may rely on the prompts
     staying the same. Arrays have one entry per prompt [N], or per stratum [S].
-
-    Options:
-        within: a column, with the shares of its values in every update: `proportional` to their
-            prompts (`within: source`), `equal`, or by value. A share is a number, a line or a
-            cosine over the updates ({from: 0.8, to: 0.2, schedule: cosine}), or a list of numbers
-            for equal parts of the training. Shares need not sum to 1; a value without one is not
-            chosen. Remainders are carried over: the prompts of a value differ from its share of all
-            prompts drawn by less than one at any time, as long as it has enough prompts.
-        gates: a list of gates, each with its options. A prompt is chosen if all of them let it
-            pass. Where fewer prompts pass than an update needs, closed ones are added at random.
     """
 
     def __init__(

@@ -58,11 +58,8 @@ class Reopening(Gate):
 
     Only prompts that pass are seen again: one that a few completions have closed by chance would
     stay closed for ever. So it passes `age` epochs after it was seen last, and if its group closes
-    it again, after twice as long each time. An epoch is as many groups as there are prompts.
-
-    Options:
-        age: after how many epochs a closed prompt passes again (1). With `null` it never does by
-            time.
+    it again, after twice as long each time. An epoch is as many groups as there are prompts. With
+    `age: null` it never passes again by time.
     """
 
     version: ClassVar[int] = 2
@@ -127,6 +124,8 @@ class Gaussian(OfRates):
 
     Options:
         mean, sd: numbers (0.5, 0.2), or schedules over the updates, such as {from: 0.8, to: 0.3}.
+        age: after how many epochs a closed prompt passes again (1), twice as many each time that its
+            group closes it again; `null`: never by time.
     """
 
     mean: Any = 0.5
@@ -150,6 +149,8 @@ class Rates(OfRates):
 
     Options:
         low, high: the ends of the band, both included.
+        age: after how many epochs a closed prompt passes again (1), twice as many each time that its
+            group closes it again; `null`: never by time.
     """
 
     low: float
@@ -190,6 +191,8 @@ class Retire(Reopening):
 
     Options:
         solved: after how many entirely correct groups in a row a prompt is closed.
+        age: after how many epochs a closed prompt passes again (1), twice as many each time that its
+            group closes it again; `null`: never by time.
     """
 
     solved: int

@@ -267,15 +267,11 @@ MAX_DRAWS = 4  # bounds what a policy that discards groups costs, where it decla
 class OnlinePolicy(ABC):
     """Chooses the prompts of each update, from a pool or from the subset of another policy.
 
-    A policy that draws further groups in place of some also has `keep(correct, marked)`, which says
-    by the correct and the marked completions of each group [groups] which ones to train on.
-    `max_draws`, an optional attribute: at most so many times the prompts of an update are drawn for
-    it. `at_once`, another: so many times the prompts that it lacks are drawn before `keep` is
-    called.
-
-    Options:
-        of: the static policy whose subset it chooses from, such as `hard`, or one with options,
-            such as {band: {low: 0.1, high: 0.9}}. By default, it chooses from the whole pool.
+    A policy that draws further groups in place of some also has
+    `keep(correct, marked)`, which says by the correct and the marked completions of each group
+    [groups] which ones to train on. `max_draws`, an optional attribute: at most so many times the
+    prompts of an update are drawn for it. `at_once`, another: so many times the prompts that it
+    lacks are drawn before `keep` is called.
     """
 
     needs: ClassVar[Needs] = "all"

@@ -39,12 +39,7 @@ def measured(difficulty: pa.Table, name: str, policy: str) -> Floats:
 
 @dataclass(kw_only=True)
 class ByRate(BuiltIn):
-    """The option `by` of policies that rank by pass rates.
-
-    Options:
-        by: `pass_rate`, or `score`, the mean score of a prompt's samples, where the marker gives
-            scores. An adaptive probe then draws all samples.
-    """
+    """The option `by`: `score` ranks prompts by their mean score in place of the pass rate."""
 
     by: str | None = None
 

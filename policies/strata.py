@@ -49,24 +49,16 @@ class Quota(NamedTuple):
 
 @dataclass(kw_only=True)
 class Stratified(Restricted):
-    """Options of every static policy, mixtures and a user's own included: strata and columns.
+    """A policy that selects within each value of a column, or only some values of columns.
 
-    Options:
-        within: a column: `source`, `tier`, one that `keep` names, or `pass_rate`, whose strata are
-            `0`, `0-0.25`, `0.25-0.5`, `0.5-0.75`, `0.75-1` and `1`. Each value's share of the
-            subset is selected from that value alone, as if it were the whole pool; ties are broken
-            within it. Shares are those of the pool (`within: source`), equal (`{source: equal}`) or
-            given (`{source: {gsm: 0.7, maths: 0.3}}`). What a stratum is short of is made up for by
-            the others, in proportion to their shares, and a note says so. Rows without a value are
-            the stratum `(none)`. Ranks alternate between strata.
-        where: {column: values}: keeps the rows with one of these values.
-        exclude: {column: values}, also in a list beside `suspected`: leaves these rows out. A
-            column or a value that no prompt has is an error.
-        labels: a number of prompts, or a share of those with a gold answer. So many are drawn at
-            random from the rows that columns of the user's data leave, before any gold answer is
-            read, and the policy knows and selects from these alone. They are the same for all
-            policies with one seed. Fewer labels than the subset has prompts are refused, and so is
-            `match_sizes` beside the option.
+    partition: the policy selects each stratum's share of the subset from that stratum alone, as if
+    it were the whole table. What a stratum is short of is made up for by the others, in proportion
+    to their shares. where, without: {column: values} that a row must, or must not, have.
+
+    labels: a number of prompts, or a share of those with a gold answer. So many are drawn at random
+    from the rows that columns of the user's data leave, before any gold answer is read, and the
+    policy knows and selects from these alone. The draw has a stream of its own: it is the same for
+    all policies with one seed, and leaves their ties as they are without it.
     """
 
     policy: Policy
