@@ -124,8 +124,8 @@ class Gaussian(OfRates):
 
     Options:
         mean, sd: numbers (0.5, 0.2), or schedules over the updates, such as {from: 0.8, to: 0.3}.
-        age: after how many epochs a closed prompt passes again (1), twice as many each time that its
-            group closes it again; `null`: never by time.
+        age: after how many epochs a closed prompt passes again (1), twice as many each time that
+            its group closes it again; `null`: never by time.
     """
 
     mean: Any = 0.5
@@ -149,8 +149,8 @@ class Rates(OfRates):
 
     Options:
         low, high: the ends of the band, both included.
-        age: after how many epochs a closed prompt passes again (1), twice as many each time that its
-            group closes it again; `null`: never by time.
+        age: after how many epochs a closed prompt passes again (1), twice as many each time that
+            its group closes it again; `null`: never by time.
     """
 
     low: float
@@ -191,8 +191,8 @@ class Retire(Reopening):
 
     Options:
         solved: after how many entirely correct groups in a row a prompt is closed.
-        age: after how many epochs a closed prompt passes again (1), twice as many each time that its
-            group closes it again; `null`: never by time.
+        age: after how many epochs a closed prompt passes again (1), twice as many each time that
+            its group closes it again; `null`: never by time.
     """
 
     solved: int
