@@ -10,6 +10,7 @@ KEYS = ("Question", "Topic", "Setting", "Sweeps", "Command", "Date", "Commit", "
 TOPICS = (
     "choosing a subset",
     "choosing before labelling",
+    "probes",
     "gold answers",
     "rewards",
     "online selection",
