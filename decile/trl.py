@@ -321,14 +321,14 @@ class PromptSelector(TrainerCallback):
         shared = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
         if shared != int(shared):
             raise UserError(
-                f"{why}, and a generation serves {shared:g} updates: write steps_per_generation as "
+                f"{why}, and updates per generation are {shared:g}: write steps_per_generation as "
                 f"a multiple of gradient_accumulation_steps ({args.gradient_accumulation_steps})"
             )
         # A share of the updates is not known yet; a state that does not fit is refused later.
         by_steps = args.save_strategy == "steps" and args.save_steps >= 1
         if by_steps and args.save_steps % shared:
             raise UserError(
-                f"{why}, and a generation serves {shared:g} updates: write save_steps "
+                f"{why}, and updates per generation are {shared:g}: write save_steps "
                 f"({args.save_steps:g}) as a multiple of {shared:g}"
             )
         self._shared = int(shared)

@@ -168,8 +168,8 @@ class GateSampler:
         rows = {key: tag for uid in batch for key, tag in groups.rows.get(uid, {}).items()}
         if not rows:
             raise UserError(
-                f"none of {batch_size} groups has a completion, because rollouts failed: read "
-                "verl's log, and correct what fails there"
+                f"no group of a batch of {batch_size} has a completion, because rollouts failed: "
+                "read verl's log, and correct what fails there"
             )
         self._queue.kv_clear(keys=batch, partition_id=partition_id)
         if partition_id != "val":

@@ -93,7 +93,7 @@ def check_size(difficulty: pa.Table, size: int) -> None:
     """Raise PolicyError unless a subset of `size` distinct rows exists."""
     if not 0 < size <= difficulty.num_rows:
         raise PolicyError(
-            f"a subset of {size} prompts exceeds the pool of {difficulty.num_rows}: "
+            f"a subset of size {size} exceeds the pool of {difficulty.num_rows}: "
             f"write a budget between 1 and {difficulty.num_rows}"
         )
 

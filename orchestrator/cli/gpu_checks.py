@@ -109,7 +109,7 @@ def small_sweep(folder: Path, gpus: float = 1) -> str:
     result = _finished(trained).result
     ledger = result.ledger
     return (
-        f"{ledger.updates:.0f} updates in {ledger.seconds:.1f} s, "
+        f"{counted(round(ledger.updates), 'update')} in {ledger.seconds:.1f} s, "
         f"{ledger.generated_tokens:,.0f} tokens generated, "
         f"accuracy {result.accuracy_base:.2f} → {result.accuracy_final:.2f}"
     )

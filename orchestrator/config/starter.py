@@ -88,7 +88,7 @@ class Starter:
         data |= self.cleaning
         grid = ([self.model], [self.dataset], [*self.policies], [*SEEDS])
         experiment = {
-            "about": f"{len(self.policies)} policies on {self.dataset}.",
+            "about": f"{counted(len(self.policies), 'policy', 'policies')} on {self.dataset}.",
             "grid": dict(zip(GRID_AXES, grid, strict=True)),
             "budget": self.budget,
             "probe": {

@@ -376,7 +376,8 @@ def _few_prompts(facts: Facts) -> Iterator[Finding | Unchecked]:
         drawn = counted(round(per_update), "group")
         text = f"an update draws {drawn} of {counted(len(groups.prompts), 'prompt')}"
     elif visits >= AGAIN:
-        text = f"each of {len(groups.prompts):,} prompts was drawn {visits:.0f} times on average"
+        prompts = counted(len(groups.prompts), "prompt")
+        text = f"each of {prompts} was drawn {visits:.0f} times on average"
     else:
         return
     yield Finding("few-prompts", False, text, "train on more prompts, or for fewer updates")

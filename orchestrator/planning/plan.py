@@ -97,11 +97,11 @@ def _out_of_reach(claim: Claim, cell: Cell) -> Iterator[str]:
         least = cell.prompts_per_update if before is None else before
         if amount < least:
             yield (
-                f"{cell.name} uses {least:,} labels by its first update: write at least {least:,}, "
-                "or let its policy see fewer by the option labels"
+                f"{cell.name} uses {counted(least, 'label')} by its first update: write at "
+                f"least {least:,}, or let its policy see fewer by the option labels"
             )
         if amount > cell.most_labels:
-            yield f"{cell.name} uses at most {cell.most_labels:,} labels: write no more"
+            yield f"{cell.name} uses at most {counted(cell.most_labels, 'label')}: write no more"
     if cost in ("rollouts", "tokens"):
         most = cell.max_rollouts
         if cost == "tokens":

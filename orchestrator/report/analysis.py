@@ -35,7 +35,7 @@ from orchestrator.stats.inference import ALPHA
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 
-FORM = 16  # increase to have the views of finished sweeps rendered again
+FORM = 17  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)

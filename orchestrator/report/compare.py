@@ -17,6 +17,7 @@ import numpy as np
 
 from orchestrator.config.experiment import CONTROLS, Axis, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.plugins.counts import noun_for
 from orchestrator.plugins.streams import generator
 from orchestrator.report.fairness import TOLERANCE, Point, at_budget, difference, outliers
 from orchestrator.report.rows import OWN, Row
@@ -448,7 +449,8 @@ def unequal_labels(sets: Sequence[Sequence[Row]], points: Mapping[str, Point]) -
         parts.append((" and ".join(names), "has" if len(names) == 1 else "have", amount))
     (names_of_most, verb, most), *others = parts
     rest = (f"{names} {amount}" for names, _, amount in others)
-    text = ", ".join([f"{names_of_most} {verb} used {most} labels", *rest])
+    labels = noun_for(1 if most == "1" else 2, "label")
+    text = ", ".join([f"{names_of_most} {verb} used {most} {labels}", *rest])
     return f"not comparable at equal labels: {text}"
 
 

@@ -199,7 +199,8 @@ class Section:
 class Page:
     """A page, of a sweep or of its probes.
 
-    `last_result`: when the newest result was written; `file`: the experiments file.
+    `headline`: the verdict in one line. `last_result`: when the newest result was written.
+    `file`: the experiments file.
     """
 
     name: str
@@ -207,6 +208,7 @@ class Page:
     status: str
     sections: tuple[Section, ...]
     last_result: str = ""
+    headline: str = ""
     file: Path | None = None
 
     @cached_property

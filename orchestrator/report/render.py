@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cluster.terminal import printable_line
 from orchestrator.difficulty.outcomes import BANDS, band_of, outcome_counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.planning.plan import Plan
@@ -38,7 +39,7 @@ from orchestrator.report.sections.pool import (
     source_table,
     turn_table,
 )
-from orchestrator.report.sections.verdicts import control_lines, family_verdict
+from orchestrator.report.sections.verdicts import control_lines, family_verdict, headline
 from orchestrator.report.terminal import as_text, indented
 from orchestrator.report.verdict_blocks import verdict_lines
 from orchestrator.storage.errors import UserError
@@ -71,14 +72,16 @@ def own_page(plan: Plan, page: Path) -> Path:
 
 
 def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
-    """Results and conclusions.
+    """The verdict in one line, then results and conclusions.
 
     Lines fit `width` columns; None: they are as long as they get.
     """
     if not analysis.rows:
         return "no cell has a result yet"
     results = as_text(tables.results(analysis.rows), width)
-    parts = [results, verdict_text(analysis, width)]
+    unfinished = len(analysis.plan.cells) - len(analysis.rows)
+    first = printable_line(headline(analysis.families, analysis.claims, unfinished))
+    parts = [wrapped(first, width), results, verdict_text(analysis, width)]
     sources = difficulty_section(analysis.sources, analysis.difficulty)
     drift = drift_section(analysis.families)
     turns = Section.of("turns", "", tables.turns(analysis.families))

@@ -109,7 +109,11 @@ def missing_text(c: Comparison) -> str:
     text = f"{c.a} and {c.b} miss {shares} of their scores"
     if any(c.missing_runs):
         sides = zip((c.a, c.b), c.missing_runs, c.runs, strict=True)
-        of_each = [f"{lost} of {lost + runs} runs of {name}" for name, lost, runs in sides if lost]
+        of_each = [
+            f"{lost} of {counted(lost + runs, 'run')} of {name}"
+            for name, lost, runs in sides
+            if lost
+        ]
         return (
             f"{' and '.join(of_each)} {'are' if sum(c.missing_runs) > 1 else 'is'} missing: "
             "interval and p allow for every accuracy of these runs"

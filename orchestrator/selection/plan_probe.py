@@ -105,7 +105,7 @@ class PlanProbe:
             expected = len(outcomes.prompts) * self.spec.settings.samples
             raise UserError(
                 f"the probe of {self.title} is not finished: "
-                f"{outcomes.drawn:,} of {expected:,} samples are stored in {self.store.uri}: "
+                f"{outcomes.drawn:,} of {counted(expected, 'sample')} stored in {self.store.uri}: "
                 f"{remedy}"
             )
         return outcomes

@@ -31,6 +31,7 @@ from orchestrator.evaluation.groups import (
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.result import Ledger, Result, Timing
+from orchestrator.plugins.counts import counted
 from orchestrator.sampling.gpu_peaks import Phase
 from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof
@@ -210,8 +211,8 @@ def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
 
 CARD = """# {name}
 
-A LoRA adapter for `{base}`, trained with GRPO on {size} prompts of `{dataset}` that the policy
-`{policy}` {selected} (training seed {seed}, {updates} updates).
+A LoRA adapter for `{base}`, trained with GRPO on {prompts} of `{dataset}` that the policy
+`{policy}` {selected} (training seed {seed}, {updates}).
 
 | | |
 |---|---|
@@ -259,7 +260,8 @@ def model_card(cell: Cell, result: Result) -> str:
         policy=cell.policy,
         selected="chose from during training" if cell.online else "selected",
         seed=cell.seed,
-        updates=cell.updates,
+        updates=counted(cell.updates, "update"),
+        prompts=counted(result.size, "prompt"),
         size=result.size,
         subset=cell.subset_key,
         cell_id=cell.cell_id,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import NamedTuple
 
+from orchestrator.plugins.counts import counted
 from tasks.errors import TaskError
 from tasks.marking.digits import normalize_number
 from tasks.marking.golds import final_answer
@@ -360,9 +361,9 @@ def _check_questions(read: Rows, columns: Mapping[str, Column]) -> None:
         if empty:
             shown = ", ".join(empty[:3])
             raise TaskError(
-                f"column {name!r:.60} is empty in {len(empty):,} of {len(read.rows):,} rows "
-                f"({shown}{', …' if len(empty) > 3 else ''}): write its texts, or name the column "
-                "of the questions with --question"
+                f"column {name!r:.60} is empty in {len(empty):,} of "
+                f"{counted(len(read.rows), 'row')} ({shown}{', …' if len(empty) > 3 else ''}): "
+                "write its texts, or name the column of the questions with --question"
             )
 
 

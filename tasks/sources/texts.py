@@ -7,6 +7,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from orchestrator.plugins.counts import counted
 from tasks.errors import TaskError
 from tasks.marking.golds import final_answer
 from tasks.sources.chat_templates import is_rendered, unwrapped
@@ -177,8 +178,8 @@ def other_golds(
         if different:
             shown = ", ".join(different[:3]) + (", …" if len(different) > 3 else "")
             return (
-                f"{len(different):,} of {len(rows):,} rows have another value in {other!r:.40} "
-                f"than in {answer!r:.40}, which is read as the gold answer ({shown})"
+                f"{other!r:.40} differs from {answer!r:.40}, which is read as the gold answer, in "
+                f"{len(different):,} of {counted(len(rows), 'row')} ({shown})"
             )
     return ""
 

@@ -173,7 +173,7 @@ LIBRARIES += ("aiohttp", "urllib3", "http.client", "urllib.request", "fsspec", "
 
 
 def test_every_module_that_opens_connections_is_tried() -> None:
-    """Another client of a network is to be added here, and to docs/running.md if a user meets its limit."""
+    """Another client of a network is to be added here."""
     users = {
         module
         for module, file in source_modules().items()

@@ -21,6 +21,7 @@ from orchestrator.optional.code.code_tests import (
     run_tests,
 )
 from orchestrator.optional.code.sandbox import Limits, SandboxError, problem
+from orchestrator.plugins.counts import counted
 from tasks.base import Marking, Template
 from tasks.errors import TaskError
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
@@ -221,9 +222,8 @@ class Code(QuestionFile):
         """
         checked = [(row, self.solution(prompt), prompt) for row, prompt in enumerate(prompts)]
         if unchecked := sum(solution is None for _, solution, _ in checked):
-            self.note(
-                f"{unchecked:,} of {len(prompts):,} rows have no solution to check tests with"
-            )
+            rows = counted(len(prompts), "row")
+            self.note(f"no solution to check tests with in {unchecked:,} of {rows}")
         if not self.skip_invalid:
             return prompts
         solved = [(row, Answer.to(p, text)) for row, text, p in checked if text is not None]

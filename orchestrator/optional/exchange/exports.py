@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from orchestrator import __version__
 from orchestrator.optional.exchange.row_order import RowOrder
 from orchestrator.planning.pool_columns import distinct_names, pool_columns
+from orchestrator.plugins.counts import counted
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.local_files import check_output
 from orchestrator.storage.proof import Unsound, read_parquet
@@ -324,17 +325,18 @@ def exported_table(
     pool = PromptTable.of(prompts)
     by_id = pool.with_ids(subset["prompt_id"].to_pylist())
     rows = subset.to_pylist()
+    total = counted(len(rows), "prompt")
     if missing := [row["prompt_id"] for row in rows if row["prompt_id"] not in by_id]:
         more = ", …" if len(missing) > IDS_SHOWN else ""
         raise TaskError(
-            f"{len(missing):,} of {len(rows):,} prompts of the subset are not in the data of task "
-            f"{task.name} ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
+            f"the data of task {task.name} lacks {len(missing):,} of {total} of the "
+            f"subset ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
             "it was probed with, or the import that holds the texts"
         )
     if LAYOUTS[layout].counted and (unknown := sum(not sample_counts(row)[1] for row in rows)):
         raise TaskError(
-            f"{unknown:,} of {len(rows):,} prompts of the subset have no counts of samples, which "
-            f"the layout {layout} needs: choose another, or import the rates with --samples"
+            f"the layout {layout} needs counts of samples, which {unknown:,} of {total} of "
+            "the subset lack: choose another, or import the rates with --samples"
         )
     subset = order.apply(subset, pool)
     rows = subset.to_pylist()

@@ -10,6 +10,7 @@ from orchestrator.optional.exchange.columns import RATE, rate_names
 from orchestrator.optional.exchange.recordings import group_size_of
 from orchestrator.optional.exchange.replay_files import default_policies, policy_of, policy_parts_of
 from orchestrator.optional.exchange.run_logs import columns_in, first_value
+from orchestrator.plugins.counts import counted
 from orchestrator.plugins.row_counts import RowCounts
 from orchestrator.selection.budgets import check_size, size_of
 from orchestrator.storage.errors import UserError
@@ -37,15 +38,14 @@ def compare_models(
     if len(columns) != 2:
         names = ", ".join(column.model for column in columns)
         raise UserError(
-            f"--rates {' '.join(files)}: {len(columns)} columns of rates ({names:.200}): write two "
-            "files with one each, or one file with two"
+            f"--rates {' '.join(files)}: {counted(len(columns), 'column')} of rates "
+            f"({names:.200}): write two files with one each, or one file with two"
         )
     one, two = columns
     ids = sorted(one.counts.keys() & two.counts.keys())
     if len(ids) < 2:
-        raise UserError(
-            f"--rates {' '.join(files)}: the models share {len(ids)} prompts: write the same ids"
-        )
+        shared = counted(len(ids), "prompt")
+        raise UserError(f"--rates {' '.join(files)}: the models share {shared}: write the same ids")
     size = size_of(budget, len(ids))
     check_size(budget, size, len(ids), "that both models have")
     rates = [

@@ -265,8 +265,8 @@ def _visits(path: str, column: str, cells: Sequence[_Cell]) -> tuple[list[Visit]
         correct = round(shares[number] * samples)
         if not samples or abs(shares[number] - correct / samples) > ROUNDED:
             raise UserError(
-                f"{cells[number].place}: {column} is {cells[number].value} of {samples} samples: "
-                "write a multiple of their reciprocal"
+                f"{cells[number].place}: {column} is {cells[number].value} of "
+                f"{counted(samples, 'sample')}: write a multiple of their reciprocal"
             )
         counts[number] = (correct, samples)
     visits = [Visit(*cell[:2], *counts[number]) for number, cell in enumerate(cells)]
@@ -280,7 +280,7 @@ def group_size_of(path: str, column: str, shares: np.ndarray) -> int:
         if np.abs(values - (values * size).round() / size).max() < ROUNDED:
             return size
     raise UserError(
-        f"{path}: the rates in {column} are no shares of up to {MOST_SAMPLES} completions: write "
+        f"{path}: the rates in {column} are not shares of up to {MOST_SAMPLES} completions: write "
         "the completions of a group in a column samples"
     )
 

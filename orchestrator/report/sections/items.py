@@ -268,8 +268,8 @@ def questions_table(analysis: ItemAnalysis) -> Table:
         "Questions on which the arms differ most",
         ("question", "text", *names, "range"),
         body,
-        f"Mean score in % over runs and samples, and the largest difference in points; "
-        f"{len(shown)} of {len(analysis.differing):,} questions that have a score in every arm.",
+        "Mean score in % over runs and samples, and the largest difference in points; "
+        f"{len(shown)} of {counted(len(analysis.differing), 'question')} scored in every arm.",
     )
 
 

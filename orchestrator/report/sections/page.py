@@ -35,7 +35,7 @@ from orchestrator.report.sections.gain_parts import (
     gains_by_marking,
 )
 from orchestrator.report.sections.pool import pool_section, pool_sections
-from orchestrator.report.sections.verdicts import control_lines, family_verdict
+from orchestrator.report.sections.verdicts import control_lines, family_verdict, headline
 from tasks import Prompt
 
 METHOD = (
@@ -94,14 +94,16 @@ def sweep_page(analysis: SweepAnalysis) -> Page:
         difficulty_section(analysis.sources, analysis.difficulty),
         reproduce(plan, rows),
     ]
+    first = headline(compared, analysis.claims, len(plan.cells) - len(rows)) if rows else ""
     finished = f"{len(rows)} of {counted(len(plan.cells), 'cell')} finished"
     return Page(
         plan.name,
         plan.experiment.about,
         ". ".join(filter(None, [finished, analysis.dropped, looks_text(analysis.looks)])) + ".",
         tuple(section for section in content if section.blocks),
-        analysis.last_result,
-        plan.source.file,
+        last_result=analysis.last_result,
+        headline=first and f"{first}.",
+        file=plan.source.file,
     )
 
 

@@ -280,10 +280,10 @@ def facts(pool: PoolAnalysis) -> list[str]:
         f"{shares_text(outcome_counts(table))}"
     ]
     if pool.stops_early:
-        lines.append(f"{pool.drawn:,} of {pool.expected:,} samples were needed. {ADAPTIVE[:-1]}")
+        lines.append(f"samples needed: {pool.drawn:,} of {pool.expected:,}. {ADAPTIVE[:-1]}")
     elif not pool.complete:
         lines.append(
-            f"the probe is incomplete: {pool.drawn:,} of {pool.expected:,} samples are stored. "
+            f"the probe is incomplete. Samples stored: {pool.drawn:,} of {pool.expected:,}. "
             "Rerun decile probe to draw the others"
         )
     scorable, solved = counts(table, "scorable"), counts(table, "successes")

@@ -243,8 +243,9 @@ def online_tables(replay: Replay) -> list[Table]:
         "not recorded %",
     )
     caption = (
-        f"Each visit is an update, for which a policy draws {replay.online.size:,} groups or more; "
-        "it learns of them as in training. Live: of the groups drawn, those discarded included. "
+        "Each visit is an update, for which a policy draws "
+        f"{counted(replay.online.size, 'group')} or more; it learns of them as in training. "
+        "Live: of the groups drawn, those discarded included. "
         "Dead avoided: of the dead groups among as many random ones. Rollouts: for as many live "
         "groups as random ones, which are 100, with the probe. Reached: of the prompts that are "
         "ever live, those of which a live group was drawn. Not recorded: groups that the log lacks."

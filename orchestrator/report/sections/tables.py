@@ -209,11 +209,12 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
             if not min(updates):
                 entries[policy] = "not compared"
             elif change := change_between(sides, rows[0].groups.get(OWN, {})):
-                level = f"{100 * change.final:.1f} after {span} updates"
+                level = f"{100 * change.final:.1f} after update {span}"
                 entries[policy] = f"{level} ({effect_text(change.effect)})"
         title = family.title
         if family.compare_at == "labels":
-            title += f", {max(family.points[row.cell.cell_id].cost for row in own):,.0f} labels"
+            most = round(max(family.points[row.cell.cell_id].cost for row in own))
+            title += f", {counted(most, 'label')}"
         lines.append(((title,), entries))
     axis = read[0].compare_at if read else ""
     every = "each of these cells" if axis == "labels" else "every cell"

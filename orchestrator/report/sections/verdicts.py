@@ -1,8 +1,11 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 from orchestrator.plugins.counts import counted, noun_for
+from orchestrator.report.claim_verdicts import ClaimResult, Conclusion
 from orchestrator.report.compare import (
     BudgetMismatch,
     Control,
@@ -23,6 +26,9 @@ from orchestrator.report.sentences import (
 )
 from orchestrator.report.verdict_blocks import FamilyVerdict, PairVerdict
 
+SEVERAL = 3  # families whose pairs still fit one line
+CONCLUSIONS = get_args(Conclusion)
+
 
 def match_text(match: StepsToMatch) -> str:
     """When a policy is as good as training on the whole pool."""
@@ -34,7 +40,7 @@ def match_text(match: StepsToMatch) -> str:
     share = f"{100 * match.steps.update / match.updates:.0f} % of {match.reference}'s"
     if match.rollouts is not None:
         share += f", with {100 * match.rollouts:.0f} % of its rollouts"
-    return f"{match.policy} reaches {target} after {span_text(match)} updates, {share}"
+    return f"{match.policy} reaches {target} after update {span_text(match)}, {share}"
 
 
 def mismatch_text(mismatch: BudgetMismatch) -> str:
@@ -90,6 +96,43 @@ def family_verdict(family: Family) -> FamilyVerdict:
     )
 
 
+def headline(families: Sequence[Family], claims: Sequence[ClaimResult], unfinished: int = 0) -> str:
+    """The verdict in one line: which policies beat which, what is undecided, and the claims.
+
+    unfinished: planned cells without a result.
+    """
+    pairs = [(family, c.leader_first) for family in families for c in family.accuracy]
+    decided = [(family, c) for family, c in pairs if c.verdict != "inconclusive"]
+    parts = []
+    if len(families) > SEVERAL and decided:
+        wins = Counter(c.a for _, c in decided)
+        parts += [f"{name} wins {count}" for name, count in wins.most_common()]
+    else:
+        beaten: dict[str, list[str]] = {}
+        for family, c in sorted(decided, key=lambda each: -each[1].effect):
+            where = f" ({family.title})" if len(families) > 1 else ""
+            beaten.setdefault(c.a, []).append(f"{c.b} by {in_points(c.effect, plus=False)}{where}")
+        parts += [f"{name} beats {', '.join(others)} points" for name, others in beaten.items()]
+    open_pairs = len(pairs) - len(decided)
+    if not pairs:
+        parts.append("no two policies can be compared yet")
+    elif not decided:
+        parts.append(f"inconclusive: no policy beats another ({counted(len(pairs), 'comparison')})")
+    elif open_pairs:
+        is_open = "is" if open_pairs == 1 else "are"
+        total = counted(len(pairs), "comparison")
+        parts.append(f"{open_pairs:,} of {total} {is_open} inconclusive")
+    if below := sum(len(rows) for family in families for rows in family.collapsed.values()):
+        parts.append(f"{counted(below, 'cell')} ended below the base model")
+    if claims:
+        verdicts = Counter(claim.verdict for claim in claims)
+        counts = ", ".join(f"{verdicts[each]} {each}" for each in CONCLUSIONS if verdicts[each])
+        parts.append(f"claims: {counts}")
+    if unfinished:
+        parts.append(f"{counted(unfinished, 'cell')} of the sweep not finished")
+    return "; ".join(parts)
+
+
 def control_lines(controls: Sequence[Control]) -> list[str]:
     """What the score is worth beyond each control, and whether policies differ by more."""
     lines = []
@@ -120,7 +163,7 @@ def _read_at(family: Family) -> str:
     points = [point for point in family.points.values() if point.update]
     updates = sorted({round(point.position) for point in points} or {0})
     if family.compare_at == "updates":
-        return f"final accuracy, after {' or '.join(map(str, updates))} updates"
+        return f"final accuracy, after update {' or '.join(map(str, updates))}"
     budgets = [max(family.points[row.cell.cell_id].cost for row in own) for own in family.sets]
     budget = " or ".join(f"{each:,.0f}" for each in budgets)
     span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
@@ -132,7 +175,7 @@ def _read_at(family: Family) -> str:
     drawn = f", {included} ones included" if included and family.compare_at == "rollouts" else ""
     return (
         f"accuracy at equal {family.compare_at}{drawn}: each cell at the common budget ({budget}), "
-        f"interpolated between its evaluations, after {span} updates"
+        f"interpolated between its evaluations, after update {span}"
     )
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from factories import cell_record, finished_cell, finished_sweep, small_plan
-from paths import ROOT
 from remedies import problems
 
-from orchestrator.cli.exit_codes import ExitCode
 from orchestrator.cli.main import main
 from orchestrator.cli.parser import build_parser
 from orchestrator.pipeline.manifest import write_manifest
