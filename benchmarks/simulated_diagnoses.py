@@ -3,7 +3,7 @@
 `python -m benchmarks.simulated_diagnoses kinds` prints a row per kind: what is found in healthy and
 in broken runs. `… formats` writes healthy runs as every trainer does. `… lacking` leaves every
 column and metric out of the broken runs in every format, one at a time and all at once: what was
-found must then be found still, or be unknown.
+found must then be found still, or be unknown. With `--pairs`, every two of them, too.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,11 @@ def formats(only: str, first: int) -> list[dict[str, Any]]:
     return measured
 
 
-def verdicts(kind: Kind, seed: int, layout: str) -> Iterator[tuple[Without, str]]:
-    """What becomes of a finding without each column or metric of a format, and without all."""
+def verdicts(kind: Kind, seed: int, layout: str, most: int) -> Iterator[tuple[Without, str]]:
+    """What becomes of a finding without up to `most` columns or metrics, and without all."""
     run, contents = run_of(kind, seed), set[str]()
-    for without in (NOTHING, *(frozenset([name]) for name in OPTIONAL), frozenset(OPTIONAL)):
+    some = (names for size in range(most + 1) for names in combinations(OPTIONAL, size))
+    for without in map(frozenset, (*some, OPTIONAL)):
         with tempfile.TemporaryDirectory() as folder:
             log = WRITERS[layout](Path(folder) / "run", *run, without)
             if content_of(log) in contents:
@@ -136,7 +138,7 @@ def verdicts(kind: Kind, seed: int, layout: str) -> Iterator[tuple[Without, str]
         yield without, "named" if is_named(kind, codes) else "unknown" if is_unknown else "passed"
 
 
-def lacking(only: str, first: int, layouts: Sequence[str]) -> list[dict[str, Any]]:
+def lacking(only: str, first: int, layouts: Sequence[str], most: int) -> list[dict[str, Any]]:
     """Print a row per format: what becomes of findings whose log lacks something."""
     print("| format | logs | named | unknown | refused | passed as fine |")
     print("|---|---|---|---|---|---|")
@@ -149,10 +151,10 @@ def lacking(only: str, first: int, layouts: Sequence[str]) -> list[dict[str, Any
             seeds = range(first, first + BROKEN_RUNS)
             named = (s for s in seeds if is_named(kind, diagnosed(kind, s, layout_of(kind, s))[0]))
             seed = next(named, first)
-            for without, verdict in verdicts(kind, seed, layout):
+            for without, verdict in verdicts(kind, seed, layout, most):
                 counts[verdict] += 1
                 if verdict == "passed":
-                    lacks = ", ".join(sorted(without)) if len(without) < 2 else "all"
+                    lacks = ", ".join(sorted(without)) if len(without) <= most else "all"
                     passed.append(f"{layout}: {kind.name} without {lacks or 'nothing'}")
                     print(passed[-1], file=sys.stderr, flush=True)
         numbers = [counts[name] for name in ("named", "unknown", "refused", "passed")]
@@ -168,6 +170,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="kinds whose name has this text")
     parser.add_argument("--format", nargs="*", default=[*WRITERS], choices=[*WRITERS])
     parser.add_argument("--seed", type=int, default=1000, help="the first one")
+    parser.add_argument("--pairs", action="store_true", help="leave out every two columns, too")
     add_json(parser)
     arguments = parser.parse_args()
     if arguments.table == "kinds":
@@ -175,7 +178,7 @@ def main() -> None:
     elif arguments.table == "formats":
         measured = formats(arguments.only, arguments.seed)
     else:
-        measured = lacking(arguments.only, arguments.seed, arguments.format)
+        measured = lacking(arguments.only, arguments.seed, arguments.format, 1 + arguments.pairs)
     write_json(arguments, {arguments.table: measured})
 
 

@@ -16,7 +16,7 @@ from tasks.sources.values import value_text
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable
 
-NAMED = 3  # answers that a note names
+NAMED = 100  # answers that a note names; an annotator needs every place
 NOT_OF_FORM = "not of the marker's form"
 
 
