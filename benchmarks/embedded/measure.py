@@ -120,7 +120,8 @@ def _pool(image: Path, counts: Sequence[int], samples: pa.Table) -> str:
 
 def _outcomes(samples: pa.Table) -> str:
     outcomes = samples["outcome"].to_pylist()
-    shares = (f"{o} {100 * outcomes.count(o) / len(outcomes):.1f} %" for o in OUTCOMES)
+    marked = [outcome for outcome in OUTCOMES if outcome != "unlabelled"]  # all have a gold answer
+    shares = (f"{o} {100 * outcomes.count(o) / len(outcomes):.1f} %" for o in marked)
     return "Samples: " + ", ".join(shares) + "."
 
 

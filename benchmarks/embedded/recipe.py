@@ -41,7 +41,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = benchmark_parser("embedded.recipe", __doc__)
-    parser.add_argument("--model", choices=EMBEDDED, default=EMBEDDED[0], help="the model")
+    parser.add_argument("--model", choices=EMBEDDED, default=next(iter(EMBEDDED)), help="the model")
     parser.add_argument("--out", type=Path, help="model folder (default: the package's)")
     parser.add_argument(
         "--docs", type=Path, default=NOTES, help="folder of the note (default docs/notes)"

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from embedded_cases import drawn, folder, name, tokenizer  # noqa: F401 (fixture
 
 from benchmarks.embedded.lessons import LESSONS
 from benchmarks.embedded.pretrain import batches, make_model, update
-from benchmarks.embedded.recipe import make
+from benchmarks.embedded.recipe import make, parse
 from benchmarks.embedded.vocabulary import make_tokenizer
 
 
@@ -25,6 +26,13 @@ def test_a_few_steps_of_each_kind_of_stage_lower_the_loss(name: str, tokenizer: 
         stream = batches(lesson, stage, tokenizer, random.Random(0))
         losses = [update(model, optimizer, batch, 3e-3) for batch in islice(stream, 4)]
         assert losses[-1] < losses[0]
+
+
+def test_the_recipe_takes_each_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["recipe"])
+    assert parse().model == "tiny"
+    monkeypatch.setattr(sys, "argv", ["recipe", "--model", name])
+    assert parse().model == name
 
 
 def test_the_recipe_writes_the_same_files_every_time(name: str, tmp_path: Path) -> None:
