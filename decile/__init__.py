@@ -15,6 +15,7 @@ _MODULES = {
     "Evaluation": "decile.evaluation",
     "Experiment": "decile.experiments",
     "ItemComparison": "decile.comparison",
+    "MarkerReward": "decile.rewards",
     "Probe": "decile.probes",
     "PromptSelector": "decile.trl",
     "Replay": "decile.recordings",

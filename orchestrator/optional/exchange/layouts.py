@@ -1,6 +1,7 @@
 """Detects a file's layout by its columns, and reads its rows."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from orchestrator.optional.exchange.columns import (
     BIG_MATH_RATE,
@@ -29,22 +30,84 @@ from tasks import TaskError
 from tasks.sources.roles import columns_in_role, spelling
 
 Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
-REQUIRES = {
-    "completions": "question, answer, and completion, completions or responses",
-    "solve-rates": "question or problem, answer, and a solve rate (or samples and successes)",
-    "columns": "a question and an answer under known names, or --question and --answer",
-    "trl": "prompt or messages, and an answer; with a model's completions: completion",
-    "openrlhf": "input or context_messages, and label",
-    "big-math": f"problem, answer, {BIG_MATH_RATE}",
-    "skywork": "prompt, reward_model, extra_info with model_difficulty",
-    "verl": "prompt, reward_model with ground_truth",
-    "verl-rollouts": "input, output, score, step",
-    "rllm": "a run's folder or results.json: an object with items",
-    "rllm-data": "question, ground_truth",
-    "verifiers": "prompt, completion, reward (results.jsonl), or task with nodes or traces",
-    "nemo-gym": "responses_create_params, or sample and mean/reward (*_reward_profiling.jsonl)",
-    "lm-eval": "doc, target, resps (samples_TASK_DATE.jsonl of --log_samples)",
-    "inspect": "a log of inspect_ai: a .eval file, or .json with eval and samples",
+
+
+class Input(NamedTuple):
+    """A layout that `decile import` reads: the columns it needs, which tool writes it, what it has.
+
+    gives: completions, solve rates or prompts.
+    """
+
+    needs: str
+    of: str
+    gives: str
+
+
+INPUTS: Mapping[str, Input] = {
+    "completions": Input(
+        "question, answer, and completion, completions or responses",
+        "any table with these columns",
+        "completions",
+    ),
+    "solve-rates": Input(
+        "question or problem, answer, and a solve rate (or samples and successes)",
+        "any table with these columns",
+        "solve rates",
+    ),
+    "columns": Input(
+        "a question and an answer under known names, or --question and --answer",
+        "any other table",
+        "completions, solve rates or prompts: what the named columns hold",
+    ),
+    "trl": Input(
+        "prompt or messages, and an answer; with a model's completions: completion",
+        "TRL (prompt-only, prompt-completion, messages), data sets of verifiers, open-instruct's "
+        "difficulty map (at dd99f97)",
+        "prompts; completions with `completion`; solve rates with `pass_count`",
+    ),
+    "openrlhf": Input("input or context_messages, and label", "OpenRLHF", "prompts"),
+    "big-math": Input(f"problem, answer, {BIG_MATH_RATE}", "Big-Math", "solve rates"),
+    "skywork": Input(
+        "prompt, reward_model, extra_info with model_difficulty",
+        "Skywork-OR1; --model names the rated model",
+        "solve rates",
+    ),
+    "verl": Input(
+        "prompt, reward_model with ground_truth",
+        "data sets of verl, DAPO and rLLM",
+        "prompts; solve rates where there are some",
+    ),
+    "verl-rollouts": Input(
+        "input, output, score, step",
+        "verl's trainer.rollout_data_dir and validation_data_dir",
+        "completions",
+    ),
+    "rllm": Input(
+        "a run's folder or results.json: an object with items",
+        "rllm eval",
+        "completions where episodes were saved, else solve rates",
+    ),
+    "rllm-data": Input("question, ground_truth", "data sets of rLLM", "prompts"),
+    "verifiers": Input(
+        "prompt, completion, reward (results.jsonl), or task with nodes or traces",
+        "verifiers 0.1 (results.jsonl) and 0.4 (traces.jsonl), prime-rl's rollouts (at 559b447)",
+        "completions",
+    ),
+    "nemo-gym": Input(
+        "responses_create_params, or sample and mean/reward (*_reward_profiling.jsonl)",
+        "NeMo-Gym 0.5.1: rollouts, *_materialized_inputs.jsonl, reward profiles",
+        "completions; prompts of inputs; solve rates of profiles",
+    ),
+    "lm-eval": Input(
+        "doc, target, resps (samples_TASK_DATE.jsonl of --log_samples)",
+        "lm-evaluation-harness",
+        "completions",
+    ),
+    "inspect": Input(
+        "a log of inspect_ai: a .eval file, or .json with eval and samples",
+        "Inspect, which need not be installed",
+        "completions",
+    ),
 }
 ALIASES = {"dapo": "verl", "open-instruct": "trl"}
 GENERAL = {"skywork": "verl", "big-math": "solve-rates"}  # a layout, and the one it is a kind of
@@ -62,8 +125,8 @@ READERS: Mapping[str, Reader] = {
 def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     """The named `layout`, or the only one that fits. Raises TaskError that says what fits."""
     name = None if layout is None else ALIASES.get(layout, layout)
-    if name is not None and name not in REQUIRES:
-        raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*REQUIRES, *ALIASES))}")
+    if name is not None and name not in INPUTS:
+        raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*INPUTS, *ALIASES))}")
     if hints.columns:  # the user names the columns
         if source.layout or name not in (None, *LAYOUTS):
             options = ", ".join(f"--{option.replace('_', '-')}" for option in hints.columns)
@@ -81,7 +144,7 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     columns = ", ".join(source.columns) or "one object with items"
     if name is not None:
         raise TaskError(
-            f"{source.file} is not in the layout {name}, which needs {REQUIRES[name]}; "
+            f"{source.file} is not in the layout {name}, which needs {INPUTS[name].needs}; "
             f"it has: {columns}"
         )
     if fits:
@@ -89,7 +152,7 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
             f"{source.file} fits several layouts ({', '.join(fits)}); it has: {columns}: "
             f"write which one: --layout {fits[0]}"
         )
-    required = "; ".join(f"{known}: {needed}" for known, needed in REQUIRES.items())
+    required = "; ".join(f"{known}: {each.needs}" for known, each in INPUTS.items())
     raise TaskError(
         f"{source.file} is in no known layout; it has: {columns}. Name its columns with --question "
         f"and --answer (and --completions); layouts need {required}"

@@ -19,7 +19,7 @@ from exchange_files import (
 
 from orchestrator.cli.main import main
 from orchestrator.optional.exchange.imports import import_file, import_probe
-from orchestrator.optional.exchange.layouts import REQUIRES
+from orchestrator.optional.exchange.layouts import INPUTS
 from orchestrator.storage.errors import UserError
 from tasks import TaskError
 
@@ -27,7 +27,7 @@ from tasks import TaskError
 def test_an_unknown_layout_lists_columns_and_requirements(tmp_path: Path) -> None:
     message = refusal(tmp_path, [{"q": "2+2", "gold": "4"}], TASK)
     assert "q, gold" in message and "--question" in message
-    assert all(name in message for name in REQUIRES)
+    assert all(name in message for name in INPUTS)
 
 
 def test_an_ambiguous_file_lists_its_layouts(tmp_path: Path) -> None:

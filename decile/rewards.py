@@ -1,0 +1,97 @@
+"""Decile's markers as reward functions of `trl.GRPOTrainer`.
+
+trainer = GRPOTrainer(model, MarkerReward("file", marker="expression"), ...)
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from decile.errors import UserError, as_user_error
+from orchestrator.probing.isolation import mark_answers
+from tasks import Answer, Task, get_task
+from tasks.question_file import QuestionFile
+
+
+class MarkerReward:
+    """A reward function for TRL that marks completions as a task does: its score, from 0 to 1.
+
+    task: a name of `decile ls tasks`, or "module:Class"; options: those of the task, such as
+    `marker="expression"` of `file`. Only the marker is used: no data set of the task is read.
+
+    The rows of the trainer need the column `answer`, a gold answer or a worked solution. Markers
+    that also read the question (`code`, `reasoning_gym`, `mix`, and reward functions) need the
+    columns `question` and `info`, as `PromptSelector(probe=…)` writes them. A completion whose
+    marking failed has no reward (None). Raises UserError for an unknown task or option, for a
+    task whose environment gives the score, and at the first call where a column is missing.
+    """
+
+    __name__ = "correct"  # by which TRL logs it; `decile diagnose` reads it as correctness
+
+    @as_user_error()
+    def __init__(self, task: str, **options: Any) -> None:
+        self._task, self._options = task, options
+        if self.marker.environment is not None:
+            raise UserError(
+                f"task {task} plays episodes, which no text holds: write environment_factory=, and "
+                "a reward function that reads environments"
+            )
+
+    @cached_property
+    def marker(self) -> Task:
+        """The task."""
+        return get_task(self._task, **self._options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The name and the options: another process builds the task anew."""
+        return {"_task": self._task, "_options": self._options}
+
+    @as_user_error()
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        answer: Sequence[Any] | None = None,
+        question: Sequence[str] | None = None,
+        info: Sequence[str] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """The score of each completion. Raises UserError where a column is missing."""
+        if answer is None:
+            raise UserError("the rows have no column answer: rename the one of the gold answers")
+        if self._reads_prompts and (question is None or info is None):
+            missing = "question" if question is None else "info"
+            raise UserError(
+                f"the marker of task {self._task} reads the column {missing}: write "
+                "train_dataset=PromptSelector(…, probe=probe).dataset, or add the column"
+            )
+        blank = [""] * len(completions)
+        rows = zip(completions, answer, question or blank, info or blank, strict=True)
+        marks = mark_answers(
+            self.marker,
+            [
+                Answer(_text(c), self._gold(gold), False, asked, more)
+                for c, gold, asked, more in rows
+            ],
+        )
+        return [mark.reward for mark in marks]
+
+    @property
+    def _reads_prompts(self) -> bool:
+        """Whether a mark depends on more than the completion and the gold answer."""
+        if isinstance(self.marker, QuestionFile):
+            return self.marker.function is not None
+        return type(self.marker).mark_answer is not Task.mark_answer
+
+    def _gold(self, value: Any) -> str:
+        """The gold answer in the task's form; its own text where it has another one."""
+        if self._reads_prompts:
+            return str(value)
+        read = self.marker.read_answer(str(value))
+        return str(value) if read is None else read
+
+
+def _text(completion: Any) -> str:
+    """The text of a completion, which may be chat messages."""
+    if isinstance(completion, str):
+        return completion
+    return str(completion[-1].get("content") or "") if completion else ""
