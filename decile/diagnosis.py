@@ -44,10 +44,10 @@ class Diagnosis:
 
 @as_user_error()
 def diagnose(*logs: str | Path, correct: str | None = None) -> Diagnosis:
-    """What is wrong with the runs of these logs; see docs/diagnosing.md.
+    """What is wrong with the runs of these logs (docs/measuring.md).
 
     `correct` names the reward function or column of 0 and 1 that says which completions are
-    correct. Raises UserError for what is no log.
+    correct. Raises UserError where a path holds no log of a GRPO run.
     """
     read = [log for path in logs for log in read_logs(str(path), correct)]
     return Diagnosis([diagnosis.diagnose(log) for log in read])

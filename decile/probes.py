@@ -217,7 +217,7 @@ class Subset:
 
         layout: jsonl, trl, verl, verifiers, openrlhf, prime-rl, open-instruct or nemo-gym. card:
         write the data set card `file`.card.md, too. order and spread: of the rows, as of
-        `decile export` (docs/importing.md). Raises UserError.
+        `decile export` (docs/trainers.md). Raises UserError.
         """
         rows = RowOrder(order, spread, self._cell.seed)
         rows.check()

@@ -46,12 +46,12 @@ def replay(
     correct: str | None = None,
     online: bool = False,
 ) -> Replay:
-    """What each policy would have chosen in the runs of these logs; see docs/replay.md.
+    """What each policy would have chosen in the runs of these logs (docs/measuring.md).
 
     policies: names, or {name: options}; by default all static ones that read pass rates, and with
     `online` all that choose during training, too. budget: a share of the prompts below 1, or a
     count. The choice is by the first `visits`, or by a `probe`, a difficulty table. `correct` is as
-    of `diagnose`. Raises UserError for what is no log.
+    of `diagnose`. Raises UserError where a path holds no log of a GRPO run.
     """
     runs = replay_logs(
         [*map(str, logs)],

@@ -169,7 +169,7 @@ def evaluate_model(
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """The answers to a test set, a row per question and sample (docs/comparing.md).
+    """The answers to a test set, a row per question and sample (its columns: `item_columns`).
 
     rows: the test questions, and the answers that are written.
     """

@@ -255,7 +255,20 @@ class ItemAnalysis:
 
     @property
     def pairs(self) -> list[dict[str, Any]]:
-        """The comparisons in plain values, with the questions that one arm alone answers."""
+        """The comparisons in plain values, with the questions that one arm alone answers.
+
+        `effect`, `low`, `high`: the difference a − b in points, with its 95 % interval. `only_a`,
+        `only_b`: questions that it alone answers; `only_by_chance`: as many of each if both were
+        alike; `parts`: the same of each tier and source. `consists_of`: of all questions, and of
+        each tier and source, the parts of a − b in points, and the factors `of_a` and `of_b`. `p`,
+        `p_holm` (corrected for `tests` pairs), `p_runs` (given these runs), `test`. `runs` of a and
+        b, `seeds` (the fewer), `questions`, `groups` of related ones, `left_out`. `missing`: the
+        shares of samples without a score; `missing_p`: that they are missing alike; `bounds`: ends
+        of the interval whatever the missing scores are. `scope` (`models` or `policies`),
+        `covers_seeds`, `significant`, `verdict` (`a`, `b` or `inconclusive`). `needed_seeds`,
+        `needed_questions`, `needed_both` for a difference of the observed size, and the ranges
+        `needed_seeds_range`, `needed_questions_range`; None where no number is enough or known.
+        """
         only = [
             {
                 "consists_of": [
@@ -294,7 +307,15 @@ class ItemAnalysis:
         return sorted(means, key=lambda each: (-each.range, each.item))
 
     def to_dict(self) -> dict[str, Any]:
-        """All values as JSON has them (docs/comparing.md); what is not finite is None."""
+        """What `decile compare --json` prints; numbers that are not finite are None.
+
+        arms: `name`, `metric`; `score`, `low`, `high`: the mean as a share with its 95 % interval,
+        over the `questions` that have a score in some run; `samples_per_question`: fewest and most;
+        `missing_samples`; `factors` (`finished`, `parsed_where_finished`, `correct_where_parsed`;
+        None where unknown); `gain_per`: of cells, points gained per unit of cost; `runs` with
+        `seed`, `questions` and `files` (`path`, `format`, `sha256`); `row_counts`.
+        comparisons: as `pairs`. caveats: what limits the comparison, in words.
+        """
         arms = []
         for arm in self.arms:
             accuracy = arm.accuracy(self.groups)

@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 import sweeps
 from evaluate_cases import save_adapter
 from processes import LIMIT
@@ -69,35 +69,56 @@ def test_a_killed_evaluation_draws_what_is_missing(finished: Path, tmp_path: Pat
     assert len({tuple(row.values()) for row in rows}) == len(rows) == 1200
 
 
-PAGE = (ROOT / "docs" / "evaluating.md").read_text()
+TRAINERS, MEASURING = (
+    (ROOT / "docs" / f"{name}.md").read_text() for name in ("trainers", "measuring")
+)
 
 
-def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def section(page: str, title: str) -> list[tuple[str, str]]:
+    """The code blocks below a heading, with their languages."""
+    text = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```(python)?\n(.*?)^```", text, re.M | re.S)
+
+
+def run_here(command: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(**sweeps.ONE_CPU, PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_recipes_of_the_pages_run(tmp_path: Path) -> None:
+    """Several seeds of one's own trainer, then the evaluations of a checkpoint."""
     pool = ShuffledObjects(train=60).train()
     rows = ({"question": prompt.question, "answer": prompt.answer} for prompt in pool)
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (tmp_path / "questions.jsonl").write_text(text)
-    blocks = re.findall(r"^```(python)?\n(.*?)^```", PAGE, re.M | re.S)
-    printed = []
-    for language, block in blocks:
-        if block.startswith("# train.py"):
-            assert len([line for line in block.splitlines() if line.strip()]) <= 30
-            (tmp_path / "train.py").write_text(block)
-            commands = [[sys.executable, "train.py"]]
-        elif language:
-            commands = [[sys.executable, "-c", block]]
-        else:
-            commands = [sweeps.command(*line.split()[1:]) for line in block.splitlines()]
-        for command in commands:
-            done = subprocess.run(
-                command,
-                cwd=tmp_path,
-                env=environment(**sweeps.ONE_CPU, PYTHONPATH=str(ROOT)),
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            printed.append(done.stdout + done.stderr)
-    assert "base, after (" in printed[-2] and "about these models" in printed[-2]
-    assert printed[-1].count("every sample is stored") == 2, "the commands have drawn them"
+    [(_, chosen), (_, train), (_, loop), (_, printed)] = section(TRAINERS, "Several seeds")
+    assert "max_steps=20" in train and "seed in 0 1 2" in loop
+    (tmp_path / "train.py").write_text(train.replace("max_steps=20", "max_steps=2"))
+    for line in chosen.splitlines():
+        run_here(sweeps.command(*line.split()[1:]), tmp_path)
+    files: dict[str, list[str]] = {"hard": [], "random": []}
+    for arm, seed in product(files, "01"):
+        run_here([sys.executable, "train.py", arm, seed], tmp_path)
+        line = next(line for line in loop.splitlines() if "evaluate" in line)
+        line = line.replace("$arm", arm).replace("$seed", seed)
+        run_here(sweeps.command(*line.split()[1:]), tmp_path)
+        files[arm].append(f"{arm}={arm}-seed{seed}.parquet")
+    done = run_here(sweeps.command("compare", *files["hard"], *files["random"]), tmp_path)
+    assert "hard, random (" in done and "about policies" in printed
+    (tmp_path / "out" / "hard-seed0").rename(tmp_path / "adapter")
+    (tmp_path / "out").rename(tmp_path / "seeds")
+    (tmp_path / "adapter").rename(tmp_path / "out")
+    (_, evaluations), *_ = section(MEASURING, "Evaluate a checkpoint")
+    for line in evaluations.splitlines():
+        if "--checkpoint" not in line:  # with full weights: real/test_trained_weights
+            run_here(sweeps.command(*line.split()[1:]), tmp_path)
+    done = run_here(sweeps.command("compare", "base.parquet", "after.parquet"), tmp_path)
+    assert "base, after (" in done and "about these models" in done

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from exchange_files import written
 from factories import finished_sweep
-from paths import LOGS, ROOT
+from paths import LOGS
 from sweeps import evaluations
 
 import decile
@@ -474,19 +474,6 @@ def test_the_command_prints_what_the_api_holds(
     assert "a vs. b: inconclusive" in out and "mean score, % [95 %]" in out
     assert main(["compare", *arguments, "--out", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
-
-
-def test_the_documented_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("logs").mkdir()
-    shutil.copy(LOGS / "inspect.eval", "logs/hard.eval")
-    for n in (1, 2):
-        lines = [f"{item},{value}\n" for item, value in (("1", 1), ("b/2", 0), ("3", n % 2))]
-        Path(f"random-{n}.csv").write_text("id,correct\n" + "".join(lines))
-    page = ROOT / "docs" / "comparing.md"
-    [code] = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
-    exec(code, {})
-    assert Path("compare.html").exists()
 
 
 def table_of(seeds: list[str]) -> pa.Table:
