@@ -1,4 +1,4 @@
-"""`decile.compare`: item-level results of any tool, compared as `decile compare` does."""
+"""`decile.compare`: compares item-level results of any tool, as `decile compare` does."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,14 +40,14 @@ class ItemComparison:
         return self.analysis.to_dict()
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row per pair; its columns are the fields of `comparisons`.
+        """A DataFrame with one row per pair. Its columns are the fields of `comparisons`.
 
-        But for `parts`, a list.
+        The field `parts`, a list, is left out.
         """
         return pa.Table.from_pylist(self.analysis.pairs).to_pandas().drop(columns="parts")
 
     def save(self, page: str | Path) -> Path:
-        """Write the HTML page. Raises UserError where it cannot be written."""
+        """Write the HTML page. Raises UserError if it cannot be written."""
         check_output(page, PAGES)
         write_page(item_page(self.analysis), Path(page))
         return Path(page)
@@ -68,8 +68,8 @@ def compare(
     """Compare item-level results, paired by question.
 
     arms: name -> a path (file, folder, cell or glob), an Evaluation, an Arrow table, a pandas
-    DataFrame, or a list of them. The options are those of `decile compare`. Raises UserError where
-    the arms cannot be paired.
+    DataFrame, or a list of them. The options are those of `decile compare`. Raises UserError if the
+    arms cannot be paired.
     """
     if not isinstance(arms, Mapping):
         raise UserError('arms: write a dictionary such as {"hard": "hard*.eval", "random": …}')
@@ -81,7 +81,7 @@ def compare(
         for each in values:
             if isinstance(each, Evaluation):
                 each = each.table
-            if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
+            if type(each).__name__ == "DataFrame":  # pandas, which is not imported for this
                 each = pa.Table.from_pandas(each, preserve_index=False)
             if not isinstance(each, str | Path | pa.Table):
                 raise UserError(

@@ -1,4 +1,4 @@
-"""`decile.diagnose`: what is wrong with GRPO runs of any trainer, as `decile diagnose` says."""
+"""`decile.diagnose`: finds problems in GRPO runs of any trainer, as `decile diagnose` does."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from orchestrator.storage.local_files import check_output
 
 
 class Diagnosis:
-    """The runs of a log and what is wrong with them.
+    """The runs of a log and their problems.
 
     `runs` holds one entry per run, with its `facts` and `findings`.
     """
@@ -28,7 +28,7 @@ class Diagnosis:
 
     @property
     def bad(self) -> bool:
-        """Whether something is badly wrong with a run."""
+        """Whether a run has a severe problem."""
         return any(run.bad for run in self.runs)
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ class Diagnosis:
         return [run.to_dict() for run in self.runs]
 
     def save(self, page: str | Path) -> Path:
-        """Write the HTML page. Raises UserError where it cannot be written."""
+        """Write the HTML page. Raises UserError if it cannot be written."""
         check_output(page, PAGES)
         write_page(diagnosis_page(self.runs), Path(page))
         return Path(page)
@@ -44,10 +44,10 @@ class Diagnosis:
 
 @as_user_error()
 def diagnose(*logs: str | Path, correct: str | None = None) -> Diagnosis:
-    """What is wrong with the runs of these logs (docs/measuring.md).
+    """Find problems in the runs of these logs (docs/measuring.md).
 
-    `correct` names the reward function or column of 0 and 1 that says which completions are
-    correct. Raises UserError where a path holds no log of a GRPO run.
+    `correct` names the reward function or column of 0 and 1 that marks correct completions. Raises
+    UserError if a path has no log of a GRPO run.
     """
     read = [log for path in logs for log in read_logs(str(path), correct)]
     return Diagnosis([diagnosis.diagnose(log) for log in read])

@@ -14,8 +14,8 @@ __all__ = ["UserError", "as_user_error"]
 def as_user_error(*more: type[Exception]) -> Iterator[None]:
     """Raise every error that the user can correct as UserError; usable as a decorator.
 
-    These are StoreError, TaskError, a library that is not installed, and `more`: what else the call
-    may raise.
+    These are StoreError, TaskError, missing libraries, and `more`: other errors that the call may
+    raise.
     """
     kinds: tuple[type[Exception], ...] = (StoreError, TaskError, *more)
     try:

@@ -36,7 +36,7 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """What of the adapter's or checkpoint's folder is not used, a sentence each."""
+        """Unused parts of the adapter's or checkpoint's folder, one sentence each."""
         return [*self._evaluated.evaluation.notes]
 
     @property

@@ -36,8 +36,8 @@ def load(
 ) -> "Experiment":
     """An experiment of a YAML file, as `decile plan FILE -e NAME` reads it. Nothing runs.
 
-    experiment: its name; None: the only one of the file. storage: a folder or URI in place of the
-    file's. Raises UserError with the file's line.
+    experiment: its name; None: the only one in the file. storage: a folder or URI that replaces the
+    file's. Raises UserError with the line of the file.
     """
     add_project([os.getcwd()])  # where package.module:attribute is found
     return Experiment(*open_plan(file, experiment, storage))
@@ -60,15 +60,15 @@ def probe(
     datasets.Dataset, a pyarrow Table or a list of dicts, which are stored as Parquet in the folder
     `data` of the storage. model: a Hub id, OWNER/NAME@COMMIT, a folder, a .gguf file, or an
     embedded name such as tiny. samples: completions per prompt. test: test questions, in the forms
-    of `data`; None: a part of `data` is held out, as by `decile init`, but nothing of few prompts.
-    wait: for the end of another process that probes the same data in this storage. settings: what
-    the file says of a data set and a probe, by name: options of `task: file` (question, answer,
-    marker, tier, source, keep, …; recognized where they are left out), `prompt` (a preset, or the
-    block), `system`, `few_shot`, `marking`, `drop_overlap`, `duplicates`, `without`, …, and the
-    block `probe` (temperature, engine, …).
+    of `data`; None: a part of `data` is held out, as by `decile init`, unless it has few prompts.
+    wait: whether to wait for another process that probes the same data in this storage. settings:
+    settings of a data set and a probe, by the names that the YAML file uses: options of `task:
+    file` (question, answer, marker, tier, source, keep, …; recognized if left out), `prompt` (a
+    preset, or the block), `system`, `few_shot`, `marking`, `drop_overlap`, `duplicates`, `without`,
+    …, and the block `probe` (temperature, engine, …).
 
-    The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
-    Raises UserError for invalid input, before anything is sampled.
+    The samples are shared with the file that `decile init` writes, given these settings: nothing is
+    drawn twice. Raises UserError for invalid input, before anything is sampled.
     """
     add_project([os.getcwd()])
     store = Store(storage)
@@ -96,13 +96,13 @@ class Experiment:
         sample: bool = True,
         wait: bool = False,
     ) -> Probe:
-        """The probe of a training pool, as of `decile probe`; missing samples are drawn.
+        """The probe of a training pool, as by `decile probe`; missing samples are drawn.
 
-        model, dataset: which one, where the experiment has several. sample: False reads what the
-        storage holds. wait: for the end of another process that runs the experiment in this
-        storage. Raises UserError where the choice is not clear, and, without `sample`, where
-        samples are missing or the pool has changed since it was probed. A subset of the grid that
-        cannot be filled gives a warning.
+        model, dataset: required if the experiment has several. sample: False only reads the
+            storage. wait: whether to wait for another process that runs the experiment in this
+            storage. Raises UserError if the choice is ambiguous. Without `sample`, also raises it
+            if samples are missing or the pool has changed since it was probed. A subset of the grid
+            that cannot be filled gives a warning.
         """
         spec = choose_probe(self.plan, model, dataset)
         if sample:
@@ -126,10 +126,10 @@ class Experiment:
         checkpoint: str | Path | None = None,
         wait: bool = False,
     ) -> Evaluation:
-        """A model on the test set, as `decile evaluate`: what is not stored is drawn and marked.
+        """Evaluate a model on the test set, as `decile evaluate`: draw and mark missing samples.
 
-        model, dataset: which one, where the experiment has several. adapter, checkpoint, wait: as
-        of `decile.evaluate`. Raises UserError for invalid input, before anything is sampled.
+        model, dataset: required if the experiment has several. adapter, checkpoint, wait: as for
+            `decile.evaluate`. Raises UserError for invalid input, before anything is sampled.
         """
         evaluation = plan_evaluation(self.plan, model, dataset, adapter, checkpoint)
         self.store.check_writable()
@@ -137,9 +137,9 @@ class Experiment:
 
     @as_user_error(*SWEEP_ERRORS)
     def run(self, tracking_uri: str | None = None, *, wait: bool = False) -> Results:
-        """Run what is not finished, as `decile run`: probes, training, evaluation.
+        """Run all unfinished work, as `decile run`: probes, training, evaluation.
 
-        tracking_uri: an MLflow server; None: SQLite in the storage. wait: as of `probe`.
+        tracking_uri: an MLflow server; None: SQLite in the storage. wait: as for `probe`.
         `Results.failed` has the cells that failed. Raises UserError for invalid input, before
         anything runs.
         """
@@ -163,7 +163,7 @@ class Experiment:
         )
 
 
-# Settings of the block `evaluate` that say when and what a sweep evaluates.
+# Settings of the block `evaluate` that control when and what a sweep evaluates.
 _OF_SWEEPS = ("every", "pass_at", "greedy", "ood", "ood_samples")
 
 
@@ -180,14 +180,14 @@ def evaluate(
     wait: bool = False,
     **settings: Any,
 ) -> Evaluation:
-    """Evaluate a model on the held-out questions of a file: draw and mark what is not stored.
+    """Evaluate a model on the held-out questions of a file: draw and mark missing samples.
 
-    data, model, test, storage, wait: as of `decile.probe`; with the same data, no question is one
-    that was probed. adapter: the folder of a LoRA adapter of PEFT. checkpoint: a folder with full
-    weights in the Hub's layout. Both are sampled with the tokenizer and the chat template of
-    `model`. samples: completions per question. settings: those of the data set, as of
-    `decile.probe`, and others of the block `evaluate`: temperature, max_completion_length, seed,
-    engine, engine_args, engine_python.
+    data, model, test, storage, wait: as for `decile.probe`; with the same data, no probed question
+    is used. adapter: the folder of a LoRA adapter of PEFT. checkpoint: a folder with full weights
+    in the Hub's layout. Both are sampled with the tokenizer and the chat template of `model`.
+    samples: completions per question. settings: those of the data set, as for `decile.probe`, and
+    the settings temperature, max_completion_length, seed, engine, engine_args and engine_python of
+    the block `evaluate`.
 
     Raises UserError for invalid input, before anything is sampled.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Probe:
     """A finished probe of a training pool. `decile.probe` and `Experiment.probe` return one.
 
-    What it reads from the storage is kept in memory, once it is first needed.
+    Data are read from the storage when first needed, and kept in memory.
     """
 
     def __init__(self, stored: PlanProbe) -> None:
@@ -50,7 +50,7 @@ class Probe:
 
     @property
     def task(self) -> Task:
-        """The task, with the prompt around a question and the marker of completions."""
+        """The task, with its prompt format and its marker."""
         return self.stored.plan.pool(self.spec).task
 
     @cached_property
@@ -71,7 +71,7 @@ class Probe:
     def samples(self) -> pa.Table:
         """Every marked completion: prompt_id, sample, completion, tokens, finish, outcome, ….
 
-        Read from the storage at each use: those of a large pool take much memory.
+        Read from the storage at each use, because those of a large pool take much memory.
         """
         return self.stored.folder.samples(partial=True)
 
@@ -83,9 +83,9 @@ class Probe:
         return analysis
 
     def summary(self, width: int | None = None) -> str:
-        """What `decile probe` prints of the pool, and what was left out of the data or is wrong.
+        """The output of `decile probe` about the pool, with omitted rows and problems of the data.
 
-        Lines fit `width` columns; None: they are as long as they get.
+        Lines fit `width` columns; None: no limit.
         """
         pool = self.stored.plan.pool(self.spec)
         return "\n\n".join([terminal_pool(self.analysis, width), *pool.notes, *pool.flaw_lines])
@@ -93,9 +93,9 @@ class Probe:
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.
 
-        difficulty: prompts by correct completions; agreement: by those with the most frequent
-        answer, where answers are read; outcomes: shares of outcomes in the pool and in the subsets
-        of the grid.
+        difficulty: prompts by number of correct completions. agreement: prompts by number of
+            completions with the most frequent answer, if answers are read. outcomes: shares of
+            outcomes in the pool and in the subsets of the grid.
         """
         subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
         k = self.spec.settings.samples
@@ -114,13 +114,14 @@ class Probe:
         difficulty: "Probe | str | Path | Mapping[str, str] | None" = None,
         **options: Any,
     ) -> "Subset":
-        """The prompts that a policy chooses: the subset of a cell with these settings.
+        """Select prompts with a policy: the subset of a cell with these settings.
 
         budget: a share of the prompts (0.1) or a count (80); seed: breaks ties; difficulty: what
-        the policy ranks by, "gold", "agreement", another probe of these prompts, such as that of
-        another model, a file of difficulty or scores by prompt_id, or as in the file. None: as in
-        the experiment. options: those of the policy. Raises UserError where the policy is unknown,
-        chooses prompts during training (see `decile.trl`), or cannot fill the subset.
+            the policy ranks by: "gold", "agreement", another probe of these prompts (such as one of
+            a different model), a file of difficulty or scores by prompt_id, or any form that the
+            YAML file accepts. None: as in the experiment. options: those of the policy. Raises
+            UserError if the policy is unknown, chooses prompts during training (see `decile.trl`),
+            or cannot fill the subset.
         """
         cell, other = self._chosen(policy, budget, seed, difficulty, options)
         return Subset(self, cell, self.stored.select(cell, other))
@@ -139,9 +140,9 @@ class Probe:
         """Write the prompts without a gold answer that a policy chooses for annotators.
 
         file: JSONL or CSV, with an empty `answer` to be filled in; the data set's setting `labels`
-        reads it back. The others: as of `select`. Returns the number of prompts. Raises
-        UserError where the file exists, where no prompt lacks a gold answer, and for a policy that
-        ranks by gold answers.
+        reads it back. Other arguments: as for `select`. Returns the number of prompts. Raises
+        UserError if the file exists, if every prompt has a gold answer, or if the policy ranks by
+        gold answers.
         """
         check_label_file(Path(file))
         cell, other = self._chosen(policy, budget, seed, difficulty, options)
@@ -157,7 +158,7 @@ class Probe:
         difficulty: "Probe | str | Path | Mapping[str, str] | None",
         options: Mapping[str, Any],
     ) -> tuple[Cell, PlanProbe | None]:
-        """The cell with these settings, and the probe that it ranks by, if that is given."""
+        """The cell with these settings, and the probe that it ranks by, if given."""
         other = difficulty.stored if isinstance(difficulty, Probe) else None
         given: Any = other or difficulty
         if isinstance(difficulty, str | Path):
@@ -187,7 +188,7 @@ class Subset:
 
     @property
     def reason(self) -> dict[str, Any]:
-        """Why these prompts: policy, options, size, seed, ties, and the probe's key."""
+        """How the prompts were chosen: policy, options, size, seed, ties, and the probe's key."""
         return reason(self.table)
 
     @property
@@ -216,8 +217,8 @@ class Subset:
         """Write the prompts in a trainer's layout, and `file`.provenance.json, which it returns.
 
         layout: jsonl, trl, verl, verifiers, openrlhf, prime-rl, open-instruct or nemo-gym. card:
-        write the data set card `file`.card.md, too. order and spread: of the rows, as of
-        `decile export` (docs/trainers.md). Raises UserError.
+        write the data set card `file`.card.md, too. order, spread: of the rows, as for `decile
+        export` (docs/trainers.md). Raises UserError.
         """
         rows = RowOrder(order, spread, self._cell.seed)
         rows.check()

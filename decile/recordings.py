@@ -1,4 +1,4 @@
-"""`decile.replay`: what each policy would have chosen in recorded runs, as `decile replay` says."""
+"""`decile.replay`: the prompts that each policy would have chosen in recorded runs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class Replay:
         return [run.to_dict() for run in self.runs]
 
     def save(self, page: str | Path) -> Path:
-        """Write the HTML page. Raises UserError where it cannot be written."""
+        """Write the HTML page. Raises UserError if it cannot be written."""
         check_output(page, PAGES)
         write_page(replay_page(self.runs), Path(page))
         return Path(page)
@@ -48,10 +48,10 @@ def replay(
 ) -> Replay:
     """What each policy would have chosen in the runs of these logs (docs/measuring.md).
 
-    policies: names, or {name: options}; by default all static ones that read pass rates, and with
-    `online` all that choose during training, too. budget: a share of the prompts below 1, or a
-    count. The choice is by the first `visits`, or by a `probe`, a difficulty table. `correct` is as
-    of `diagnose`. Raises UserError where a path holds no log of a GRPO run.
+    policies: names, or {name: options}; by default all static policies that read pass rates.
+    online: also all policies that choose during training. budget: a share of the prompts below 1,
+    or a count. The choice is based on the first `visits`, or on `probe`, a difficulty table.
+    `correct`: as for `diagnose`. Raises UserError if a path has no log of a GRPO run.
     """
     runs = replay_logs(
         [*map(str, logs)],

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """What the storage holds of a sweep. `Experiment.run` and `Experiment.results` return one.
+    """The stored results of a sweep. `Experiment.run` and `Experiment.results` return one.
 
-    failed: cell_id -> why it failed in this run. dropped: what a cap left out, in a sentence.
+    failed: cell_id -> why it failed in this run. dropped: one sentence about cells that a cap left
+    out.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Results:
 
     @cached_property
     def churn(self) -> pa.Table:
-        """A row per cell, pair of evaluations and part of the test set: questions gained, lost."""
+        """A row per cell, evaluation pair and part of the test set: questions gained and lost."""
         return churn_table(self.analysis.rows)
 
     @cached_property
@@ -70,7 +71,7 @@ class Results:
         return chosen_figure(figures, figure or next(iter(figures), "accuracy")).draw()
 
     def show(self, *anchors: str) -> "Html":
-        """The page's sections whose anchors begin so: verdicts, gains, learnable, training, …."""
+        """The page's sections with this prefix of their anchors: verdicts, gains, learnable, …."""
         sections = (s for s in self.page.sections if s.anchor.startswith(anchors))
         return Html("".join(map(section_html, sections)))
 

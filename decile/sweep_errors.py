@@ -1,4 +1,4 @@
-"""What a call that samples, selects or trains may raise, and the user can correct."""
+"""Errors that a call that samples, selects or trains may raise and that the user can correct."""
 
 from cluster.resources import ResourceError
 from orchestrator.storage.lease import LeaseHeld

@@ -1,4 +1,4 @@
-"""Selection inside a trainer of your own: the prompts of a plain `trl.GRPOTrainer`.
+"""Selection inside your own trainer: the prompts of a plain `trl.GRPOTrainer`.
 
     selector = PromptSelector("predicted", table="probe.parquet", dataset=dataset)
     trainer = GRPOTrainer(..., train_dataset=selector.dataset)
@@ -6,7 +6,7 @@
     trainer.train()
 
 A static policy selects a subset; an online policy chooses the prompts of every update from the
-rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold their state.
+rewards so far. Both choose the same prompts as a cell of a sweep, and checkpoints hold their state.
 """
 
 import json
@@ -56,7 +56,7 @@ _NEAR = 1e-6  # rewards are float32
 
 
 class SelectedRows(Dataset):  # type: ignore[misc]
-    """The rows that an online policy chooses from: no trainer gets a batch of them unattached."""
+    """The rows that an online policy chooses from. Trainers without a selector cannot read them."""
 
     attached = False
 
@@ -86,7 +86,7 @@ class PromptSelector(TrainerCallback):
     policy: a name of `decile ls policies`, or "module:attribute"; `options` are its own, such as
     {"low": 0.2}. The prompts and their difficulty come from one of:
 
-    - `probe`: a probe of this API; `dataset` may replace the rows that are made of its prompts
+    - `probe`: a probe of this API; `dataset` may replace the rows built from its prompts
     - `table` and `dataset`: a difficulty table (Arrow, or a Parquet file that `decile probe`,
       `decile import` or `decile select` writes), and a `datasets.Dataset` with the columns that the
       trainer and its rewards need, `prompt` and `prompt_id` among them
@@ -94,14 +94,14 @@ class PromptSelector(TrainerCallback):
       `question`)
 
     budget: a share of the prompts (0.1) or a number of them (80); an online policy chooses from all
-    prompts, or from the subset of this size that its option `of` names. seed: of the selection, as
-    a cell's seed.
+    prompts, or from the subset of this size that its option `of` names. seed: the seed of the
+    selection, as for a cell.
 
-    What an online policy learns from: a completion is correct if its reward is at least
-    `correct_from`; a warning says where rewards differ, and none of an update is that high. With
+    An online policy learns from correct completions: those with a reward of at least
+    `correct_from`. A warning appears if the rewards of an update differ and none is that high. With
     several reward functions, `correct_by` names the one that decides.
 
-    A selector belongs to one trainer. Raises UserError where the values do not fit together.
+    A selector belongs to one trainer. Raises UserError if the values do not fit together.
     """
 
     @as_user_error(*SWEEP_ERRORS)
@@ -143,7 +143,7 @@ class PromptSelector(TrainerCallback):
         except pa.ArrowException as error:
             raise UserError(f"table: {error}: write numbers in pass_rate, n, successes") from error
         self.subset: pa.Table = subset.sort_by("prompt_id")
-        """The prompts to train on, or to choose from, with the reason for each (Arrow)."""
+        """The prompts to train on, or to choose from, with the reason for each (Arrow table)."""
         self.dataset = self._dataset(probe, dataset)
         if chooses is not None:
             self.dataset.__class__ = SelectedRows
@@ -178,7 +178,7 @@ class PromptSelector(TrainerCallback):
             raise UserError(f"correct_from {shortened(correct_from)}: write a number, such as 1.0")
 
     def _rated(self, probe: Any, table: Any, dataset: Any, needed: bool) -> pa.Table:
-        """The difficulty table, sorted by prompt_id; only ids where none is given or needed."""
+        """The difficulty table, sorted by prompt_id; only ids if no table is given or needed."""
         if probe is not None and table is not None:
             raise UserError("probe and table: write one of them, a probe has its own table")
         if probe is not None and not hasattr(probe, "table"):
@@ -249,15 +249,17 @@ class PromptSelector(TrainerCallback):
     def attach(self, trainer: Any) -> None:
         """Select the prompts of this trainer, before `trainer.train()`.
 
-        TRL's AsyncGRPOTrainer reads the prompts of a static policy in the order of the rows of
-        train_dataset; its groups are not recorded.
+        TRL's AsyncGRPOTrainer reads the prompts of a static policy in the order of train_dataset;
+        its groups are not recorded.
 
-        Raises UserError for settings of the trainer under which that is impossible, and where the
-        policy cannot choose the first prompts.
+        Raises UserError for trainer settings that make this impossible, and if the policy cannot
+        choose the first prompts.
         """
         other = self._trainer if self._trainer is not trainer else None
         if other is not None and self in other.callback_handler.callbacks:
-            raise UserError("this selector has a trainer already: make a new selector for another")
+            raise UserError(
+                "this selector already has a trainer: create a new selector for each trainer"
+            )
         if reads_ahead(trainer):
             self._check_reads_ahead(trainer)
             return
@@ -266,7 +268,7 @@ class PromptSelector(TrainerCallback):
         names = [*trainer.reward_func_names]
         if self._correct_by not in names and (self._correct_by or len(names) > 1):
             shown = f"correct_by {self._correct_by!r}: no such" if self._correct_by else "several"
-            raise UserError(f"{shown} reward functions: write correct_by=, one of {names}")
+            raise UserError(f"{shown} reward functions: write correct_by= with one of {names}")
         self._decides = names.index(self._correct_by) if self._correct_by else 0
         columns = getattr(trainer.train_dataset, "column_names", None) or []
         if trainer.args.remove_unused_columns:
@@ -324,7 +326,7 @@ class PromptSelector(TrainerCallback):
                 f"{why}, and updates per generation are {shared:g}: write steps_per_generation as "
                 f"a multiple of gradient_accumulation_steps ({args.gradient_accumulation_steps})"
             )
-        # A share of the updates is not known yet; a state that does not fit is refused later.
+        # A share of the updates is not known yet; a state that does not fit is rejected later.
         by_steps = args.save_strategy == "steps" and args.save_steps >= 1
         if by_steps and args.save_steps % shared:
             raise UserError(
@@ -358,7 +360,7 @@ class PromptSelector(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start from nothing, or from the checkpoint that the trainer has loaded.
 
-        Raises UserError where the selector is a callback of a trainer, and not attached to it.
+        Raises UserError if the selector is a callback of a trainer, but not attached to it.
         """
         if self._trainer is None:
             raise UserError(
@@ -385,7 +387,7 @@ class PromptSelector(TrainerCallback):
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Warn, once, where no reward so far is as high as `correct_from`, although they differ."""
+        """Warn, once, if rewards differ and none so far is as high as `correct_from`."""
         update = state.global_step
         if not self._watches_rewards or update not in self.groups.tallies:
             return
@@ -457,7 +459,8 @@ class PromptSelector(TrainerCallback):
     def load(self, folder: Path) -> None:
         """Read the state of a checkpoint; the trainer calls it.
 
-        Raises UserError for a state that is missing, damaged, or of another run or checkpoint.
+        Raises UserError for a state that is missing, damaged, or from a different run or
+        checkpoint.
         """
         file, update = folder / STATE, self._trainer.state.global_step
         remedy = "resume from another checkpoint, or train from the start"
@@ -470,11 +473,11 @@ class PromptSelector(TrainerCallback):
         for name, value in here.items():
             if (there := state["settings"].get(name)) != value:
                 raise UserError(
-                    f"{file} is of another run: its {name} is {shortened(there)}, here it is "
-                    f"{shortened(value)}: write the same, or {remedy}"
+                    f"{file} is from a different run: its {name} is {shortened(there)}, here it "
+                    f"is {shortened(value)}: write the same, or {remedy}"
                 )
         if state["update"] != update:
-            raise UserError(f"{file} is of update {state['update']}, not of {update}: {remedy}")
+            raise UserError(f"{file} is from update {state['update']}, not from {update}: {remedy}")
         if self._online and update % self._shared:
             raise UserError(
                 f"{folder} is from the middle of a generation, which serves {self._shared} "
@@ -498,7 +501,7 @@ def _ids(dataset: Any) -> list[str]:
             )
     values = dataset["prompt_id"][:]
     if None in values:
-        raise UserError("dataset has a row without prompt_id: write one in every row")
+        raise UserError("dataset has a row without prompt_id: add one to every row")
     ids = [str(value) for value in values]
     if len({*ids}) < len(ids):
         [(repeated, _)] = Counter(ids).most_common(1)

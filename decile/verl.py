@@ -1,14 +1,14 @@
-"""Gates of Decile in verl: which of the finished groups its trainer trains on.
+"""Gates of Decile in verl: they decide which finished groups its trainer trains on.
 
     trainer.v1.sampler.custom_sampler.path=pkg://decile.verl
     trainer.v1.sampler.custom_sampler.name=GateSampler
     +trainer.v1.sampler.sampler_kwargs.gates=[{rates:{low:0.2,high:0.8}}]
     data.gen_batch_size=1
 
-verl's data loader orders the prompts; its sampler is asked for a batch of the groups that are
-finished. This one discards groups whose prompt a gate closes by their results, and has verl draw
-the next prompts of the loader in their place. It reads and clears groups in TransferQueue, as
-verl's own sampler does (verl 0.10).
+verl's data loader orders the prompts, and its sampler picks a batch of finished groups. This
+sampler discards a group if its results make a gate close the prompt, and has verl draw the next
+prompts of the loader instead. It reads and clears groups in TransferQueue, as verl's own sampler
+does (verl 0.10).
 """
 
 import math
@@ -33,7 +33,7 @@ _OPTIONS = ("gates", "correct_by", "correct_from", "prompt_id", "max_draws", "se
 
 
 def _plain(value: Any) -> Any:
-    """A setting of OmegaConf as dicts and lists."""
+    """An OmegaConf setting as dicts and lists."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -43,18 +43,18 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class _Groups:
-    """What TransferQueue has of a partition: the status and step of each group, and its rows."""
+    """A TransferQueue partition: the status and step of each group, and its rows."""
 
     status: dict[str, str] = field(default_factory=dict)
     step: dict[str, int] = field(default_factory=dict)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # key -> tag, by group
 
     def of(self, *status: str) -> set[str]:
-        """The groups of any of these states."""
+        """The groups in any of these states."""
         return {uid for uid, each in self.status.items() if each in status}
 
     def oldest(self, uids: Collection[str]) -> list[str]:
-        """These groups, those that were drawn first to begin with; not in the order of a set."""
+        """These groups in the order in which they were drawn, not in the order of a set."""
         listed = [uid for uid in self.step if uid in uids]
         return sorted(listed, key=self.step.__getitem__)
 
@@ -64,16 +64,16 @@ class GateSampler:
 
     Its options (`trainer.v1.sampler.sampler_kwargs`):
 
-    - gates: gates as an online policy's option `gates`, all of which have to agree. Each is asked
-      after a group is recorded whether its prompt may be chosen for the next update
-    - correct_by: the value of a reward function that says whether a completion is correct ("acc"),
-      which it is from `correct_from` (1.0) on
+    - gates: gates as in an online policy's option `gates`. After a group is recorded, all gates
+      must let its prompt pass for the next update
+    - correct_by: the value of the reward function that decides whether a completion is correct
+      ("acc"): it is if the value is at least `correct_from` (1.0)
     - prompt_id: the name in a row's `extra_info` that tells prompts apart ("prompt_id")
-    - max_draws: at most so many times the prompts of a batch are drawn for it (4); closed groups
-      are then trained on
-    - seed: of gates that pass by chance (0)
+    - max_draws: at most this multiple of a batch's prompts is drawn for it (4); after that, closed
+      groups are trained on
+    - seed: the seed of gates that pass prompts at random (0)
 
-    Raises UserError for options that are wrong, and for settings of verl that it cannot work with.
+    Raises UserError for invalid options, and for unsupported verl settings.
     """
 
     @as_user_error(PolicyError)
@@ -116,7 +116,7 @@ class GateSampler:
         self.poll_interval = poll_interval
         trainer = getattr(refill_fn, "__self__", None)
         if refill_fn is None or trainer is None:
-            raise UserError("refill_fn is no method of verl's trainer: use verl 0.10")
+            raise UserError("refill_fn is not a method of verl's trainer: use verl 0.10")
         self._check_settings(trainer.config)
         self._trainer, self._refill = trainer, refill_fn
         self._rows: dict[str, int] = {}  # of the prompts in the history, by id
@@ -142,7 +142,7 @@ class GateSampler:
         return float(value)
 
     def _check_settings(self, config: Any) -> None:
-        """Raise UserError for settings under which verl would not do what its user expects."""
+        """Raise UserError for settings under which verl would not behave as its user expects."""
         fetched = config["data"].get("gen_batch_size")
         if not self.asynchronous and fetched != 1:  # other modes set it
             raise UserError(
@@ -151,15 +151,16 @@ class GateSampler:
             )
         if (config["algorithm"].get("filter_groups") or {}).get("enable"):
             raise UserError(
-                "algorithm.filter_groups is of verl's own sampler: leave it out, and write a gate, "
-                "such as {rates:{low:0.01,high:0.99}}, which discards groups without a contrast"
+                "algorithm.filter_groups belongs to verl's own sampler: leave it out, and write "
+                "a gate, such as {rates:{low:0.01,high:0.99}}, which discards groups with equal "
+                "rewards"
             )
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, Any]:
         """A batch of finished groups (KVBatchMeta) with numbers to log; verl calls it.
 
-        Of the groups that all gates let pass, those come first whose prompts were drawn first. In
-        the partition "val" every finished group is taken.
+        Among the groups that all gates let pass, those with the earliest drawn prompts come first.
+        In the partition "val", every finished group is taken.
         """
         ready, metrics = self.wait_for_sampleable(global_steps, partition_id, batch_size)
         groups = self._groups(partition_id)
@@ -169,7 +170,7 @@ class GateSampler:
         if not rows:
             raise UserError(
                 f"no group of a batch of {batch_size} has a completion, because rollouts failed: "
-                "read verl's log, and correct what fails there"
+                f"read verl's log, and fix the failure"
             )
         self._queue.kv_clear(keys=batch, partition_id=partition_id)
         if partition_id != "val":
@@ -184,9 +185,9 @@ class GateSampler:
     def wait_for_sampleable(
         self, global_steps: int, partition_id: str, target_count: int
     ) -> tuple[set[str], dict[str, float]]:
-        """Wait for so many groups to train on; their uids, and numbers to log. verl calls it.
+        """Wait for a batch of groups; return their uids, and numbers to log. verl calls it.
 
-        Groups that may not be trained on are discarded meanwhile, and as many prompts drawn.
+        Meanwhile, groups that may not be trained on are discarded, and as many prompts are drawn.
         """
         while True:
             groups = self._groups(partition_id)
@@ -239,7 +240,7 @@ class GateSampler:
     def _enough(
         self, groups: _Groups, global_steps: int, ready: Collection[str], count: int
     ) -> bool:
-        """Whether a batch is there, and no group under way has to be waited for."""
+        """Whether a batch is ready and no unfinished group has to be waited for."""
         if self.asynchronous and self.waits:
             under_way = groups.of("pending", "running")
             if any(global_steps - groups.step[u] + 1 >= self.threshold for u in under_way):
@@ -263,7 +264,7 @@ class GateSampler:
         self._refill(len(uids))
 
     def _closed(self, groups: _Groups, global_steps: int, partition_id: str) -> set[str]:
-        """Groups not to train on: those that a gate closes by their results, and failed ones.
+        """Groups not to train on: failed ones, and those whose results make a gate close.
 
         A group is recorded and judged once, when it is finished.
         """
@@ -275,7 +276,7 @@ class GateSampler:
         return {uid for uid in finished if not self._passed[uid]} | groups.of("failure")
 
     def _judge(self, results: Sequence[tuple[str, int, int]], global_steps: int) -> list[bool]:
-        """Add finished groups to the history; whether all gates let the prompt of each pass."""
+        """Add finished groups to the history; return whether all gates let each prompt pass."""
         rows = [self._rows.setdefault(prompt_id, len(self._rows)) for prompt_id, _, _ in results]
         added = [
             (global_steps, row, correct, marked)
@@ -307,9 +308,9 @@ class GateSampler:
     def _results(
         self, groups: _Groups, uids: Sequence[str], partition_id: str
     ) -> list[tuple[str, int, int]]:
-        """Of each group its prompt_id, and how many of its marked completions are correct.
+        """For each group: its prompt_id, and how many of its marked completions are correct.
 
-        A session may have several rows, each with the reward of the last one, which counts.
+        A session may have several rows, each with the reward of the last row. Only that row counts.
         """
         last: dict[tuple[str, str], tuple[int, str]] = {}  # (group, session) -> (index, key)
         for uid in uids:
@@ -332,13 +333,13 @@ class GateSampler:
                 correct[uid] += value >= self.correct_from - _NEAR
         if missing := [uid for uid in uids if uid not in ids]:
             raise UserError(
-                f"group {missing[0]} is finished and has no completion: read verl's log, and "
-                "correct what fails there"
+                f"group {missing[0]} is finished and has no completion: read verl's log, and fix "
+                f"the failure"
             )
         return [(ids[uid], correct[uid], marked[uid]) for uid in uids]
 
     def _identity(self, info: Mapping[str, Any]) -> str:
-        """What tells a row's prompt apart."""
+        """The identity of a row's prompt."""
         if info.get(self.prompt_id) is None:
             raise UserError(
                 f"a row of the training data has no extra_info.{self.prompt_id}: add it (decile "
@@ -348,14 +349,14 @@ class GateSampler:
         return str(info[self.prompt_id])
 
     def _correctness(self, fields: Mapping[str, Any]) -> float:
-        """The value of a completion's reward that says whether it is correct; nan: no mark."""
+        """The reward value that decides whether a completion is correct; nan: no mark."""
         values = fields.get("reward_extra_info") or {}
         if self.correct_by not in values:
             names = ", ".join(sorted(values)) or "none: rewards are computed after sampling"
             raise UserError(
-                f"a completion has no {self.correct_by} among the values of its reward ({names}): "
-                "write one of them in sampler_kwargs.correct_by, and do not leave rewards to a "
-                "colocated reward model"
+                f"a completion has no {self.correct_by} among the values of its reward "
+                f"({names}): write one of them in sampler_kwargs.correct_by, and do not use a "
+                f"colocated reward model"
             )
         value = values[self.correct_by]
         try:
@@ -363,6 +364,6 @@ class GateSampler:
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"{self.correct_by} of a completion is {shortened(value)}: return a number from "
-                "the reward function, or write the name of another of its values in "
-                "sampler_kwargs.correct_by"
+                f"the reward function, or write the name of a different value in "
+                f"sampler_kwargs.correct_by"
             ) from error

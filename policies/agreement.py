@@ -1,4 +1,4 @@
-"""Policies that need no gold answer: by how far a prompt's samples agree, and by their length."""
+"""Policies that need no gold answers: they rank by the agreement or the length of the samples."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from policies.pass_rate import Between
 
 
 class WithoutGolds(BuiltIn):
-    """Ranks prompts by what their samples say, whatever the gold answers are."""
+    """Ranks prompts by their samples alone, not by gold answers."""
 
     simulated = False
     ranks_by: ClassVar[str] = "agreement"
@@ -26,7 +26,7 @@ class WithoutGolds(BuiltIn):
         if len(values) and np.isnan(values).all():
             raise PolicyError(
                 f"{self.title} needs the column {name} ({MEANING[name]}), which is null for every "
-                "prompt: choose a policy that needs nothing of the samples, such as random"
+                "prompt: choose a policy that does not read samples, such as random"
             )
         return values
 
@@ -42,9 +42,9 @@ class ByAnswers(WithoutGolds):
 class LeastAgreed(ByAnswers):
     """Lowest agreement first: fewest samples give the most frequent answer. Needs no gold answer.
 
-    A sample without an answer, such as one that does not finish, agrees with none, so that prompts
-    of which no sample has an answer come first. Low agreement means that answers differ, not that
-    they are wrong: a model that is wrong with confidence agrees with itself.
+    A sample without an answer, such as an unfinished one, does not count as agreeing. Prompts
+    without any answer therefore come first. Low agreement means that answers differ, not that they
+    are wrong: a model that is confidently wrong agrees with itself.
     """
 
     name = "least_agreed"

@@ -1,7 +1,7 @@
 """How the completions of an update are divided among its prompts.
 
-An allocation is called until an update has handed out all of its completions. One that also has
-`keep` draws more of them than an update trains on.
+An allocation is called until all completions of an update are handed out. An allocation with a
+`keep` method draws more completions than an update trains on.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from policies.base import (
 from policies.online import History
 
 UNIFORM = "uniform"  # groups of one size, without an allocation
-LEAST = 2  # completions of a group: one of them alone has no advantage
+LEAST = 2  # completions of a group: a single one has no advantage
 
 
 class Groups(NamedTuple):
@@ -42,9 +42,9 @@ class Groups(NamedTuple):
     drawn: Rows
     """Completions that this update has drawn so far."""
     correct: Rows
-    """Correct ones among them."""
+    """Correct completions among the drawn ones."""
     left: int
-    """Completions that are not handed out yet."""
+    """Completions that remain to be handed out."""
     size: int
     """`grpo.num_generations`: completions per prompt, on average."""
     update: int = 1
@@ -52,7 +52,7 @@ class Groups(NamedTuple):
     updates: int = 1
     """All updates of the cell."""
     columns: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
-    """Columns of the user's data as texts, those that the allocation reads."""
+    """The columns of the user's data that the allocation reads, as text."""
 
 
 Allocation = Callable[[Groups], npt.ArrayLike]  # -> further completions of each prompt [P]
@@ -82,7 +82,7 @@ def groups_of(history: History, rows: Rows, left: int, update: int) -> Groups:
 
 
 def checked_more(values: np.ndarray, name: str, groups: Groups) -> Rows:
-    """What an allocation returned. PolicyError unless the groups can get it."""
+    """The checked result of an allocation. Raises PolicyError if it is invalid for the groups."""
     count = len(groups.drawn)
     how = f"return a NumPy array with one whole number per prompt that sum to at most {groups.left}"
     if values.shape != (count,) or not np.issubdtype(values.dtype, np.integer):
@@ -106,7 +106,7 @@ def checked_more(values: np.ndarray, name: str, groups: Groups) -> Rows:
 
 
 def checked_kept(kept: Any, name: str, drawn: int, size: int) -> Bools:
-    """What `keep` returned. PolicyError unless it is `drawn` booleans of which `size` are true."""
+    """The result of `keep`. PolicyError unless it has `drawn` booleans, `size` of them true."""
     values = np.asarray(kept)
     if values.shape != (drawn,) or values.dtype != np.bool_ or values.sum() != size:
         raise PolicyError(
@@ -126,9 +126,9 @@ def proportional(weights: Floats, total: int, floor: int) -> Rows:
 
     Whole numbers come from the largest remainders.
     """
-    exact = np.full(len(weights), float(floor))  # [P]: what each gets, before rounding
-    above = np.ones(len(weights), dtype=bool)  # [P]: which get their share, and not the floor
-    while above.any():  # those that would fall below the floor get it, and the others the rest
+    exact = np.full(len(weights), float(floor))  # [P]: each prompt's number, before rounding
+    above = np.ones(len(weights), dtype=bool)  # [P]: prompts above the floor
+    while above.any():  # prompts below the floor get the floor, the others the rest
         rest = total - floor * int((~above).sum())
         exact[above] = rest * weights[above] / weights[above].sum()
         low = above & (exact < floor - 1e-9)  # 1e-9: a share that is the floor but for rounding
@@ -149,9 +149,9 @@ def _check_least(name: str, option: str, value: Any, groups: Groups) -> None:
 class SizeRule(ABC):
     """An allocation with options: it divides an update's completions among its prompts.
 
-    Every row counts the same in an update, so that a prompt counts by its number of completions,
-    and an allocation that depends on the pass rate also weighs prompts by it. Advantages rest on
-    the prompt's own group. All completions that are drawn count as rollouts.
+    Every row counts the same in an update, so a prompt is weighted by its number of completions. An
+    allocation that depends on the pass rate therefore also weights prompts by it. Advantages are
+    computed within the prompt's own group. All drawn completions count as rollouts.
 
     An allocation needs one worker, at least as many prompts as an update has, completions by
     Decile's decoder (not `rollouts: trl` or vLLM), one generation per update, and
@@ -161,11 +161,11 @@ class SizeRule(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[Needs] = "all"
-    """What of the probe it uses."""
+    """The part of the probe that it uses."""
 
     @abstractmethod
     def __call__(self, groups: Groups) -> Rows:
-        """Further completions of each prompt [P]."""
+        """Additional completions of each prompt [P]."""
 
 
 @dataclass(kw_only=True)
@@ -173,11 +173,11 @@ class Sqrt(SizeRule):
     """Completions in proportion to √(p·(1 − p)), at least `floor` per prompt.
 
     p is the expected pass rate, from the probe and all earlier groups: (1 + correct) ÷ (2 +
-    completions). This is Neyman's allocation: it makes the variance of the sum of the prompts' mean
-    rewards smallest.
+    completions). This is Neyman's allocation: it minimizes the variance of the sum of the prompts'
+    mean rewards.
 
     Options:
-        floor: the fewest completions of a prompt (2).
+        floor: the minimum number of completions per prompt (2).
     """
 
     name: ClassVar[str] = "sqrt"
@@ -198,22 +198,21 @@ class Knapsack(SizeRule):
     """Completions where they are most likely to teach something (arXiv 2509.25849).
 
     A prompt with the pass rate p and n completions has the value (1 − pⁿ − (1 − p)ⁿ)·p·(1 − p)²;
-    sizes from `least` to `most` maximise the sum. p is the latest pass rate, of the last group or
-    else the probe; an unknown prompt gets `num_generations` completions. Together, the prompts
-    between 0 and 1 get at most the sum of their costs, ln(1 − `alpha`)/ln(max(p, 1 − p)), beyond
-    `least`; what is left goes in equal parts to the prompts that are never solved, or else to the
-    others with one outcome.
+    sizes from `least` to `most` maximize the sum. p is the latest pass rate, from the last group or
+    else from the probe. A prompt with an unknown pass rate gets `num_generations` completions.
+    Together, the prompts with p between 0 and 1 get at most the sum of their costs, ln(1 −
+    `alpha`)/ln(max(p, 1 − p)), beyond `least`. The rest is divided equally among the prompts that
+    are never solved, or else among those that are always solved or unknown.
 
-    Formulas and defaults are those of the authors' code, with these differences. Its dynamic
-    programme counts the completions that a prompt has anyway as worth 0, so that the first further
-    one seems to be worth more than it is; here the sum itself is maximised. The code needs a
-    `most`, exceeds it where costs are higher, and has no probe: a prompt is unknown until its first
-    group.
+    Formulas and defaults follow the authors' code, with three differences. Its dynamic program
+    values the initial completions of a prompt at 0, which overvalues the first additional one; here
+    the sum itself is maximized. The code requires `most`, and exceeds it where costs are higher. It
+    has no probe: a prompt is unknown until its first group.
 
     Options:
-        least, most: the fewest (2) and the most completions of a prompt (no limit).
+        least, most: the minimum (2) and the maximum number of completions per prompt (no limit).
         negative, positive: completions of a prompt that is never, or always, solved (`least`).
-        alpha: of the costs (0.9).
+        alpha: the parameter of the costs (0.9).
     """
 
     name: ClassVar[str] = "knapsack"
@@ -256,8 +255,8 @@ class Knapsack(SizeRule):
         if left > cost and len(dead):
             sizes[dead] += _evenly(len(dead), left - cost)
             left = cost
-        # [L, N]: the value of each further completion, from the size n [N] on. It falls with n, so
-        # that the largest ones together are the optimum; of equal ones, the smaller sizes first.
+        # [L, N]: the value of each additional completion, from the size n [N] on. It decreases with
+        # n, so the largest values together are the optimum; ties go to the smaller sizes.
         n = np.arange(self.least, most)
         rate = p[live][:, None]
         gains = rate * (1 - rate) ** 2 * (rate**n * (1 - rate) + (1 - rate) ** n * rate)
@@ -275,12 +274,12 @@ class Knapsack(SizeRule):
 
 @dataclass(kw_only=True)
 class UntilCorrect(SizeRule):
-    """Further completions of the prompts without a correct one, at most `most` per prompt.
+    """Additional completions for prompts without a correct one, at most `most` per prompt.
 
-    Every prompt begins with `first` completions. As long as prompts have no correct one, each of
-    these gets `first` more, smallest groups first, up to `most`. What is left then goes to the
-    smallest groups, so that every update has the same number of completions. A group that stops at
-    its first correct completion has a mean reward that is higher than the prompt's pass rate.
+    Every prompt begins with `first` completions. Each prompt without a correct one then gets
+    `first` more, smallest groups first, up to `most`. The rest goes to the smallest groups, so that
+    every update has the same number of completions. A group that stops at its first correct
+    completion has a mean reward that is higher than the prompt's pass rate.
 
     Options:
         first: completions of a round (half of `num_generations`).
@@ -317,7 +316,7 @@ class UntilCorrect(SizeRule):
 
 
 def smallest_first(sizes: Rows, total: int) -> Rows:
-    """What each size grows by when each of `total` goes to the one that is smallest by then."""
+    """The growth of each size when `total` completions go, one by one, to the smallest size."""
     more = np.zeros(len(sizes), np.int64)
     for _ in range(total):
         more[np.argmin(sizes + more)] += 1
@@ -330,12 +329,12 @@ class Pods(SizeRule):
 
     PODS (arXiv 2504.13818): of each prompt's `times` · `num_generations` completions, an update
     trains on the `num_generations` whose rewards have the largest variance: the i highest and the
-    others lowest, for the smallest such i. Advantages rest on these alone; all completions count as
-    rollouts. Of equal rewards the authors' code takes any; here the low ones are those drawn first
-    and the high ones those drawn last.
+    remaining lowest ones, for the smallest such i. Advantages are computed from these alone; all
+    completions count as rollouts. The authors' code breaks ties arbitrarily; here, equal rewards
+    are taken as low from the first drawn, and as high from the last drawn.
 
     Options:
-        times: how many times the completions are drawn (4, as in the authors' runs).
+        times: completions drawn as a multiple of those trained on (4, as in the authors' runs).
     """
 
     name: ClassVar[str] = "pods"
@@ -347,7 +346,7 @@ class Pods(SizeRule):
         check_count(self.name, "times", self.times, 2)
 
     def __call__(self, groups: Groups) -> Rows:
-        """As many of each prompt."""
+        """The same number for each prompt."""
         return _evenly(len(groups.drawn), groups.left)
 
     def keep(self, rewards: Floats, size: int) -> Bools:

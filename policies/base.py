@@ -1,7 +1,8 @@
 """The interface of a policy: it selects `size` rows of a difficulty table, with a seed.
 
-And what policies are made of: columns as arrays, checked options, ranking with random tie-breaks,
-and `require` and `exclude`, options of every built-in policy. Arrays have one entry per row.
+It also has the parts of policies: columns as arrays, checked options, ranking with random
+tie-breaks, and `require` and `exclude`, options of every built-in policy. Arrays have one entry per
+row.
 """
 
 from abc import ABC, abstractmethod
@@ -34,9 +35,9 @@ def tie_breakers(difficulty_rows: int, rng: np.random.Generator) -> Rows:
 def choice_rng(seed: int, stream: str = "") -> np.random.Generator:
     """The generator of a policy's choice under a seed.
 
-    Policies that rank prompts share one, so that two of them differ only where they rank
-    differently. What chooses at random has a `stream` of its own, of that name: its prompts would
-    otherwise be those that win the ties of the others.
+    Policies that rank prompts share one generator, so that two of them differ only where they rank
+    differently. A policy that chooses at random has a `stream` of its own: otherwise it would
+    choose the prompts that win the ties of other policies.
     """
     return generator("choice of a subset", stream, seed) if stream else generator("ties", seed)
 
@@ -48,7 +49,7 @@ def lowest(score: np.ndarray, ranks: Rows, open_rows: Bools, size: int) -> Rows:
     `size` > 0 rows must be open.
     """
     rows = np.flatnonzero(open_rows)
-    if size < len(rows):  # a partition is faster than a sort of all
+    if size < len(rows):  # a partition is faster than sorting all rows
         scores = score[rows]
         cutoff = np.partition(scores, size - 1)[size - 1]
         unknown = bool(np.isnan(cutoff))
@@ -57,7 +58,7 @@ def lowest(score: np.ndarray, ranks: Rows, open_rows: Bools, size: int) -> Rows:
         remaining = size - len(certain)
         last = np.partition(ranks[tied], remaining - 1)[remaining - 1]
         rows = np.concatenate([certain, tied[ranks[tied] <= last]])
-    # Ranks are distinct, so any sort will do for them; the scores then need a stable one.
+    # Ranks are distinct, so any sort works for them; the scores then need a stable one.
     rows = rows[np.argsort(ranks[rows])]
     return rows[np.argsort(score[rows], kind="stable")]
 
@@ -69,7 +70,7 @@ SelectFunction = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
 # the pass rates of all rows, or anything else, such as its counts.
 Needs = Literal["nothing", "first", "pass_rate", "pass_rates", "all"]
 
-Options = dict[str, Any]  # of a policy or an allocation: JSON values by name
+Options = dict[str, Any]  # of a policy or an allocation, JSON values by name
 
 End = Literal["easy", "hard"]  # of the prompts in the order of their pass rates
 
@@ -79,7 +80,7 @@ class PolicyError(ValueError):
 
 
 class MalformedError(PolicyError):
-    """What a policy of the user's own returned is malformed, whatever the pass rates."""
+    """A custom policy returned a malformed result, regardless of the pass rates."""
 
 
 class Ties(NamedTuple):
@@ -99,7 +100,7 @@ def check_size(difficulty: pa.Table, size: int) -> None:
 
 
 def checked_rows(chosen: Any, policy: str, size: int, pool: int) -> Rows:
-    """The row numbers a policy returned. PolicyError unless they are a subset of that size."""
+    """The row numbers that a policy returned. PolicyError unless they are a subset of that size."""
     rows = np.asarray(chosen)
     whole = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
     distinct = len(np.unique(rows))
@@ -116,12 +117,12 @@ def checked_rows(chosen: Any, policy: str, size: int, pool: int) -> Rows:
 
 
 def kept_advice(column: str) -> str:
-    """What gives a pool a column of the user's data; `keep: all` takes none inside another."""
+    """How to add a column of the user's data to a pool; `keep: all` omits nested columns."""
     return f"write source: {column:.80}, or keep: [{column:.80}, …], in the data set's options"
 
 
 class SubsetPolicy(ABC):
-    """Selects from the whole table, or from those rows that others have left `free`."""
+    """Selects from the whole table, or from the rows that are still `free`."""
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
         """Row numbers of the subset, best first. PolicyError if it cannot be filled."""
@@ -136,12 +137,12 @@ class SubsetPolicy(ABC):
 
 
 class ByColumns(ABC):
-    """A policy of others that reads columns of the user's data, by itself or through them."""
+    """A composed policy that reads columns of the user's data, itself or through its parts."""
 
     @property
     @abstractmethod
     def reads_columns(self) -> list[str]:
-        """All of these columns."""
+        """All columns that it reads."""
 
     @abstractmethod
     def check_values(self, prompts: pa.Table) -> None:
@@ -157,11 +158,11 @@ class Restricted(SubsetPolicy, ByColumns):
 
     @abstractmethod
     def label_count(self, gold_count: int) -> int | None:
-        """The gold answers that it is shown of a pool with so many; None: without a limit."""
+        """How many of a pool's `gold_count` gold answers the policy may read; None: all."""
 
     @abstractmethod
     def check_labels(self, prompts: pa.Table, size: int) -> None:
-        """Raise PolicyError where these gold answers do not suffice for a subset of that size."""
+        """Raise PolicyError if these gold answers do not suffice for a subset of that size."""
 
     @abstractmethod
     def tied(self, difficulty: pa.Table, chosen: Rows) -> "tuple[Ties | None, Bools]":
@@ -178,7 +179,7 @@ class ScorePolicy(SubsetPolicy):
     """
 
     name: str = ""
-    """The name in messages; the class's name if empty."""
+    """The name in messages; empty: the class's name."""
     needs: Needs = "all"
     """What a row's rank depends on."""
     takes_all: bool = False
@@ -186,13 +187,13 @@ class ScorePolicy(SubsetPolicy):
     wider: str = "another policy"
     """What to change if too few rows are eligible, besides a smaller budget."""
     easier: str = ""
-    """Which of its options to change for easier prompts; empty: another policy is advised."""
+    """Which of its options to change for easier prompts; empty: advise a different policy."""
     harder: str = ""
     """The same for harder prompts."""
 
     @property
     def stream(self) -> str:
-        """The name of its own stream, if only chance decides between prompts; see `choice_rng`."""
+        """The name of its own stream, if it chooses prompts at random; see `choice_rng`."""
         return ""
 
     @abstractmethod
@@ -253,7 +254,7 @@ class ScorePolicy(SubsetPolicy):
         return self.name or type(self).__name__
 
     def _check_scores(self, score: np.ndarray, difficulty: pa.Table) -> None:
-        """Raise PolicyError unless they are numbers, and some of them known if a pass rate is."""
+        """Raise PolicyError unless they are numbers, and not all nan if any pass rate is known."""
         problem = "" if score.dtype.kind in "biuf" else f"scores of type {score.dtype}"
         if not problem and np.isnan(score).all() and "pass_rate" in difficulty.column_names:
             rated = np.isfinite(numbers(difficulty, "pass_rate", self.title)).any()
@@ -264,7 +265,7 @@ class ScorePolicy(SubsetPolicy):
             )
 
     def _per_row(self, values: np.ndarray, difficulty: pa.Table, what: str) -> np.ndarray:
-        """The values of a policy, which may be a custom one, checked for their length."""
+        """The values of a policy, checked for their length; it may be a custom policy."""
         if np.shape(values) != (difficulty.num_rows,):
             raise PolicyError(
                 f"{self.title} returned {what} of shape {np.shape(values)} for "
@@ -284,7 +285,7 @@ OF_GOLDS = frozenset(
     )
 )
 
-FAILURES = ("wrong", "unparsed", "truncated")  # outcomes of a marked completion, but `correct`
+FAILURES = ("wrong", "unparsed", "truncated")  # outcomes of a marked completion, except `correct`
 MEANING = {
     "tier": "the task's own difficulty label",
     "pass_rate": "the share of correct samples, 0 to 1",
@@ -296,7 +297,7 @@ MEANING = {
     "entropy": "the entropy of the samples' answers",
     "tokens": "the mean number of generated tokens",
     "form_failures": "the number of samples that failed by the form of the completion",
-    "other_form": "the number of failed samples that hold the gold answer in another form",
+    "other_form": "the number of failed samples that hold the gold answer in a different form",
     **dict.fromkeys(FAILURES, "the number of samples with that outcome"),
 }
 
@@ -321,7 +322,8 @@ def numbers(difficulty: pa.Table, name: str, policy: str) -> Floats:
 
 
 def labelled_rows(prompts: pa.Table) -> Bools:
-    """One boolean per row: whether it has a gold answer. Without a column that says so, it has."""
+    """One boolean per row: whether it has a gold answer. True for all rows without such a
+    column."""
     if "labelled" not in prompts.column_names:
         return np.ones(prompts.num_rows, dtype=bool)
     return np.asarray(prompts["labelled"].to_numpy(zero_copy_only=False), dtype=bool)
@@ -370,10 +372,11 @@ def check_band(policy: str, low: Any, high: Any, meaning: str = "a pass rate") -
 
 
 def fails_by_form(difficulty: pa.Table, policy: str) -> Bools:
-    """One boolean per row: whether its pass rate shows the form of completions more than skill.
+    """One boolean per row: whether its pass rate reflects the form of completions more than skill.
 
-    That is, at least half of its failures are of form, and as many as are correct; or more of its
-    samples hold the gold answer in another form than are marked correct.
+    That is the case if at least half of its failures are of form, and at least as many as are
+    correct. It is also the case if more samples hold the gold answer in a different form than are
+    correct.
     """
     failures = sum(np.nan_to_num(numbers(difficulty, name, policy)) for name in FAILURES)
     by_form, other_form, successes = (
@@ -392,15 +395,16 @@ class Requiring:
     """The options `require` and `exclude`.
 
     `require: parsed` keeps a prompt if at least half of its failures are parsed answers, that is,
-    `wrong` and not `unparsed` or `truncated`. Prompts without failures are kept. Marker errors do
-    not count. Without it, "hard" may mean "did not finish within the token limit".
+    `wrong` rather than `unparsed` or `truncated`. Prompts without failures are kept. Marker errors
+    do not count. Without this option, "hard" may mean "did not finish within the token limit".
 
     `exclude: suspected` leaves out prompts whose gold answer is probably wrong, because most of
-    their samples with an answer agree on another one: none in a pool where fewer than half of such
-    gold answers are expected to be wrong; `unsolved` those without a correct sample; `form` those
-    that fail by form: at least half of their failures have no answer that was read, or the gold
-    answer in another form than the marker reads; or more samples have the latter than are correct;
-    `[suspected, unsolved]` both, and so on.
+    their samples with an answer agree on a different one. It leaves out none in a pool where fewer
+    than half of such gold answers are expected to be wrong. `exclude: unsolved` leaves out prompts
+    without a correct sample. `exclude: form` leaves out prompts that fail by form: in at least half
+    of their failures no answer was read, or the gold answer has a form that the marker does not
+    read. It also leaves out prompts with more samples of the latter kind than correct ones. A list
+    such as `[suspected, unsolved]` combines them.
     """
 
     require: str | None = None
@@ -414,7 +418,7 @@ class Requiring:
             raise PolicyError(
                 f"unknown exclude: {self.exclude!r}: write {', '.join(EXCLUDED)}, or a list of them"
             )
-        self.exclude = sorted(set(names)) or None  # a canonical form has one hash
+        self.exclude = sorted(set(names)) or None  # the canonical form has one hash
 
     @property
     def excludes_suspected(self) -> bool:
@@ -428,7 +432,7 @@ class Requiring:
 
     @property
     def restrictions(self) -> str:
-        """The options as written, for messages; empty without any."""
+        """The options as written, for messages; empty if there are none."""
         excluded = f"exclude: {', '.join(self.exclude)}" if self.exclude else ""
         required = f"require: {self.require}" if self.require else ""
         return " and ".join(filter(None, [required, excluded]))
@@ -445,8 +449,8 @@ class Requiring:
         if "form" in (self.exclude or []):
             if column(difficulty, "form_failures", policy).null_count:
                 raise PolicyError(
-                    f"{policy}: exclude: form needs both readings of the samples, which this table "
-                    "was made without: pass a probe's folder"
+                    f"{policy}: exclude: form needs both readings of the samples, which this "
+                    f"table lacks: pass a probe's folder"
                 )
             rows &= ~fails_by_form(difficulty, policy)
         if self.excludes_suspected:
@@ -458,7 +462,7 @@ class Requiring:
             if suspected.null_count:
                 raise PolicyError(
                     f"{policy}: exclude: suspected needs the samples' answers, which this table "
-                    "was made without: pass a probe's folder"
+                    f"lacks: pass a probe's folder"
                 )
             rows &= ~suspected.to_numpy()
         return rows

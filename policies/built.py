@@ -1,7 +1,8 @@
 """Policies and allocations with their options, as the rest of Decile uses them.
 
-A user's own is a function or an object of any class: what it does not declare has its default here,
-what it raises becomes a PolicyError with its place, and what it returns is checked.
+A custom policy is a function or an object of any class. Attributes that it does not declare have
+their defaults here. Its exceptions become a PolicyError with the place in its code, and its results
+are checked.
 """
 
 from collections.abc import Callable
@@ -45,30 +46,30 @@ from policies.online import (
 
 @dataclass(frozen=True)
 class Built:
-    """What was built under a name, which messages give."""
+    """A policy, allocation or gate, with its name for messages."""
 
     name: str
     rule: Any
     kind: ClassVar[str] = "policy"
 
     def declared(self, attribute: str, default: Any) -> Any:
-        """An attribute of the rule, which a user's own may compute, or lack."""
+        """An attribute of the rule; a custom rule may compute it, or lack it."""
         with self.errors():
             return getattr(self.rule, attribute, default)
 
     @property
     def needs(self) -> Needs:
-        """What of the probe it uses; `all` if it does not declare it."""
+        """The part of the probe that it uses; `all` if it does not declare it."""
         return cast(Needs, self.declared("needs", "all"))
 
     @property
     def reads_golds(self) -> bool:
-        """Whether its choice depends on gold answers, such as by pass rates; not if it says so."""
+        """Whether its choice depends on gold answers, for instance through pass rates."""
         return bool(self.declared("reads_golds", self.needs != "nothing"))
 
     @property
     def simulated(self) -> bool:
-        """Whether what it reads changes where a second probe is simulated."""
+        """Whether simulating a second probe changes what it reads."""
         return bool(self.declared("simulated", True))
 
     @property
@@ -79,7 +80,7 @@ class Built:
     def check_columns(self, prompts: pa.Table) -> None:
         """Raise PolicyError for a column of the user's data that a pool lacks.
 
-        Also for a value that none of its prompts has, where the rule names values.
+        Also for a value that the rule names and that none of the prompts has.
         """
         if isinstance(self.rule, ByColumns):
             self.rule.check_values(prompts)
@@ -92,7 +93,7 @@ class Built:
                 )
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turn what a user's code raises into a PolicyError with the place.
+        """Turn exceptions of a user's code into a PolicyError with the place.
 
         A bug of a built-in policy keeps its traceback.
         """
@@ -114,12 +115,12 @@ class Policy(Built):
     @property
     def takes_all(self) -> bool:
         """Whether it selects every eligible row, whatever the size."""
-        # Policies of users may have its earlier name.
+        # Custom policies may use its earlier name.
         return bool(self.declared("takes_all", False) or self.declared("whole", False))
 
     @property
     def stream(self) -> str:
-        """The stream that it draws from; empty: the one of ties. See `choice_rng`."""
+        """The stream that it draws from; empty: the stream of ties. See `choice_rng`."""
         return str(self.declared("stream", ""))
 
     @property
@@ -129,7 +130,7 @@ class Policy(Built):
 
     @property
     def ranks_by(self) -> str:
-        """The column that it ranks by whatever its difficulty is; empty: what that decides."""
+        """The column that it ranks by regardless of `difficulty`; empty: `difficulty` decides."""
         without = not self.reads_golds and self.needs != "nothing"
         return str(self.declared("ranks_by", "agreement" if without else ""))
 
@@ -140,7 +141,7 @@ class Policy(Built):
 
     @property
     def excludes_suspected(self) -> bool:
-        """Whether it leaves out suspected prompts; so may a user's own that reads answers."""
+        """Whether it leaves out suspected prompts; by default, if it reads answers and golds."""
         return bool(self.declared("excludes_suspected", self.reads_answers and self.reads_golds))
 
     @property
@@ -149,18 +150,18 @@ class Policy(Built):
         return bool(self.declared("reads_questions", False))
 
     def shown(self, difficulty: pa.Table) -> pa.Table:
-        """The table as the rule gets it: without gold answers, if it does not read them."""
+        """The table that the rule gets: without gold answers if it does not read them."""
         if self.reads_golds:
             return difficulty
         table = difficulty.drop_columns([n for n in difficulty.column_names if n in OF_GOLDS])
         return table.replace_schema_metadata(None)
 
     def label_count(self, gold_count: int) -> int | None:
-        """The gold answers that its option `labels` shows it, of a pool with so many, or None."""
+        """How many of a pool's gold answers its option `labels` lets it read; None: all."""
         return self.rule.label_count(gold_count) if isinstance(self.rule, Restricted) else None
 
     def check_labels(self, prompts: pa.Table, size: int) -> None:
-        """Raise PolicyError where its option `labels` does not suffice for a subset of a pool."""
+        """Raise PolicyError if its option `labels` does not suffice for a subset of a pool."""
         if isinstance(self.rule, Restricted):
             self.rule.check_labels(prompts, size)
 
@@ -231,13 +232,13 @@ class Policy(Built):
 
 
 class Versioned(Built):
-    """What decides during training, in which no choice can be made again."""
+    """A rule that decides during training, where no choice can be repeated."""
 
     @property
     def version(self) -> int:
-        """The version of its choices, which a built-in one raises if these change for one seed.
+        """The version of its choices; a built-in rule raises it if they change for a given seed.
 
-        Cells of an earlier version that are finished stay so; see `open_plan`.
+        Finished cells of an earlier version stay finished; see `open_plan`.
         """
         return int(self.declared("version", 1)) if is_own(self.rule) else 1
 
@@ -252,23 +253,24 @@ class BuiltOnlinePolicy(Versioned):
 
     @property
     def max_draws(self) -> int:
-        """How many times the prompts of an update are drawn at most."""
+        """The most prompts drawn for an update, as a multiple of its size."""
         return int(self.declared("max_draws", MAX_DRAWS)) if self.discards else 1
 
     @property
     def at_once(self) -> int:
-        """How many times the prompts that an update lacks are drawn at once."""
+        """The prompts drawn at once, as a multiple of those that an update lacks."""
         return int(self.declared("at_once", 1)) if self.discards else 1
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Of its gates and strata, for the update that it chose for last; none without any."""
+        """Metrics of its gates and strata for the last update that it chose for; empty without
+        any."""
         return self.declared("metrics", {}) if isinstance(self.rule, ByColumns) else {}
 
     def next_ids(
         self, history: History, update: int, size: int, missing: int | None = None
     ) -> pa.Array:
-        """The distinct prompt_ids that it chooses for an update, or further ones for it.
+        """The distinct prompt_ids that it chooses for an update, or additional ones for it.
 
         `missing`: the number of groups that the update lacks, if that is not `size`.
         """
@@ -278,9 +280,9 @@ class BuiltOnlinePolicy(Versioned):
         return checked_ids(chosen, self.name, size)
 
     def check(self, history: History, size: int) -> None:
-        """Let it choose the `size` first prompts, and judge a group of each pass rate.
+        """Let it choose the first `size` prompts, and judge a group of each pass rate.
 
-        Raises PolicyError where it cannot.
+        Raises PolicyError if it cannot.
         """
         ids = self.next_ids(history, update=1, size=size)
         unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
@@ -293,8 +295,8 @@ class BuiltOnlinePolicy(Versioned):
     def fill(self, size: int, fresh: Callable[[], int], draw: Callable[[int, int], int]) -> None:
         """Draw groups for an update of `size` prompts until it is full of those that are kept.
 
-        fresh: how many prompts were not drawn for the update yet. draw: draws so many groups for an
-        update that lacks so many, and returns how many of them are kept.
+        fresh: how many prompts were not drawn for the update yet. draw(count, missing): draws
+        `count` groups for an update that lacks `missing`, and returns how many of them are kept.
         """
         kept, left = 0, size * self.max_draws
         while missing := size - kept:
@@ -305,19 +307,19 @@ class BuiltOnlinePolicy(Versioned):
             left -= count
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
-        """Which groups it keeps, by their correct and their marked completions, each [groups]."""
+        """Which groups it keeps, by their correct and marked completions, each [groups]."""
         with self.errors():
             kept = self.rule.keep(correct, marked)
         return checked_keep(kept, self.name, len(correct))
 
     def change_towards(self, end: End) -> str:
-        """As above; by default, to choose from a subset nearer to this end."""
+        """As above; the default is to choose from a subset nearer to this end."""
         attribute = "easier" if end == "easy" else "harder"
         return str(self.declared(attribute, getattr(OnlinePolicy, attribute)))
 
 
 class BuiltAllocation(Built):
-    """What divides the completions of an update among its prompts."""
+    """A rule that divides the completions of an update among its prompts."""
 
     kind: ClassVar[str] = "allocation"
 
@@ -328,21 +330,21 @@ class BuiltAllocation(Built):
 
     @property
     def times(self) -> int:
-        """How many times the completions that an update trains on are drawn for it."""
+        """The completions drawn for an update, as a multiple of those that it trains on."""
         return int(self.rule.times) if self.discards else 1
 
     def more(self, groups: Groups) -> Rows:
-        """The further completions of each prompt [P] that it hands out.
+        """The additional completions of each prompt [P] that it hands out.
 
-        Raises PolicyError where it hands out none or more than are left, and where a prompt has
-        fewer than two in the end.
+        Raises PolicyError if it hands out none, or more than are left, or if a prompt ends with
+        fewer than two.
         """
         with self.errors():
             values = np.asarray(self.rule(groups))
         return checked_more(values, self.name, groups)
 
     def keep(self, rewards: Floats, size: int) -> Bools:
-        """Which of a prompt's completions to train on, `size` of them where it discards any."""
+        """Which of a prompt's completions to train on: `size` of them if it discards any."""
         if not self.discards:
             return np.ones(len(rewards), dtype=bool)
         with self.errors():

@@ -1,4 +1,4 @@
-"""Any online policy with shares of each update by a column, and gates that prompts have to pass."""
+"""Any online policy, with shares of each update by a column and gates that prompts must pass."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +16,16 @@ from policies.gates import BuiltGate, gate_of
 from policies.online import History, OnlinePolicy, some
 from policies.partition import Partition, Stratum, filled, shares_of
 
-MEASURED = 50  # strata whose shares are logged, at most: a column of ids has as many as prompts
+MEASURED = 50  # at most so many strata are logged: a column of ids has one per prompt
 
 
 class Composed(OnlinePolicy, ByColumns):
     """An online policy that chooses within strata, among the prompts that pass all gates.
 
-    Each stratum has a policy of its own, which knows the prompts of that stratum alone. A stratum
-    that is short of open prompts is made up for by the others, then by closed ones at random. With
-    gates, a policy is built anew for each update, from the history: it may rely on the prompts
-    staying the same. Arrays have one entry per prompt [N], or per stratum [S].
+    Each stratum has its own policy, which sees only the prompts of that stratum. If a stratum is
+    short of open prompts, the others make up for it, then random closed prompts. With gates, a
+    policy is rebuilt from the history for each update, because it may rely on the prompts staying
+    the same. Arrays have one entry per prompt [N], or per stratum [S].
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Composed(OnlinePolicy, ByColumns):
         self._parts: list[Built] = [self._inner, *gates]
         self._strata: list[Stratum] = []
         self._policies: list[BuiltOnlinePolicy] = []  # of the strata
-        self._places = Places(0)  # those of the strata in the updates until `_given`
+        self._places = Places(0)  # of the strata, in the updates until `_given`
         self._given = 0
         self._last: list[tuple[BuiltOnlinePolicy, int]] = []  # how many groups each has chosen
-        # Of the update: shares of open prompts, and how many of the prompts chosen are what.
+        # Of the update: shares of open prompts, and counts of the chosen prompts by kind.
         self._open: dict[str, float] = {}
         self._size, self._chosen = 0, Counter[str]()
         self.easier = self._inner.change_towards("easy")
@@ -60,7 +60,7 @@ class Composed(OnlinePolicy, ByColumns):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """It rises with those of the policy and the gates, and with that of shares, which is 2."""
+        """It rises with the versions of the policy, the gates and the shares (2)."""
         raised = self._inner.version - 1 + sum(gate.version - 1 for gate in self._gates)
         return 1 + raised + bool(self._partition.within)
 
@@ -71,7 +71,7 @@ class Composed(OnlinePolicy, ByColumns):
 
     @property
     def reads_columns(self) -> list[str]:
-        """Those of the strata, of the policy and of the gates."""
+        """The columns of the strata, the policy and the gates."""
         of_parts = {column for part in self._parts for column in part.reads_columns}
         return sorted(of_parts | self._partition.within.keys())
 
@@ -81,11 +81,11 @@ class Composed(OnlinePolicy, ByColumns):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Of the update that was chosen for last, in one choice or in several, by name.
+        """Metrics by name of the last update chosen for, in one choice or several.
 
         gate/NAME/open and gates/open: the shares of the prompts that each gate, and all of them,
         let pass before the first choice; stratum/VALUE/share and gates/taken_closed: the shares of
-        the prompts chosen that are of a stratum, and closed.
+        the chosen prompts that belong to a stratum, and that are closed.
         """
         return self._open | {name: n / self._size for name, n in self._chosen.items()}
 
@@ -135,8 +135,8 @@ class Composed(OnlinePolicy, ByColumns):
     def _divided(self, update: int, history: History, free: Bools) -> tuple[list[int], list[int]]:
         """How many prompts each stratum is to choose, and how many groups it lacks.
 
-        What is due of a stratum follows from the numbers of groups drawn for the updates so far.
-        What others make up for, and what is lacked of groups drawn at once, is rounded at random.
+        The share due to a stratum follows from the groups drawn for the updates so far. Groups that
+        other strata make up for, and missing groups drawn at once, are rounded at random.
         """
         rounded = partial(rounded_at_random, rng=history.rng)
         drawn = history.groups_until(update).tolist()
@@ -162,7 +162,8 @@ class Composed(OnlinePolicy, ByColumns):
     def _openness(
         self, update: int, history: History, passed: Sequence[Bools], opened: Bools
     ) -> dict[str, float]:
-        """The shares of prompts that each gate, and all of them, let pass; what gates log."""
+        """The shares of prompts that each gate, and all of them, let pass, and the gates' own
+        metrics."""
         metrics = {"gates/open": float(opened.mean())} if self._gates else {}
         names = [gate.name for gate in self._gates]
         for number, (gate, own) in enumerate(zip(self._gates, passed, strict=True), 1):
@@ -172,7 +173,7 @@ class Composed(OnlinePolicy, ByColumns):
         return metrics
 
     def _counts(self, rows: Rows, opened: Bools) -> dict[str, int]:
-        """How many of the rows are closed, and of each stratum."""
+        """How many of the rows are closed, and how many belong to each stratum."""
         counts = {"gates/taken_closed": int((~opened[rows]).sum())} if self._gates else {}
         if self._partition.within and len(self._strata) <= MEASURED:
             chosen = np.zeros_like(opened)
@@ -183,7 +184,7 @@ class Composed(OnlinePolicy, ByColumns):
 
 
 class ComposedDiscarding(Composed):
-    """The same of a policy that discards groups: each stratum's policy judges its own."""
+    """The same for a policy that discards groups: each stratum's policy judges its own groups."""
 
     @property
     def max_draws(self) -> int:
@@ -196,9 +197,10 @@ class ComposedDiscarding(Composed):
         return self._inner.at_once
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
-        """What the policies keep of the groups that they chose, which come in their order."""
+        """The groups that the policies keep, of those that they chose; in the order of the
+        policies."""
         kept, start = [np.empty(0, dtype=bool)], 0
-        others = (self._inner, len(correct))  # of groups that nobody chose, before any cell trains
+        others = (self._inner, len(correct))  # groups of no policy, before any cell trains
         for policy, count in (*self._last, others):
             own = slice(start, start + count)
             if len(correct[own]):
@@ -215,7 +217,7 @@ def composed(
 ) -> Composed:
     """The policy with its strata and gates; `settled` are its own options in canonical form.
 
-    Raises PolicyError for options of another form.
+    Raises PolicyError for options of any other form.
     """
     options = dict(settled)
     within = outer.get("within") or None

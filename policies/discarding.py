@@ -1,4 +1,4 @@
-"""Online policies that draw further groups until an update is full."""
+"""Online policies that draw additional groups until an update is full."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,14 +13,14 @@ from policies.pass_rate import NEAR
 
 @dataclass(kw_only=True)
 class Dynamic(OnlinePolicy):
-    """Draws further groups until an update is full of live ones (DAPO, arXiv 2503.14476 §3.2).
+    """Draws groups until an update is full of live ones (DAPO, arXiv 2503.14476 §3.2).
 
-    A group is live when its rewards differ. Prompts come in random order, each once before any
-    comes again. An update draws as many groups as it still misses.
+    A group is live if its rewards differ. Prompts come in random order, each once before any is
+    repeated. An update draws as many groups as it still lacks.
 
     Options:
-        max_draws: an update draws at most so many times its prompts (4). It then goes with the live
-            groups that it has.
+        max_draws: an update draws at most this multiple of its prompts (4). It then trains on the
+        live groups that it has.
     """
 
     name: ClassVar[str] = "dynamic"
@@ -46,11 +46,10 @@ class Balanced(Dynamic):
     """Draws groups until an update is full of live ones with a pass rate from `low` to `high`.
 
     Balanced online filtering (arXiv 2504.03380). Groups whose rewards are all equal are discarded
-    whatever the band.
+    regardless of the band.
 
     Options:
-        low, high: the ends of the band (0.2, 0.8), both included.
-        max_draws: as of `dynamic`.
+        low, high: the ends of the band (0.2, 0.8), both included. max_draws: as for `dynamic`.
     """
 
     name: ClassVar[str] = "balanced"
@@ -72,22 +71,21 @@ class Balanced(Dynamic):
 class Greso(Dynamic):
     """As `dynamic`, but mostly skips prompts whose last groups taught nothing (arXiv 2506.02177).
 
-    Prompts come in epochs, each in a random order. A prompt whose last n groups in a row were all
-    correct is submitted with the probability `p_easy`^n, one whose last n were all wrong with
-    `p_hard`^n, at least 0.01; otherwise it is skipped until the next epoch. From the second epoch
-    on, an update lowers `p_easy` by 0.01 if the share of its groups that are all correct is at
-    least `target_easy`, and raises it otherwise, from 0.05 to 0.95; `p_hard` likewise.
+    Prompts come in epochs, each in a random order. A prompt whose last n groups were all correct is
+    submitted with probability `p_easy`^n, and one whose last n were all wrong with `p_hard`^n, at
+    least 0.01. Otherwise it is skipped until the next epoch. From the second epoch on, an update
+    lowers `p_easy` by 0.01 if the share of its groups that are all correct is at least
+    `target_easy`, and raises it otherwise, between 0.05 and 0.95. `p_hard` is adjusted likewise.
 
-    The floor, the limits and the defaults are those of the authors' code; its thresholds of the
-    mean reward (0.98 and 0.11) are "all correct" and "all wrong" here. Unlike there, an update
-    draws as many further prompts as it misses (the code estimates more, and drops the surplus); the
-    skips of an update rest on the groups of the updates before it; and where an update goes over
-    the end of an epoch, prompts that it already has are passed over in the new one.
+    The floor, the limits and the defaults follow the authors' code; its thresholds of the mean
+    reward (0.98 and 0.11) are "all correct" and "all wrong" here. There are three other
+    differences. An update draws as many additional prompts as it lacks (the code estimates more,
+    and drops the surplus). The skips of an update depend on the groups of earlier updates only. If
+    an update crosses the end of an epoch, the new epoch passes over prompts that it already has.
 
     Options:
-        p_easy, p_hard: the probabilities at the start (0.5, 0.5).
-        target_easy, target_hard: the shares of such groups that they follow (1/12, 1/6).
-        max_draws: as of `dynamic`.
+        p_easy, p_hard: the probabilities at the start (0.5, 0.5). target_easy, target_hard: the
+        target shares of all-correct and all-wrong groups (1/12, 1/6). max_draws: as for `dynamic`.
     """
 
     name: ClassVar[str] = "greso"
@@ -104,7 +102,8 @@ class Greso(Dynamic):
             check_share(self.name, option, getattr(self, option), "a probability")
         for option in ("target_easy", "target_hard"):
             check_share(self.name, option, getattr(self, option), "a share")
-        # After the updates until `_done`, easy and hard: probabilities, and streaks by prompt.
+        # State after the updates until `_done`, easy and hard: probabilities, and streaks by
+        # prompt.
         self._done = 0
         self._epoch = 0
         self._place = 0
@@ -162,14 +161,14 @@ class Greso(Dynamic):
 class Lilo(OnlinePolicy):
     """Draws `ratio` times an update's prompts, and trains on the most varied (arXiv 2502.12272).
 
-    Prompts are drawn at random. Of their groups, an update has those with the largest p·(1 − p),
-    where p is the share correct; of equal ones, those drawn first, an order by the seed. Groups
-    that are all correct or all wrong are among them if there are too few others. All groups drawn
-    count as rollouts. An update trains on the group that it chose by, so that its p is nearer to
-    0.5 than the prompt's own. Built from the paper's description; its text leaves ties open.
+    Prompts are drawn at random. An update trains on the groups with the largest p·(1 − p), where p
+    is the share correct. Ties go to the group drawn first, an order that the seed decides. Groups
+    that are all correct or all wrong are included if there are too few others. All groups drawn
+    count as rollouts. Groups are chosen by the same completions that are trained on, so their p is
+    nearer to 0.5 than the prompt's own. Built from the paper's description, which leaves ties open.
 
     Options:
-        ratio: how many times an update's prompts are drawn (4).
+        ratio: the number of prompts drawn, as a multiple of the update's prompts (4).
     """
 
     name: ClassVar[str] = "lilo"
@@ -184,7 +183,7 @@ class Lilo(OnlinePolicy):
 
     @property
     def max_draws(self) -> int:
-        """Times an update's prompts that are drawn for it."""
+        """The number of prompts drawn for an update, as a multiple of its size."""
         return self.ratio
 
     @property
@@ -198,7 +197,7 @@ class Lilo(OnlinePolicy):
         return history.ids(history.rng.permutation(some(fresh, history.size, history.rng)))
 
     def keep(self, correct: Rows, marked: Rows) -> Bools:
-        """As many of the groups as the update lacks."""
+        """The most varied groups, as many as the update lacks."""
         rate = correct / np.maximum(marked, 1)
         score = np.where(marked > 0, (rate * (1 - rate)).round(12), -1)
         kept = np.zeros(len(correct), dtype=bool)

@@ -1,4 +1,4 @@
-"""Equal shares of groups of similar questions: a baseline that knows nothing of difficulty."""
+"""Equal shares of clusters of similar questions: a baseline that does not use difficulty."""
 
 import warnings
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from policies.uniform import Random
 
 SAMPLE = 20_000  # questions that the clusters are fitted to
 ROWS = 16_384  # questions whose vectors are in memory at once
-FEATURES = 4_096  # columns that words and pairs of words are hashed into
+FEATURES = 4_096  # columns into which words and pairs of words are hashed
 # A word, or one character of a script that writes words without spaces between them.
 WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
@@ -24,13 +24,13 @@ class Diverse(Random):
     """Equal shares of clusters of similar questions; at random within a cluster.
 
     A question is a vector of its words and pairs of words, numbers as one word, weighted by tf-idf.
-    K-means, fitted to a sample of the pool, divides the pool into clusters. They do not depend on
-    the seed, which decides between the prompts of a cluster. A cluster with too few prompts is made
-    up for by the others. Needs no probe. On a pool whose skills do not show in its words, it
-    chooses at random.
+    K-means, fitted to a sample of the pool, divides the pool into clusters. The clusters do not
+    depend on the seed, which only decides between the prompts of a cluster. If a cluster has too
+    few prompts, the others make up for it. Needs no probe. If the skills of a pool do not show in
+    its words, the choice is random.
 
     Options:
-        clusters: how many clusters (16).
+        clusters: the number of clusters (16).
     """
 
     name = "diverse"
@@ -100,7 +100,7 @@ def _clusters(questions: pa.ChunkedArray, count: int) -> Rows:
     sample = counted(questions.take(pa.array(np.sort(drawn))))
     weights = TfidfTransformer(sublinear_tf=True).fit(sample)
     means = KMeans(min(count, len(drawn)), random_state=0)
-    # The order in which threads add numbers up would decide between prompts.
+    # The order in which threads sum numbers would decide between prompts.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different questions
         means.fit(weights.transform(sample))

@@ -1,7 +1,7 @@
 """Gates that prompts have to pass before an online policy may choose them.
 
-A gate says before each update which prompts may be chosen. All that it may know is in the history,
-which a resumed cell rebuilds from its record: a state is built from `history.drawn`, and never
+Before each update, a gate decides which prompts may be chosen. It may read only the history, which
+a resumed cell rebuilds from its record. State is therefore built from `history.drawn` and never
 stored.
 """
 
@@ -32,16 +32,16 @@ from policies.partition import Schedule
 
 
 class Gate(ABC):
-    """Which prompts an online policy may choose for an update; all its gates have to agree.
+    """Which prompts an online policy may choose for an update; all gates must let a prompt pass.
 
-    The log of a cell has, per update, the share of prompts that each gate and all gates let pass,
-    and the share of the update's prompts that were taken although closed.
+    The log of a cell has, per update, the share of prompts that each gate lets pass, the share that
+    all gates let pass, and the share of the update's prompts that were taken although closed.
     """
 
     needs: ClassVar[Needs] = "nothing"
-    """What of the probe it uses."""
+    """The part of the probe that it uses."""
     version: ClassVar[int] = 1
-    """As of an online policy."""
+    """As for an online policy."""
 
     @abstractmethod
     def passes(self, update: int, history: History) -> Bools:
@@ -54,12 +54,12 @@ class Gate(ABC):
 
 @dataclass(kw_only=True)
 class Reopening(Gate):
-    """A gate that closes prompts by their last groups, and opens for each of them again.
+    """A gate that closes prompts by their last groups, and later reopens them.
 
-    Only prompts that pass are seen again: one that a few completions have closed by chance would
-    stay closed for ever. So it passes `age` epochs after it was seen last, and if its group closes
-    it again, after twice as long each time. An epoch is as many groups as there are prompts. With
-    `age: null` it never passes again by time.
+    Only prompts that pass are seen again, so a prompt that a few completions closed by chance would
+    stay closed forever. It therefore passes `age` epochs after it was last seen. If its group
+    closes it again, the wait doubles each time. An epoch is as many groups as there are prompts.
+    With `age: null`, a closed prompt is never reopened by time.
     """
 
     version: ClassVar[int] = 2
@@ -79,7 +79,7 @@ class Reopening(Gate):
         """How many of each prompt's last groups in a row have closed it [N]."""
 
     def passes(self, update: int, history: History) -> Bools:
-        """These, and those that were not seen for long enough."""
+        """Prompts that pass by their last groups, or were not seen for long enough [N]."""
         opened = self.admits(update, history)
         if self.age is None:
             return opened
@@ -91,14 +91,14 @@ class Reopening(Gate):
 class OfRates(Reopening):
     """A gate that a prompt passes with a probability that depends on its last pass rate.
 
-    A group closes its prompt if the probability by that group's rate is below 1/2.
+    A group closes its prompt if that group's pass rate gives a probability below 1/2.
     """
 
     needs: ClassVar[Needs] = "all"
 
     @abstractmethod
     def chance(self, rates: npt.NDArray[np.float32], update: int, updates: int) -> Floats:
-        """The probability for each of these pass rates; nan of nan."""
+        """The probability for each of these pass rates; nan for nan."""
 
     def admits(self, update: int, history: History) -> Bools:
         """Prompts that pass by chance, and those without a pass rate."""
@@ -107,7 +107,7 @@ class OfRates(Reopening):
         return np.asarray(np.isnan(chance) | (luck < chance))
 
     def times_closed(self, update: int, history: History) -> Rows:
-        """By the pass rate of each group, as if it were drawn now."""
+        """How many of each prompt's last groups in a row would close it now [N]."""
         _, _, correct, marked = history.drawn
         with np.errstate(invalid="ignore"):
             rates = (correct / marked).astype(np.float32)
@@ -116,7 +116,7 @@ class OfRates(Reopening):
 
 @dataclass(kw_only=True)
 class Gaussian(OfRates):
-    """At random by the last pass rate: most often near `mean`, which may move with the updates.
+    """At random by the last pass rate: most often near `mean`, which may change with the updates.
 
     A prompt with the pass rate p passes with the probability exp(-(p - mean)²/(2 sd²)), drawn anew
     for each update, as in the curriculum of Nemotron 3 Nano (arXiv 2512.20848, §3.2.2). A prompt
@@ -124,8 +124,8 @@ class Gaussian(OfRates):
 
     Options:
         mean, sd: numbers (0.5, 0.2), or schedules over the updates, such as {from: 0.8, to: 0.3}.
-        age: after how many epochs a closed prompt passes again (1), twice as many each time that
-            its group closes it again; `null`: never by time.
+        age: the epochs after which a closed prompt passes again (1), doubled each time that its
+        group closes it again; `null`: never.
     """
 
     mean: Any = 0.5
@@ -145,12 +145,11 @@ class Gaussian(OfRates):
 
 @dataclass(kw_only=True)
 class Rates(OfRates):
-    """Prompts whose last pass rate lies from `low` to `high`, or is not known.
+    """Prompts whose last pass rate is between `low` and `high`, or not known.
 
     Options:
-        low, high: the ends of the band, both included.
-        age: after how many epochs a closed prompt passes again (1), twice as many each time that
-            its group closes it again; `null`: never by time.
+        low, high: the ends of the band, both included. age: the epochs after which a closed prompt
+        passes again (1), doubled each time that its group closes it again; `null`: never.
     """
 
     low: float
@@ -171,7 +170,7 @@ class Rest(Gate):
     """Prompts that none of the last `updates` updates has trained on.
 
     Options:
-        updates: for how many updates a prompt rests.
+        updates: the number of updates for which a prompt rests.
     """
 
     updates: int
@@ -190,9 +189,9 @@ class Retire(Reopening):
     """Prompts whose last `solved` groups in a row were not all entirely correct.
 
     Options:
-        solved: after how many entirely correct groups in a row a prompt is closed.
-        age: after how many epochs a closed prompt passes again (1), twice as many each time that
-            its group closes it again; `null`: never by time.
+        solved: the number of entirely correct groups in a row after which a prompt is closed. age:
+        the epochs after which a closed prompt passes again (1), doubled each time that its group
+        closes it again; `null`: never.
     """
 
     solved: int
@@ -206,24 +205,24 @@ class Retire(Reopening):
         return np.asarray(history.solved < self.solved)
 
     def times_closed(self, update: int, history: History) -> Rows:
-        """Entirely correct groups from the one on that has closed it."""
+        """Entirely correct groups since the group that closed the prompt, inclusive."""
         return np.asarray(history.solved - self.solved + 1)
 
 
 @dataclass(frozen=True)
 class BuiltGate(Versioned):
-    """A gate with its options; one of the user's own is a class with a method `passes`."""
+    """A gate with its options; a custom gate is a class with a method `passes`."""
 
     options: dict[str, Any]
     kind: ClassVar[str] = "gate"
 
     @property
     def needs(self) -> Needs:
-        """What of the probe it uses; nothing if it does not declare it."""
+        """The part of the probe that it uses; nothing if it does not declare it."""
         return "all" if self.declared("needs", "nothing") != "nothing" else "nothing"
 
     def passes(self, update: int, history: History) -> Bools:
-        """One boolean per prompt. Raises PolicyError where the gate fails."""
+        """One boolean per prompt. Raises PolicyError if the gate fails."""
         with self.errors():
             opened = np.asarray(self.rule.passes(update, history))
         if opened.shape != (len(history.prompt_ids),) or opened.dtype != np.bool_:
@@ -234,7 +233,7 @@ class BuiltGate(Versioned):
         return opened
 
     def metrics(self, update: int, history: History) -> dict[str, float]:
-        """What it logs with an update. Raises PolicyError where the gate fails."""
+        """The metrics that it logs with an update. Raises PolicyError if the gate fails."""
         own = self.declared("metrics", None)
         with self.errors():
             return {str(k): float(v) for k, v in own(update, history).items()} if own else {}
@@ -255,7 +254,7 @@ GATES = Registry(
 
 
 def gate_of(policy: str, written: Any) -> BuiltGate:
-    """A gate of a policy by its name, or as {name: options}. Raises PolicyError."""
+    """A gate of a policy, written as its name or as {name: options}. Raises PolicyError."""
     named = {written: {}} if isinstance(written, str) else written
     if not isinstance(named, Mapping) or len(named) != 1:
         raise PolicyError(

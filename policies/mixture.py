@@ -44,17 +44,17 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
     """Shares of other policies, such as {hard: 0.5, random: 0.5}, selected one after another.
 
     Counts follow from shares by the largest remainder method. The parts select in the order
-    written, each from the remaining rows and with its own random tie-breaks: with shared ones,
-    prompts that lost a tie in the first part would lose again in the second, and `random` would not
-    be uniform over the remaining rows. If all parts rank prompts, the first part breaks ties as it
-    would alone.
+    written, each from the remaining rows and with its own random tie-breaks. With shared
+    tie-breaks, prompts that lost a tie in the first part would lose again in the second, and
+    `random` would not be uniform over the remaining rows. If all parts rank prompts, the first part
+    breaks ties as it would alone.
 
     Scores are computed over the whole table (including the median of `middle`). A custom function
     without scores is called with a table of the remaining rows.
 
     Options:
-        shares: the name of a policy, built in or of the file, with its share, or with {share: …,
-            option: …}. A list of such maps may name a policy twice.
+        shares: the name of a policy, built in or defined in the file, with its share, or with
+            {share: …, option: …}. A list of such maps may name a policy twice.
     """
 
     name: ClassVar[str] = "mixture"
@@ -66,7 +66,7 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.parts = _parts(self.shares)
-        # A canonical form, so that equal shares have equal hashes.
+        # The canonical form: equal shares have equal hashes.
         self.shares = [{p.name: {"share": p.written, **p.options}} for p in self.parts]
 
     @property
@@ -77,7 +77,7 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
 
     @property
     def stream(self) -> str:
-        """Its name if a part chooses at random; otherwise it shares its ties with others."""
+        """Its name if a part chooses at random; otherwise it shares the stream of ties."""
         return self.name if any(part.policy.stream for part in self.parts) else ""
 
     @property
@@ -93,26 +93,26 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
 
     @property
     def reads_golds(self) -> bool:
-        """Whether one of its parts, `require` or `exclude` does."""
+        """Whether one of its parts, `require` or `exclude` uses the samples' answers."""
         return bool(self.restrictions) or any(part.policy.reads_golds for part in self.parts)
 
     @property
     def simulated(self) -> bool:
-        """Whether all of its parts are."""
+        """Whether all of its parts are simulated."""
         return all(part.policy.simulated for part in self.parts)
 
     @property
     def reads_questions(self) -> bool:
-        """Whether one of its parts does."""
+        """Whether one of its parts reads questions."""
         return any(part.policy.reads_questions for part in self.parts)
 
     @property
     def reads_columns(self) -> list[str]:
-        """Those of all parts."""
+        """The columns of all parts."""
         return sorted({column for part in self.parts for column in part.policy.reads_columns})
 
     def check_values(self, prompts: pa.Table) -> None:
-        """Raise PolicyError where one of its parts does."""
+        """Raise PolicyError if one of its parts does."""
         for part in self.parts:
             part.policy.check_columns(prompts)
 
@@ -128,7 +128,7 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
         return largest_remainder([part.share * size for part in self.parts], size)
 
     def notes(self, difficulty: pa.Table, chosen: Rows, free: Bools | None = None) -> list[str]:
-        """Those of the parts, each for its own rows and what the parts before it have left."""
+        """The notes of the parts, each for its own rows and the rows that earlier parts left."""
         left = self._left(difficulty, free)
         notes = list[str]()
         start = 0
@@ -147,7 +147,7 @@ class Mixture(Requiring, SubsetPolicy, ByColumns):
     def pick(
         self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
-        """Free rows that meet the requirement, those of the first part first."""
+        """Free rows that meet the requirement, beginning with the first part's."""
         left = self._left(difficulty, free)
         chosen: list[np.ndarray] = []
         for part, count in zip(self.parts, self.counts(size), strict=True):

@@ -1,7 +1,7 @@
 """The interface of an online policy: it chooses the prompts of every update during training.
 
-Its choice depends only on the seed, the prompts to choose from, the probe and the groups drawn so
-far, which a cell records: a resumed cell chooses what an undisturbed one chooses.
+Its choice depends only on the seed, the prompts to choose from, the probe, and the groups drawn so
+far. A cell records these groups, so a resumed cell chooses as an uninterrupted one does.
 """
 
 from abc import ABC, abstractmethod
@@ -25,9 +25,9 @@ class History:
     """The prompts that an online policy chooses from, and what is known about each of them.
 
     Arrays have an entry per prompt [N], in the order of `prompt_ids`, or per group drawn [E], by
-    update and row, or per prompt probed again [R]. A group is of `update` and of the prompt at
-    `row`; `correct` of its `marked` completions are correct. While a policy chooses, the arrays
-    are read-only: what it changed in place would be missing after a resume.
+    update and row, or per prompt probed again [R]. A group belongs to `update` and to the prompt at
+    `row`; `correct` of its `marked` completions are correct. While a policy chooses, the arrays are
+    read-only: changes in place would be lost after a resume.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class History:
     ) -> None:
         self.prompt_ids = prompt_ids
         self.columns = columns or {}
-        """Columns of the user's data as texts [N], those that the policy reads."""
+        """The columns of the user's data that the policy reads, as text [N]."""
         self.samples: Counts = np.array(samples, np.int32)
         """Scorable samples of the probe [N]; 0 where there are none."""
         self.successes: Counts = np.array(successes, np.int32)
-        """Correct ones among them [N]."""
+        """Correct samples among them [N]."""
         self.samples.flags.writeable = self.successes.flags.writeable = False
         self.seed = seed
         self.updates = updates
@@ -61,7 +61,7 @@ class History:
         """A generator that depends only on the seed, the update, and what it has already drawn."""
         with np.errstate(invalid="ignore"):
             self.pass_rate = (self.successes / self.samples).astype(np.float32)
-        """The latest known pass rate [N], of the last group or refresh, or else of the probe.
+        """The latest known pass rate [N], from the last group or refresh, or else from the probe.
 
         nan if unknown.
         """
@@ -131,9 +131,9 @@ class History:
         return update[order], row[order], correct[order], marked[order]
 
     def start(self, update: int, size: int, missing: int | None = None) -> None:
-        """Prepare the choice of `size` prompts for an update, or of further ones for it.
+        """Prepare the choice of `size` prompts for an update, or of additional ones for it.
 
-        `missing`: the number of groups that it lacks, if that is not `size`.
+        `missing`: the number of groups that it lacks, if not `size`.
         """
         self.missing = size if missing is None else missing
         self._set_writeable(False)
@@ -145,22 +145,22 @@ class History:
             self.rng = generator("update", self.seed, update, drawn)
 
     def stream(self, use: str, *keys: int) -> np.random.Generator:
-        """A generator of its own for a use, such as an order of the prompts, and numbers.
+        """A separate generator for a purpose, such as an order of the prompts, and numbers.
 
-        It depends on these, the seed, and the stratum or gate that asks alone.
+        It depends only on these, the seed, and the stratum or gate that uses it.
         """
         return generator("choice", use, self.seed, self._place, *keys)
 
     def of(self, place: str) -> "History":
-        """The same for a gate, whose streams `place` sets apart from those of others."""
+        """The history for a gate; `place` gives it streams of its own."""
         other = copy(self)
         other._place = place
         return other
 
     def part(self, rows: Rows, stratum: str, closed: Rows) -> "History":
-        """The same of some prompts alone, in their order; `stratum` sets its streams apart.
+        """The history of some prompts alone, in their order; `stratum` gives it streams of its own.
 
-        `closed`: rows that belong to it, and may not be chosen now.
+        `closed`: rows that belong to the stratum and may not be chosen now.
         """
         part = History(
             self.ids(rows),
@@ -188,18 +188,18 @@ class History:
 
     @property
     def groups_drawn(self) -> int:
-        """The groups drawn so far, those of prompts that may not be chosen now included."""
+        """The groups drawn so far, including those of prompts that may not be chosen now."""
         return len(self._drawn[0]) + self._closed_groups
 
     def groups_until(self, update: int) -> Rows:
-        """The groups drawn of all prompts for each update up to this one, from 0 [update + 1]."""
+        """The number of groups of all prompts for each update from 0 to this one [update + 1]."""
         return np.bincount(np.array(self._drawn[0]), minlength=update + 1)[: update + 1]
 
     def epochs_since(self, update: int) -> Floats:
-        """How long ago, before an update, each prompt was seen last, in epochs [N].
+        """The epochs since each prompt was last seen before an update [N].
 
-        An epoch is as many groups as there are prompts. A prompt was seen by its last group or
-        refresh, or else by the probe.
+        An epoch is as many groups as there are prompts. A prompt was last seen in its last group or
+        refresh, or else in the probe.
         """
         until = np.cumsum(self.groups_until(update - 1))
         last = until[np.minimum(self.last_update, update - 1)]
@@ -219,7 +219,7 @@ class History:
         first = np.searchsorted(row, row)
         broken = np.maximum.accumulate(np.where(counted, first - 1, place))
         streak = np.zeros(len(self.prompt_ids), np.int64)
-        streak[row] = place - np.maximum(broken, first - 1)  # the last of a prompt's groups stays
+        streak[row] = place - np.maximum(broken, first - 1)  # the last group of a prompt wins
         return streak
 
     def fresh(self, update: int) -> Bools:
@@ -239,7 +239,7 @@ def some(rows: Rows, size: int, rng: np.random.Generator) -> Rows:
 
 
 def least_drawn(history: History, allowed: Bools) -> Rows:
-    """`size` of the allowed rows, those with the fewest groups first, at random among equals.
+    """`size` of the allowed rows, those with the fewest groups first; ties are broken at random.
 
     Every prompt is thus drawn once before any is drawn again, as in epochs in random order.
     """
@@ -261,23 +261,22 @@ def rates_of(history: History) -> Floats:
 
 
 WHOLE_POOL = "full"  # what an online policy chooses from without `of`
-MAX_DRAWS = 4  # bounds what a policy that discards groups costs, where it declares no other
+MAX_DRAWS = 4  # bounds the cost of discarding, unless a policy declares its own
 
 
 class OnlinePolicy(ABC):
     """Chooses the prompts of each update, from a pool or from the subset of another policy.
 
-    A policy that draws further groups in place of some also has
-    `keep(correct, marked)`, which says by the correct and the marked completions of each group
-    [groups] which ones to train on. `max_draws`, an optional attribute: at most so many times the
-    prompts of an update are drawn for it. `at_once`, another: so many times the prompts that it
-    lacks are drawn before `keep` is called.
+    A policy that replaces some groups also has `keep(correct, marked)`. Given the correct and the
+    marked completions of each group [groups], it returns which groups to train on. Two attributes
+    are optional. `max_draws`: at most this multiple of an update's prompts is drawn. `at_once`:
+    this multiple of the prompts that it lacks is drawn before `keep` is called.
     """
 
     needs: ClassVar[Needs] = "all"
-    """What of the probe it uses."""
+    """The part of the probe that it uses."""
     version: ClassVar[int] = 1
-    """Of a built-in policy: raised if its choices change for one seed; cells then get new ids."""
+    """Raised if a built-in policy's choices change for a given seed; cells then get new ids."""
     cost: ClassVar[str] = "no further rollouts"
     easier: str = "choose from an easier subset"
     """What to change for easier prompts."""
@@ -295,7 +294,7 @@ def is_online(policy: Any) -> bool:
 
 
 class Parts(NamedTuple):
-    """A policy in two parts: what selects before training (name, options), what chooses during it.
+    """A policy in two parts: the static part (name, options) and the part that chooses in training.
 
     `online` is None for a static policy.
     """
@@ -305,7 +304,7 @@ class Parts(NamedTuple):
 
 
 def static_part(name: str, of: Any) -> tuple[str, Options]:
-    """The static policy that an online policy's option `of` names. PolicyError for another form."""
+    """The static policy named by an online policy's option `of`. PolicyError for any other form."""
     if isinstance(of, Mapping) and len(of) == 1:
         [(static, own)] = of.items()
     else:
@@ -323,7 +322,7 @@ def checked_ids(chosen: Any, policy: str, size: int) -> pa.Array:
     how = f"return {size} distinct prompt_ids, such as history.ids(rows)"
     if isinstance(chosen, set | frozenset):
         raise MalformedError(
-            f"policy {policy!r} returned a set, whose order is another one in every process: {how}"
+            f"policy {policy!r} returned a set, whose order differs between processes: {how}"
         )
     try:
         values = chosen if isinstance(chosen, pa.Array | pa.ChunkedArray) else pa.array([*chosen])
@@ -341,15 +340,15 @@ def checked_ids(chosen: Any, policy: str, size: int) -> pa.Array:
 
 
 def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:
-    """The message for a prompt_id that is none of the candidates'."""
+    """The message for a prompt_id that is not among the candidates."""
     return (
-        f"policy {policy!r} returned the prompt_id {prompt_id!r:.80}, which is none of the "
+        f"policy {policy!r} returned the prompt_id {prompt_id!r:.80}, which is not among the "
         f"{candidates:,} that it may choose from: return some of history.prompt_ids"
     )
 
 
 def checked_keep(kept: Any, policy: str, groups: int) -> Bools:
-    """What `keep` returned. PolicyError unless it is one boolean per group."""
+    """The result of `keep`. PolicyError unless it is one boolean per group."""
     values = np.asarray(kept)
     if values.shape != (groups,) or values.dtype != np.bool_:
         raise MalformedError(

@@ -1,7 +1,7 @@
-"""Partitions of a pool with shares: what `within`, `weights` and the parts of a mixture are.
+"""Partitions of a pool with shares: `within`, `weights` and the parts of a mixture.
 
-A stratum is the rows with one value of a column; its share is one number, or a schedule of numbers
-for the updates of a training. Arrays have one entry per row of a table, or per stratum [S].
+A stratum is the rows with one value of a column. Its share is a number, or a schedule of numbers
+over the updates of a training. Arrays have one entry per row of a table, or per stratum [S].
 """
 
 import math
@@ -23,12 +23,12 @@ HOW = (
 )
 FORM = "write a number, {from: 0.8, to: 0.2, schedule: cosine}, or a list of numbers"
 SCHEDULES = ("linear", "cosine")
-# Pass rates in bands, each without its lower end: of 0, of quarters, and of 1. A rate that misses 1
-# by rounding alone, such as a mean of means, is 1.
+# Bands of pass rates, each without its lower end: 0, the quarters, and 1. A rate that misses 1 by
+# rounding alone, such as a mean of means, counts as 1.
 RATE_BANDS = ("0", "0-0.25", "0.25-0.5", "0.5-0.75", "0.75-1", "1")
 RATE_ENDS = (0.0, 0.25, 0.5, 0.75, 1 - 1e-9)  # the highest rate of each band but the last
 NO_VALUE = "(none)"  # the stratum of rows without a value
-MAX_STRATA = 10_000  # more values are a column of ids, or of texts, by mistake
+MAX_STRATA = 10_000  # a column with more values probably has ids or texts
 SHOWN = 8  # values of a column that a message lists
 
 
@@ -41,7 +41,7 @@ def is_number(value: Any) -> bool:
 class Schedule:
     """A number that may depend on the update: constant, linear, cosine, or listed.
 
-    values: of a list, each for an equal part of the training.
+    values: a list, each for an equal part of the training.
     """
 
     values: tuple[float, ...]
@@ -49,7 +49,7 @@ class Schedule:
 
     @classmethod
     def of(cls, written: Any, what: str) -> "Schedule":
-        """What an option says. Raises PolicyError for another form."""
+        """The schedule that an option describes. Raises PolicyError for any other form."""
         if is_number(written):
             return cls((float(written),))
         if isinstance(written, list | tuple) and written and all(map(is_number, written)):
@@ -75,9 +75,9 @@ class Schedule:
 
 
 def schedules_of(written: Mapping[str, Any], what: str, *, zero: bool) -> dict[str, Schedule]:
-    """Schedules by value of a column. Raises PolicyError, which begins with `what`.
+    """Schedules by value of a column. Raises PolicyError with a message that begins with `what`.
 
-    zero: whether their numbers may be 0; none is negative.
+    zero: whether their numbers may be 0; they may not be negative.
     """
     schedules = {value: Schedule.of(number, f"{what} {value}") for value, number in written.items()}
     for value, schedule in schedules.items():
@@ -91,7 +91,7 @@ def schedules_of(written: Mapping[str, Any], what: str, *, zero: bool) -> dict[s
 def checked_shares(shares: Iterable[tuple[str, Any]], what: str, form: str) -> list[float]:
     """Shares of a whole, by name. Raises PolicyError unless they are above 0 and sum to 1.
 
-    Messages begin with `what`; `form` says how to write shares.
+    Messages begin with `what`; `form` describes how to write shares.
     """
     checked = []
     for name, share in shares:
@@ -106,7 +106,7 @@ def checked_shares(shares: Iterable[tuple[str, Any]], what: str, form: str) -> l
 
 
 class Stratum(NamedTuple):
-    """Rows of a partition, ascending, and their share; the shares of all need not sum to 1."""
+    """Rows of a partition, ascending, and their share; the shares need not sum to 1."""
 
     name: str
     rows: Rows
@@ -114,7 +114,7 @@ class Stratum(NamedTuple):
 
 
 def shares_of(strata: Sequence[Stratum], update: int = 1, updates: int = 1) -> Floats:
-    """The shares for an update [S]; before training there is one."""
+    """The shares for an update [S]; before training there is one update."""
     return np.array([stratum.share.at(update, updates) for stratum in strata])
 
 
@@ -122,8 +122,8 @@ def shares_of(strata: Sequence[Stratum], update: int = 1, updates: int = 1) -> F
 class Partition:
     """The option `within`: strata by the values of a column, or all rows as one.
 
-    shares: `proportional` to the strata's rows, `equal`, or by value; a value without one has 0.
-    within: the option in canonical form, {} without a column. Messages begin with `what`.
+    shares: `proportional` to the strata's rows, `equal`, or by value; a value without a share has
+    0. within: the option in canonical form, {} without a column. Messages begin with `what`.
     """
 
     what: str
@@ -133,7 +133,7 @@ class Partition:
 
     @classmethod
     def of(cls, written: Any, policy: str, *, scheduled: bool = False) -> "Partition":
-        """A policy's option; None: all rows as one. Raises PolicyError for another form.
+        """A policy's option; None: all rows as one stratum. Raises PolicyError for any other form.
 
         scheduled: shares may depend on the update, and need not sum to 1.
         """
@@ -164,9 +164,10 @@ class Partition:
         return self.strata(column_texts(table, self.column, self.what), rows)
 
     def strata(self, texts: pa.Array | None, rows: Rows) -> list[Stratum]:
-        """The strata of some rows, in the order of the values; `texts` is the column, of all rows.
+        """The strata of some rows, in the order of the values; `texts` is the column for all rows.
 
-        Raises PolicyError for more than MAX_STRATA values, or a share of a value that no row has.
+        Raises PolicyError for more than MAX_STRATA values, or for a share of a value that no row
+        has.
         """
         if texts is None or self.column is None:
             return [Stratum("", rows, Schedule((1.0,)))]
@@ -194,7 +195,7 @@ class Partition:
 
 
 def check_known(named: Iterable[str], known: Sequence[str], column: str, what: str) -> None:
-    """Raise PolicyError, which begins with `what`, for a value that no row has."""
+    """Raise PolicyError, beginning with `what`, for a value that no row has."""
     unknown = [value for value in named if value not in known]
     if unknown:
         distinct = sorted(set(known))
@@ -208,15 +209,15 @@ def check_known(named: Iterable[str], known: Sequence[str], column: str, what: s
 
 
 def rate_bands(rates: Floats) -> Rows:
-    """The position in RATE_BANDS of each pass rate; of nan, the last one's."""
+    """The position in RATE_BANDS of each pass rate; nan: the last position."""
     return np.searchsorted(RATE_ENDS, rates)
 
 
 def column_texts(table: pa.Table, column: str, what: str) -> pa.Array:
-    """The values of a column as texts, NO_VALUE where there is none; of pass rates, their band.
+    """The values of a column as text, NO_VALUE for null; for pass rates, their bands.
 
-    Raises PolicyError, which begins with `what`, for a column that the table does not have, or
-    whose values are neither texts nor numbers.
+    Raises PolicyError, beginning with `what`, if the table does not have the column, or if its
+    values are neither text nor numbers.
     """
     if column not in table.column_names:
         raise PolicyError(
@@ -233,12 +234,12 @@ def column_texts(table: pa.Table, column: str, what: str) -> pa.Array:
         return pc.fill_null(values.cast(pa.string()), NO_VALUE)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise PolicyError(
-            f"{what}: the column {column} has type {values.type}: write one of texts or numbers"
+            f"{what}: the column {column} has type {values.type}: write a column of text or numbers"
         ) from error
 
 
 def as_text(value: Any) -> str:
-    """A value as the text to which a column of its type is cast."""
+    """A value as text, as if cast with a column of its type."""
     return str(pa.scalar(value).cast(pa.string()).as_py())
 
 
@@ -248,10 +249,10 @@ def filled(
     due: Sequence[int],
     rounded: Callable[[Floats, int], list[int]] = largest_remainder,
 ) -> list[int]:
-    """Rows of each stratum [S]: what is due of it, or all of it where it is short of rows.
+    """Rows of each stratum [S]: the number due, or all of them if the stratum is short of rows.
 
-    What some are short of is shared among the others in proportion to their shares; `rounded` makes
-    whole numbers, with a given sum, of these.
+    Missing rows are divided among the other strata in proportion to their shares; `rounded` turns
+    these into whole numbers with a given sum.
     """
     capacity = np.where(shares > 0, eligible, 0)
     counts = np.minimum(due, capacity)

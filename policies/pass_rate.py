@@ -11,7 +11,7 @@ from orchestrator.plugins.counts import counted
 from policies.base import Bools, BuiltIn, Floats, Needs, PolicyError, check_band, numbers
 from policies.uniform import Uniform
 
-# Rates are ratios of counts; those that differ by less are equal up to rounding.
+# Rates are ratios of counts; rates that differ by less are equal up to rounding.
 NEAR = 1e-9
 OUTSIDE = 2.0  # added to a distance between rates, which is at most 1
 
@@ -22,7 +22,7 @@ RATES = {"pass_rate": "pass rate", "score": "mean score"}
 def measured(difficulty: pa.Table, name: str, policy: str) -> Floats:
     """The column as float64, nan without scorable samples.
 
-    PolicyError where a row that has a pass rate lacks the value: it would rank last unnoticed.
+    PolicyError if a row with a pass rate lacks the value: it would silently rank last.
     """
     values = numbers(difficulty, name, policy)
     if name == "pass_rate" or "pass_rate" not in difficulty.column_names:
@@ -46,9 +46,9 @@ class ByRate(BuiltIn):
     def __post_init__(self) -> None:
         if self.by not in (None, *RATES):
             raise PolicyError(f"{self.title}: by is {self.by!r}: write pass_rate or score")
-        self.by = "score" if self.by == "score" else None  # a canonical form has one hash
+        self.by = "score" if self.by == "score" else None  # the canonical form has one hash
         super().__post_init__()
-        if self.by:  # adaptive probes, and simulated ones, count correct samples alone
+        if self.by:  # adaptive and simulated probes only count correct samples
             self.needs, self.simulated = "all", False
 
     def rates(self, difficulty: pa.Table) -> Floats:
@@ -57,7 +57,7 @@ class ByRate(BuiltIn):
 
     @property
     def rate(self) -> str:
-        """What `rates` returns, in messages."""
+        """The name of `rates` in messages."""
         return RATES[self.by or "pass_rate"]
 
 
@@ -99,16 +99,16 @@ class HardestNonzero(Hard):
 class Middle(ByRate):
     """Closest to the pool's median pass rate, prompts within the interquartile range first.
 
-    The paper selects those closest to the median "in the interquartile range around the median". If
-    that range (ends included) has too few prompts, the closest outside follow. Median and quartiles
-    are those of the eligible rows with a known pass rate.
+    The paper selects prompts closest to the median "in the interquartile range around the median".
+    If that range (ends included) has too few prompts, the closest ones outside follow. Median and
+    quartiles are computed over the eligible rows with a known pass rate.
     """
 
     name = "middle"
     needs: Needs = "pass_rates"
 
     def score(self, difficulty: pa.Table) -> Floats:
-        """Distance from the median; outside the interquartile range, larger than any inside.
+        """Distance from the median; rows outside the interquartile range come after all inside.
 
         Rounded, so that equal distances on both sides tie.
         """
@@ -157,11 +157,11 @@ class Between(Uniform):
     @property
     @abstractmethod
     def meaning(self) -> str:
-        """What the share is, in messages."""
+        """The name of the share in messages."""
 
     @abstractmethod
     def shares(self, difficulty: pa.Table) -> Floats:
-        """The share of each row, nan where it is not known."""
+        """The share of each row, nan if unknown."""
 
     def allowed(self, difficulty: pa.Table) -> Bools:
         """Rows with a known share within the band."""

@@ -21,8 +21,9 @@ def settled_options(
 ) -> Options:
     """The options in a canonical form, as JSON values: equal meaning gives equal hashes.
 
-    `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
-    their order matters and that of JSON keys does not. Custom policies' options stay as written.
+    `levels: 1-3` and `[1, 2, 3]` give the same result. The parts of a mixture become a list,
+    because their order matters and that of JSON keys does not. Options of custom policies stay as
+    written.
     """
     if isinstance(policy, Stratified | Composed):
         return dict(policy.options)
@@ -79,12 +80,12 @@ ALLOCATIONS = Registry(
     "package.module:attribute",
     PolicyError,
 )
-# A function's own arguments: table, size, generator of a policy, groups of an allocation.
+# A function's own arguments: table, size and generator of a policy; groups of an allocation.
 _CALL = {"policy": 3, "allocation": 1}
 
 
 def policy_names() -> list[str]:
-    """Names of all policies: built-in, or installed as entry point `decile.policies`."""
+    """Names of all policies: built in, or installed as entry points `decile.policies`."""
     return POLICIES.names()
 
 
@@ -99,7 +100,7 @@ def policy_line(name: str) -> str:
 
 
 def policy_cost(name: str) -> str:
-    """What choosing prompts costs besides training on them."""
+    """The cost of choosing prompts, besides training on them."""
     policy = find_policy(name)
     needs = getattr(policy, "needs", "all")
     parts = [{"nothing": "", "first": "one sample"}.get(needs, "a probe")]
@@ -131,7 +132,7 @@ def get_policy(name: str, /, **options: Any) -> SelectFunction:
 
 
 def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
-    """Build the online policy of that name with its options but `of`. PolicyError as above."""
+    """Build the online policy of that name with its options except `of`. PolicyError as above."""
     taken = _own_options(find_policy(name), options)
     restrictions = [o for o in ("within", "gates") if o in options and o not in taken]
     outer: dict[str, Any] = {option: options[option] for option in restrictions}
@@ -189,17 +190,17 @@ def _build(name: str, options: Options, registry: Registry = POLICIES) -> Any:
             raise PolicyError(f"{kind} {name!r} cannot be built: {error}") from error
         except Exception as error:
             if is_own(policy):
-                raise  # a bug of ours, with its traceback
+                raise  # a bug in Decile keeps its traceback
             raise PolicyError(f"{kind} {name!r} cannot be built: {describe(error)}") from error
     elif options:
         bound = partial(policy, **options)
-        bound.__dict__.update(getattr(policy, "__dict__", {}))  # what it declares, such as needs
+        bound.__dict__.update(getattr(policy, "__dict__", {}))  # its attributes, such as needs
         return bound
     return policy
 
 
 def _own_options(policy: Any, options: Options) -> list[str]:
-    """Those of the options that a user's class or function takes itself, as `**options` does."""
+    """The options that a custom class or function takes itself, also through `**options`."""
     if inspect.isclass(policy) and issubclass(policy, Requiring):
         return []
     try:

@@ -21,9 +21,9 @@ from policies.online import History, OnlinePolicy, rates_of, some
 
 @dataclass(kw_only=True)
 class Curriculum(OnlinePolicy):
-    """Prompts in the order of their pass rates in the probe, from `first` (easy or hard) on.
+    """Prompts in the order of their pass rates in the probe, beginning with `first` (easy or hard).
 
-    The prompts of an update are neighbours in that order. The first update takes one end, the last
+    The prompts of an update are adjacent in that order. The first update takes one end and the last
     update the other; the updates between are evenly spaced.
 
     Options:
@@ -60,15 +60,14 @@ class Curriculum(OnlinePolicy):
 class Pools(OnlinePolicy):
     """Easy, normal and hard pools by the last pass rates, drawn by shares; solved prompts retire.
 
-    A prompt is hard below `low`, easy above `high`, otherwise normal, by its last group or else the
-    probe. Shares of all prompts drawn are exact to one prompt at any time; a pool with too few
-    prompts is made up for by the others.
+    A prompt is hard below `low`, easy above `high`, and otherwise normal, by its last group or else
+    the probe. The shares of all prompts drawn are exact to one prompt at any time. If a pool has
+    too few prompts, the others make up for it.
 
     Options:
-        easy, normal, hard: the shares (0.1, 0.8, 0.1), which sum to 1.
-        low, high: the pass rates between the pools (0.2, 0.8).
-        retire: a prompt retires after so many entirely correct groups in a row (2), unless too few
-            others are left.
+        easy, normal, hard: the shares (0.1, 0.8, 0.1), which sum to 1. low, high: the pass rates
+        that separate the pools (0.2, 0.8). retire: a prompt retires after this many entirely
+        correct groups in a row (2), unless too few others are left.
     """
 
     name: ClassVar[str] = "pools"
@@ -114,25 +113,24 @@ class Pools(OnlinePolicy):
 
 @dataclass(kw_only=True)
 class Predicted(OnlinePolicy):
-    """The prompts whose groups are most likely live, by a running estimate of each pass rate.
+    """The prompts whose groups are most likely to be live, by a running estimate of each pass rate.
 
-    A Beta posterior per prompt begins with the probe's counts; every group, and every refresh, adds
-    its own, and counts lose weight with each update. An update takes the prompts with the highest
-    learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at most 16,384 random prompts
-    (compare MoPPS, and DARE, arXiv 2605.09188).
+    A Beta posterior per prompt begins with the probe's counts. Every group and every refresh adds
+    its counts, and counts lose weight with each update. For each of at most 16,384 random prompts,
+    one Thompson draw p gives the learnability 1 − (1−p)^G − p^G; an update takes the prompts with
+    the highest (compare MoPPS, and DARE, arXiv 2605.09188).
 
     Without a model of drift, a prompt that no update has seen keeps the estimate of the base model.
-    With `drift: shift`, what was seen before is moved to the model of now. All prompts share one
-    shift of the logit since the probe, fitted to the groups and refreshes of probed prompts
-    (logistic likelihood, their probe's rates (c+1)/(n+2) as offsets, a standard normal prior).
-    Counts seen at a shift s then keep their number, and their rate moves as the logit of
-    (c+1)/(n+2) by the shift since then. One shift cannot say that some prompts are learnt faster.
+    With `drift: shift`, earlier counts are moved to the current model. All prompts share one shift
+    of the logit since the probe, fitted to the groups and refreshes of probed prompts (logistic
+    likelihood, their probe's rates (c+1)/(n+2) as offsets, a standard normal prior). Counts seen at
+    a shift s then keep their number, and the logit of their rate (c+1)/(n+2) moves by the shift
+    since then. One shared shift cannot express that some prompts are learned faster.
 
     Options:
-        discount: the weight that counts keep with each update (0.98).
-        drift: `shift`, or left out.
-        drift_discount: the weight that older completions keep in the fit of the shift with each
-            update (0.8).
+        discount: the weight that counts keep with each update (0.98). drift: `shift`, or omit it.
+        drift_discount: the weight that older completions keep with each update in the fit of the
+        shift (0.8).
     """
 
     name: ClassVar[str] = "predicted"
@@ -157,8 +155,8 @@ class Predicted(OnlinePolicy):
                     f"predicted: {option} is {value!r}: write a number above 0, at most 1 "
                     "(no discount)"
                 )
-        # Prompts with the same counts in the probe have one level [N]. By level: the logit, and
-        # correct and marked completions. By update, from 0, the shift.
+        # Prompts with the same counts in the probe share a level [N]. Per level: the logit, and
+        # correct and marked completions. Per update, from 0: the shift.
         self._levels: tuple[Rows, Floats, Floats, Floats] | None = None
         self._shifts = [0.0]
 
@@ -187,7 +185,7 @@ class Predicted(OnlinePolicy):
         right = moved(successes, samples, np.full(most, shifts[-1]))
         a = 1 + of_probe * right
         b = 1 + of_probe * (samples - right)
-        # A shift has seen the refresh of its own update, and the groups of the update before.
+        # A shift includes the refresh of its own update, and the groups of the update before.
         for later, (at, row, correct, marked) in enumerate((history.refreshed, history.drawn)):
             place = place_of[row]
             known = np.flatnonzero(place >= 0)
@@ -202,7 +200,7 @@ class Predicted(OnlinePolicy):
         return a, b
 
     def shifts(self, update: int, history: History) -> Floats:
-        """The common shift of the logit [update + 1] before each update, 0 of the first two."""
+        """The common shift of the logit before each update [update + 1]; 0 for the first two."""
         if self._levels is None:
             most = int(history.samples.max(initial=0)) + 1
             codes = history.samples.astype(np.int64) * most + history.successes
@@ -233,13 +231,13 @@ class Predicted(OnlinePolicy):
         return np.array(self._shifts[: update + 1])
 
 
-MOST_SHIFT = 20.0  # of a logit: rates of 0 and 1 but for 2e-9, which no counts tell apart
+MOST_SHIFT = 20.0  # of a logit: rates within 2e-9 of 0 and 1, which no counts tell apart
 
 
 def moved(correct: npt.ArrayLike, marked: npt.ArrayLike, shift: Floats) -> Floats:
-    """Correct ones of the marked completions, had they been drawn after a shift of the logit, [n].
+    """The correct completions [n] of the marked ones, had they been drawn after a logit shift.
 
-    Without a shift they stay as they are.
+    Without a shift they are unchanged.
     """
     total = np.asarray(marked, float)
     rate = (np.asarray(correct) + 1) / (total + 2)

@@ -1,4 +1,4 @@
-"""Strata of any static policy, rows to leave out, and how many gold answers it is shown."""
+"""Strata of any static policy, rows to leave out, and how many gold answers it may read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Values = Mapping[str, Sequence[str]]  # of columns
 
 
 class Quota(NamedTuple):
-    """How many rows of a stratum are due, may be selected, and are selected."""
+    """How many rows of a stratum are due, selectable and selected."""
 
     stratum: Stratum
     due: int
@@ -52,13 +52,13 @@ class Stratified(Restricted):
     """A policy that selects within each value of a column, or only some values of columns.
 
     partition: the policy selects each stratum's share of the subset from that stratum alone, as if
-    it were the whole table. What a stratum is short of is made up for by the others, in proportion
+    it were the whole table. If a stratum is short of rows, the others make up for it, in proportion
     to their shares. where, without: {column: values} that a row must, or must not, have.
 
-    labels: a number of prompts, or a share of those with a gold answer. So many are drawn at random
-    from the rows that columns of the user's data leave, before any gold answer is read, and the
-    policy knows and selects from these alone. The draw has a stream of its own: it is the same for
-    all policies with one seed, and leaves their ties as they are without it.
+    labels: a number of prompts, or a share of those with a gold answer. This many are drawn at
+    random from the rows that `where` and `without` leave, before any gold answer is read. The
+    policy sees and selects from these alone. The draw has a stream of its own: it is the same for
+    all policies with one seed, and does not change their ties.
     """
 
     policy: Policy
@@ -66,17 +66,18 @@ class Stratified(Restricted):
     where: Values
     without: Values
     labels: int | float | None
-    options: dict[str, Any]  # as settled, those of the policy included
+    options: dict[str, Any]  # in canonical form, including the policy's own
 
     def __post_init__(self) -> None:
         policy = self.policy
-        self._drawn: Bools | None = None  # the rows whose labels the last choice has drawn
+        self._drawn: Bools | None = None  # the rows whose labels the last choice drew
         self._read = {*self.partition.within, *self.where, *self.without}  # columns
         self.name = policy.name
         self.takes_all = policy.takes_all
         self.reads_answers = policy.reads_answers
         self.reads_questions = policy.reads_questions
-        # Each simulated choice would draw other labels, which the seed decides for all probes.
+        # Each simulated choice would draw different labels, but the seed decides them for all
+        # probes.
         self.simulated = policy.simulated and self.labels is None
         self.stream = policy.stream
         self.excludes_suspected = policy.excludes_suspected
@@ -87,17 +88,17 @@ class Stratified(Restricted):
 
     @property
     def reads_columns(self) -> list[str]:
-        """Those of the strata and restrictions, and those of the policy."""
+        """The columns of the strata, the restrictions and the policy."""
         return sorted((self._read | {*self.policy.reads_columns}) - {"pass_rate"})
 
     @property
     def needs(self) -> Needs:
-        """All samples, unless neither the policy nor the strata need any."""
+        """All samples, unless neither the policy nor the strata need samples."""
         free = self.policy.needs == "nothing" and "pass_rate" not in self._read
         return "nothing" if free else "all"
 
     def eligible(self, difficulty: pa.Table) -> Bools:
-        """Rows that the restrictions leave, in a stratum with a share, that the policy may take."""
+        """Rows that the restrictions and the policy allow, in strata with a share."""
         eligible = np.zeros(difficulty.num_rows, dtype=bool)
         strata = self._strata(difficulty)
         for stratum, share in zip(strata, shares_of(strata), strict=True):
@@ -109,7 +110,7 @@ class Stratified(Restricted):
     def pick(
         self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
-        """Rows of all strata in turn, so that the first ones have about the same shares."""
+        """Rows of all strata in turn, so that the first rows have about the same shares."""
         self._drawn = None
         if self.labels is not None:
             rows, count = self._labels_of(difficulty, size)
@@ -130,18 +131,18 @@ class Stratified(Restricted):
         return np.concatenate(chosen)[np.argsort(np.concatenate(places), kind="stable")]
 
     def label_count(self, gold_count: int) -> int | None:
-        """The gold answers that it is shown of a pool with so many; None: without a limit."""
+        """How many of a pool's `gold_count` gold answers the policy may read; None: all."""
         if isinstance(self.labels, float):
             return int(self.labels * gold_count + 1e-9)  # 0.1 of 30 is 3, not 2.999…
         return self.labels
 
     def check_labels(self, prompts: pa.Table, size: int) -> None:
-        """Raise PolicyError unless a subset of that size fits into the labels, and these do."""
+        """Raise PolicyError if the labels are too few for the subset, or too many for the pool."""
         if self.labels is not None:
             self._labels_of(prompts, size)
 
     def _labels_of(self, prompts: pa.Table, size: int) -> tuple[Rows, int]:
-        """The rows of which labels are drawn, and how many. Raises PolicyError as above."""
+        """The rows whose labels may be drawn, and how many to draw. Raises PolicyError as above."""
         labelled = labelled_rows(prompts)
         rows = np.flatnonzero(labelled & self._allowed(prompts, by_rates=False))
         count = self.label_count(int(np.count_nonzero(labelled))) or 0
@@ -159,7 +160,7 @@ class Stratified(Restricted):
         return rows, count
 
     def quotas(self, difficulty: pa.Table, size: int, free: Bools | None = None) -> list[Quota]:
-        """What a subset of `size` rows takes of each stratum; [] where none has a share."""
+        """The rows that a subset of `size` takes of each stratum; [] if no stratum has a share."""
         strata = self._strata(difficulty, free)
         shares = shares_of(strata)
         if not shares.sum():
@@ -187,7 +188,7 @@ class Stratified(Restricted):
             self.partition.strata_of(prompts, np.flatnonzero(allowed))
 
     def tied(self, difficulty: pa.Table, chosen: Rows) -> tuple[Ties | None, Bools]:
-        """The ties at the cutoffs of all strata, and which of the chosen rows are tied there."""
+        """The ties at the cutoffs of all strata, and which of the chosen rows are tied."""
         tied, pool = np.zeros(len(chosen), dtype=bool), 0
         for _, rows, _ in self._strata(difficulty):
             at = np.flatnonzero(np.isin(chosen, rows))  # in the order of their ranks
@@ -212,7 +213,7 @@ class Stratified(Restricted):
             return []
         return [
             f"{self.partition.column} {stratum.name!r:.80}: {counted(count, 'prompt')} of the "
-            f"{due:,} of its share, because no more may be selected; the others make up for it"
+            f"{due:,} of its share, because no more may be selected; other strata make up for it"
             for stratum, due, _, count in self.quotas(difficulty, len(chosen), free)
             if count < due
         ]
@@ -226,7 +227,7 @@ class Stratified(Restricted):
         return " and ".join(texts)
 
     def _strata(self, difficulty: pa.Table, free: Bools | None = None) -> list[Stratum]:
-        """The strata of the rows that labels, `where` and `without` leave, and that are `free`."""
+        """The strata of the `free` rows that labels, `where` and `without` leave."""
         left = self._allowed(difficulty)
         for rows in (self._drawn, free):
             if rows is not None:
@@ -236,7 +237,7 @@ class Stratified(Restricted):
     def _allowed(self, table: pa.Table, *, by_rates: bool = True) -> Bools:
         """One boolean per row: whether `where` and `without` leave it.
 
-        by_rates: also where these are about pass rates, which need gold answers.
+        by_rates: whether to apply restrictions by pass rate, which need gold answers.
         """
         allowed = np.ones(table.num_rows, dtype=bool)
         for option, restrictions in (("where", self.where), ("exclude", self.without)):
@@ -257,8 +258,8 @@ def split_options(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the policy itself, and those of this module.
 
-    own: options that the policy takes itself, such as a user's own `within`. Of `exclude`, names
-    are the policy's, and values of columns are not.
+    own: options that the policy takes itself, such as `within` of a custom policy. In `exclude`,
+    names belong to the policy, and values of columns do not.
     """
     inner, outer = dict(options), dict[str, Any]()
     for name in ("within", "where", "labels"):
@@ -278,7 +279,7 @@ def split_options(
 def stratified(policy: Policy, settled: Mapping[str, Any], outer: Mapping[str, Any]) -> Stratified:
     """The policy with these restrictions; `settled` are its own options in canonical form.
 
-    Raises PolicyError for restrictions of another form.
+    Raises PolicyError for restrictions of any other form.
     """
     partition = Partition.of(outer.get("within"), policy.name)
     where = _values(policy.name, "where", outer.get("where", {}))

@@ -1,4 +1,4 @@
-"""Policies that select at random: of the whole pool, by first samples, by the task's tiers."""
+"""Policies that select at random: from the whole pool, by first samples, or by the task's tiers."""
 
 import re
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Full(Random):
 
     name = "full"
     takes_all = True
-    stream = ""  # it chooses nothing by chance but an order
+    stream = ""  # only the order is random
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
         """All eligible rows in random order; `size` is ignored."""
@@ -98,7 +98,7 @@ class Tiers(Uniform):
     """Uniform among the prompts of the tiers in `levels`.
 
     Options:
-        levels: `1-3`, short for [1, 2, 3], or a list such as [1, easy]. A tier is text, and matches
+        levels: `1-3`, short for [1, 2, 3], or a list such as [1, easy]. A tier is text and matches
             if it equals an item of the list. If a tier is itself named 1-3, write a list: [1-3].
     """
 

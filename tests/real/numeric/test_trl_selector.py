@@ -291,7 +291,7 @@ STATES: dict[str, tuple[Callable[[Path], object], str]] = {
     "without a proof": (lambda file: pq.write_table(pa.table({"a": [1]}), file), "has no proof"),
     "swapped": (
         lambda file: shutil.copy(file.parents[1] / "checkpoint-2" / STATE, file),
-        "is of update 2, not of 4",
+        "is from update 2, not from 4",
     ),
 }
 
